@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from settings.hours import Hours, begins_at, ends_at, holds_at
 from settings.values import MOST, Count, LabelName, Labels, Limit, Matching, Model, Name, Period, Region
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
@@ -49,13 +51,14 @@ class Prices(Model):
 class Budget(Model):
     """For pods of any of *namespaces* with all of *labels*; what is empty asks for nothing. *max_pods* 0: for none.
 
-    *max_cost_per_hour* has the unit of the prices. What is None limits nothing.
+    *max_cost_per_hour* has the unit of the prices. What is None limits nothing. With *hours*, it holds at these alone.
     """
 
     namespaces: tuple[Name, ...] = ()
     labels: Labels = {}
     max_pods: Annotated[int, Field(ge=0, le=MOST)] | None = None
     max_cost_per_hour: Price | None = None
+    hours: tuple[Hours, ...] = ()
 
     @model_validator(mode="after")
     def _limits_something(self) -> Self:
@@ -67,6 +70,22 @@ class Budget(Model):
         if self.namespaces and namespace not in self.namespaces:
             return False
         return all(labels.get(key) == value for key, value in self.labels.items())
+
+    def holds_at(self, now: datetime) -> bool:
+        return holds_at(self.hours, now)
+
+    def ends_at(self, now: datetime) -> datetime | None:
+        """When it does not hold any more; None for one that does not hold *now*, or that has no end in sight."""
+        return ends_at(self.hours, now)
+
+    def begins_at(self, now: datetime) -> datetime | None:
+        """When its hours begin next; None for one that has none."""
+        return begins_at(self.hours, now)
+
+    @property
+    def times(self) -> str:
+        """Its hours in words; nothing for one that always holds."""
+        return " and ".join(map(str, self.hours))
 
     def __str__(self) -> str:
         """Whose it is."""

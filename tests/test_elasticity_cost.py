@@ -21,6 +21,7 @@ from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods, Prices
 from tests.elasticity_world import Killed, World, raw_of, raw_pod
+from tests.factories import NOW
 from tests.tables import table
 from webhook.elasticity import REASON
 
@@ -159,7 +160,7 @@ def budget(most: float, **of: Any) -> MaxSuperPods:
     },
 )
 def test_a_budget_has_room_for_what_does_not_exceed_it(limits: MaxSuperPods, taken: str, full: str) -> None:
-    room = Room(limits, {}, [Usage(1, Decimal(taken))], PRICES)
+    room = Room(limits, {}, [Usage(1, Decimal(taken))], PRICES, now=NOW)
 
     assert room.take(pod(spec=sized("1"))) == full
 
@@ -181,7 +182,7 @@ def test_what_a_pod_costs_is_known_once_it_is_read_for_it(budget: dict[str, Any]
 
 def test_a_budget_may_have_both_limits() -> None:
     both = MaxSuperPods(budgets=(Budget(max_pods=1, max_cost_per_hour=9),))
-    room = Room(both, {}, [Usage()], PRICES)
+    room = Room(both, {}, [Usage()], PRICES, now=NOW)
 
     assert room.take(pod(spec=sized("1"))) == ""
     assert room.take(pod(spec=sized("1"))) == "maxSuperPods.budgets allows 1 pods on super nodes"
@@ -192,7 +193,7 @@ def test_a_budget_may_have_both_limits() -> None:
     most=st.floats(0, 30, allow_nan=False),
 )
 def test_what_one_decision_takes_never_exceeds_a_budget(sizes: list[str], most: float) -> None:
-    room, taken = Room(budget(most), {}, [Usage()], PRICES), Decimal()
+    room, taken = Room(budget(most), {}, [Usage()], PRICES, now=NOW), Decimal()
     for number, size in enumerate(sizes):
         one = pod(f"web-{number}", spec=sized(size))
         if not room.take(one):
@@ -214,7 +215,7 @@ def at_cost(name: str, cpu: str, memory: str) -> Pod:
     )
 )
 def test_what_is_added_and_taken_away_is_what_a_new_count_finds(steps: list[tuple[int, str, str]]) -> None:
-    quota, limits = Quota(lambda _: None), budget(100)
+    quota, limits = Quota(lambda _: None, lambda: NOW), budget(100)
     ways: dict[str, Callable[[Pod], None]] = {
         "assume": quota.assume,
         "forget": quota.forget,
@@ -230,7 +231,7 @@ def test_what_is_added_and_taken_away_is_what_a_new_count_finds(steps: list[tupl
 
 
 def test_other_prices_count_all_pods_once_more() -> None:
-    quota, limits = Quota(lambda _: None), budget(100)
+    quota, limits = Quota(lambda _: None, lambda: NOW), budget(100)
     quota.see(at_cost("web-1", "2", "4"), lambda: True)
     assert quota.under(limits.budgets, PRICES) == [Usage(1, Decimal("2.4"))]
 
@@ -239,7 +240,7 @@ def test_other_prices_count_all_pods_once_more() -> None:
 
 def test_a_pod_that_becomes_smaller_wakes_those_that_wait() -> None:
     woken: list[str] = []
-    quota, limits = Quota(woken.append), budget(4)
+    quota, limits = Quota(woken.append, lambda: NOW), budget(4)
     quota.see(at_cost("web-1", "4", "0"), lambda: True)
     with quota.acquire("late", limits, PRICES) as room:
         assert room.take(at_cost("web-2", "1", "0"))

@@ -16,6 +16,7 @@ from controllers.elasticity.snapshot import ordinal_of
 from kube.types import ObjectMeta
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
+from tests.factories import NOW
 from tests.tables import table
 from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT
 
@@ -38,7 +39,7 @@ class Sky:
     """Super nodes that answer each pod the same, as far as there is *room*."""
 
     def __init__(self, found: Objections | None = NONE, room: Room | None = None) -> None:
-        self._found, self._room = found, room or Room(UNLIMITED, {})
+        self._found, self._room = found, room or Room(UNLIMITED, {}, now=NOW)
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
         return self._found
@@ -123,7 +124,7 @@ def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, wh
     },
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
-    assert Room(MaxSuperPods(**limits), Counter(there)).take(pod()) == full
+    assert Room(MaxSuperPods(**limits), Counter(there), now=NOW).take(pod()) == full
 
 
 @table(
@@ -200,17 +201,20 @@ BUDGETS = {
 def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
-    room = Room(limits, {}, [Usage(1)])
+    room = Room(limits, {}, [Usage(1)], now=NOW)
     assert room.take(pod()) == full
     assert room.was_short == bool(full)
 
-    room = Room(limits, {}, [Usage()])
+    room = Room(limits, {}, [Usage()], now=NOW)
     assert (room.take(pod()), room.take(pod())) == ("", full)
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
     woken: list[str] = []
-    quota, limits = Quota(woken.append), MaxSuperPods(budgets=(Budget(labels={"tier": "batch"}, max_pods=1),))
+    quota, limits = (
+        Quota(woken.append, lambda: NOW),
+        MaxSuperPods(budgets=(Budget(labels={"tier": "batch"}, max_pods=1),)),
+    )
     batch = replace(pod(), metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "batch"}))
     other = replace(batch, metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "web"}))
     late = replace(batch, metadata=ObjectMeta(uid="b", namespace="shop", labels={"tier": "batch"}))
@@ -233,7 +237,7 @@ def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
 
 
 def test_no_pod_goes_where_the_budget_is_none() -> None:
-    room = Room(MaxSuperPods(budgets=(Budget(max_pods=0),)), {}, [Usage()])
+    room = Room(MaxSuperPods(budgets=(Budget(max_pods=0),)), {}, [Usage()], now=NOW)
 
     assert room.take(pod()) == "maxSuperPods.budgets allows 0 pods on super nodes"
 

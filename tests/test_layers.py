@@ -71,6 +71,7 @@ VALUES = {
     "calico.segment",
     "healthchecker",
     "settings",
+    "settings.windows",
     "webhook.admission",
     "webhook.deadline",
     *(path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for path in ADMISSION),
@@ -93,6 +94,8 @@ PURE = [
     "kube/compact.py",
     "kube/resources.py",
     "kube/quantities.py",
+    "settings/hours.py",
+    "settings/windows.py",
 ]
 PLANS = [
     "controllers/anycast_ip/claim.py",

@@ -216,6 +216,7 @@ def test_the_environment_says_where_the_file_is(environ: dict[str, str], path: s
 
 SUBNETS = "elasticity: {subnets: [%s]}"
 ADDRESSES = "anycastIP: {addresses: [%s]}"
+HOURS = "elasticity: {maxSuperPods: {budgets: [{maxPods: 2, hours: [{%s}]}]}}"
 SELECT = "ipReservation: {labelSelector: {matchExpressions: [{%s}]}}"
 BAD = {
     "ipReservation: {ipReserveTime: 40x}": "ipReservation.ipReserveTime: '40x' is not a duration",
@@ -311,6 +312,24 @@ BAD = {
     "elasticity: {maxSuperPods: {budgets: [{maxPods: 1, labels: {a b: c}}]}}": "is not the name of a label",
     "elasticity: {maxSuperPods: {budgets: [{maxCostPerHour: 1}]}}": "set prices, or limit pods by maxPods",
     "elasticity: {maxSuperPods: {budgets: [{maxPods: -1}]}}": "budgets[0].maxPods: -1",
+    HOURS % "start: 20:00, durationSeconds: 60": (
+        "budgets[0].hours[0].start: 1200 is not a time; write hours and minutes in quotes, such as"
+    ),
+    HOURS % 'start: "24:00", durationSeconds: 60': "hours[0].start: '24:00' is not a time",
+    HOURS % 'start: "20:00"': "hours[0].durationSeconds: is missing",
+    HOURS
+    % 'start: "20:00", durationSeconds: 59': "durationSeconds: 59 is refused: input should be greater than",
+    HOURS
+    % 'start: "20:00", durationSeconds: 604801': "604801 is refused: input should be less than or equal",
+    HOURS % 'start: "20:00", durationSeconds: 60, timeZone: Moon/Crater': (
+        "hours[0].timeZone: 'Moon/Crater' is not known; write one of the IANA database, such as Europe/Berlin"
+    ),
+    HOURS % 'start: "20:00", durationSeconds: 60, timeZone: ../etc': "timeZone: '../etc' is not known; write",
+    HOURS % 'start: "20:00", durationSeconds: 60, timeZone: Europe': "timeZone: 'Europe' is not known; write",
+    HOURS
+    % 'start: "20:00", durationSeconds: 60, days: [Monday]': "days[0]: 'Monday' is refused: input should be",
+    HOURS % 'start: "20:00", duration: 1h': "unknown field; did you mean durationSeconds",
+    "elasticity: {maxSuperPods: {budgets: [{maxPods: 2, hours: nights}]}}": "hours: 'nights' is not a list",
     "elasticity: {prices: {cpu: -1}}": "prices.cpu: -1",
     "elasticity: {prices: {resources: {a b: 1}}}": "is not the name of a label",
     "elasticity: {homeFailover: {homeAfter: 0s}}": "homeAfter: '0s' is no time",
@@ -341,6 +360,8 @@ ACCEPTED = (
     'cloud: {endpoint: ""}',
     "elasticity: {percentages: true, localReplicas: 30%}",
     "elasticity: {prices: {memory: 0.01}, maxSuperPods: {budgets: [{maxCostPerHour: 0}]}}",
+    "elasticity: {maxSuperPods: {budgets: [{maxPods: 2, hours: []}]}}",
+    HOURS % 'start: "20:00", durationSeconds: 43200, days: [Mon, Sun], timeZone: Europe/Berlin',
     "anycastIP: {enabled: true, clusterID: cls-1, anycastZone: ANYCAST_ZONE_GLOBAL}",
     'elasticity: {resolvConf: "# ours\\nnameserver 4.4.4.4\\n\\n  nameserver 8.8.8.8\\n"}',
 )

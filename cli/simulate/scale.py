@@ -21,12 +21,14 @@ from controllers.elasticity.nodes import Nodes, Outages
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Standing, standing
 from controllers.elasticity.pods import Pod, facets
-from controllers.elasticity.quota import Room, count_under, counts
+from controllers.elasticity.quota import SETTING, Room, count_under, counts
 from controllers.elasticity.reconciler import Decision, Rejections
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from controllers.elasticity.workload_replicas import Replicas
 from kube.resources import PODS
+from kube.types import rfc3339
 from settings import ElasticitySettings
+from settings.elasticity import Budget
 from webhook.elasticity import PATH
 from webhook.elasticity.webhook import gated
 
@@ -69,7 +71,10 @@ class Placement(Document, frozen=True):
 
 
 class Scale(Document, frozen=True):
-    """*local* and *on_super_nodes* are the replicas of the same revision that are there already."""
+    """*local* and *on_super_nodes* are the replicas of the same revision that are there already.
+
+    *later* are budgets of the new ones that do not hold now, with the time at which their hours begin.
+    """
 
     workload: str
     before: int
@@ -77,6 +82,7 @@ class Scale(Document, frozen=True):
     local: int
     on_super_nodes: int
     placements: tuple[Placement, ...]
+    later: tuple[str, ...] = ()
 
 
 @dataclass
@@ -109,7 +115,7 @@ def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float
     cluster = Cluster([*facts.pods, *arriving])
     key = next((each.key for each in arriving), "")
     nodes, settings = facts.surroundings.nodes(), facts.surroundings.settings()
-    outages, room = Outages(clock), _room(facts.pods, nodes, settings)
+    outages, room = Outages(clock), _room(facts.pods, nodes, settings, facts.snapshot.now)
     outages.observe(nodes.super)
     destination = SuperNodeDestination(eligibility, Fleet(nodes, cluster.having), room, outages)
     known = OfOneKey({}, cluster.having(f"key {key}"), facts.surroundings, facts.snapshot.now)
@@ -125,6 +131,7 @@ def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float
         siblings[Standing.LOCAL],
         siblings[Standing.SUPER],
         tuple(ordered),
+        tuple(_later(settings.max_super_pods.budgets, arriving, facts.snapshot.now)),
     )
     return Trial(found, destination.to_look_up)
 
@@ -136,6 +143,7 @@ def parts(found: Scale) -> Iterator[Part]:
     yield f"Of this revision, {found.local} are local and {found.on_super_nodes} on super nodes now."
     rows = [(each.replica, each.place, each.why) for each in found.placements]
     yield Table(("REPLICA", "PLACE", "WHY"), rows)
+    yield from found.later
 
 
 def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
@@ -170,11 +178,22 @@ def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
     return (each for each in facts.pods if each.key in keys)
 
 
-def _room(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings) -> Room:
+def _room(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings, now: datetime) -> Room:
     limits, prices = settings.max_super_pods, settings.prices
     there = [each for each in pods if counts(each, nodes.names)]
-    under = count_under(limits.budgets, there, prices)
-    return Room(limits, Counter(each.metadata.namespace for each in there), under, prices)
+    taken, under = (
+        Counter(each.metadata.namespace for each in there),
+        count_under(limits.budgets, there, prices),
+    )
+    return Room(limits, taken, under, prices, now=now)
+
+
+def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:
+    for each in budgets:
+        concerns = any(each.concerns(pod.metadata.namespace, pod.metadata.labels) for pod in arriving)
+        begin = None if each.holds_at(now) or not concerns else each.begins_at(now)
+        if begin:
+            yield f"{SETTING}budgets limits {each} at {each.times}: not now, but from {rfc3339(begin)} on."
 
 
 def _tolerates(raw: Raw) -> bool:

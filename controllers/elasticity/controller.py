@@ -55,7 +55,7 @@ class Elasticity:
             clock=clock.monotonic,
         )
         self._sources, self._settings = sources, sources.settings()
-        self._quota = quota = Quota(self.keys.add)
+        self._quota = quota = Quota(self.keys.add, clock.now)
         self._reporter = Reporter(recorder, clock.now)
         self._eligibility = Eligibility(
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
@@ -82,6 +82,7 @@ class Elasticity:
 
     def _report(self) -> None:
         having, settings = self._sources.pods.having, self._settings
+        self._reporter.hold(settings.max_super_pods.budgets)
         budgets = settings.max_super_pods.budgets if settings.prices.are_set else ()
         self._reporter.spend(zip(budgets, self._quota.under(budgets, settings.prices), strict=True))
         self._reporter.report_waiting(having("gated"))

@@ -7,11 +7,14 @@ from collections import Counter as Tally
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import NamedTuple
 
 from controllers.elasticity.billing import cost
 from controllers.elasticity.pods import Pod
+from kube.types import rfc3339
 from settings.elasticity import Budget, MaxSuperPods, Prices
 from webhook.elasticity import REASON, is_daemon_pod
 
@@ -54,10 +57,34 @@ NONE = Usage()
 class _Used:
     budget: Budget
     taken: Usage
+    now: datetime
+
+    @cached_property
+    def holds(self) -> bool:
+        return self.budget.holds_at(self.now)
+
+    @cached_property
+    def ends_at(self) -> datetime | None:
+        return self.budget.ends_at(self.now)
+
+    def over(self, own: Usage) -> str:
+        """Why a pod that uses *own* is too much; nothing when it is not."""
+        return (found := _over(self.budget, self.taken, own)) and f"{found}{self._until}"
+
+    @property
+    def _until(self) -> str:
+        """The same words for as long as its hours last."""
+        if not self.budget.hours:
+            return ""
+        end = f"end at {rfc3339(self.ends_at)}" if self.ends_at else "do not end soon"
+        return f"; its hours, {self.budget.times}, {end}"
 
 
 class Room:
-    """What *limits* leave for one decision, by how many pods of each namespace there are, and *under* each budget."""
+    """What *limits* leave for one decision, by how many pods of each namespace there are, and *under* each budget.
+
+    Budgets are those that hold *now*.
+    """
 
     def __init__(
         self,
@@ -65,14 +92,23 @@ class Room:
         taken: Mapping[str, int],
         under: Sequence[Usage] = (),
         prices: Prices = NO_PRICES,
+        *,
+        now: datetime,
     ) -> None:
         self._limits, self._taken, self._prices = limits, Tally(taken), prices
-        self._budgets = [_Used(budget, taken) for budget, taken in zip(limits.budgets, under, strict=True)]
+        self._now = now
+        self._budgets = [_Used(*each, now) for each in zip(limits.budgets, under, strict=True)]
         self.was_short = False
+        self._ends: list[datetime] = []
+
+    @property
+    def opens_in(self) -> float | None:
+        """Seconds until the first budget that had no room holds no more; None where no hours end."""
+        return (min(self._ends) - self._now).total_seconds() if self._ends else None
 
     def take(self, pod: Pod) -> str:
         """Nothing when there was room, and it is *pod*'s now; else which limit is reached."""
-        concerned = [each for each in self._budgets if _is_under(each.budget, pod)]
+        concerned = [each for each in self._budgets if _is_under(each.budget, pod) and each.holds]
         own = Usage(1, cost(pod, self._prices))
         if reached := self._reached(pod.metadata.namespace, concerned, own):
             self.was_short = True
@@ -94,17 +130,21 @@ class Room:
             return f"{SETTING}total is {total}, and as many pods are on super nodes"
         if each and self._taken[namespace] >= each:
             return f"{SETTING}perNamespace is {each}, and as many pods of {namespace} are on super nodes"
-        return next(filter(None, (_over(used.budget, used.taken, own) for used in concerned)), "")
+        for used in concerned:
+            if over := used.over(own):
+                self._ends += filter(None, [used.ends_at])
+                return over
+        return ""
 
 
 class Quota:
     """Counts pods that are on super nodes or may come there: seen in the cluster, or assumed after a decision.
 
-    *enqueue* is called for each key that found no room, when some is given back.
+    *enqueue* is called for each key that found no room, when some is given back. *now* is the time of day.
     """
 
-    def __init__(self, enqueue: Callable[[str], None]) -> None:
-        self._enqueue = enqueue
+    def __init__(self, enqueue: Callable[[str], None], now: Callable[[], datetime]) -> None:
+        self._enqueue, self._now = enqueue, now
         self._seen: dict[str, Pod] = {}
         self._assumed: dict[str, Pod] = {}
         self._taken: Tally[str] = Tally()
@@ -123,7 +163,7 @@ class Quota:
                 # most clusters have no limit, and need no count
                 taken = self._taken if limits.is_limited else {}
                 self._count_under(limits.budgets, prices)
-                room, before = Room(limits, taken, self._under, prices), self._given_back
+                room, before = Room(limits, taken, self._under, prices, now=self._now()), self._given_back
             yield room
             if room.was_short:
                 self._wait(key, before)

@@ -228,7 +228,8 @@ class Reconciler:
             self._reporter.once(each.pod, each.reason, each.why, each.type)
         self._reporter.wait(decision.waits)
         looked_up = [self._state.eligibility.look_up(pod) for pod in destination.to_look_up]
-        return min((*decision.again, *looked_up), default=None)
+        borders = filter(None, [room.opens_in])
+        return min((*decision.again, *looked_up, *borders), default=None)
 
     def _destination(self, snapshot: Snapshot, room: Room) -> SuperNodeDestination:
         having, nodes = self._sources.pods.having, snapshot.nodes

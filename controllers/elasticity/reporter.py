@@ -47,13 +47,23 @@ COST = Gauge(
     ["budget"],
 )
 COST_LIMIT = Gauge(
-    "drawbridge_elasticity_cost_limit_per_hour", "The maxCostPerHour of a budget that has one.", ["budget"]
+    "drawbridge_elasticity_cost_limit_per_hour",
+    "The maxCostPerHour of a budget that has one, while it holds.",
+    ["budget"],
+)
+IN_FORCE = Gauge(
+    "drawbridge_elasticity_budget_in_force",
+    "Whether a budget with hours holds now.",
+    ["budget", "hours"],
 )
 
 LONG = 15.0
 """Seconds after which a gated pod says by an Event what it waits for."""
 PLACEMENTS = {Kind.LOCAL: "local", Kind.SUPER: "super", Kind.ANY: "any"}
 TAKING_OVER = "the leader is new, and makes sure that no write of the former one can still arrive"
+
+Names = frozenset[tuple[str, ...]]
+"""The labels of the series of a metric."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -66,8 +76,9 @@ class Reporter:
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
         self._gated_since: dict[str, datetime] = {}
-        self._spent: frozenset[str] = frozenset()
-        self._limits: frozenset[str] = frozenset()
+        self._spent: Names = frozenset()
+        self._limits: Names = frozenset()
+        self._in_force: Names = frozenset()
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
         """On the pod, unless this *reason* was reported before, with another message maybe."""
@@ -130,14 +141,21 @@ class Reporter:
             self._event(action.pod, "FailedPlacement", message, "Warning")
 
     def spend(self, usages: Iterable[tuple[Budget, Usage]]) -> None:
-        """By budget, if there are prices. Those of the same pods share a series: the tightest limit is shown."""
-        found = [(str(budget), budget.max_cost_per_hour, used.cost) for budget, used in usages]
-        limits: dict[str, float] = {}
-        for name, limit, _ in found:
-            if limit is not None:
+        """By budget, if there are prices. Those of the same pods share a series: the tightest limit of now is shown."""
+        found, now = [(budget, (str(budget),), used.cost) for budget, used in usages], self._now()
+        limits: dict[tuple[str, ...], float] = {}
+        for budget, name, _ in found:
+            limit = budget.max_cost_per_hour
+            if limit is not None and budget.holds_at(now):
                 limits[name] = min(limit, limits.get(name, limit))
-        self._spent = _shown(COST, {name: float(cost) for name, _, cost in found}, self._spent)
+        self._spent = _shown(COST, {name: float(cost) for _, name, cost in found}, self._spent)
         self._limits = _shown(COST_LIMIT, limits, self._limits)
+
+    def hold(self, budgets: Iterable[Budget]) -> None:
+        """Which of those with hours hold now."""
+        now = self._now()
+        found = {(str(each), each.times): float(each.holds_at(now)) for each in budgets if each.hours}
+        self._in_force = _shown(IN_FORCE, found, self._in_force)
 
     def count(self, **states: int) -> None:
         for state, number in states.items():
@@ -148,12 +166,12 @@ class Reporter:
         self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
 
 
-def _shown(gauge: Gauge, values: Mapping[str, float], before: frozenset[str]) -> frozenset[str]:
-    """The names of *values*. A series that stays has no gap, which would end an alert."""
-    for name, value in values.items():
-        gauge.labels(name).set(value)
-    for name in before.difference(values):
-        gauge.remove(name)
+def _shown(gauge: Gauge, values: Mapping[tuple[str, ...], float], before: Names) -> Names:
+    """The labels of *values*. A series that stays has no gap, which would end an alert."""
+    for labels, value in values.items():
+        gauge.labels(*labels).set(value)
+    for labels in before.difference(values):
+        gauge.remove(*labels)
     return frozenset(values)
 
 

@@ -1,0 +1,85 @@
+"""When a window is open: functions of the window and a time, which is UTC as all results are.
+
+A start that the clock of its zone skips is as much later, and one that it shows twice is the first of them. The length
+is real time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+START = re.compile("([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
+LONGEST = timedelta(days=7)
+AROUND = 9
+"""Days before and after a time: those of a window of the longest length, in any zone."""
+AHEAD = 60
+"""Windows that are looked at for an end."""
+
+
+class Window(Protocol):
+    """It opens at *start*, as a clock in *time_zone* shows it, on these days; on every day if there are none."""
+
+    @property
+    def days(self) -> Collection[str]: ...
+
+    @property
+    def start(self) -> str: ...
+
+    @property
+    def duration_seconds(self) -> int: ...
+
+    @property
+    def time_zone(self) -> str: ...
+
+
+def zone_of(window: Window) -> ZoneInfo | None:
+    """None for one that is not known."""
+    try:
+        return ZoneInfo(window.time_zone)
+    except (KeyError, ValueError, OSError):  # the last is of a name such as Europe, a directory
+        return None
+
+
+def closes_at(window: Window, now: datetime) -> datetime | None:
+    """When it closes that is open *now*; None for one that is not."""
+    ends = [end for begin, end in _around(window, now) if begin <= now < end]
+    return max(ends, default=None)
+
+
+def opens_at(window: Window, now: datetime) -> datetime | None:
+    """When it opens next; None for one that never does."""
+    return min((begin for begin, end in _around(window, now) if begin > now and end > begin), default=None)
+
+
+def end_of(window: Window, now: datetime, seconds: float) -> datetime | None:
+    """When what takes so many *seconds* while it is open ends; None for what needs too many windows."""
+    for _ in range(AHEAD):
+        closes = closes_at(window, now)
+        if closes is None:
+            if (opens := opens_at(window, now)) is None:
+                return None
+            now = opens
+            continue
+        if (left := (closes - now).total_seconds()) >= seconds:
+            return now + timedelta(seconds=seconds)
+        seconds, now = seconds - left, closes
+    return None
+
+
+def _around(window: Window, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Beginnings and ends; none of what is stored without a valid start or zone."""
+    if (zone := zone_of(window)) is None or not START.fullmatch(window.start):
+        return
+    hour, minute = map(int, window.start.split(":"))
+    start, today = time(hour, minute, tzinfo=zone), now.astimezone(zone).date()
+    length = min(LONGEST, timedelta(seconds=window.duration_seconds))
+    for each in range(-AROUND, AROUND):
+        day: date = today + timedelta(days=each)
+        if not window.days or DAYS[day.weekday()] in window.days:
+            begin = datetime.combine(day, start).astimezone(UTC)
+            yield begin, begin + length

@@ -1,0 +1,428 @@
+"""Budgets that hold at certain hours: which bound a pod now, what waits until when, and that no leader exceeds one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import Gauge
+
+from controllers.elasticity.quota import Room, Usage
+from controllers.elasticity.reporter import COST_LIMIT, IN_FORCE
+from kube.errors import Conflict
+from settings import ElasticitySettings
+from settings.elasticity import Budget, MaxSuperPods, Prices
+from settings.hours import Hours, begins_at, ends_at, holds_at
+from tests.elasticity_world import Killed, World
+from tests.tables import table
+from tests.test_elasticity_cost import pod
+from webhook.elasticity import REASON
+
+BERLIN = "Europe/Berlin"
+
+
+def hours(start: str, length: float, *days: Any, zone: str = BERLIN) -> Hours:
+    return Hours(days=days, start=start, duration_seconds=int(length * 3600), time_zone=zone)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+WEEKDAYS = hours("08:00", 12, "Mon", "Tue", "Wed", "Thu", "Fri")
+NIGHTS = hours("20:00", 12)
+SUNDAY_NIGHT = hours("22:00", 8, "Sun")
+
+TIMES: dict[str, tuple[tuple[Hours, ...], str, str, str]] = {
+    # When it ends, and when it begins next.
+    "none are always": ((), "2026-11-23T12:00", "", ""),
+    "on a Monday": ((WEEKDAYS,), "2026-11-23T12:00", "2026-11-23T19:00", "2026-11-24T07:00"),
+    "as they begin": ((WEEKDAYS,), "2026-11-23T07:00", "2026-11-23T19:00", "2026-11-24T07:00"),
+    "a moment before": ((WEEKDAYS,), "2026-11-23T06:59:59", "", "2026-11-23T07:00"),
+    "as they end": ((WEEKDAYS,), "2026-11-23T19:00", "", "2026-11-24T07:00"),
+    "on a Saturday": ((WEEKDAYS,), "2026-11-28T12:00", "", "2026-11-30T07:00"),
+    "before midnight": ((NIGHTS,), "2026-11-23T22:00", "2026-11-24T07:00", "2026-11-24T19:00"),
+    "after midnight": ((NIGHTS,), "2026-11-24T01:00", "2026-11-24T07:00", "2026-11-24T19:00"),
+    "after midnight of another day": (
+        (SUNDAY_NIGHT,),
+        "2026-11-23T03:00",
+        "2026-11-23T05:00",
+        "2026-11-29T21:00",
+    ),
+    "two that meet": ((WEEKDAYS, NIGHTS), "2026-11-27T12:00", "2026-11-28T07:00", "2026-11-27T19:00"),
+    "two that overlap": (
+        (hours("08:00", 4, zone="UTC"), hours("10:00", 4, zone="UTC")),
+        "2026-11-23T09:00",
+        "2026-11-23T14:00",
+        "2026-11-23T10:00",
+    ),
+    "all day": ((hours("00:00", 24, zone="UTC"),), "2026-11-23T09:00", "", "2026-11-24T00:00"),
+    "a whole week": ((hours("00:00", 168, "Mon"),), "2026-11-23T09:00", "", "2026-11-29T23:00"),
+    "the night has an hour less": (
+        (NIGHTS,),
+        "2026-03-28T22:00",
+        "2026-03-29T07:00",
+        "2026-03-29T18:00",
+    ),
+    "the night has an hour more": (
+        (NIGHTS,),
+        "2026-10-24T22:00",
+        "2026-10-25T06:00",
+        "2026-10-25T19:00",
+    ),
+    "the clock skips their start": (
+        (hours("02:30", 1, "Sun"),),
+        "2026-03-28T12:00",
+        "",
+        "2026-03-29T01:30",
+    ),
+    "the clock shows their start twice": (
+        (hours("02:30", 1, "Sun"),),
+        "2026-10-25T01:29",
+        "2026-10-25T01:30",
+        "2026-11-01T01:30",
+    ),
+    "the second time": ((hours("02:30", 1, "Sun"),), "2026-10-25T01:30", "", "2026-11-01T01:30"),
+    "in a zone that is a day ahead": (
+        (hours("00:30", 1, "Mon", zone="Pacific/Kiritimati"),),
+        "2026-11-22T10:45",
+        "2026-11-22T11:30",
+        "2026-11-29T10:30",
+    ),
+}
+
+
+@table("times, now, ends, begins", TIMES)
+def test_hours_end_and_begin_as_the_clock_of_their_zone_shows_them(
+    times: tuple[Hours, ...], now: str, ends: str, begins: str
+) -> None:
+    assert ends_at(times, at(now)) == (at(ends) if ends else None)
+    assert begins_at(times, at(now)) == (at(begins) if begins else None)
+
+
+DAYS = st.lists(st.sampled_from(["Mon", "Wed", "Sat", "Sun"]), max_size=3, unique=True)
+ZONES = st.sampled_from(["UTC", BERLIN, "America/Santiago", "Pacific/Apia", "Asia/Kathmandu"])
+ONE = st.builds(
+    lambda days, start, length, zone: hours(start, length, *days, zone=zone),
+    DAYS,
+    st.sampled_from(["00:00", "02:30", "08:00", "20:00", "23:59"]),
+    st.sampled_from([1 / 60, 1, 12, 24, 72]),
+    ZONES,
+)
+ANY_HOURS = st.lists(ONE, min_size=1, max_size=3)
+ANY_TIME = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC))
+MOMENT = timedelta(microseconds=1)
+
+
+@given(times=ANY_HOURS, now=ANY_TIME, share=st.floats(0, 0.999))
+def test_hours_change_at_their_borders_and_at_no_other_time(
+    times: list[Hours], now: datetime, share: float
+) -> None:
+    ends, begins = ends_at(times, now), begins_at(times, now)
+    assert begins
+    if not holds_at(times, now):
+        assert ends is None
+        assert holds_at(times, begins)
+        assert not holds_at(times, begins - MOMENT)
+        assert not holds_at(times, now + (begins - now) * share)
+    elif ends:
+        assert not holds_at(times, ends)
+        assert holds_at(times, ends - MOMENT)
+        assert holds_at(times, now + (ends - now) * share)
+    else:
+        assert holds_at(times, now + timedelta(days=14) * share)
+
+
+@table(
+    "times, words",
+    {
+        "days": (WEEKDAYS, "Mon, Tue, Wed, Thu, Fri 08:00 for 12h (Europe/Berlin)"),
+        "every day": (hours("23:30", 1.5, zone="UTC"), "every day 23:30 for 1h30m (UTC)"),
+        "seconds": (hours("00:00", 90 / 3600, "Sat", zone="UTC"), "Sat 00:00 for 1m30s (UTC)"),
+    },
+)
+def test_hours_are_said_in_words(times: Hours, words: str) -> None:
+    assert str(times) == words
+
+
+# What one decision takes
+
+BY_NIGHT = Budget(namespaces=("shop",), max_pods=2, hours=(NIGHTS,))
+BY_DAY = Budget(namespaces=("shop",), max_pods=3, hours=(WEEKDAYS,))
+ALWAYS = Budget(namespaces=("shop",), max_pods=4)
+NIGHT, DAY, WEEKEND = at("2026-11-23T22:00"), at("2026-11-24T12:00"), at("2026-11-28T12:00")
+
+
+@table(
+    "budgets, now, fit, opens",
+    {
+        "by night": ((BY_NIGHT, BY_DAY), NIGHT, 2, 9 * 3600),
+        "by day": ((BY_NIGHT, BY_DAY), DAY, 3, 7 * 3600),
+        "at neither": ((BY_NIGHT, BY_DAY), WEEKEND, 6, None),
+        "with one that always holds, by night": ((ALWAYS, BY_NIGHT), NIGHT, 2, 9 * 3600),
+        "with one that always holds, by day": ((ALWAYS, BY_NIGHT), DAY, 4, None),
+    },
+)
+def test_a_budget_bounds_nothing_outside_of_its_hours(
+    budgets: tuple[Budget, ...], now: datetime, fit: int, opens: float | None
+) -> None:
+    room = Room(MaxSuperPods(budgets=budgets), {}, [Usage()] * 2, now=now)
+    taken = [room.take(pod(f"web-{number}")) for number in range(6)]
+
+    assert taken.count("") == fit
+    assert room.opens_in == opens
+
+
+@table(
+    "budget, reason",
+    {
+        "pods": (
+            Budget(max_pods=0, namespaces=("shop",), hours=(NIGHTS,)),
+            "maxSuperPods.budgets allows 0 pods of shop on super nodes; its hours, every day 20:00 for 12h"
+            " (Europe/Berlin), end at 2026-11-24T07:00:00Z",
+        ),
+        "cost": (
+            Budget(max_cost_per_hour=1, hours=(NIGHTS,)),
+            "maxSuperPods.budgets allows 1 per hour for pods on super nodes, and this one costs 2; its hours, every day"
+            " 20:00 for 12h (Europe/Berlin), end at 2026-11-24T07:00:00Z",
+        ),
+        "no end": (
+            Budget(max_pods=0, hours=(hours("00:00", 24, zone="UTC"),)),
+            "maxSuperPods.budgets allows 0 pods on super nodes; its hours, every day 00:00 for 24h (UTC), do not"
+            " end soon",
+        ),
+        "several": (
+            Budget(max_pods=0, hours=(NIGHTS, SUNDAY_NIGHT)),
+            "maxSuperPods.budgets allows 0 pods on super nodes; its hours, every day 20:00 for 12h (Europe/Berlin) and"
+            " Sun 22:00 for 8h (Europe/Berlin), end at 2026-11-24T07:00:00Z",
+        ),
+    },
+)
+def test_the_reason_names_the_hours_and_their_end_in_the_same_words_all_night(
+    budget: Budget, reason: str
+) -> None:
+    limits, prices = MaxSuperPods(budgets=(budget,)), Prices(cpu=2)
+    for minutes in (0, 1, 300):
+        room = Room(limits, {}, [Usage()], prices, now=NIGHT + timedelta(minutes=minutes))
+        assert room.take(pod()) == reason
+
+
+@given(times=ANY_HOURS, now=ANY_TIME, most=st.integers(0, 5), there=st.integers(0, 5))
+def test_a_budget_that_holds_is_never_exceeded(
+    times: list[Hours], now: datetime, most: int, there: int
+) -> None:
+    budget = Budget(max_pods=most, hours=tuple(times))
+    room = Room(MaxSuperPods(budgets=(budget,)), {}, [Usage(there, Decimal())], now=now)
+    taken = sum(not room.take(pod(f"web-{number}")) for number in range(6))
+
+    assert taken == (max(0, most - there) if budget.holds_at(now) else 6)
+
+
+# As time passes. The clock of a world begins at NOW, five seconds after 03:04.
+
+BEFORE = hours("03:04", 1 / 30, zone="UTC")
+AFTER = hours("03:06", 1, zone="UTC")
+BORDER = 115.0
+"""Seconds from NOW to the end of the one and the beginning of the other."""
+END = "end at 2026-01-02T03:06:00Z"
+
+
+def world(*budgets: Budget, **others: Any) -> World:
+    limits = MaxSuperPods(budgets=budgets, **others)
+    return World(settings=ElasticitySettings(enabled=True, max_super_pods=limits))
+
+
+def limited(most: int, times: Hours) -> Budget:
+    return Budget(namespaces=("shop",), max_pods=most, hours=(times,))
+
+
+def test_what_waits_goes_at_the_moment_at_which_the_hours_end() -> None:
+    found = world(limited(1, BEFORE))
+    found.create(3, n="0")
+    found.leader.settle(10)
+    (waiting,) = (each for each in found.cluster.names(lambda pod: pod.gated) if each == "web-3")
+    assert found.placements() == {"": 2, "super": 1}
+    assert END in found.annotations(waiting)[REASON]
+    assert found.leader.recorder.reasons == ["SuperNodeCapReached"] * 2
+
+    found.clock.advance(BORDER - 0.5 - found.clock())
+    look(found)
+    assert found.placements() == {"": 2, "super": 1}
+
+    found.clock.advance(0.5)
+    look(found)
+    assert found.placements() == {"super": 3}
+
+
+def look(found: World) -> None:
+    """At what is due now: the queue alone says so, without its regular look at all."""
+    found.leader.hear()
+    while found.leader._step(found.leader.parts.keys, found.leader.parts.reconciler.reconcile):
+        pass
+    while found.leader.queue:
+        found.leader.let_go()
+
+
+def test_what_is_on_super_nodes_stays_when_hours_begin_and_what_is_new_waits() -> None:
+    found = world(limited(1, AFTER))
+    there = found.create(3, n="0")
+    found.leader.settle(2)
+    found.bind_all()
+    assert found.placements() == {"super": 3}
+
+    found.clock.advance(BORDER - found.clock())
+    (late,) = found.create(1, n="0")
+    found.leader.settle(2)
+    assert found.placements() == {"": 1, "super": 3}
+    assert "its hours, every day" in found.annotations(late)[REASON]
+    assert {*there} <= {*found.cluster.pods}
+
+    for name in there[:2]:
+        found.cluster.remove(name)
+    found.leader.settle(2)
+    assert found.placements() == {"": 1, "super": 1}, "as many are there as it allows"
+    found.cluster.remove(there[2])
+    found.leader.settle(2)
+    assert found.placements() == {"super": 1}
+
+
+def test_the_next_hours_have_another_number() -> None:
+    found = world(limited(1, BEFORE), limited(2, AFTER))
+    found.create(4, n="0")
+    found.leader.settle(2)
+    assert found.placements() == {"": 3, "super": 1}
+
+    found.clock.advance(BORDER - found.clock())
+    look(found)
+    assert found.placements() == {"": 2, "super": 2}
+    found.leader.settle(2)
+    waiting = found.cluster.names(lambda pod: pod.gated)
+    assert all("allows 2 pods of shop" in found.annotations(each)[REASON] for each in waiting)
+
+
+def test_a_pod_that_local_nodes_have_no_room_for_waits_for_the_end_of_the_hours_too() -> None:
+    found = world(limited(0, BEFORE))
+    (stuck,) = found.create(1, n=None, gated=False)
+    found.no_room(stuck)
+    found.leader.settle(2)
+    assert not found.cluster.pod(stuck).may_come_to_super_nodes
+    assert "its hours, every day" in found.annotations(stuck)[REASON]
+
+    found.clock.advance(BORDER - found.clock())
+    look(found)
+    assert found.cluster.pod(stuck).may_come_to_super_nodes
+
+
+def test_metrics_say_which_budgets_hold_now() -> None:
+    night, day = BEFORE, AFTER
+    pair = (
+        Budget(namespaces=("bank",), max_cost_per_hour=2, hours=(night,)),
+        Budget(namespaces=("bank",), max_cost_per_hour=9, hours=(day,)),
+        Budget(namespaces=("bank",), max_pods=9),
+    )
+    found = World(
+        settings=ElasticitySettings(
+            enabled=True, prices=Prices(cpu=1), max_super_pods=MaxSuperPods(budgets=pair)
+        )
+    )
+    found.leader.turn()
+    assert of_bank(IN_FORCE) == {str(night): 1, str(day): 0}
+    assert of_bank(COST_LIMIT) == {"": 2}
+
+    found.clock.advance(BORDER)
+    found.leader.turn()
+    assert of_bank(IN_FORCE) == {str(night): 0, str(day): 1}
+    assert of_bank(COST_LIMIT) == {"": 9}
+
+    found.clock.advance(3600)
+    found.leader.turn()
+    assert of_bank(IN_FORCE) == {str(night): 0, str(day): 0}
+    assert of_bank(COST_LIMIT) == {}
+
+    found.leader.settings = ElasticitySettings(enabled=True)
+    found.leader.turn()
+    assert of_bank(IN_FORCE) == {}
+
+
+def of_bank(gauge: Gauge) -> dict[str, float]:
+    """By hours."""
+    return {
+        each.labels.get("hours", ""): each.value
+        for each in next(iter(gauge.collect())).samples
+        if each.labels["budget"] == "pods of bank"
+    }
+
+
+# Among leaders
+
+FAULTS = ["killed before", "killed after", "lost", "stuck", "stuck and killed"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("index", range(3))
+def test_hours_begin_while_a_leader_is_killed_and_nothing_new_goes_beyond_them(
+    fault: str, index: int
+) -> None:
+    """Three are decided on before the hours begin, of which those that were not written are decided on once more."""
+    found = world(limited(3, AFTER))
+    found.create(3, n="0")
+    decide(found)
+    for _ in range(index):
+        found.leader.let_go()
+    found.clock.advance(BORDER - found.clock())
+    found.create(4, n="0")
+    fail_once(found, fault)
+
+    assert found.placements() == {"": 4, "super": 3}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("index", range(3))
+def test_hours_end_while_a_leader_is_killed_and_what_holds_always_is_not_exceeded(
+    fault: str, index: int
+) -> None:
+    found = world(limited(1, BEFORE), total=3)
+    found.create(6, n="0")
+    found.leader.settle(2)
+    assert found.placements() == {"": 5, "super": 1}
+    found.clock.advance(BORDER - found.clock())
+    decide(found)
+    for _ in range(index):
+        found.leader.let_go()
+    fail_once(found, fault)
+
+    assert found.placements() == {"": 3, "super": 3}
+
+
+def test_a_leader_that_has_not_seen_its_own_writes_as_hours_begin_counts_them() -> None:
+    found = world(limited(3, AFTER))
+    found.create(2, n="0")
+    decide(found)
+    found.clock.advance(BORDER - found.clock())
+    found.create(4, "other", n="0")
+    decide(found)
+    while found.leader.queue:
+        found.leader.let_go()
+
+    assert (found.placements(), found.placements("other")) == ({"super": 2}, {"": 3, "super": 1})
+
+
+def decide(found: World) -> None:
+    found.leader.hear()
+    found.leader.turn()
+
+
+def fail_once(found: World, fault: str) -> None:
+    """In the next write; if that kills the leader, another one takes over, and late writes arrive as it does."""
+    try:
+        found.leader.let_go(0, fault)
+    except Killed:
+        found.take_over(lambda: [late() for late in found.cluster.stuck[:1]] and found.cluster.stuck.clear())
+    found.leader.settle(4)
+    for late in found.cluster.stuck:
+        with pytest.raises(Conflict):
+            late()
