@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -137,6 +138,38 @@ def test_a_budget_in_cost_makes_replicas_wait(api: FakeAPI) -> None:
 
     assert places(found) == ["super node", "waits"]
     assert "maxSuperPods.budgets allows 1.5 per hour" in found.placements[1].why
+
+
+def test_a_budget_by_hours_makes_replicas_wait_until_these_end(api: FakeAPI) -> None:
+    deploy(api, {LOCAL_REPLICAS: "1"})
+
+    found = simulate_scale(reader(api, **at_hours(-3600)), "shop", "deployment/web", 3)
+
+    assert places(found) == ["super node", "waits"]
+    assert "its hours, every day" in found.placements[1].why
+    assert isinstance(found, Scale)
+    assert found.later == ()
+
+
+def test_hours_that_are_still_to_come_are_named(api: FakeAPI) -> None:
+    deploy(api, {LOCAL_REPLICAS: "1"})
+
+    found = simulate_scale(reader(api, **at_hours(7200)), "shop", "deployment/web", 3)
+
+    assert places(found) == ["super node", "super node"]
+    assert isinstance(found, Scale)
+    [later] = found.later
+    assert later.startswith("maxSuperPods.budgets limits pods with app=web at every day ")
+    assert "not now, but from " in later
+
+
+def at_hours(seconds: float) -> dict[str, Any]:
+    """Of two hours, which begin so many *seconds* from now."""
+    begin = datetime.now(UTC) + timedelta(seconds=seconds)
+    hours = [{"start": f"{begin:%H:%M}", "durationSeconds": 7200}]
+    budgets = [{"labels": {"app": "web"}, "maxPods": 1, "hours": hours}]
+    others = {"labels": {"app": "other"}, "maxPods": 1, "hours": hours}
+    return {"maxSuperPods": {"budgets": [*budgets, others]}}
 
 
 def test_a_share_is_of_the_replicas_that_are_simulated(api: FakeAPI) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Gauge
 
-from controllers.elasticity.quota import Room, Usage
+from controllers.elasticity.quota import Quota, Room, Usage
 from controllers.elasticity.reporter import COST_LIMIT, IN_FORCE
 from kube.errors import Conflict
 from settings import ElasticitySettings
@@ -220,6 +220,20 @@ def test_a_budget_that_holds_is_never_exceeded(
     taken = sum(not room.take(pod(f"web-{number}")) for number in range(6))
 
     assert taken == (max(0, most - there) if budget.holds_at(now) else 6)
+
+
+def test_the_time_is_read_when_it_is_a_decisions_turn() -> None:
+    """One that waited for its turn until the hours began has none of the room from before."""
+    turns: list[bool] = []
+
+    def now() -> datetime:
+        turns.append(quota._deciding.locked())
+        return NIGHT
+
+    quota = Quota(lambda _: None, now)
+    with quota.acquire("web", MaxSuperPods(budgets=(BY_NIGHT,))) as room:
+        assert [room.take(pod(f"web-{number}")) == "" for number in range(3)] == [True, True, False]
+    assert turns == [True]
 
 
 # As time passes. The clock of a world begins at NOW, five seconds after 03:04.

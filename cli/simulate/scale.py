@@ -181,10 +181,8 @@ def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
 def _room(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings, now: datetime) -> Room:
     limits, prices = settings.max_super_pods, settings.prices
     there = [each for each in pods if counts(each, nodes.names)]
-    taken, under = (
-        Counter(each.metadata.namespace for each in there),
-        count_under(limits.budgets, there, prices),
-    )
+    taken = Counter(each.metadata.namespace for each in there)
+    under = count_under(limits.budgets, there, prices)
     return Room(limits, taken, under, prices, now=now)
 
 

@@ -153,8 +153,10 @@ class Reporter:
 
     def hold(self, budgets: Iterable[Budget]) -> None:
         """Which of those with hours hold now."""
-        now = self._now()
-        found = {(str(each), each.times): float(each.holds_at(now)) for each in budgets if each.hours}
+        found, now = dict[tuple[str, ...], float](), self._now()
+        for each in budgets:
+            if each.hours:
+                found[str(each), each.times] = float(each.holds_at(now))
         self._in_force = _shown(IN_FORCE, found, self._in_force)
 
     def count(self, **states: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -24,7 +26,7 @@ from kube.types import Pod
 from lab.session import Lab
 from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
-from tests.cluster.workloads import PODS, STATEFULSETS, metrics, sample
+from tests.cluster.workloads import PODS, STATEFULSETS, metrics, reconfigure, sample
 from tests.elasticity_world import having
 from webhook.elasticity import IGNORE_RULES, LOCAL_REPLICAS, TAINT_KEY
 from webhook.elasticity.affinity import bound_to_super_nodes
@@ -76,8 +78,41 @@ def test_a_share_stays_local_as_a_workload_grows_and_what_is_over_a_budget_in_co
         shop.wait(lambda: _spent(elastic_lab) == 4, "the cost of both in the metrics")
 
 
+@pytest.mark.promise
+def test_a_budget_bounds_pods_at_its_hours_alone(elastic_lab: Lab) -> None:
+    """Its hours do not end while the lab waits: the settings come to have others, which begin in ten hours."""
+    with configured(elastic_lab, **_at_most_one(hours_from_now=-2)):
+        shop = Shop(elastic_lab)
+        shop.deploy("timed", 3, template({LOCAL_REPLICAS: "0"}))
+        shop.wait(lambda: _places(shop, "timed") == (0, 1) and len(shop.gated()) == 2, "two to wait")
+        shop.wait(lambda: _in_force(elastic_lab) == 1, "the budget to be in force, by the metrics")
+        reason = shop.await_event(min(shop.gated()), "SuperNodeCapReached")
+        assert "allows 1 pods with app=timed on super nodes; its hours, every day" in reason
+        assert "for 4h (Asia/Shanghai), end at " in reason
+
+        reconfigure(elastic_lab, {"elasticity": _at_most_one(hours_from_now=10)})
+        shop.wait(lambda: _places(shop, "timed") == (0, 3), "all to go")
+        shop.wait(lambda: _in_force(elastic_lab) == 0, "the budget to be out of force, by the metrics")
+
+
+def _at_most_one(hours_from_now: int) -> Raw:
+    """For four hours."""
+    begin = datetime.now(ZoneInfo("Asia/Shanghai")) + timedelta(hours=hours_from_now)
+    hours = {"start": f"{begin:%H:%M}", "durationSeconds": 4 * 3600, "timeZone": "Asia/Shanghai"}
+    return {"maxSuperPods": {"budgets": [{"labels": {"app": "timed"}, "maxPods": 1, "hours": [hours]}]}}
+
+
+def _in_force(lab: Lab) -> float:
+    """Of the budget, by the leader."""
+    return _greatest(lab, "drawbridge_elasticity_budget_in_force")
+
+
 def _spent(lab: Lab) -> float:
-    return max(sample(each, "drawbridge_elasticity_cost_per_hour") for each in metrics(lab, "controllers"))
+    return _greatest(lab, "drawbridge_elasticity_cost_per_hour")
+
+
+def _greatest(lab: Lab, name: str) -> float:
+    return max(sample(each, name) for each in metrics(lab, "controllers"))
 
 
 def _places(shop: Shop, name: str) -> tuple[int, int]:
