@@ -48,7 +48,6 @@ INGRESS_DAEMONSET = [
         "validate",
         "validate_pacing",
         "webhook",
-        "windows",
     )
 ]
 

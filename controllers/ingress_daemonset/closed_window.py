@@ -10,10 +10,10 @@ from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
+from settings.windows import closes_at, opens_at, zone_of
 from webhook.ingress_daemonset import UPDATE_NOW
 from webhook.ingress_daemonset.pacing import Window
 from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.windows import closes_at, opens_at, zone_of
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.waves import Waves
 from kube.types import rfc3339
+from settings.windows import end_of
 from webhook.ingress_daemonset.pacing import Window
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
-from webhook.ingress_daemonset.windows import end_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5

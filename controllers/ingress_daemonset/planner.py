@@ -28,10 +28,10 @@ from controllers.ingress_daemonset.status import (
 )
 from controllers.ingress_daemonset.waves import waves_of
 from settings.ingress_daemonset import HealthChecker
+from settings.windows import closes_at
 from webhook.ingress_daemonset import FINALIZER
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet, share
-from webhook.ingress_daemonset.windows import closes_at
 
 Step = tuple[Action, ...]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from settings import IngressDaemonSetSettings
+from settings.windows import DAYS, LONGEST, START, zone_of
 from webhook.ingress_daemonset.pacing import Metric, Window
 from webhook.ingress_daemonset.template import Problem, key_problems
 from webhook.ingress_daemonset.types import RollingUpdate
-from webhook.ingress_daemonset.windows import DAYS, LONGEST, START, zone_of
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 METRIC, WINDOW = f"{ROLLING}.canary.metric", f"{ROLLING}.window"
