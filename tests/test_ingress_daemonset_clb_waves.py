@@ -1,4 +1,4 @@
-"""Waves and windows decide which nodes are next; weights decide when one is detached, and when it is attached again."""
+"""Canaries, waves and windows decide which nodes are next; weights decide when one is detached, and attached again."""
 
 from __future__ import annotations
 
@@ -56,6 +56,17 @@ def test_a_wave_begins_when_the_weights_of_the_one_before_are_back() -> None:
 
 def test_a_pause_between_waves_begins_when_the_weights_are_back() -> None:
     here = in_waves({"n1": "a", "n2": "b"}, pause=300)
+    here.run(lambda: weights_of(here, "n1") == {0})
+    here.run(lambda: weights_of(here, "n1") == {WEIGHT})
+    restored_at = here.clock()
+    here.run(lambda: weights_of(here, "n2") == {0})
+
+    assert here.clock() - restored_at >= 300
+
+
+def test_the_pause_of_a_canary_begins_when_its_weights_are_back() -> None:
+    canary = {"nodes": 1, "pause": {"durationSeconds": 300}}
+    here = rolling("n1", "n2", rolling={**WEIGHTS, "canary": canary})
     here.run(lambda: weights_of(here, "n1") == {0})
     here.run(lambda: weights_of(here, "n1") == {WEIGHT})
     restored_at = here.clock()
