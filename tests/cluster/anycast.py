@@ -100,15 +100,14 @@ class Fleet:
             self.wait(lambda: is_open(self.node(name)), f"node {self.name_of(name)} to open")  # noqa: B023
 
     def await_event(self, name: str, reason: str) -> str:
-        """Its message."""
+        """Its message, or several."""
         what = f"an Event {reason} on node {self.name_of(name)}"
         return self.wait(lambda: self.events(name).get(reason, ""), what)
 
     def events(self, name: str) -> dict[str, str]:
-        """The last message by reason."""
+        """All messages by reason, one after the other: in the order of their names, which are random."""
         selector = f"involvedObject.kind=Node,involvedObject.name={self.name_of(name)}"
-        found = self.client.list(EVENTS, "default", field_selector=selector).items
-        return {event["reason"]: event["message"] for event in found}
+        return workloads.messages(self.client.list(EVENTS, "default", field_selector=selector).items)
 
     def addresses(self) -> list[dict[str, Any]]:
         """Those that the cloud has for this test: on its instances, or with its tags."""

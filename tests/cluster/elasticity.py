@@ -122,14 +122,14 @@ class Shop:
         self.wait(lambda: set(names) <= self.home(), f"{names} in {self.namespace} to run on local nodes")
 
     def await_event(self, name: str, reason: str) -> str:
-        """Its message."""
+        """Its message, or several."""
         what = f"an Event {reason} on {self.namespace}/{name}"
         return self.wait(lambda: self.events(name).get(reason, ""), what)
 
     def events(self, name: str) -> dict[str, str]:
-        """The last message by reason."""
-        found = self.client.list(EVENTS, self.namespace, field_selector=f"involvedObject.name={name}").items
-        return {event["reason"]: event["message"] for event in found}
+        """All messages by reason, one after the other: in the order of their names, which are random."""
+        selector = f"involvedObject.name={name}"
+        return workloads.messages(self.client.list(EVENTS, self.namespace, field_selector=selector).items)
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         return self.lab.wait(condition, SECONDS, what)

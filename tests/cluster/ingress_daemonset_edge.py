@@ -222,10 +222,7 @@ class Edge:
     def events(self, name: str = "web") -> dict[str, str]:
         """All messages by reason, one after the other."""
         selector = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
-        reported: dict[str, str] = {}
-        for event in self.client.list(EVENTS, self.namespace, field_selector=selector).items:
-            reported[event["reason"]] = f"{reported.get(event['reason'], '')}{event['message']}\n"
-        return reported
+        return workloads.messages(self.client.list(EVENTS, self.namespace, field_selector=selector).items)
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -176,6 +176,14 @@ def patch_status(lab: Lab, pod: Pod, **status: Any) -> Pod:
 def events(lab: Lab, namespace: str, reason: str) -> list[dict[str, Any]]:
     found = lab.kubectl("get", "events", "-n", namespace, "-o", "json").stdout
     return [event for event in json.loads(found)["items"] if event["reason"] == reason]
+
+
+def messages(events: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """By reason, one line after the other."""
+    found: dict[str, str] = {}
+    for event in events:
+        found[event["reason"]] = f"{found.get(event['reason'], '')}{event['message']}\n"
+    return found
 
 
 def _is_new(hashes: set[float], before: set[float]) -> bool:
