@@ -136,12 +136,17 @@ def succeeding_admissions(lab: Lab, namespace: str, *, server_killed: bool = Fal
 @contextmanager
 def late_kubelets(lab: Lab) -> Iterator[None]:
     """While the block runs, no server gets a change of its Secret: kubelets may take a minute and a half."""
-    [pid] = [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in programs.command(pid)]
+    # A child of it has its words until it runs a program of its own.
+    [pid] = lab.wait(lambda: found if len(found := kubelets(lab)) == 1 else [], 10, "its kubelet alone")
     processes.send(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         processes.send(pid, signal.SIGCONT)
+
+
+def kubelets(lab: Lab) -> list[int]:
+    return [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in programs.command(pid)]
 
 
 def shown(address: str, trusted: bytes) -> x509.Certificate:

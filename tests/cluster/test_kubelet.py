@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -278,11 +279,11 @@ def test_a_killed_kubelet_leaves_no_process(bare_lab: Lab, tmp_path: Path) -> No
 
 def tree(pid: int) -> list[int]:
     """All processes below the one given."""
-    children = Path(f"/proc/{pid}/task").glob("*/children")
     found: list[int] = []
-    for path in children:
-        for child in path.read_text().split():
-            found += [int(child), *tree(int(child))]
+    with suppress(OSError):  # gone meanwhile, as what only starts others
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in path.read_text().split():
+                found += [int(child), *tree(int(child))]
     return found
 
 

@@ -84,8 +84,15 @@ def assert_gone(name: str) -> None:
 def companions(name: str) -> list[bytes]:
     """The command lines of a lab's kubelet and balancer."""
     pids = processes.marked(workdir.directory(name))
-    commands = [path.read_bytes() for pid in pids if (path := Path(f"/proc/{pid}/cmdline")).exists()]
-    return [each for each in commands if b"lab.kubelet" in each or b"lab.services" in each]
+    return [each for each in map(command_line, pids) if b"lab.kubelet" in each or b"lab.services" in each]
+
+
+def command_line(pid: int) -> bytes:
+    """Nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.fixture
