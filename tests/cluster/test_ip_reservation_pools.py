@@ -58,7 +58,9 @@ class Kubelet:
     def start(self) -> str:
         """A new pod, once it has an address."""
         name = f"redis-{next(self._numbers)}"
-        workloads.create_pod(self.lab, self.namespace, name, nodeName=NODE)
+        # Its node never says that it is ready: after some minutes that would end the pod.
+        forever = {"tolerations": [{"operator": "Exists"}]}
+        workloads.create_pod(self.lab, self.namespace, name, nodeName=NODE, **forever)
         while not (address := self._assigned(name)):
             self.refused.append(name)
             time.sleep(1.0)  # as a kubelet, which tries again
