@@ -13,6 +13,7 @@ import msgspec
 from lab.cloud.admin_api import PREFIX
 from lab.cloud.values import Call
 from lab.errors import LabError
+from lab.waiting import stretch
 
 SECONDS = 10.0
 
@@ -84,7 +85,7 @@ class Remote:
         }
 
     def _ask(self, method: str, what: str, body: object = None) -> bytes:
-        connection = HTTPConnection(self.endpoint, timeout=SECONDS)
+        connection = HTTPConnection(self.endpoint, timeout=SECONDS * stretch())
         try:
             connection.request(method, f"{PREFIX}{what}", None if body is None else msgspec.json.encode(body))
             answer = connection.getresponse()
