@@ -103,7 +103,8 @@ def replace_tokens(cluster: Real, places: dict[str, str], former: Tokens) -> Non
 def tokens_since(cluster: Real, begin: str) -> dict[str, set[str]]:
     """What the requests that arrived after *begin* bore, by the names of their pods."""
     found: dict[str, set[str]] = defaultdict(set)
-    for line in (cluster.logs / "audit.log").read_text().splitlines():
+    whole, _, _in_writing = (cluster.logs / "audit.log").read_text().rpartition("\n")
+    for line in whole.splitlines():
         event = json.loads(line)
         extra = event["user"].get("extra", {})
         for pod in extra.get("authentication.kubernetes.io/pod-name", ()):
