@@ -126,7 +126,10 @@ Tier = Annotated[int, Field(ge=1, le=4)]
 
 
 class Subnet(Model):
-    """Of the addresses of pods on a super node; each has one super node. Those of the lowest *tier* go first."""
+    """Of the addresses of pods on a super node; each has one super node. Those of the lowest *tier* go first.
+
+    With *gpu*, it is for pods that ask for GPUs, and for no others.
+    """
 
     id: Annotated[
         str,
@@ -137,6 +140,7 @@ class Subnet(Model):
         Matching("[a-z0-9]+(-[a-z0-9]+)*", "is not a zone; write its long name, for example ap-guangzhou-3"),
     ]
     tier: Tier = 1
+    gpu: bool = False
 
 
 LocalReplicas = Annotated[
@@ -178,6 +182,11 @@ class ElasticitySettings(Model):
     def tiers(self) -> list[int]:
         """The order of preference among the subnets, the first one first."""
         return sorted({subnet.tier for subnet in self.subnets})
+
+    @property
+    def gpus(self) -> bool:
+        """Whether some subnets are for pods that ask for GPUs."""
+        return any(subnet.gpu for subnet in self.subnets)
 
     @model_validator(mode="after")
     def _percentages_are_read(self) -> Self:

@@ -344,6 +344,7 @@ BAD = {
     SUBNETS % "{id: subnet-1, zone: a-1}, {id: subnet-1, zone: a-2}": "subnets names subnet-1 more than once",
     SUBNETS % "{id: subnet-1, zone: a-1, tier: 0}": "subnets[0].tier: 0",
     SUBNETS % "{id: subnet-1, zone: a-1, tier: 5}": "subnets[0].tier: 5",
+    SUBNETS % "{id: subnet-1, zone: a-1, gpu: T4}": "subnets[0].gpu: 'T4'",
     SUBNETS % "{id: subnet-1, zome: a}": "did you mean zone",
     "elasticity: {resolvConf: 'nameservers 10.0.0.2'}": "'nameservers 10.0.0.2' is no line of a resolv.conf",
     "elasticity: {localReplica: 1}": "did you mean localReplicas",

@@ -117,7 +117,9 @@ def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float
     nodes, settings = facts.surroundings.nodes(), facts.surroundings.settings()
     outages, room = Outages(clock), _room(facts.pods, nodes, settings, facts.snapshot.now)
     outages.observe(nodes.super)
-    destination = SuperNodeDestination(eligibility, Fleet(nodes, cluster.having), room, outages)
+    destination = SuperNodeDestination(
+        eligibility, Fleet(nodes, cluster.having, gpus=settings.gpus), room, outages
+    )
     known = OfOneKey({}, cluster.having(f"key {key}"), facts.surroundings, facts.snapshot.now)
     decision = Decision(known, destination, Rejections(clock), lambda _uid: 0.0)
     decision.make()

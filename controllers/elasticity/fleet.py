@@ -9,7 +9,20 @@ from typing import Any
 import msgspec
 
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.filters import Lookup, Reach, Request, Topology, is_asked_for, is_passing, misses
+from controllers.elasticity.filters import (
+    Lookup,
+    Reach,
+    Request,
+    Topology,
+    is_asked_for,
+    is_passing,
+    misses,
+    node_affinity,
+    node_selector,
+    resources,
+    volumes,
+)
+from controllers.elasticity.gpus import Gpus, asked_for, hint, is_for_gpus, no_way
 from controllers.elasticity.nodes import Nodes, Outages, WatchedNode
 from controllers.elasticity.patches import Action, Kind, as_burst, as_sent
 from controllers.elasticity.planner import Objections
@@ -23,12 +36,21 @@ NONE_THERE = "there is no super node"
 
 
 class Fleet:
-    """Built for one decision. *assumed* are actions that may bring a pod to one of the nodes; most need no look."""
+    """Built for one decision. *assumed* are actions that may bring a pod to one of the nodes; most need no look.
+
+    *gpus*: some nodes are for pods that ask for GPUs.
+    """
 
     def __init__(
-        self, nodes: Nodes, having: Lookup, assumed: Callable[[], Sequence[Action]] = lambda: ()
+        self,
+        nodes: Nodes,
+        having: Lookup,
+        assumed: Callable[[], Sequence[Action]] = lambda: (),
+        *,
+        gpus: bool = False,
     ) -> None:
         self._nodes, self._having, self._read_assumed = nodes, having, assumed
+        self._gpus = gpus
         self._taken: list[Request] = []
         self._asked: dict[bytes, bool] = {}
 
@@ -39,7 +61,7 @@ class Fleet:
     @cached_property
     def _topology(self) -> Topology:
         topology = Topology((*self._nodes.super, *self._nodes.local), self._nodes.super, self._having)
-        for request in on_the_way(self._having("sent"), self._assumed):
+        for request in self._on_the_way():
             self._expect(topology, request)
         return topology
 
@@ -53,6 +75,23 @@ class Fleet:
             return NONE_THERE
         found, missed = self.fitting(request)
         return "" if found else _sentence(missed)
+
+    def request(self, pod: Pod, *, bound: bool, volumes: tuple[Reach, ...] = ()) -> Request:
+        """The pod as it would be on super nodes; *bound*: and nowhere else."""
+        return _request(pod, as_sent if bound else as_burst, volumes, self.gpus(pod)[0])
+
+    def gpus(self, pod: Pod) -> tuple[Gpus, str]:
+        """Whether the pod asks for GPUs, if that matters, and by what."""
+        if not self._gpus:
+            return Gpus.UNUSED, ""
+        asked = asked_for(pod.metadata, _request(pod, as_is).spec)
+        return (Gpus.WANTED if asked else Gpus.UNWANTED), asked
+
+    def stray(self, request: Request) -> WatchedNode | None:
+        """A super node that is not for GPUs, and would take a pod that asks for GPUs."""
+        others = (node for node in self._nodes.super if not is_for_gpus(node))
+        lasting = (node_selector, node_affinity, volumes, resources)
+        return next((node for node in others if not misses(request, node, lasting)), None)
 
     def passing(self, request: Request) -> list[str]:
         """The names of super nodes that nothing but their state keeps the pod off."""
@@ -106,6 +145,12 @@ class Fleet:
         own = asks.host_ports or asks.repels or asks.attracts or asks.spread
         return bool(own) or self._repelling or any(each.pod.repels for each in self._taken)
 
+    def _on_the_way(self) -> list[Request]:
+        """Pods without a node that may get a super node: allowed to already, or assumed to be."""
+        pods = {pod.metadata.uid: (pod, False) for pod in self._having("sent")}
+        pods |= {each.uid: (each.pod, each.kind is Kind.SUPER) for each in self._assumed}
+        return [self.request(pod, bound=bound) for pod, bound in pods.values()]
+
     def _settle(self) -> None:
         taken, self._taken = self._taken, []
         for request in taken:
@@ -129,7 +174,7 @@ def _sentence(missed: Sequence[str]) -> str:
     )
 
 
-Change = Callable[[Pod], dict[str, Any]]
+Change = Callable[[Pod, Gpus], dict[str, Any]]
 """Makes of a pod the spec that it would have, raw."""
 
 
@@ -149,10 +194,13 @@ class SuperNodeDestination:
             return None
         if rules:
             return Objections(rules)
-        request = self._request(pod, bound=bound)
+        request, (gpus, asked) = self._request(pod, bound=bound), self._fleet.gpus(pod)
         if misfit := self._fleet.why_not(request):
             outages = map(self._outages.seconds, self._fleet.passing(request))
+            misfit += "" if gpus is Gpus.UNUSED else hint(gpus, asked)
             return Objections(misfit=misfit, outage=min(outages, default=None))
+        if gpus is Gpus.WANTED and (stray := self._fleet.stray(request)):
+            return Objections((no_way(asked, stray),))
         return Objections()
 
     def take(self, pod: Pod, *, bound: bool) -> str:
@@ -166,24 +214,24 @@ class SuperNodeDestination:
         return self._fleet.first_tier(self._request(pod, bound=bound))
 
     def is_asked_for(self, pod: Pod) -> bool:
-        return self._fleet.is_asked_for(_request(pod, spec_of))
+        return self._fleet.is_asked_for(_request(pod, as_is))
+
+    def gpus(self, pod: Pod) -> Gpus:
+        return self._fleet.gpus(pod)[0]
 
     def _request(self, pod: Pod, *, bound: bool) -> Request:
-        return _request(pod, as_sent if bound else as_burst, self._eligibility.reach(pod))
+        return self._fleet.request(pod, bound=bound, volumes=self._eligibility.reach(pod))
 
 
-def on_the_way(allowed: Iterable[Pod], assumed: Iterable[Action]) -> list[Request]:
-    """Pods without a node that may get a super node: *allowed* to already, or *assumed* to be."""
-    pods = {pod.metadata.uid: (pod, as_burst) for pod in allowed}
-    pods |= {each.uid: (each.pod, as_sent if each.kind is Kind.SUPER else as_burst) for each in assumed}
-    return [_request(pod, change) for pod, change in pods.values()]
+def as_is(pod: Pod, _: Gpus) -> dict[str, Any]:
+    return spec_of(pod)
 
 
-def _request(pod: Pod, change: Change, volumes: tuple[Reach, ...] = ()) -> Request:
-    return Request(pod, _spec(pod.unbound or Unbound(), change), volumes)
+def _request(pod: Pod, change: Change, volumes: tuple[Reach, ...] = (), gpus: Gpus = Gpus.UNUSED) -> Request:
+    return Request(pod, _spec(pod.unbound or Unbound(), change, gpus), volumes)
 
 
 @lru_cache(maxsize=512)
-def _spec(unbound: Unbound, change: Change) -> PodSpec:
+def _spec(unbound: Unbound, change: Change, gpus: Gpus) -> PodSpec:
     """Of a pod as it is or would be; decoded once for each version of it."""
-    return msgspec.convert(change(Pod(unbound=unbound)), PodSpec)
+    return msgspec.convert(change(Pod(unbound=unbound), gpus), PodSpec)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from controllers.elasticity.gpus import Gpus, on_any_node, on_local_nodes, on_super_nodes, pending
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.tiers import preferring
 from webhook.elasticity import (
@@ -60,44 +61,48 @@ class Action:
         return self.pod.metadata.uid
 
 
-def to_local_nodes(pod: Pod, why: str, *, pin: bool = False) -> Patch:
+def to_local_nodes(pod: Pod, why: str, *, pin: bool = False, gpus: Gpus = Gpus.UNUSED) -> Patch:
     """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
-    spec = _ungated(spec_of(pod))
-    if pin or pod.tolerates:
-        spec["affinity"] = kept_off_super_nodes(spec_of(pod))["affinity"]
-    return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, spec)
-
-
-def to_super_node(pod: Pod, why: str, *, with_cost: bool, tiers: Sequence[int] = ()) -> Patch:
-    """*tiers* of super nodes that there are, the preferred one first."""
     held = spec_of(pod)
-    affinity = preferring(bound_to_super_nodes(held), tiers)["affinity"]
-    spec = _ungated(held) | {"affinity": affinity} | _tolerant(held, pod)
+    spec = kept_off_super_nodes(held) if pin or pod.tolerates else on_local_nodes(held, gpus)
+    return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, _ungated(held) | _changed(held, spec))
+
+
+def to_super_node(
+    pod: Pod, why: str, *, with_cost: bool, tiers: Sequence[int] = (), gpus: Gpus = Gpus.UNUSED
+) -> Patch:
+    """*tiers* of super nodes that there are, the preferred one first."""
+    held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
-    return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, spec)
+    return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 
 
-def to_any_node(pod: Pod, why: str) -> Patch:
-    """Take the gate away and nothing else."""
-    return _patch(pod, {PLACEMENT: ANY, REASON: why}, _ungated(spec_of(pod)))
+def to_any_node(pod: Pod, why: str, gpus: Gpus = Gpus.UNUSED) -> Patch:
+    """Take the gate away and nothing else, unless there are subnets for GPUs."""
+    held = spec_of(pod)
+    spec = _ungated(held) | _changed(held, on_any_node(held, gpus))
+    return _patch(pod, {PLACEMENT: ANY, REASON: why}, spec)
 
 
-def burst(pod: Pod, why: str, *, with_cost: bool, also: Sequence[Raw] = ()) -> Patch:
+def burst(
+    pod: Pod, why: str, *, with_cost: bool, also: Sequence[Raw] = (), gpus: Gpus = Gpus.UNUSED
+) -> Patch:
     """The cost comes with the tolerations, *also* these: a ReplicaSet may shrink as soon as the pod runs."""
+    held = spec_of(pod)
+    spec = pending(_tolerant(held, pod, also), gpus)
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
-    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _tolerant(spec_of(pod), pod, also))
+    return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _changed(held, spec))
 
 
-def as_sent(pod: Pod) -> dict[str, Any]:
+def as_sent(pod: Pod, gpus: Gpus = Gpus.UNUSED) -> dict[str, Any]:
     """Its spec, raw, as it would be on super nodes only."""
-    spec = spec_of(pod)
-    return bound_to_super_nodes(spec) | _tolerant(spec, pod)
+    return on_super_nodes(_tolerant(bound_to_super_nodes(spec_of(pod)), pod), gpus)
 
 
-def as_burst(pod: Pod) -> dict[str, Any]:
+def as_burst(pod: Pod, gpus: Gpus = Gpus.UNUSED) -> dict[str, Any]:
     """Its spec, raw, as it would be when it is allowed on super nodes."""
-    spec = spec_of(pod)
-    return spec | _tolerant(spec, pod)
+    spec = _tolerant(spec_of(pod), pod)
+    return on_any_node(spec, gpus) if pod.gated else pending(spec, gpus)
 
 
 def is_kept_off(pod: Pod) -> bool:
@@ -147,7 +152,12 @@ def _ungated(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _tolerant(spec: Raw, pod: Pod, also: Sequence[Raw] = ()) -> dict[str, Any]:
     held = list(spec.get("tolerations") or ())
     added = [*(() if pod.tolerates else (TOLERATION,)), *(each for each in also if each not in held)]
-    return {"tolerations": [*held, *added]} if added else {}
+    return {**spec, "tolerations": [*held, *added]} if added else {**spec}
+
+
+def _changed(held: Raw, spec: Raw) -> dict[str, Any]:
+    """The fields that a placement may change, as far as they differ."""
+    return {key: spec[key] for key in ("affinity", "tolerations") if spec.get(key) != held.get(key)}
 
 
 def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:

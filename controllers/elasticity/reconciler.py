@@ -120,15 +120,18 @@ class Decision:
             case Place.SUPER:
                 self._send(pod, why)
             case Place.ANY:
-                self._act(Kind.ANY, pod, why, to_any_node(pod, why))
+                self._act(Kind.ANY, pod, why, to_any_node(pod, why, self._destination.gpus(pod)))
             case place:
                 pin = place is Place.LOCAL and self._snapshot.wish(pod).pin
-                self._act(Kind.LOCAL, pod, why, to_local_nodes(pod, why, pin=pin))
+                patch = to_local_nodes(pod, why, pin=pin, gpus=self._destination.gpus(pod))
+                self._act(Kind.LOCAL, pod, why, patch)
 
     def _send(self, pod: Pod, why: str) -> None:
         why = f"{why}{tiers.said(self._destination.first_tier(pod, bound=True))}"
         with_cost, preferred = self._has_cost(pod), self._snapshot.settings.tiers
-        self._act(Kind.SUPER, pod, why, to_super_node(pod, why, with_cost=with_cost, tiers=preferred))
+        gpus = self._destination.gpus(pod)
+        patch = to_super_node(pod, why, with_cost=with_cost, tiers=preferred, gpus=gpus)
+        self._act(Kind.SUPER, pod, why, patch)
 
     def _pause(self, verdict: Verdict) -> float:
         if verdict.place is Place.WAIT:
@@ -149,7 +152,8 @@ class Decision:
     def _allow(self, pod: Pod, why: str) -> None:
         first = self._destination.first_tier(pod, bound=False)
         why, also = f"{why}{tiers.said(first)}", tiers.tolerations(first, self._snapshot.settings.tiers)
-        self._act(Kind.BURST, pod, why, burst(pod, why, with_cost=self._has_cost(pod), also=also))
+        with_cost, gpus = self._has_cost(pod), self._destination.gpus(pod)
+        self._act(Kind.BURST, pod, why, burst(pod, why, with_cost=with_cost, also=also, gpus=gpus))
 
     def _explain(self, pod: Pod, reason: str, why: str) -> None:
         """What it waits for is on the pod, too, as long as a limit is reached: that may be for hours."""
@@ -234,5 +238,6 @@ class Reconciler:
     def _destination(self, snapshot: Snapshot, room: Room) -> SuperNodeDestination:
         having, nodes = self._sources.pods.having, snapshot.nodes
         self._state.outages.observe(nodes.super)
-        fleet = Fleet(nodes, having, self._writer.assumptions.to_super_nodes)
+        assumed, gpus = self._writer.assumptions.to_super_nodes, snapshot.settings.gpus
+        fleet = Fleet(nodes, having, assumed, gpus=gpus)
         return SuperNodeDestination(self._state.eligibility, fleet, room, self._state.outages)

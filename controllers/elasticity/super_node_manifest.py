@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from controllers.elasticity.gpus import GPU, gpu_labels, gpu_taints
 from controllers.elasticity.tiers import TIER, is_tier_taint, tier_labels, tier_taints
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Taint
 from settings import ElasticitySettings
@@ -31,6 +32,8 @@ GIVEN = (ZONE, VERSION, REGION, CBS_ZONE)
 """Labels that are written once, and again for another zone: eklet and users may set others."""
 OF_MACHINE = (OS, ARCH, HOSTNAME)
 """Labels that are written once."""
+OF_SETTINGS = (TIER, GPU)
+"""Labels that go when the settings ask for none."""
 
 
 def name_of(subnet: Subnet) -> str:
@@ -47,13 +50,14 @@ def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
         MANAGED_BY: MANAGER,
         **_well_known(subnet, settings),
         **tier_labels(subnet.tier, settings.tiers),
+        **gpu_labels(gpu=subnet.gpu, used=settings.gpus),
     }
     metadata = {
         "name": name_of(subnet),
         "labels": labels,
         "annotations": {SUBNET_ID: subnet.id, **resolv_conf},
     }
-    taints = (TAINT, *tier_taints(subnet.tier, settings.tiers))
+    taints = (TAINT, *tier_taints(subnet.tier, settings.tiers), *gpu_taints(gpu=subnet.gpu))
     spec = {"taints": [msgspec.to_builtins(taint) for taint in taints]}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
@@ -80,9 +84,9 @@ def difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
     taints = _taints(node.spec.taints, msgspec.convert(wanted["spec"]["taints"], tuple[Taint, ...]))
     if taints != node.spec.taints:
         spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
-    labels: dict[str, Any] = _labels(node.metadata.labels, wanted["metadata"]["labels"])
-    if TIER in node.metadata.labels and TIER not in wanted["metadata"]["labels"]:
-        labels[TIER] = None
+    held, labels = node.metadata.labels, wanted["metadata"]["labels"]
+    gone = {key: None for key in OF_SETTINGS if key in held and key not in labels}
+    labels = {**_labels(held, labels), **gone}
     metadata = _given(labels=labels, annotations=annotations)
     return _given(metadata=metadata, spec=spec)
 
@@ -90,9 +94,13 @@ def difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
 def _taints(held: tuple[Taint, ...], wanted: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """Those of others stay, and of ours what is *wanted*."""
     names = {_name(taint) for taint in wanted}
-    kept = tuple(taint for taint in held if _name(taint) in names or not is_tier_taint(taint))
+    kept = tuple(taint for taint in held if _name(taint) in names or not _is_of_settings(taint))
     missing = names.difference(map(_name, kept))
     return (*kept, *(taint for taint in wanted if _name(taint) in missing))
+
+
+def _is_of_settings(taint: Taint) -> bool:
+    return is_tier_taint(taint) or taint.key == GPU
 
 
 def _name(taint: Taint) -> tuple[str, str]:

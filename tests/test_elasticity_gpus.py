@@ -1,0 +1,341 @@
+"""Subnets for GPUs: who asks for GPUs, and where such pods and all others may go."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.elasticity.gpus import asked_for
+from controllers.elasticity.nodes import Nodes, sorted_out
+from controllers.elasticity.patches import TOLERATION
+from controllers.elasticity.pod_spec import PodSpec
+from controllers.elasticity.super_nodes import plan
+from kube.errors import Conflict
+from kube.types import Node, ObjectMeta
+from settings import ElasticitySettings
+from tests.elasticity_world import HOME, Killed, World, node, super_node
+from tests.factories import NOW
+from tests.fake_api import merged
+from tests.tables import table
+from webhook.elasticity import PLACEMENT, REASON, TAINT
+
+GPU = "drawbridge.io/gpu"
+GPU_TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}
+GPU_TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+EVERYTHING = {"operator": "Exists"}
+TYPE = "eks.tke.cloud.tencent.com/gpu-type"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+FOR_GPUS, OTHER = "eklet-subnet-0", "eklet-subnet-1"
+
+
+def configured(*gpus: bool) -> ElasticitySettings:
+    """With one subnet for each of *gpus*."""
+    subnets = [{"id": f"subnet-{each}", "zone": "z-1", "gpu": gpu} for each, gpu in enumerate(gpus)]
+    return ElasticitySettings.model_validate({"enabled": True, "subnets": subnets})
+
+
+def asking(name: str = "nvidia.com/gpu", quantity: str = "1", field: str = "limits") -> dict[str, Any]:
+    resources = {each: {name: quantity} for each in {field, "requests"}}
+    return {"containers": [{"name": "app", "image": "app", "resources": resources}]}
+
+
+# Who asks for GPUs
+
+
+@table(
+    "spec, annotations, asked",
+    {
+        "nothing": ({}, {}, ""),
+        "vCPUs": (asking("cpu"), {}, ""),
+        "another device": (asking("example.com/fpga"), {}, ""),
+        "GPUs": (asking(), {}, "nvidia.com/gpu"),
+        "no GPU": (asking(quantity="0"), {}, ""),
+        "GPUs of another make": (asking("amd.com/gpu"), {}, "amd.com/gpu"),
+        "a part of one": (asking("nvidia.com/mig-1g.5gb"), {}, "nvidia.com/mig-1g.5gb"),
+        "a share of one, of TKE": (
+            asking("tke.cloud.tencent.com/qgpu-core"),
+            {},
+            "tke.cloud.tencent.com/qgpu-core",
+        ),
+        "an init container": ({"initContainers": asking()["containers"]}, {}, "nvidia.com/gpu"),
+        "a type of super nodes": ({}, {TYPE: "T4,V100"}, f"annotation {TYPE}"),
+        "an empty type": ({}, {TYPE: ""}, ""),
+        "a count of super nodes": (
+            {},
+            {"eks.tke.cloud.tencent.com/gpu-count": "1"},
+            "annotation eks.tke.cloud.tencent.com/gpu-count",
+        ),
+        "a count of none": ({}, {"eks.tke.cloud.tencent.com/gpu-count": "0"}, ""),
+    },
+)
+def test_a_pod_asks_for_gpus_by_resources_or_annotations(
+    spec: dict[str, Any], annotations: dict[str, str], asked: str
+) -> None:
+    assert asked_for(ObjectMeta(annotations=annotations), msgspec.convert(spec, PodSpec)) == asked
+
+
+# What is on the nodes
+
+
+@table(
+    "gpus, labels, taints",
+    {
+        "none": ((False, False), [None, None], [[], []]),
+        "one of two": ((True, False), ["true", "false"], [[GPU_TAINT], []]),
+        "all": ((True, True), ["true", "true"], [[GPU_TAINT], [GPU_TAINT]]),
+    },
+)
+def test_a_node_says_whether_it_is_for_gpus_if_any_is(
+    gpus: tuple[bool, ...], labels: list[str | None], taints: list[list[dict[str, str]]]
+) -> None:
+    made = [step.body for step in plan([], {}, configured(*gpus), NOW)]
+
+    assert [each["metadata"]["labels"].get(GPU) for each in made] == labels
+    own = {"key": TAINT.key, "effect": TAINT.effect}
+    assert [each["spec"]["taints"] for each in made] == [[own, *each] for each in taints]
+
+
+@table("before, now", {"come": ((False, False), (True, False)), "go": ((True, False), (False, False))})
+def test_nodes_that_there_are_follow_the_settings(before: tuple[bool, ...], now: tuple[bool, ...]) -> None:
+    found = [
+        merged(step.body, {"metadata": {"uid": step.name}}) for step in plan([], {}, configured(*before), NOW)
+    ]
+    changes = plan([msgspec.convert(each, Node) for each in found], {}, configured(*now), NOW)
+    after_it = [merged(each, step.body) for each, step in zip(found, changes, strict=True)]
+
+    for each, step in zip(after_it, plan([], {}, configured(*now), NOW), strict=True):
+        assert each["metadata"]["labels"] == step.body["metadata"]["labels"]
+        assert each["spec"]["taints"] == step.body["spec"]["taints"]
+    assert plan([msgspec.convert(each, Node) for each in after_it], {}, configured(*now), NOW) == []
+
+
+# Where pods go
+
+
+def nodes(**of_other: Any) -> Nodes:
+    """One local node, one super node for GPUs, and one that is not."""
+    for_gpus = super_node(FOR_GPUS, {GPU: "true"}, taints=[GPU_TAINT])
+    return sorted_out([node(HOME), for_gpus, super_node(OTHER, {GPU: "false"}, **of_other)])
+
+
+def world(**parts: Any) -> World:
+    return World(**{"settings": configured(True, False), "nodes": nodes()} | parts)
+
+
+def expressions(pod: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
+    """Of its required node affinity, which has one term."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
+    terms = affinity["nodeSelectorTerms"] if affinity else [{"matchExpressions": []}]
+    return [(each["key"], each["operator"], each["values"]) for each in terms[0]["matchExpressions"]]
+
+
+SUPER_ONLY = ("node.kubernetes.io/instance-type", "In", ["eklet"])
+NO_SUPER = ("node.kubernetes.io/instance-type", "NotIn", ["eklet"])
+
+
+@table(
+    "parts, place, required, tolerates",
+    {
+        "beyond N, by a resource": (
+            {"n": "0", "spec": asking()},
+            "super",
+            [SUPER_ONLY, (GPU, "In", ["true"])],
+            True,
+        ),
+        "beyond N, by an annotation": (
+            {"n": "0", "annotations": {TYPE: "T4"}},
+            "super",
+            [SUPER_ONLY, (GPU, "In", ["true"])],
+            True,
+        ),
+        "beyond N, without GPUs": ({"n": "0"}, "super", [SUPER_ONLY], False),
+        "beyond N, without GPUs, tolerating everything": (
+            {"n": "0", "spec": {"tolerations": [EVERYTHING]}},
+            "super",
+            [SUPER_ONLY, (GPU, "NotIn", ["true"])],
+            False,
+        ),
+        "of the first N": ({"n": "1", "spec": asking()}, "local", [(GPU, "NotIn", ["false"])], False),
+        "of the first N, without GPUs": ({"n": "1"}, "local", [], False),
+        "of the first N, tolerating super nodes": (
+            {"n": "1", "spec": {**asking(), "tolerations": [TOLERATION]}},
+            "local",
+            [NO_SUPER],
+            False,
+        ),
+        "tolerating super nodes": (
+            {"n": None, "spec": {**asking(), "tolerations": [TOLERATION]}},
+            "any",
+            [(GPU, "NotIn", ["false"])],
+            True,
+        ),
+        "tolerating everything, without GPUs": (
+            {"n": None, "spec": {"tolerations": [EVERYTHING]}},
+            "any",
+            [(GPU, "NotIn", ["true"])],
+            False,
+        ),
+    },
+)
+def test_a_gated_pod_gets_affinity_and_toleration_by_whether_it_asks_for_gpus(
+    parts: dict[str, Any], place: str, required: list[Any], tolerates: bool
+) -> None:
+    there = world()
+    (name,) = there.create(1, **parts)
+    there.leader.settle()
+
+    pod = there.cluster.pods[name]
+    assert (there.annotations(name)[PLACEMENT], expressions(pod)) == (place, required)
+    assert (GPU_TOLERATION in pod["spec"].get("tolerations", [])) is tolerates
+
+
+def burst(there: World, **parts: Any) -> dict[str, Any]:
+    """A pod that local nodes have no room for, after the leader has decided."""
+    (name,) = there.create(1, **{"n": None, "gated": False} | parts)
+    there.no_room(name)
+    there.leader.settle()
+    return there.cluster.pods[name]
+
+
+@table(
+    "parts, of_other, tolerations",
+    {
+        "without GPUs": ({}, {}, [TOLERATION]),
+        "which no other super node has": (
+            {"spec": asking()},
+            {"allocatable": {"cpu": "1k", "pods": "100"}},
+            [TOLERATION, GPU_TOLERATION],
+        ),
+        "kept off the others by its own affinity": (
+            {
+                "annotations": {TYPE: "T4"},
+                "spec": {
+                    "affinity": {
+                        "nodeAffinity": {
+                            REQUIRED: {
+                                "nodeSelectorTerms": [
+                                    {
+                                        "matchExpressions": [
+                                            {"key": GPU, "operator": "NotIn", "values": ["false"]}
+                                        ]
+                                    }
+                                ]
+                            }
+                        }
+                    }
+                },
+            },
+            {},
+            [TOLERATION, GPU_TOLERATION],
+        ),
+    },
+)
+def test_a_pending_pod_gets_tolerations_alone(
+    parts: dict[str, Any], of_other: dict[str, Any], tolerations: list[dict[str, str]]
+) -> None:
+    spec = burst(world(nodes=nodes(**of_other)), **parts)["spec"]
+
+    assert [each for each in spec["tolerations"] if each.get("effect") == "NoSchedule"] == tolerations
+
+
+@table(
+    "label, way_out",
+    {
+        "of another subnet": (
+            {GPU: "false"},
+            "whose subnet is not for GPUs: give it LOCAL_REPLICAS, or node affinity that requires"
+            ' drawbridge.io/gpu NotIn ["false"]',
+        ),
+        "not managed": (
+            {},
+            "of which it is not known whether it is for GPUs: label that node drawbridge.io/gpu=true or false",
+        ),
+    },
+)
+def test_a_pending_pod_that_another_super_node_would_take_is_not_allowed_there(
+    label: dict[str, str], way_out: str
+) -> None:
+    there = world(
+        nodes=sorted_out(
+            [
+                node(HOME),
+                super_node(FOR_GPUS, {GPU: "true"}, taints=[GPU_TAINT]),
+                super_node(OTHER, label, unschedulable=True),
+            ]
+        )
+    )
+    pod = burst(there, annotations={TYPE: "T4"})
+
+    assert TOLERATION not in pod["spec"].get("tolerations", [])
+    could = f"It cannot run on super nodes: it asks for GPUs (annotation {TYPE}), and could come to {OTHER}"
+    assert there.leader.recorder.events == [("NotEligibleForSuperNode", f"{could}, {way_out}")]
+
+
+@table(
+    "parts, gpus, why",
+    {
+        "GPUs, whose subnet is cordoned": (
+            {"spec": asking()},
+            True,
+            "; it asks for GPUs (nvidia.com/gpu), so only subnets with gpu: true count, see cloud.subnets",
+        ),
+        "no GPUs, and all subnets are for them": (
+            {},
+            False,
+            "no super node is without taint drawbridge.io/gpu:NoSchedule; subnets with gpu: true do not count,"
+            " because it asks for none, see cloud.subnets",
+        ),
+    },
+)
+def test_a_pod_that_no_super_node_takes_says_what_to_set(parts: dict[str, Any], gpus: bool, why: str) -> None:
+    large = {"cpu": "1k", "pods": "100"}
+    taken = [super_node(OTHER, {GPU: "false"}, allocatable=large)] if gpus else []
+    those = super_node(FOR_GPUS, {GPU: "true"}, taints=[GPU_TAINT], unschedulable=gpus)
+    there = world(nodes=sorted_out([node(HOME), those, *taken]))
+    (sent,) = there.create(1, "sent", n="0", **parts)
+    pod = burst(there, **parts)
+
+    assert there.annotations(sent)[PLACEMENT] == "local"
+    assert there.annotations(sent)[REASON].endswith(why)
+    assert TOLERATION not in pod["spec"].get("tolerations", [])
+    messages = [
+        message for reason, message in there.leader.recorder.events if reason == "NoMatchingSuperNode"
+    ]
+    assert messages[-1].endswith(f"{why}: it waits")
+
+
+def test_without_subnets_for_gpus_pods_that_ask_for_them_go_as_ever() -> None:
+    there = world(settings=configured(False, False), nodes=sorted_out([node(HOME), super_node(OTHER)]))
+    (sent,) = there.create(1, "sent", n="0", annotations={TYPE: "T4"})
+    pod = burst(there, annotations={TYPE: "T4"})
+
+    assert expressions(there.cluster.pods[sent]) == [SUPER_ONLY]
+    for each in (there.cluster.pods[sent], pod):
+        assert [one for one in each["spec"]["tolerations"] if one.get("effect") == "NoSchedule"] == [
+            TOLERATION
+        ]
+
+
+@pytest.mark.parametrize("fault", ["killed before", "killed after", "stuck and killed", "lost"])
+def test_a_pod_is_never_without_a_gate_and_without_its_affinity_whenever_a_leader_dies(fault: str) -> None:
+    there = world()
+    (name,) = there.create(1, n="0", spec=asking())
+    there.leader.hear()
+    there.leader.turn()
+    try:
+        there.leader.let_go(0, fault)
+    except Killed:
+        there.take_over()
+    seen = [there.cluster.pods[name]]
+    while there.cluster.stuck:
+        with contextlib.suppress(Conflict):
+            there.cluster.stuck.pop()()
+        seen.append(there.cluster.pods[name])
+    there.leader.settle()
+
+    for pod in (*seen, there.cluster.pods[name]):
+        assert pod["spec"].get("schedulingGates") or (GPU, "In", ["true"]) in expressions(pod)
+    assert len(there.cluster.ungated) == 1
