@@ -47,8 +47,10 @@ def api() -> FakeAPI:
     return api
 
 
-def reader(api: FakeAPI, **elasticity: Any) -> Reader:
-    objects = render({**VALUES, "elasticity": {"enabled": True, **elasticity}})
+def reader(api: FakeAPI, cloud: Raw | None = None, **elasticity: Any) -> Reader:
+    objects = render(
+        {**VALUES, "cloud": VALUES["cloud"] | (cloud or {}), "elasticity": {"enabled": True, **elasticity}}
+    )
     made = Reader(Cluster(api.client()))
     made.__dict__["installation"] = Installation(registered(objects), settings_in(objects))
     return made
@@ -170,6 +172,24 @@ def at_hours(seconds: float) -> dict[str, Any]:
     budgets = [{"labels": {"app": "web"}, "maxPods": 1, "hours": hours}]
     others = {"labels": {"app": "other"}, "maxPods": 1, "hours": hours}
     return {"maxSuperPods": {"budgets": [*budgets, others]}}
+
+
+def test_the_first_tier_that_takes_a_replica_is_named(api: FakeAPI) -> None:
+    labels = {"node.kubernetes.io/instance-type": "eklet"}
+    kinds = {"eklet-1": {"tier": "1", "gpu": "false"}, "eklet-2": {"tier": "2", "gpu": "true"}}
+    for name, kind in kinds.items():
+        own = {f"drawbridge.io/{key}": value for key, value in kind.items()}
+        node = {"metadata": {"name": name, "labels": labels | own}, "spec": {"taints": [SUPER_TAINT]}}
+        api.put(NODES, node)
+    subnets = [
+        {"id": "subnet-1", "zone": "z-1"},
+        {"id": "subnet-2", "zone": "z-1", "tier": 2, "gpu": True},
+    ]
+
+    for asking, tier in (({}, 1), ({"eks.tke.cloud.tencent.com/gpu-type": "T4"}, 2)):
+        deploy(api, {LOCAL_REPLICAS: "1"} | asking)
+        found = simulate_scale(reader(api, cloud={"subnets": subnets}), "shop", "web", 2)
+        assert found.placements[0].why.endswith(f"to super node, tier {tier} first")
 
 
 def test_a_share_is_of_the_replicas_that_are_simulated(api: FakeAPI) -> None:

@@ -11,6 +11,7 @@ import pytest
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION, to_super_node
 from controllers.elasticity.pods import decode
+from controllers.elasticity.reporter import TIER_PODS
 from controllers.elasticity.super_nodes import NODES, Do, SuperNodeReconciler, plan
 from controllers.elasticity.tiers import preferring, tier_of
 from kube.errors import Conflict
@@ -246,3 +247,21 @@ def test_with_one_tier_a_pod_is_sent_as_ever() -> None:
     affinity = world.cluster.pods[name]["spec"]["affinity"]["nodeAffinity"]
     assert list(affinity) == ["requiredDuringSchedulingIgnoredDuringExecution"]
     assert world.annotations(name)[REASON].endswith(": to super node")
+
+
+def test_the_metrics_say_how_many_pods_are_in_each_of_several_tiers() -> None:
+    TIER_PODS.clear()
+    world = World(settings=configured(1, 2), nodes=nodes_of(1, 2))
+    for tier, name in zip((1, 2, 2), world.create(3, gated=False), strict=True):
+        world.bind(name, f"eklet-subnet-{tier}")
+    world.leader.settle()
+    assert shown() == {"1": 1, "2": 2}
+    world.leader.nodes = nodes_of(1)
+    world.leader.settle()
+
+    assert shown() == {}
+
+
+def shown() -> dict[str, float]:
+    (metric,) = TIER_PODS.collect()
+    return {sample.labels["tier"]: sample.value for sample in metric.samples}

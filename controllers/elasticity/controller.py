@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from controllers.elasticity.return_home.controller import ReturnHomeController
 from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
+from controllers.elasticity.tiers import tier_of
 from controllers.elasticity.writer import PAUSES, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -86,12 +88,15 @@ class Elasticity:
         budgets = settings.max_super_pods.budgets if settings.prices.are_set else ()
         self._reporter.spend(zip(budgets, self._quota.under(budgets, settings.prices), strict=True))
         self._reporter.report_waiting(having("gated"))
-        on_super_nodes = sum(len(having(f"node {name}")) for name in self._sources.nodes().names)
+        tiers: Counter[int] = Counter()
+        for node in self._sources.nodes().super:
+            tiers[tier_of(node)] += len(having(f"node {node.metadata.name}"))
+        self._reporter.count_tiers(tiers)
         self._reporter.count(
             pending=sum(pod.stuck_since is not None for pod in having("unbound")),
             capped=sum(map(waits, (*having("gated"), *having("unbound")))),
             local=len(having("placed local")),
-            super=on_super_nodes + len(having("sent")),
+            super=tiers.total() + len(having("sent")),
         )
 
 

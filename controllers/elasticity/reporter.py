@@ -57,6 +57,12 @@ IN_FORCE = Gauge(
     ["budget", "hours"],
 )
 
+TIER_PODS = Gauge(
+    "drawbridge_elasticity_tier_pods",
+    "Pods on super nodes by the tier of their subnet, if there are several.",
+    ["tier"],
+)
+
 LONG = 15.0
 """Seconds after which a gated pod says by an Event what it waits for."""
 PLACEMENTS = {Kind.LOCAL: "local", Kind.SUPER: "super", Kind.ANY: "any"}
@@ -79,6 +85,7 @@ class Reporter:
         self._spent: Names = frozenset()
         self._limits: Names = frozenset()
         self._in_force: Names = frozenset()
+        self._tiers: Names = frozenset()
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
         """On the pod, unless this *reason* was reported before, with another message maybe."""
@@ -158,6 +165,11 @@ class Reporter:
             if each.hours:
                 found[str(each), each.times] = float(each.holds_at(now))
         self._in_force = _shown(IN_FORCE, found, self._in_force)
+
+    def count_tiers(self, pods: Mapping[int, int]) -> None:
+        """*pods* by tier; nothing is shown of a single one."""
+        several = pods if len(pods) > 1 else {}
+        self._tiers = _shown(TIER_PODS, {(str(tier),): count for tier, count in several.items()}, self._tiers)
 
     def count(self, **states: int) -> None:
         for state, number in states.items():
