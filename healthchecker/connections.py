@@ -17,6 +17,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from healthchecker.answers import get
 from healthchecker.config import Endpoint
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -80,27 +81,10 @@ def count_sockets(ports: Collection[int]) -> int:
 
 def read_metric(endpoint: Endpoint) -> int:
     """OSError, HTTPException, or ValueError for an unreadable answer."""
-    connection = http.client.HTTPConnection(HOST, endpoint.port, timeout=TIMEOUT)
-    try:
-        connection.request("GET", endpoint.path)
-        answer = connection.getresponse()
-        if answer.status != http.HTTPStatus.OK:
-            raise ValueError(f"port {endpoint.port} answers {answer.status} at {endpoint.path}")
-        return total(_body(answer).decode(errors="replace"), endpoint.metric)
-    finally:
-        connection.close()
-
-
-def _body(answer: http.client.HTTPResponse) -> bytes:
-    """However slowly it is sent, it ends in time."""
-    body, end = b"", time.monotonic() + TIMEOUT
-    while chunk := answer.read1(1 << 16):
-        body += chunk
-        if len(body) > LONGEST:
-            raise ValueError("its answer is too long")
-        if time.monotonic() > end:
-            raise TimeoutError("its answer took too long")
-    return body
+    answer = get(HOST, endpoint.port, endpoint.path, TIMEOUT, LONGEST)
+    if answer.status != http.HTTPStatus.OK:
+        raise ValueError(f"port {endpoint.port} answers {answer.status} at {endpoint.path}")
+    return total(answer.body.decode(errors="replace"), endpoint.metric)
 
 
 class Counter:

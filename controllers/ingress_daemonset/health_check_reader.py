@@ -16,6 +16,7 @@ from controllers.executor import Submit
 from controllers.ingress_daemonset.confirmation import Reading, Readings
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from healthchecker import STATE_PATH, State
+from healthchecker.answers import get
 from webhook.ingress_daemonset.types import OFF
 
 PERIOD = 1.0
@@ -64,28 +65,10 @@ def read(checker: Checker) -> Reading:
 
 def _state(checker: Checker) -> State:
     """OSError, HTTPException, or ValueError for an unreadable answer."""
-    end = time.monotonic() + TIMEOUT
-    connection = http.client.HTTPConnection(checker.address, checker.port, timeout=TIMEOUT)
-    try:
-        connection.request("GET", STATE_PATH)
-        answer = connection.getresponse()
-        if answer.status != http.HTTPStatus.OK:
-            raise ValueError(f"it answers {answer.status} at {STATE_PATH}, as one of an older image does")
-        return msgspec.json.decode(_body(answer, end), type=State)
-    finally:
-        connection.close()
-
-
-def _body(answer: http.client.HTTPResponse, end: float) -> bytes:
-    """However slowly it is sent, it ends in time."""
-    body = b""
-    while chunk := answer.read1(LONGEST):
-        body += chunk
-        if len(body) > LONGEST:
-            raise ValueError("its answer is too long")
-        if time.monotonic() > end:
-            raise TimeoutError("its answer took too long")
-    return body
+    answer = get(checker.address, checker.port, STATE_PATH, TIMEOUT, LONGEST)
+    if answer.status != http.HTTPStatus.OK:
+        raise ValueError(f"it answers {answer.status} at {STATE_PATH}, as one of an older image does")
+    return msgspec.json.decode(answer.body, type=State)
 
 
 class HealthCheckReader:

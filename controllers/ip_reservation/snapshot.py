@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -56,6 +56,7 @@ REMEMBERED_OWNERS = 10_000
 QUIET = 5.0
 """Seconds without a new segment in which small ones are worth compacting: no storm goes on."""
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -126,36 +127,34 @@ class LiveReader:
 
     def life_of(self, record: Record) -> Life:
         """The life of the record's pod; TERMINATING, so that its address stays reserved, when it cannot be read."""
-        try:
-            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
-        except NotFound:
-            return Life.GONE
-        except KubeError as error:
-            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
-            return Life.TERMINATING
-        return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+        def life(pod: Pod) -> Life:
+            return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+        return self._judged(record, life, gone=Life.GONE, unread=Life.TERMINATING)
 
     def has_pod_of(self, record: Record) -> bool:
         """Whether there is a pod of its uid that has its address; True, so that it stays, when it cannot be read."""
-        try:
-            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
-        except NotFound:
-            return False
-        except KubeError as error:
-            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
-            return True
-        return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
+
+        def has(pod: Pod) -> bool:
+            return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
+
+        return self._judged(record, has, gone=False, unread=True)
 
     def is_waited_for(self, record: Record) -> bool:
         """Whether a pod without an address was promised its address; True, so that it stays, when that is not known."""
+        return self._judged(record, lambda pod: is_waited_for(record, pod), gone=False, unread=True)
+
+    def _judged(self, record: Record, judge: Callable[[Pod], T], *, gone: T, unread: T) -> T:
+        """What *judge* says of the pod of its name."""
         try:
             pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
         except NotFound:
-            return False
+            return gone
         except KubeError as error:
             log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
-            return True
-        return is_waited_for(record, pod)
+            return unread
+        return judge(pod)
 
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""

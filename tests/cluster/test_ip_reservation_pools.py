@@ -17,12 +17,11 @@ from bench.ip_reservation.allocator import ipam
 from kube.client import Resource
 from kube.types import Pod
 from lab import binaries, install
-from lab.bootstrap import running
-from lab.nodes import NODES
 from lab.session import Lab
 from lab.waiting import at_most, stretch
 from tests.calico_pools import POOLS, block, pool
 from tests.cluster import workloads
+from tests.cluster.calico_allocator import allocating
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import PODS, SECONDS, VALUES
 
@@ -34,14 +33,8 @@ DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def pool_lab() -> Iterator[Lab]:
-    """With all definitions of Calico 3.28, and a node whose pods get their addresses from its allocator."""
-    with running(calico=None, chart=False) as up:
-        up.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
-        install.install_chart(up, WITH_POOLS)
-        labels = {"kubernetes.io/hostname": NODE}
-        up.client.create(
-            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}}
-        )
+    """With a node whose pods get their addresses from Calico's allocator."""
+    with allocating(WITH_POOLS, NODE) as up:
         yield up
 
 

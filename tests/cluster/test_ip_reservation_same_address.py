@@ -15,12 +15,11 @@ from calico.ipam_config import CONFIGURATIONS
 from kube.client import Resource
 from kube.types import Pod
 from lab import binaries, install
-from lab.bootstrap import running
 from lab.errors import LabError
 from lab.install import NAMESPACE
-from lab.nodes import NODES
 from lab.session import Lab
 from tests.cluster import workloads
+from tests.cluster.calico_allocator import allocating
 from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES
 from tests.pages import ROOT
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS, SAME_ADDRESS_FROM
@@ -39,13 +38,8 @@ DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """With all definitions of Calico 3.28, its allocator, and a node that has no kubelet but the test."""
-    with running(calico=None, chart=False) as up:
-        up.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
-        install.install_chart(up, SAME)
-        for name in (NODE, OTHER_NODE):
-            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
-            up.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    """With Calico's allocator, and nodes that have no kubelet but the test."""
+    with allocating(SAME, NODE, OTHER_NODE) as up:
         ipam(up, "pool", POOL, "--block-size", "28")
         yield up
 
