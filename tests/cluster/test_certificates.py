@@ -109,7 +109,7 @@ def test_rotations_when_they_are_due_cost_no_admission_whatever_else_happens(
         first = held(lab)
         # Between the write of a new authority and that of its first leaf.
         lab.wait(lambda: held(lab).signer not in (None, first.signer), 90, "a new authority")
-        programs.kill(lab, programs.leader(lab))
+        programs.kill(lab, programs.another_leader(lab, than=""))
         lab.wait(lambda: rotated(lab, first), 90, "the first rotation to end under another leader")
         second = held(lab)
         install.upgrade(lab, {"ipReservation": {"timeoutSeconds": 9}, "logging": {"level": "debug"}})
@@ -132,7 +132,7 @@ def test_two_rotations_within_a_minute_cost_no_admission_though_replicas_end_in_
             take_key_away(lab)
             admissions.go_on()
         first = settled(lab, admissions)
-        programs.kill(lab, programs.leader(lab))
+        programs.kill(lab, programs.another_leader(lab, than=""))
         programs.delete(lab, programs.ready(lab, "webhook")[0])
         take_key_away(lab)
         second = settled(lab, admissions)
