@@ -192,8 +192,7 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     name = "nginx-ingress-serviceaccount"
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     edge.client.create(ACCOUNTS, account, edge.namespace)
-    for each in ("a", "b"):
-        edge.patch_node(each, metadata={"labels": {"ingress-controller-node": "true"}})
+    mark(edge, "true")
     applied = edge.lab.kubectl("apply", "-n", edge.namespace, "-f", str(EXAMPLE))
     for warning in (
         "maxDegradedNodes is 0, not 3",
@@ -224,6 +223,13 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     assert edge.violations(promise) == []
     edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), at_most(90))
     edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
+    mark(edge, None)
+
+
+def mark(edge: Edge, value: str | None) -> None:
+    """By the label that the original's example selects nodes by."""
+    for each in ("a", "b"):
+        edge.patch_node(each, metadata={"labels": {"ingress-controller-node": value}})
 
 
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
