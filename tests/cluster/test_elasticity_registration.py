@@ -33,6 +33,12 @@ def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
     return workload("DaemonSet", name, template(affinity={"nodeAffinity": required}, **spec))
 
 
+def counted(shop: Shop, name: str) -> dict[str, Any] | None:
+    """The DaemonSet, once its controller has written how many nodes should run it."""
+    found = shop.client.get(DAEMONSETS, name, shop.namespace)
+    return found if found["status"].get("observedGeneration") == found["metadata"]["generation"] else None
+
+
 def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None:
     shop, before = Shop(elastic_lab), calls(elastic_lab)
 
@@ -59,8 +65,8 @@ def test_a_daemon_set_that_tolerates_everything_has_no_pod_for_super_nodes(elast
     shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
 
     shop.wait(lambda: len(shop.home()) == LOCAL_NODES, "its pods to run on all local nodes")
-    status = shop.client.get(DAEMONSETS, "agent", shop.namespace)["status"]
-    assert status["desiredNumberScheduled"] == LOCAL_NODES
+    agent = shop.wait(lambda: counted(shop, "agent"), "the DaemonSet controller to count its nodes")
+    assert agent["status"]["desiredNumberScheduled"] == LOCAL_NODES
     assert len(shop.pods()) == LOCAL_NODES
 
 
