@@ -37,6 +37,14 @@ class Lab:
         return self.directory / "kubeconfig"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """By which kubectl and Helm find the cluster, and remember which kinds it serves.
+
+        Else they would take those of a lab that was at the same port before.
+        """
+        return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.directory / "kube-cache")}
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 
@@ -88,7 +96,7 @@ class Lab:
         self, program: str, arguments: tuple[str, ...], check: bool, stdin: str | None
     ) -> subprocess.CompletedProcess[str]:
         command = [str(binaries.ensure(program)[program]), *arguments]
-        environment = {**cluster.kwokctl_environment(self.directory), "KUBECONFIG": str(self.kubeconfig)}
+        environment = {**cluster.kwokctl_environment(self.directory), **self.environment}
         done = subprocess.run(
             command, env=environment, input=stdin, text=True, capture_output=True, check=False
         )

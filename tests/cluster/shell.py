@@ -13,4 +13,4 @@ def shell(lab: Lab) -> Mapping[str, str]:
     """With kubectl and helm, and the cluster of *lab*."""
     programs = binaries.ensure("kubectl", "helm")
     path = ":".join(str(program.parent) for program in programs.values())
-    return {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "KUBECONFIG": str(lab.kubeconfig)}
+    return {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", **lab.environment}
