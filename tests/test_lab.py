@@ -21,7 +21,8 @@ from lab import (
     workdir,
 )
 from lab.errors import LabError
-from lab.waiting import MOST, stretch, until
+from lab.session import Lab
+from lab.waiting import MOST, at_most, stretch, until
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -162,3 +163,17 @@ def test_looking_at_a_process_that_ends_leaves_no_directory_open(monkeypatch: py
 
     assert processes.listeners([os.getpid()]) == set()
     assert [next(each, None) for each in opened] == [None]
+
+
+def test_kubectl_remembers_the_kinds_of_each_lab_apart() -> None:
+    one, other = (Path(Lab(name).environment["KUBECACHEDIR"]) for name in ("one", "other"))
+
+    assert one != other
+    assert one.is_relative_to(Lab("one").directory)
+
+
+def test_kubectl_has_more_time_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 0.0, 0.0))
+
+    assert at_most(20) == "--timeout=60s"
