@@ -174,7 +174,7 @@ def test_a_budget_has_room_for_what_does_not_exceed_it(limits: MaxSuperPods, tak
     ],
 )
 def test_what_a_pod_costs_is_known_once_it_is_read_for_it(budget: dict[str, Any], known: bool) -> None:
-    room = Room(MaxSuperPods(budgets=(Budget.model_validate(budget),)), {}, [Usage()], PRICES)
+    room = Room(MaxSuperPods(budgets=(Budget.model_validate(budget),)), {}, [Usage()], PRICES, now=NOW)
 
     assert room.knows(pods.decode(raw_of(raw_pod("web-1")))) is known
     assert room.knows(pod())

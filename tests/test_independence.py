@@ -45,12 +45,12 @@ FEATURES = {
         own=(),
         tests=("ip_reservation*", "cluster_reads"),
         fast=("ip_reservation", "ip_reservation_*planner"),
-        paths=("/validate/pods/ip-reservation",),
+        paths=("/validate/pods/ip-reservation", "/mutate/pods/same-address"),
     ),
     "anycast_ip": Feature(
-        own=("cloud", "lab/cloud"),
-        tests=("anycast_*", "cloud_*", "lab_cloud_*"),
-        fast=("anycast_plan*", "anycast_webhook", "cloud_caller"),
+        own=(),
+        tests=("anycast_*",),
+        fast=("anycast_plan*", "anycast_webhook"),
         paths=("/mutate/nodes/anycast-ip",),
     ),
     "elasticity": Feature(
@@ -71,6 +71,8 @@ FEATURES = {
     ),
 }
 
+SHARED = ("cloud_caller",)
+"""Tests of what several features use."""
 START = """
 import importlib, json, pathlib, sys
 
@@ -156,7 +158,7 @@ def test_both_programs_start_with_the_other_features(copy: Copy) -> None:
 
 
 def test_the_tests_of_the_layers_and_of_the_other_features_pass(copy: Copy) -> None:
-    patterns = ("layers", *(name for feature in copy.others.values() for name in feature.fast))
+    patterns = ("layers", *SHARED, *(name for feature in copy.others.values() for name in feature.fast))
     files = [str(path) for name in patterns for path in copy.directory.glob(f"tests/test_{name}.py")]
     assert len(files) >= len(patterns), "a pattern finds no file"
     ran = copy.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files)
