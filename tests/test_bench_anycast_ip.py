@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from bench.anycast_ip import figures, fleet, idle
+from bench.anycast_ip import figures, fleet, idle, spare
 from bench.anycast_ip.fleet import Joined
 from bench.anycast_ip.phases import Cost
 from bench.processes import Usage
@@ -22,6 +22,8 @@ from webhook.anycast_ip import BOUND, TAINT
 
 KNOBS = Knobs(allocate_seconds=1.0, bind_seconds=2.0, unbind_seconds=1.5, release_seconds=0.5)
 QUIET = Usage(0.0, 0)
+EARLY = "seen open without a bound address"
+TIME = "time until it is open, against that without one"
 
 
 def call(action: str, outcome: str = "OK") -> Call:
@@ -115,3 +117,15 @@ def test_a_node_is_early_when_it_is_seen_without_its_taint_before_its_proof() ->
     )
 
     assert fleet.opened(seen, ["a", "b"], deadline=0.0)[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "missed"),
+    [
+        pytest.param(spare.Joins([4.0, 9.0, 5.0], [4.0, 1.0, 9.0], 0), set(), id="by the median"),
+        pytest.param(spare.Joins([4.0], [3.3], 0), {TIME}, id="hardly sooner"),
+        pytest.param(spare.Joins([4.0], [1.0], 1), {EARLY}, id="open before its address was bound"),
+    ],
+)
+def test_a_spare_address_has_to_save_the_time_of_an_order(found: spare.Joins, missed: set[str]) -> None:
+    assert {name for name, each in by_name(spare.figures(found)).items() if each.met is False} == missed

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from bench import admission
-from bench.anycast_ip import fleet, idle
+from bench.anycast_ip import fleet, idle, spare
 from bench.anycast_ip.figures import of_joining, of_leaving
 from bench.anycast_ip.gate import GATE
 from bench.anycast_ip.phases import measured, of_leader
@@ -23,6 +23,7 @@ SIZES, QUICK_SIZES = (1, 100, 1000), (1, 20, 100)
 CREATIONS, QUICK_CREATIONS = 500, 100
 ROUNDS, QUICK_ROUNDS = 3, 1
 REQUESTS, QUICK_REQUESTS = 2000, 500
+JOINS, QUICK_JOINS = 5, 1
 KNOBS = Knobs(quota_total=2 * SIZES[-1])
 """The cloud as it most plausibly is, in its times and in its rate limits, but for the room in its quota."""
 VALUES = {
@@ -33,7 +34,7 @@ VALUES = {
 
 
 def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]:
-    """About seven minutes; *quick* is for trying it out, its figures say little."""
+    """About eight minutes; *quick* is for trying it out, its figures say little."""
     with running(
         values=VALUES, calico=None, nodes=1, kwok_nodes=0, cloud=msgspec.to_builtins(KNOBS), progress=progress
     ) as lab:
@@ -62,3 +63,5 @@ def _figures(lab: Lab, progress: Callable[[str], None], *, quick: bool) -> Itera
         seconds, cost = measured(lab, partial(fleet.leave, lab, joined.names))
         yield from of_leaving(size, seconds, fleet.left_behind(lab), cost, KNOBS)
     yield from idle.figures(idle_calls)
+    progress("joining with a spare address and without")
+    yield from spare.figures(spare.joins(lab, QUICK_JOINS if quick else JOINS))
