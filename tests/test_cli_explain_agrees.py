@@ -178,11 +178,12 @@ DENIED = {
 def test_an_eviction_that_waits_for_its_node_is_foreseen() -> None:
     namespace = {"metadata": {"name": "shop", "labels": {"ip-reserve": "enabled"}}}
     found = world(installation(local_replicas=False), namespace, pod_in("shop", DENIED))
-    evicted = found.foreseen[1]
+    created, deleted, evicted = found.foreseen
 
     assert not evicted.allowed
     assert "keeps running until node node-1 is detached" in evicted.denials[0]
-    assert found.foreseen[0].allowed
+    assert created.allowed
+    assert deleted.allowed
     for answer in evicted.answers:
         agree(found, evicted.request, answer)
 

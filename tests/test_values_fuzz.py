@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections import Counter
 from typing import Any
@@ -16,7 +15,7 @@ from lab.errors import LabError
 from lab.values_schema import SETTINGS
 from settings import Settings, SettingsError, parse
 from tests.charts import NAMESPACE, helm_needed
-from tests.values_fuzz import LEAVES, Drawn, draw, put, resolved, verdicts
+from tests.values_fuzz import LEAVES, Drawn, as_yaml, draw, put, resolved, verdicts
 
 pytestmark = helm_needed
 STRICTER = {
@@ -110,6 +109,21 @@ def test_a_sample_of_values_is_judged_alike() -> None:
     judge(seed=1, count=200)
 
 
+@pytest.mark.promise
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("image.pullPolicy", None),
+        ("elasticity.localReplicas", 2**31 - 1),
+        ("anycastIP.bandwidthPackageID", "\U0001f600"),
+    ],
+)
+def test_a_value_that_was_judged_differently_is_judged_alike(path: str, value: Any) -> None:
+    drawn = Drawn(0, {path: value})
+
+    assert [verdict(drawn, answer) for answer in verdicts([drawn])] == [""]
+
+
 @pytest.mark.slow
 def test_values_of_all_kinds_are_judged_alike() -> None:
     seen = judge(seed=2, count=5000)
@@ -128,7 +142,7 @@ def test_helm_itself_says_the_same() -> None:
 def helm(drawn: Drawn) -> bool:
     try:
         return bool(
-            chart.manifests(json.dumps(drawn.values), f"--namespace={NAMESPACE}", "--kube-version=v1.30.0")
+            chart.manifests(as_yaml(drawn.values), f"--namespace={NAMESPACE}", "--kube-version=v1.30.0")
         )
     except LabError:
         return False

@@ -58,9 +58,9 @@ class Judge:
             self._count(key, pod, len(group))
 
     def _count(self, key: tuple[str, ...], pod: Pod, count: int) -> None:
-        if LOCAL_REPLICAS in pod.metadata.annotations and count > int(
-            pod.metadata.annotations[LOCAL_REPLICAS]
-        ):
+        # A share is of what the workload wants, which no pod says.
+        most = pod.metadata.annotations.get(LOCAL_REPLICAS, "")
+        if most.isdigit() and count > int(most):
             revision = pod.metadata.resource_version
             why = pod.metadata.annotations.get(REASON)
             self._too_many[key] = (

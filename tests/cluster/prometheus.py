@@ -54,9 +54,21 @@ OF_POOLS = {
     "drawbridge_pool_reserved_addresses",
 }
 """Of a cluster with Calico's pools, as that of test_ip_reservation_pools."""
+OF_VALUES = {
+    "drawbridge_elasticity_budget_in_force",
+    "drawbridge_elasticity_cost_limit_per_hour",
+    "drawbridge_elasticity_cost_per_hour",
+    "drawbridge_elasticity_tier_pods",
+    "drawbridge_ingress_daemonset_connection_timeouts_total",
+    "drawbridge_ingress_daemonset_load_balancer_failed",
+    "drawbridge_ingress_daemonset_load_balancer_nodes",
+    "drawbridge_ingress_daemonset_open_connections",
+}
+"""Of a cluster with prices, budgets at hours, several tiers, nodes that load balancers detach, or connections."""
 CONDITIONAL = (
     OF_INGRESS_DAEMONSETS
     | OF_POOLS
+    | OF_VALUES
     | {
         "drawbridge_informer_undecodable_objects_total",
         "drawbridge_events_dropped_total",

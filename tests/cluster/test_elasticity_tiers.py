@@ -44,6 +44,10 @@ def subnets_of_kinds(elastic_lab: Lab) -> Iterator[Shop]:
         elastic_lab.kubectl("delete", "deployments,pods", "--all", "-n", shop.namespace)
         reconfigure(elastic_lab, {})
         shop.wait(lambda: len(taints(node(elastic_lab, SUBNET))) == 1, "the node to be without a tier again")
+        for subnet in (FIRST, SECOND, FOR_GPUS):
+            # Also those of other tests: a node goes when it has none, and takes no more.
+            selector = f"--field-selector=spec.nodeName={node_of(subnet)}"
+            elastic_lab.kubectl("delete", "pods", "--all-namespaces", selector, "--wait=false")
         shop.wait(
             lambda: not any(map(partial(node, elastic_lab), (FIRST, SECOND, FOR_GPUS))), "the others to go"
         )

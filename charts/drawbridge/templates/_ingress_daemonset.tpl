@@ -4,7 +4,7 @@
 enabled: {{ .enabled }}
 healthChecker:
   image: {{ default (include "drawbridge.image" $) .healthChecker.image | quote }}
-  imagePullPolicy: {{ default $.Values.image.pullPolicy .healthChecker.imagePullPolicy }}
+  imagePullPolicy: {{ default $.Values.image.pullPolicy .healthChecker.imagePullPolicy | default "" | quote }}
   resources: {{ default dict .healthChecker.resources | toJson }}
   clusterRole: {{ include "drawbridge.fullname" $ }}-health-checker
 detachmentReminder: {{ .detachmentReminder | quote }}
