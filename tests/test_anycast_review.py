@@ -229,6 +229,19 @@ def test_other_node_labels_in_the_settings_release_nothing() -> None:
     lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
 
 
+def test_a_release_that_has_begun_ends_when_the_setting_is_turned_off_meanwhile() -> None:
+    lab = open_lab(
+        knobs=Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"release_on_label_removal": True})
+    )
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: not lab.elastic(), 120, "released")
+    assert lab.claims.claims
+    lab.settings = SETTINGS
+
+    lab.run(lambda: not lab.claims.claims, 120, "its claim to go")
+    assert lab.tag_values("aia-node-name") == set()
+
+
 def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_settings() -> None:
     lab = open_lab("n1")
     (address,) = lab.on()

@@ -57,11 +57,15 @@ def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
 
 
 def is_leaving(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> bool:
-    """Whether the address of *claim* has to go; a node that names no instance for a moment keeps its own."""
-    if node is None:
+    """Whether the address of *claim* has to go; a node that names no instance for a moment keeps its own.
+
+    A release that has begun ends, whatever the settings say by then: its tags would be left.
+    """
+    if node is None or instance_of(node) not in ("", claim.instance):
         return True
-    moved = instance_of(node) not in ("", claim.instance)
-    return moved or (settings.release_on_label_removal and _lost_its_labels(node, claim, settings))
+    if claim.releasing and not wanted(node, settings):
+        return True
+    return settings.release_on_label_removal and _lost_its_labels(node, claim, settings)
 
 
 def _lost_its_labels(node: Node, claim: Claim, settings: AnycastIPSettings) -> bool:
