@@ -155,7 +155,9 @@ def configuration(lab: Lab, directory: Path, checkers: Mapping[str, str]) -> Obj
 def rendered(lab: Lab) -> dict[str, Object]:
     """What only an operator's cluster can store, with the values of the lab's installation."""
     values = install.merged(yaml.safe_load((lab.directory / "values.yaml").read_text()), SWITCHED_ON)
-    command = ["template", install.RELEASE, str(install.CHART), "--namespace", install.NAMESPACE]
+    # Helm asks no server here, and an old one takes Kubernetes to be older than the chart allows.
+    options = ("--namespace", install.NAMESPACE, "--kube-version=v1.30.0")
+    command = ["template", install.RELEASE, str(install.CHART), *options]
     text = lab.helm(*command, "--values", "-", stdin=yaml.safe_dump(values)).stdout
     documents = [each for each in yaml.safe_load_all(text) if each]
     return {each["kind"]: each for each in documents if each["apiVersion"] == "monitoring.coreos.com/v1"}
