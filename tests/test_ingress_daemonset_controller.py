@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import msgspec
 import pytest
 
+from controllers.ingress_daemonset.actions import Target
+from controllers.ingress_daemonset.clb import controller as clb
 from controllers.ingress_daemonset.controller import NotServed, enqueue_changes, require_served
 from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.workqueue import WorkQueue
+from healthchecker import SCHEDULED
 from kube.errors import Unreachable
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import Api, with_nodes
@@ -73,6 +78,24 @@ def test_a_workload_leads_to_its_own_owner() -> None:
     here.api.put("Deployment", owned(kind="Rollout"))
     here.api.put("Deployment", owned("x", controller=False))
     assert here.keys() == set()
+
+
+def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it() -> None:
+    api = with_nodes("n1", rolling={"setWeightToDetach": {"loadBalancers": ["lb-1"]}})
+    api.put("Deployment", owned())
+    api.deliver()
+    cache, queued = ObjectCache(api, api.informers), list[str]()
+    clb.enqueue_changes(cache, queued.append)
+    queued.clear()
+    stored = copy.deepcopy(api.objects["Deployment", "edge/web-n1"])
+    mark = {SCHEDULED: '{"at":"2026-01-02T03:04:05Z"}'}
+    stored["metadata"] |= {"annotations": mark, "resourceVersion": "1000000"}
+
+    cache.take_in(Target("Deployment", "edge", "web-n1"), msgspec.Raw(msgspec.json.encode(stored)))
+    assert queued == ["lb-1"]
+
+    cache.forget(Target("Deployment", "edge", "web-n1"), stored["metadata"].get("uid", ""))
+    assert queued == ["lb-1", "lb-1"]
 
 
 def test_changes_that_come_together_lead_to_one_look() -> None:

@@ -93,8 +93,8 @@ def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
         for each in load_balancers(resource) if resource else ():
             enqueue(each)
 
-    cache.informers["IngressDaemonSet"].on_change(on_resource)
-    cache.informers["Deployment"].on_change(on_deployment)
+    cache.on_change("IngressDaemonSet", on_resource)
+    cache.on_change("Deployment", on_deployment)
 
 
 def _mark(held: Child | None) -> str:
