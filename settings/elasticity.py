@@ -143,16 +143,13 @@ class Subnet(Model):
     gpu: bool = False
 
 
-LocalReplicas = (
-    Limit
-    | Annotated[
-        str,
-        Matching(
-            r"[0-9]{1,9}|(100|[1-9]?[0-9])%",
-            "is neither a number nor a percentage; write for example 2 or 30%",
-        ),
-    ]
-)
+LocalReplicas = Annotated[
+    Limit | str,
+    Matching(
+        r"[0-9]{1,10}|(100|[1-9]?[0-9])%",
+        "is neither a number nor a percentage; write for example 2 or 30%",
+    ),
+]
 """Of a workload; a percentage is of the replicas that it wants."""
 
 

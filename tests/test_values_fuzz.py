@@ -126,7 +126,7 @@ def test_a_value_that_was_judged_differently_is_judged_alike(path: str, value: A
 
 @pytest.mark.slow
 def test_values_of_all_kinds_are_judged_alike() -> None:
-    seen = judge(seed=2, count=5000)
+    seen = judge(seed=2, count=6000)
 
     assert {path for path in LEAVES if not seen[path, True]} == set(), "never accepted"
     assert {path for path in LEAVES if not seen[path, False]} == set(), "never refused"
