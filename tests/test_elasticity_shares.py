@@ -29,7 +29,7 @@ from settings import ElasticitySettings
 from tests.elasticity_world import HOME, Killed, World, raw_of, raw_pod
 from tests.fake_api import FakeAPI
 from tests.tables import table
-from webhook.elasticity import PLACEMENT, REASON, Share
+from webhook.elasticity import PLACEMENT, REASON, Share, replicas_in
 
 ON = ElasticitySettings(enabled=True, percentages=True)
 
@@ -269,3 +269,9 @@ def test_replicas_are_read_of_the_pods_own_workload_and_no_other_of_its_name() -
     finally:
         informers.stop()
     assert Workload().wanted == 1
+
+
+def test_the_largest_number_that_the_settings_take_is_one() -> None:
+    settings = ElasticitySettings(local_replicas=2**31 - 1)
+
+    assert replicas_in(str(settings.local_replicas)) == 2**31 - 1

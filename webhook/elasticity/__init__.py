@@ -101,7 +101,7 @@ def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | 
 
 def replicas_in(said: str) -> int | Share:
     """ValueError for neither a number nor a percentage."""
-    found = re.fullmatch(r"([0-9]{1,9})(%?)", said.strip(), re.ASCII)
+    found = re.fullmatch(r"([0-9]{1,10})(%?)", said.strip(), re.ASCII)
     if not found or (found[2] and int(found[1]) > 100):
         raise ValueError(
             f"{LOCAL_REPLICAS} is {said[:20]!r}, neither number nor percentage: the pod is not placed;"
