@@ -1,4 +1,4 @@
-"""`drawbridge explain` says to whom an address is promised, and `simulate drain` which pods get theirs back."""
+"""`drawbridge explain` shows which pod an address is promised to, `simulate drain` which pods get theirs back."""
 
 from __future__ import annotations
 
