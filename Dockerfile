@@ -60,6 +60,7 @@ COPY controllers controllers
 COPY dashboard dashboard
 COPY healthchecker healthchecker
 COPY kube kube
+COPY runtime runtime
 COPY settings settings
 COPY telemetry telemetry
 COPY webhook webhook

@@ -8,6 +8,7 @@ from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, ReservationSpec, body
 from kube.types import Namespace, ObjectMeta, Pod
+from runtime import utc_now
 from settings import IPReservationSettings
 from webhook.app import create_app
 from webhook.ip_reservation.webhook import IPReservationWebhook
@@ -44,5 +45,6 @@ def settings() -> IPReservationSettings:
 
 
 app = create_app(
-    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone", settings), settings)], draining=stopping
+    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone", settings), settings, utc_now)],
+    draining=stopping,
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 
 from calico.reservations import AUTO, GROUPS
 from kube.client import Client, Resource
 from kube.errors import NotFound
 from kube.types import Value, complete
+from runtime import time
 
 CONFIGURATIONS = (
     Resource("projectcalico.org", "v3", "ipamconfigurations", namespaced=False),

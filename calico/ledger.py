@@ -14,13 +14,8 @@ write waits a moment after one that requests shared; a request that is alone wai
 from __future__ import annotations
 
 import math
-import secrets
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,6 +35,7 @@ from kube.errors import (
 )
 from kube.types import ObjectMeta
 from kube.waiting import waiting
+from runtime import futures, secrets, threading, time
 from settings import IPReservationSettings
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
@@ -78,7 +74,7 @@ class _Ticket:
 
     records: Sequence[Record]
     deadline: float
-    done: Future[IPReservation]
+    done: futures.Future[IPReservation]
     since: float = -math.inf
 
     @property
@@ -112,14 +108,14 @@ class Ledger:
         The segment that has them, or the last of them.
         """
         limit, now = self._settings().segment_max_entries, self._clock()
-        tickets = [_Ticket(page, deadline, Future(), now) for page in pages(records, limit)]
+        tickets = [_Ticket(page, deadline, futures.Future(), now) for page in pages(records, limit)]
         if len(tickets) == 1 and self._begins_alone():
             self._write_one(tickets)  # in this thread: it would only wait for another one
         else:
             self._queue(tickets)
         try:
             written = [self._result(each) for each in tickets]
-        except FutureTimeoutError:
+        except futures.TimeoutError:
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
         finally:
             for each in tickets:
@@ -246,7 +242,7 @@ def _answer(batch: Sequence[_Ticket], segment: IPReservation) -> None:
     WRITES.labels("written").inc()
     BATCH.observe(len(batch))
     for each in batch:
-        with suppress(InvalidStateError):
+        with suppress(futures.InvalidStateError):
             each.done.set_result(segment)
 
 
@@ -254,7 +250,7 @@ def _fail(batch: Sequence[_Ticket], error: Exception) -> None:
     for each in batch:
         failure = NotReserved(f"Calico's IPReservation could not be written: {error}")
         failure.__cause__ = error
-        with suppress(InvalidStateError):
+        with suppress(futures.InvalidStateError):
             each.done.set_exception(failure)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from calico.segment import KIND, LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
 from kube.client import Client, Resource
 from kube.errors import NotFound
+from runtime import time
 
 AUTO = "auto"
 GROUPS = ("projectcalico.org/v3", "crd.projectcalico.org/v1")

@@ -5,7 +5,6 @@ With a client CA, handshakes succeed only for clients with a certificate of it.
 
 import os
 import ssl
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from certs.issue import not_after
+from runtime import threading
 
 log = structlog.stdlib.get_logger(__name__)
 

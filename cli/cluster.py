@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from kube.resources import ALL, NODES, Resource, Selection
 from kube.rest_config import Connection, connect
 from kube.service_account import MOUNTED, in_cluster, of_pod
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
+from runtime import futures
 
 T = TypeVar("T")
 
@@ -54,9 +54,9 @@ class Cluster:
 
     def read(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""
-        with ThreadPoolExecutor(max_workers=PARALLEL) as executor:
-            futures = {name: executor.submit(_caught, read) for name, read in reads.items()}
-            return {name: future.result() for name, future in futures.items()}
+        with futures.ThreadPoolExecutor(max_workers=PARALLEL) as executor:
+            calls = {name: executor.submit(_caught, read) for name, read in reads.items()}
+            return {name: call.result() for name, call in calls.items()}
 
     def read_all(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """The same, where nothing can be shown without all of them. Raises KubeError."""

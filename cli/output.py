@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import IO, Any, Literal, TypeVar
 
 import click
@@ -17,6 +16,8 @@ from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
+
+from runtime import time, utc_now
 
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
@@ -55,7 +56,7 @@ Render = Callable[[T], Iterable[Part]]
 
 def timed(render: Callable[[T, datetime], Iterable[Part]]) -> Render[T]:
     """*render* with the time of the moment, for what has an age."""
-    return lambda value: render(value, datetime.now(UTC))
+    return lambda value: render(value, utc_now())
 
 
 def good(text: str) -> Text:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -13,6 +11,7 @@ from cloud.circuit_breaker import CircuitBreaker
 from cloud.client import FILTER_VALUES, PAGE, RELEASES, TAGS, Cloud
 from cloud.errors import CloudError, StateConflict, TagMissing
 from cloud.types import Address, Order, Tag
+from runtime import threading, time
 
 K = TypeVar("K")
 V = TypeVar("V")

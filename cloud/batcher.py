@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -16,6 +13,7 @@ import structlog
 from cloud.circuit_breaker import CircuitBreaker
 from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL
 from cloud.paging import in_halves
+from runtime import futures, threading, time
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,7 +21,7 @@ V = TypeVar("V")
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Pending(Future[V]):
+class Pending(futures.Future[V]):
     """A future that a coroutine can await; the coroutine yields it while it is not done."""
 
     def __await__(self) -> Generator[Pending[V], None, V]:

@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +27,7 @@ from cloud.errors import (
     Unreachable,
 )
 from cloud.transport import Transport
+from runtime import random, threading, time
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud.errors import CloudError, NotPermitted, RetryAfter
+from runtime import threading, time
 
 FIRST, LONGEST = 10.0, 300.0
 """Seconds between two attempts while a quota is used up or something is not permitted; they double."""

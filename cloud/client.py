@@ -7,7 +7,6 @@ To look up the name of a host takes what the machine's resolver allows itself, o
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, Gone, NotCon
 from cloud.paging import everything, gathered, in_halves
 from cloud.transport import Transport
 from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Order, Quota, Tag
+from runtime import time
 from settings import CloudSettings
 
 K = TypeVar("K")

@@ -6,8 +6,6 @@ STS in exchange for the pod's identity. Those are renewed in time, and used to t
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +19,7 @@ from cloud.errors import CloudError, NotConfigured
 from cloud.responses import Pascal
 from cloud.transport import Source, Transport
 from cloud.types import Keys
+from runtime import threading, time
 from settings import CloudSettings
 
 IDS = ("TENCENTCLOUD_SECRET_ID", "secretID", "secretId", "SECRET_ID")

@@ -13,8 +13,6 @@ import functools
 import http.client
 import logging
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -31,6 +29,7 @@ from cloud.apis import Api, Service
 from cloud.errors import CloudError, Unavailable, Unreachable
 from cloud.responses import decoded
 from cloud.types import Keys
+from runtime import threading, time
 from settings import CloudSettings
 
 T = TypeVar("T")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -23,6 +22,7 @@ from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.leader_election import LeadershipLost, StillWorking
 from kube.metrics_access import metrics_access
+from runtime import threading
 from settings import Settings, SettingsError, config_path
 from settings.file import SettingsFile
 from telemetry import logs, stop_on_signals

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
+from runtime import time, utc_now
 
 
 @dataclass(frozen=True)

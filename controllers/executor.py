@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from queue import SimpleQueue
 
 import structlog
 from prometheus_client import Counter
 
 from controllers.liveness import RUNNING
+from runtime import SimpleQueue, threading, time
 
 Work = Callable[[], None]
 Submit = Callable[[Work], None]

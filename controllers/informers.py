@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,6 +11,7 @@ from kube.client import Client, Resource
 from kube.indexer import Object
 from kube.informer import Informer
 from kube.list_watch import ALL, ListWatch, Selection
+from runtime import threading, time
 
 T = TypeVar("T", bound=Object)
 

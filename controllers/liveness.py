@@ -5,12 +5,12 @@ A replica that does not lead has neither work nor informers and is alive.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kube.list_watch import RUNNING as LISTENING
 from kube.list_watch import ListWatch, Registry
+from runtime import time
 
 LONGEST_RUN = 600.0
 """Seconds for one key, one call of an executor, or one turn of a loop: each call within has a timeout far below."""

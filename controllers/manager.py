@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import structlog
@@ -22,6 +18,7 @@ from kube.errors import Backoff, KubeError
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElector, StillWorking
+from runtime import SimpleQueue, secrets, threading, time
 from settings import LeaderElection
 
 T = TypeVar("T")

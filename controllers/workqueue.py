@@ -20,8 +20,6 @@ The protocol of all controllers:
 from __future__ import annotations
 
 import heapq
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -31,6 +29,7 @@ from prometheus_client import Counter, Gauge
 from controllers.liveness import RUNNING
 from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
+from runtime import threading, time
 
 DEPTH = Gauge("drawbridge_workqueue_depth", "Keys that wait for a worker.", ["name"])
 ADDS = Counter("drawbridge_workqueue_adds", "Keys that were queued.", ["name"])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 from flask import Flask, Response, abort, redirect, render_template, request
 from werkzeug.exceptions import HTTPException
@@ -19,6 +17,7 @@ from dashboard.pages import Page, slug, until
 from dashboard.streams import Streams
 from dashboard.writer import VERBS, Write
 from kube.errors import Conflict, KubeError
+from runtime import threading, utc_now
 
 CHANGED = Failure(
     "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
@@ -43,12 +42,12 @@ Explain = Callable[[str, str], Page | None]
 
 
 def create_app(
-    pages: Sequence[Page], explain: Explain, guard: Guard, write: Write, stop: Event | None = None
+    pages: Sequence[Page], explain: Explain, guard: Guard, write: Write, stop: threading.Event | None = None
 ) -> Flask:
     """For the one browser that *guard* lets in. Streams end when *stop* is set."""
     app = _app(pages, guard.form, LOCAL)
     _guard(app, guard)
-    _serve_pages(app, pages, explain, Streams(partial(fragment, app), stop or Event()))
+    _serve_pages(app, pages, explain, Streams(partial(fragment, app), stop or threading.Event()))
     _accept(app, guard, write, {page.name: page for page in pages})
     return app
 
@@ -57,7 +56,7 @@ def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Hosts, 
     """For all that can connect: a proxy before it must authenticate them. At *most* so many streams are open."""
     app = _app(pages, "", PROXIED)
     _check_host(app, hosts)
-    _serve_pages(app, pages, explain, Streams(partial(fragment, app), Event(), most))
+    _serve_pages(app, pages, explain, Streams(partial(fragment, app), threading.Event(), most))
     return app
 
 
@@ -66,7 +65,7 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
     value = page.feed.latest()
     template = "trouble.html" if isinstance(value, Failure) else page.template
     shown = app.jinja_env.get_template(template)
-    return shown.render(layout=layout, page=page, value=value, now=datetime.now(UTC))
+    return shown.render(layout=layout, page=page, value=value, now=utc_now())
 
 
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from html import escape
 from pathlib import Path
-from threading import Event
 
 import click
 
@@ -19,6 +18,7 @@ from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.server import listen, serve
 from dashboard.writer import writer_of
+from runtime import threading
 
 
 @click.command(cls=Command)
@@ -32,7 +32,7 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
 
     With your kubeconfig and permissions, until Ctrl-C. Only a browser that opens the printed address can read it.
     """
-    cluster, stop = session.cluster, Event()
+    cluster, stop = session.cluster, threading.Event()
     with closing(listen(port)) as listener:
         guard = Guard(listener.getsockname()[1])
         app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)

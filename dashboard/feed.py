@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from runtime import threading, time
 
 T = TypeVar("T")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-from threading import Event
 from typing import Any
 
 from flask import Flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from cli.errors import Failure
+from runtime import threading
 
 HOST = "127.0.0.1"
 
@@ -45,7 +45,7 @@ def server_of(listener: socket.socket, app: Flask) -> BaseWSGIServer:
     return make_server(HOST, port, app, threaded=True, request_handler=Handler, fd=listener.fileno())
 
 
-def serve(listener: socket.socket, app: Flask, stop: Event) -> None:
+def serve(listener: socket.socket, app: Flask, stop: threading.Event) -> None:
     server = server_of(listener, app)
     try:
         server.serve_forever()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from threading import Event, Semaphore
 
 from flask import Response, abort
 
 from dashboard.feed import INTERVAL
 from dashboard.pages import Page
+from runtime import threading
 
 FULL = "too many pages are open; this one is tried again, and can be read as it is"
 
@@ -19,9 +19,9 @@ class Streams:
     With a limit, the server must close each response: gunicorn does, Werkzeug's not when the browser is gone.
     """
 
-    def __init__(self, render: Callable[[Page], str], stop: Event, most: int | None = None) -> None:
+    def __init__(self, render: Callable[[Page], str], stop: threading.Event, most: int | None = None) -> None:
         self._render, self._stop = render, stop
-        self._free = None if most is None else Semaphore(most)
+        self._free = None if most is None else threading.Semaphore(most)
 
     def open(self, page: Page) -> Response:
         """503 where as many as may be are open: each has a thread of the server."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +19,7 @@ from healthchecker.connections import count_sockets, read_metric
 from healthchecker.watcher import follow
 from kube.client import Client
 from kube.errors import KubeError
+from runtime import threading
 from telemetry import logs, stop_on_signals
 from telemetry.http import Check, default_host, health, metrics
 from telemetry.server import Request, Response, Server, text

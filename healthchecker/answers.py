@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import http.client
-import time
 from typing import NamedTuple
+
+from runtime import time
 
 CHUNK = 1 << 16
 OK = http.HTTPStatus.OK

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -13,6 +11,7 @@ from prometheus_client import Gauge
 from healthchecker import SCHEDULED, State
 from healthchecker.config import Config
 from kube.types import ObjectMeta, Value, complete
+from runtime import threading, time
 
 KIND = "IngressDaemonSet"
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import http.client
 import math
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from healthchecker.answers import get
 from healthchecker.config import Endpoint
+from runtime import threading, time
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 ESTABLISHED = "01"

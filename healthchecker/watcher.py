@@ -6,9 +6,6 @@ proves nothing before its proper end. After any failure the Deployment is read a
 
 from __future__ import annotations
 
-import random
-import threading
-
 import msgspec
 import structlog
 
@@ -18,6 +15,7 @@ from kube.client import Client
 from kube.errors import Backoff, KubeError, Unreachable, event_error
 from kube.list_watch import Event, Identified
 from kube.resources import DEPLOYMENTS, Selection
+from runtime import random, threading
 
 PAUSES = Backoff(base=0.5, cap=4.0, jitter=1.0)
 SHORT = 0.5
@@ -64,7 +62,7 @@ def look(client: Client, config: Config, checker: Checker) -> str:
 def watch(client: Client, config: Config, checker: Checker, version: str) -> str:
     """See what happens after *version*, for a while; the version to watch from next."""
     began = checker.clock()
-    duration = random.randint(config.bound // 3, config.bound // 2)  # noqa: S311 - spreads load
+    duration = random.randint(config.bound // 3, config.bound // 2)
     with client.watch(
         DEPLOYMENTS,
         Selection(config.namespace, field_selector=config.field_selector),

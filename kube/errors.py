@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 import msgspec
 
 from kube.types import complete
+from runtime import random
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Backoff:
     def delay(self, failures: int) -> float:
         # 2**64 times any base is beyond any cap; a float power would overflow one day.
         delay = min(self.cap, self.base * 2.0 ** min(failures - 1, 64))
-        return delay * (1 + random.uniform(0, self.jitter))  # noqa: S311 - spreads load, keeps no secret
+        return delay * (1 + random.uniform(0, self.jitter))
 
 
 class KubeError(Exception):

@@ -9,14 +9,11 @@ on one object the rest is dropped, so that a loop cannot flood etcd.
 from __future__ import annotations
 
 import queue
-import secrets
 import socket
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import structlog
@@ -27,6 +24,7 @@ from kube.errors import Forbidden, KubeError, NotFound
 from kube.indexer import Object
 from kube.resources import EVENTS, Resource
 from kube.types import ObjectMeta, Value, rfc3339
+from runtime import secrets, threading, time, utc_now
 
 DROPPED = Counter(
     "drawbridge_events_dropped", "Kubernetes Events that were not written, and why.", ["reason"]
@@ -145,7 +143,7 @@ class EventRecorder:
         self._ensure_thread()
         note = Note(regarding, reason, message[:MESSAGE_SIZE], type)
         try:
-            self._notes.put_nowait((note, datetime.now(UTC), instead))
+            self._notes.put_nowait((note, utc_now(), instead))
         except queue.Full:
             DROPPED.labels("queue full").inc()
 

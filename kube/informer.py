@@ -13,7 +13,6 @@ holds it until the watch has delivered the same or a newer version, as client-go
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -25,6 +24,7 @@ from kube.client import Client, Resource
 from kube.indexer import Change, Indexer, Object
 from kube.list_watch import ALL, TIMING, Identity, ListWatch, Selection, Timing
 from kube.types import key_of, version_of
+from runtime import threading
 
 T = TypeVar("T", bound=Object)
 Handler = Callable[[T | None, T | None], None]

@@ -10,12 +10,7 @@ on our clock: clocks of two machines are never compared.
 from __future__ import annotations
 
 import math
-import random
-import threading
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -25,6 +20,7 @@ from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released, renewed, spec_of
 from kube.resources import LEASES
+from runtime import futures, random, threading, time, utc_now
 from settings import LeaderElection
 
 LEADER = Gauge("drawbridge_leader", "1 while this process leads.", ["lease"])
@@ -106,10 +102,10 @@ class LeaderElector:
                 self._leads(True)
                 self._log.info("leadership acquired")
                 return True
-            stop.wait(self._times.retry_period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+            stop.wait(self._times.retry_period * random.uniform(0.8, 1.2))
         return False
 
-    def _hold(self, stop: threading.Event, ending: threading.Event, work: Future[None]) -> None:
+    def _hold(self, stop: threading.Event, ending: threading.Event, work: futures.Future[None]) -> None:
         while not work.done():
             next_renewal = self._clock() + self._times.retry_period
             while self._clock() < next_renewal and not work.done():
@@ -153,9 +149,7 @@ class LeaderElector:
         if not may_take(self._observed, self._identity, now):
             return False
         lasting = self._times.lease_duration
-        self._write(
-            current, acquired(self._observed.spec, self._identity, lasting, datetime.now(UTC)), CALL_TIMEOUT
-        )
+        self._write(current, acquired(self._observed.spec, self._identity, lasting, utc_now()), CALL_TIMEOUT)
         return True
 
     def _create(self) -> None:
@@ -163,7 +157,7 @@ class LeaderElector:
             "apiVersion": LEASES.api_version,
             "kind": "Lease",
             "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": acquired(LeaseSpec(), self._identity, self._times.lease_duration, datetime.now(UTC)),
+            "spec": acquired(LeaseSpec(), self._identity, self._times.lease_duration, utc_now()),
         }
         self._held = self._client.create(LEASES, body, self._namespace, timeout=CALL_TIMEOUT)
 
@@ -173,7 +167,7 @@ class LeaderElector:
             current = self._held or self._read(self._left())
             if spec_of(current).holder_identity != self._identity:
                 self._give_up()
-            self._write(current, renewed(datetime.now(UTC)), self._left())
+            self._write(current, renewed(utc_now()), self._left())
         except NotFound:
             self._give_up()  # the process that creates it leads at once
         self.check()  # a renewal that took too long does not count: another process may act already
@@ -212,7 +206,7 @@ class LeaderElector:
         self._renewed_at = -math.inf
         try:
             if held is not None:
-                self._write(held, released(datetime.now(UTC)), CALL_TIMEOUT)
+                self._write(held, released(utc_now()), CALL_TIMEOUT)
         except KubeError as error:
             self._log.warning("lease not released, the next leader waits for its end", error=str(error))
 
@@ -221,8 +215,8 @@ class LeaderElector:
         MASTER.labels(self._name).set(does)
 
 
-def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -> Future[None]:
-    work: Future[None] = Future()
+def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -> futures.Future[None]:
+    work: futures.Future[None] = futures.Future()
 
     def run() -> None:
         try:
@@ -236,5 +230,5 @@ def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -
     return work
 
 
-def _wait(work: Future[None], seconds: float) -> None:
-    wait([work], timeout=max(0.0, seconds))
+def _wait(work: futures.Future[None], seconds: float) -> None:
+    futures.wait([work], timeout=max(0.0, seconds))

@@ -10,9 +10,6 @@ LIST. Sinks receive raw objects, so that several decodings of a kind share one s
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections import Counter as Count
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +27,7 @@ from kube.resources import ALL as ALL
 from kube.resources import Selection as Selection
 from kube.transport import LineStream
 from kube.types import ObjectMeta, as_number, complete, key_of
+from runtime import random, threading, time
 
 LAST_EVENT = Gauge(
     "drawbridge_informer_last_event_timestamp_seconds", "When the API server last sent something.", ["kind"]
@@ -251,7 +249,7 @@ class ListWatch:
 
     def _watch(self) -> None:
         """Follow a watch to its end, which is an error only if the watch failed, or its version is forgotten."""
-        duration = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load
+        duration = random.randint(*WATCH_SECONDS)
         with self._open_watch(resource_version=self._version, duration=duration) as stream:
             self._stream = stream
             # stop() or attach() may have looked before there was a stream to interrupt

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +9,7 @@ import structlog
 
 from kube.client import Client, Resource
 from kube.errors import KubeError
+from runtime import threading, time
 from settings.models import Metrics
 from telemetry.http import METRICS_PATH, Access, everyone
 from telemetry.server import Response, text

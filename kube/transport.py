@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -18,6 +16,7 @@ import urllib3
 from kube.errors import Unreachable, api_error
 from kube.rest_config import Connection
 from kube.waiting import waiting
+from runtime import threading, time
 from telemetry.build import VERSION
 
 T = TypeVar("T")

@@ -5,8 +5,9 @@ Programs that hand out no turns pay next to nothing for it.
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Protocol
+
+from runtime import threading
 
 
 class Turn(Protocol):

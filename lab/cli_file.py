@@ -31,6 +31,7 @@ OURS = (
     "dashboard",
     "healthchecker",
     "kube",
+    "runtime",
     "settings",
     "telemetry",
     "webhook",

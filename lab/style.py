@@ -17,6 +17,7 @@ PRODUCT = (
     "controllers",
     "dashboard",
     "kube",
+    "runtime",
     "cloud",
     "calico",
     "certs",

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
+from runtime import threading
 from settings.load import SettingsError, load
 from settings.models import Settings
 

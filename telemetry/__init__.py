@@ -5,8 +5,8 @@ Invariant: nothing here can hold up the work of a program, and no probe is answe
 """
 
 import signal
-import threading
-from queue import SimpleQueue
+
+from runtime import SimpleQueue, threading
 
 
 def stop_on_signals() -> threading.Event:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
+
+from runtime import futures, threading
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class Server:
         self._open = 0
         self._waiting: dict[asyncio.StreamWriter, None] = {}
         """Connections without a request so far, the oldest first."""
-        self._executor = ThreadPoolExecutor(THREADS, "http")
+        self._executor = futures.ThreadPoolExecutor(THREADS, "http")
         self._stop = asyncio.Event()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()

@@ -1,10 +1,10 @@
 """Warnings that any client can cause: few of them are logged, so that a hostile one cannot fill the log."""
 
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+from runtime import threading, time
 
 INTERVAL = 1.0
 """Seconds between two messages of one event."""

@@ -26,6 +26,8 @@ from controllers.anycast_ip.memory import Clocks
 from controllers.anycast_ip.sources import NODES, Nodes
 from controllers.workqueue import Reconcile, WorkQueue
 from controllers.workqueue import _reconcile as reconcile_key
+from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
+from dev.fake_api import Request as Asked
 from kube.client import Client
 from kube.informer import Informer
 from kube.list_watch import identity_of
@@ -38,8 +40,6 @@ from lab.cloud.world import World
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
-from tests.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
-from tests.fake_api import Request as Asked
 from tests.fakes import FakeClock, FakeRecorder
 from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 

@@ -9,8 +9,8 @@ import msgspec
 
 from calico.holders import AssignedBlock, HeldBlock, held_block
 from calico.pools import Block, IPAMBlock, IPPool, block_of
+from dev.fake_api import Kind
 from kube.client import Resource
-from tests.fake_api import Kind
 
 CRD = ("crd.projectcalico.org", "v1")
 POOLS, BLOCKS = (Resource(*CRD, each, namespaced=False) for each in ("ippools", "ipamblocks"))

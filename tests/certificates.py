@@ -15,8 +15,8 @@ from certs.rotation import Held, Rules
 from controllers.certificates.controller import Reconciler
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
 from controllers.clock import Clock
+from dev.fake_api import NAMESPACES, FakeAPI, Reply, Request
 from kube.client import Resource
-from tests.fake_api import NAMESPACES, FakeAPI, Reply, Request
 from tests.fakes import FakeRecorder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

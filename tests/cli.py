@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from certs.issue import Pair, new_ca, new_leaf
 from cli.app import drawbridge
 from cli.cluster import Cluster
+from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, connection_to
 from kube.client import Resource
-from tests.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, connection_to
 
 MANIFEST = Path(__file__).parent.parent / "deploy" / "install.yaml"
 HOST = "drawbridge-webhook.drawbridge.svc"

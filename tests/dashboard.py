@@ -13,9 +13,9 @@ from dashboard.app import create_app
 from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.writer import writer_of
+from dev.fake_api import FakeAPI, connection_to
+from dev.fake_api.calls import Reply, Request
 from tests import cli
-from tests.fake_api import FakeAPI, connection_to
-from tests.fake_api.calls import Reply, Request
 from tests.ingress_daemonset_world import World
 
 PORT = 8765

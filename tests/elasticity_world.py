@@ -20,6 +20,8 @@ from controllers.elasticity.pods import Pod, decode, facets
 from controllers.elasticity.snapshot import Sources
 from controllers.elasticity.workload_replicas import Replicas
 from controllers.workqueue import Reconcile, WorkQueue, _reconcile
+from dev.fake_api import FakeAPI, Objects, Reply, Request, refusal
+from dev.fake_api.front import Connection
 from kube.errors import api_error
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
@@ -27,8 +29,6 @@ from kube.list_watch import Identity, identity_of
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests.factories import NOW
-from tests.fake_api import FakeAPI, Objects, Reply, Request, refusal
-from tests.fake_api.front import Connection
 from tests.fakes import FakeClock, FakeRecorder
 from webhook.elasticity import GATE, LOCAL_REPLICAS, TAINT
 

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from cli.explain.webhook_configurations import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
+from dev.fake_api import FakeAPI
 from healthchecker import deployment_name
 from kube.client import Client
 from kube.resources import CONFIG_MAPS
+from runtime import utc_now
 from settings import Settings
 from tests.charts import NAMESPACE, Objects
-from tests.fake_api import FakeAPI
 from webhook.admission import Webhook
 from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
@@ -63,13 +64,13 @@ def served(client: Client, settings: Settings, ledger: Ledger) -> list[Webhook]:
     lookup = ClusterLookup(client)
     leader = LeaseReader(client, lambda: settings.leader_election)
     return [
-        IPReservationWebhook(Cluster(client), ledger, lambda: settings.ip_reservation),
+        IPReservationWebhook(Cluster(client), ledger, lambda: settings.ip_reservation, utc_now),
         SameAddressWebhook(
             Cluster(client),
             SharedReads(client, Reservations(client), "auto"),
             lambda: settings.ip_reservation,
         ),
-        EvictionWebhook(lambda: settings.ingress_daemonset, lookup),
+        EvictionWebhook(lambda: settings.ingress_daemonset, lookup, utc_now),
         AnycastIPWebhook(lambda: settings.anycast_ip),
         PlacementWebhook(lambda: settings.elasticity, leader.absence),
         DaemonSetWebhook(lambda: settings.elasticity),

@@ -17,6 +17,7 @@ PRODUCT = [
     "settings",
     "telemetry",
     "kube",
+    "runtime",
     "certs",
     "calico",
     "cloud",

@@ -10,9 +10,9 @@ import msgspec
 
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, body
+from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 from kube.errors import NotFound
 from kube.types import Namespace, ObjectMeta, Pod
-from tests.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 AT_LEISURE = 60.0

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dev.fake_api import FakeAPI
 from lab.waiting import until
 from tests import misbehaving_server
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI
 from tests.server import ROOT, Answer, Server, configure, gunicorn, trusting
 
 PATH = "/validate/pods/ip-reservation"

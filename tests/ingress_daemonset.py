@@ -11,9 +11,9 @@ import jsonpatch
 import msgspec
 import yaml
 
+from dev.fake_api import merged
 from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
-from tests.fake_api import merged
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import API_VERSION, KIND
 from webhook.ingress_daemonset.template import Problem

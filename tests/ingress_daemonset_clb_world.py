@@ -18,6 +18,7 @@ from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
 from controllers.ingress_daemonset.clb.reconciler import Edges, WeightReconciler
 from controllers.ingress_daemonset.clb.store import WeightStore
 from controllers.workqueue import PENDING, WorkQueue
+from dev.fake_api import NAMESPACES
 from kube.errors import KubeError
 from lab.cloud import Knobs
 from lab.cloud.envelope import Fault
@@ -25,7 +26,6 @@ from lab.cloud.load_balancers import ACTIONS
 from lab.cloud.values import Target
 from lab.cloud.world import REGION, World
 from settings import CLBSettings
-from tests.fake_api import NAMESPACES
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import KEY, Api, Leader
 from tests.ingress_daemonset_world import raw_node, raw_resource

@@ -24,16 +24,16 @@ from controllers.ingress_daemonset.reconciler import Readers, Reconciler
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
+from dev.fake_api import FakeAPI, Reply, Request, connection_to, refusal
+from dev.fake_api import Kind as FakeKind
+from dev.fake_api.calls import target_of
+from dev.fake_api.storage import Change
 from kube.client import Client
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
 from kube.list_watch import Identity, ListWatch
 from settings import IngressDaemonSetSettings
 from tests.factories import NOW
-from tests.fake_api import FakeAPI, Reply, Request, connection_to, refusal
-from tests.fake_api import Kind as FakeKind
-from tests.fake_api.calls import target_of
-from tests.fake_api.storage import Change
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_world import DETACHED, complete, raw_node, raw_resource, state_of
 from webhook.ingress_daemonset import FINALIZER

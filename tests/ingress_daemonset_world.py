@@ -21,10 +21,10 @@ from controllers.ingress_daemonset.revisions import Revision
 from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Children, Grant, Workload
+from dev.fake_api import FakeAPI, merged
 from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
-from tests.fake_api import FakeAPI, merged
 from webhook.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet

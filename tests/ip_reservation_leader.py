@@ -12,9 +12,9 @@ import msgspec
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, IPReservation, Record, body
 from controllers.ip_reservation import controller
+from dev.fake_api import FakeAPI, Kind, calico_api
 from settings import IPReservationSettings
 from tests.factories import record
-from tests.fake_api import FakeAPI, Kind, calico_api
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Asked, Server, serving

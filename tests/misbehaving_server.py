@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from dev.fake_api.calls import Request
 from kube.client import Client
 from kube.rest_config import Configured
 from lab.waiting import stretch
-from tests.fake_api.calls import Request
 
 
 @dataclass(frozen=True)

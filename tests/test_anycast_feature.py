@@ -13,6 +13,7 @@ import pytest
 from controllers.anycast_ip import controller
 from controllers.anycast_ip.resync import SPENT
 from controllers.workqueue import Stopping
+from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
@@ -20,7 +21,6 @@ from lab.waiting import until
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
-from tests.fake_api import FakeAPI
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api

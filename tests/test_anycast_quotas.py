@@ -8,12 +8,12 @@ import pytest
 
 from cloud.types import Quota
 from controllers.anycast_ip.quotas import QUOTAS, QuotasRead, annotation, quotas_in
+from dev.fake_api import FakeAPI
 from lab.cloud import Knobs
 from tests import cli
 from tests.anycast_world import SETTINGS, open_lab
 from tests.dashboard import Page
 from tests.factories import NOW
-from tests.fake_api import FakeAPI
 
 LEASES, NODES = cli.resource("Lease"), cli.resource("Node")
 LEFT = [Quota("TOTAL_EIP_QUOTA", 18, 20), Quota("DAILY_EIP_APPLY", 39, 40)]

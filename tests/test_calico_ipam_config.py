@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from calico.ipam_config import CONFIGURATIONS, IPAMConfiguration, ipam_configuration
+from dev.fake_api import BUILT_IN, FakeAPI, Kind, refusal
 from kube.errors import Forbidden
-from tests.fake_api import BUILT_IN, FakeAPI, Kind, refusal
 
 KINDS = [
     Kind(each, kind) for each, kind in zip(CONFIGURATIONS, ("IPAMConfiguration", "IPAMConfig"), strict=True)

@@ -16,6 +16,7 @@ from certs.rotation import NOTHING, Held, Rules, data_with, held_in
 from controllers import certificates
 from controllers.certificates.controller import RETRY_AFTER, rules
 from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
+from dev.fake_api import Request
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
 from kube.leader_election import LeadershipLost
@@ -33,7 +34,6 @@ from tests.certificates import (
     leaf,
     reconciler,
 )
-from tests.fake_api import Request
 from tests.fakes import FakeRecorder
 
 

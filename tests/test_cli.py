@@ -21,8 +21,8 @@ from cli.cluster import Cluster, cluster_of
 from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Table, bad, duration, good
 from cli.session import Command, Options, Session, pass_session
+from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, NotConfigured, Unreachable
-from tests.fake_api import FakeAPI
 from tests.server import ROOT
 
 

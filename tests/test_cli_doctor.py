@@ -15,13 +15,13 @@ from cli.doctor.cooldown import of_cooldown
 from cli.doctor.others import of_others
 from cli.doctor.types import Finding, Verdict
 from cli.installed.types import CONTROLLERS, Configuration, Webhook
+from dev.fake_api import FakeAPI, Kind, refusal
+from dev.fake_api.calls import Reply, Request
 from kube.client import Resource
 from kube.errors import KubeError, Unreachable
 from kube.types import ObjectMeta
 from settings import IPReservationSettings, Settings
 from tests import cli, permissions
-from tests.fake_api import FakeAPI, Kind, refusal
-from tests.fake_api.calls import Reply, Request
 
 Answer = Callable[[Request], Reply | None]
 

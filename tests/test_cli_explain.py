@@ -13,12 +13,12 @@ import yaml
 from calico.segment import IPReservation, Record, body
 from cli.explain.node import standing, terms_in_words
 from cli.explain.webhook_configurations import CONFIGURATIONS
+from dev.fake_api import FakeAPI
 from kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
 from kube.types import Node
 from settings import AnycastIPSettings
 from tests.cli import run, shown
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI
 from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 DEPLOYED = Path(__file__).parent.parent / "deploy" / "install.yaml"

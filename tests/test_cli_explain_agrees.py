@@ -24,6 +24,7 @@ from cli.explain.matching import Outcome
 from cli.explain.reader import Installation, Reader
 from cli.explain.webhook_configurations import ApiRequest
 from cli.output import Table
+from dev.fake_api import FakeAPI
 from healthchecker import deployment_name
 from kube.resources import NAMESPACES, NODES, PODS
 from settings import Settings
@@ -40,7 +41,6 @@ from tests.explained import (
     registered,
     served,
 )
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset import raw
 from webhook.admission import Webhook
 from webhook.app import create_app

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cli.pools.assignment import block_name
+from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, Raw, block, pool
 from tests.cli import run, shown
-from tests.fake_api import FakeAPI, refusal
 
 HANDLE = "k8s-pod-network.0123"
 NOTED = {

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from controllers.ip_reservation.history import KEY, LABEL, LABEL_VALUE, NAME, Former, History, packed
+from dev.fake_api import FakeAPI, Kind, refusal
 from kube.client import Resource
 from kube.resources import CONFIG_MAPS
 from tests import cli
 from tests.calico_pools import BLOCKS, CRD, KINDS, POOLS, assigned_to, pool
 from tests.cli import run, shown
-from tests.fake_api import FakeAPI, Kind, refusal
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 CONFIGURATION = Resource(*CRD, "ipamconfigs", namespaced=False)

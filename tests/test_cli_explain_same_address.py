@@ -13,13 +13,13 @@ import yaml
 from calico.ipam_config import CONFIGURATIONS
 from calico.segment import Record, body
 from cli.simulate.reader import STATEFUL_SETS
+from dev.fake_api import BUILT_IN, FakeAPI, Kind
 from kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS
 from tests.calico_pools import Raw
 from tests.charts import helm_needed, render
 from tests.cli import run, shown
 from tests.explained import VALUES, installed
 from tests.factories import raw_pod
-from tests.fake_api import BUILT_IN, FakeAPI, Kind
 from tests.test_cli_explain import RESERVATIONS, now
 from webhook.ip_reservation import RESERVE
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS, SAME_ADDRESS_FROM, Promise

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import Claim, body
 from controllers.anycast_ip.entries import LABEL, Entry, data_of
+from dev.fake_api import Denied, FakeAPI, refusal
 from tests import cli
 from tests.factories import raw_pod
-from tests.fake_api import Denied, FakeAPI, refusal
 
 NOW = datetime.now(UTC)
 NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}

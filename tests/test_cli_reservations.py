@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, body
+from dev.fake_api import FakeAPI
 from tests import cli
 from tests.factories import record
-from tests.fake_api import FakeAPI
 
 RESERVATIONS = cli.resource("IPReservation")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dev.fake_api import FakeAPI
 from tests import cli
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import annotations_of_the_only_one, raw_resource
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, PROMOTE
 

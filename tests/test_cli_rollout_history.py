@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
+from dev.fake_api import FakeAPI
 from tests import cli
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import raw_resource
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.types import resource

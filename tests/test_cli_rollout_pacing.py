@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.desired import revision_of
+from dev.fake_api import FakeAPI
 from tests import cli
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import DETACHED, World, annotations_of_the_only_one, raw_resource
 from tests.test_cli_simulate_rollout import ROLLOUT, installed, waves
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, UPDATE_NOW

@@ -14,12 +14,12 @@ from cli.explain.reader import Installation, Reader
 from cli.simulate.reader import DAEMON_SETS, simulate_join
 from controllers.anycast_ip.claim import Claim, body, claim_for, spare_for
 from controllers.anycast_ip.entries import Entry
+from dev.fake_api import FakeAPI
 from settings import AnycastIPSettings
 from tests import cli
 from tests.charts import helm_needed, render, settings_in
 from tests.explained import VALUES, registered
 from tests.factories import NOW
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import node as followed
 from tests.ingress_daemonset_world import raw_resource
 from tests.test_cli_placements import announce_before, put_allow_list

@@ -14,10 +14,10 @@ from calico.segment import IPReservation
 from cli.pools.headroom import Headroom, PoolFacts, headroom
 from cli.simulate.removal import Removal, ReservedIP, with_pools
 from cli.simulate.returning import Returning
+from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, Raw, block, pool
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI, refusal
 
 
 def reservation(*cidrs: str) -> IPReservation:

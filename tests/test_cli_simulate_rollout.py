@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.desired import revision_of
+from dev.fake_api import FakeAPI
 from tests import cli
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, raw_resource
 from webhook.ingress_daemonset.types import resource
 

@@ -15,10 +15,10 @@ from cli.explain.reader import Installation, Reader
 from cli.simulate.reader import REPLICA_SETS, STATEFUL_SETS, simulate_scale
 from cli.simulate.scale import Scale
 from cli.simulate.scale_in import ScaleIn
+from dev.fake_api import FakeAPI
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from tests.charts import helm_needed, render, settings_in
 from tests.explained import VALUES, registered
-from tests.fake_api import FakeAPI
 from webhook.elasticity import LOCAL_REPLICAS, TAINT
 
 pytestmark = helm_needed

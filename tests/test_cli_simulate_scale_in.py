@@ -9,9 +9,9 @@ import pytest
 
 from cli.simulate.reader import REPLICA_SETS, STATEFUL_SETS
 from cli.simulate.scale_in import in_order
+from dev.fake_api import FakeAPI
 from tests import cli
 from tests.factories import NOW
-from tests.fake_api import FakeAPI
 from webhook.elasticity import COST
 
 PODS, DEPLOYMENTS, NAMESPACES = cli.resource("Pod"), cli.resource("Deployment"), cli.resource("Namespace")

@@ -13,12 +13,12 @@ import yaml
 from calico.segment import Record, body
 from cli.simulate.value_names import MAPS, OTHER_NAMES, SETTINGS
 from cli.simulate.values_settings import outcome
+from dev.fake_api import FakeAPI
 from lab import values_schema
 from lab.install import merged
 from tests import cli
 from tests.charts import CHART, NAMESPACE, SETS, Objects, helm_needed, render
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import raw_resource
 from webhook.elasticity import LOCAL_REPLICAS
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
+from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.factories import raw_pod, record
-from tests.fake_api import FakeAPI, refusal
 
 NOW = datetime.now(UTC)
 NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}

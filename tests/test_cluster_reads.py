@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from dev.fake_api import FakeAPI
 from kube.errors import NotFound, ServerError, Unreachable
 from lab.waiting import stretch, until
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
 from webhook.ip_reservation import namespace_cache

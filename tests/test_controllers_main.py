@@ -20,9 +20,9 @@ import pytest
 import structlog
 
 from controllers.__main__ import enabled, main
+from dev.fake_api import FakeAPI
 from lab.waiting import stretch, until
 from settings import Settings
-from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Server, serving
 from tests.sockets import free_ports
 

@@ -23,11 +23,11 @@ from dashboard.feed import INTERVAL, SHARE, Feed
 from dashboard.guard import Guard
 from dashboard.pages import Page as Served
 from dashboard.streams import Streams
+from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.dashboard import BASE, PORT, ROLLOUTS, Page, mirror
 from tests.factories import raw_pod, record
-from tests.fake_api import FakeAPI, refusal
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import begun, detaching
 from webhook.ingress_daemonset import PROMOTE

@@ -13,10 +13,10 @@ from dashboard.app import create_read_only_app
 from dashboard.guard import HEADERS, Hosts
 from dashboard.pages import explanation_of, pages_of
 from dashboard.proxied import OPTIONS, SPARE, STREAMS, Server
+from dev.fake_api import FakeAPI, connection_to
 from tests import cli
 from tests.dashboard import mirror
 from tests.factories import raw_pod
-from tests.fake_api import FakeAPI, connection_to
 from tests.test_ingress_daemonset_rollout import begun, detaching
 
 NAME = "drawbridge.example.com"

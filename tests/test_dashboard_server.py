@@ -20,8 +20,8 @@ from dashboard import command
 from dashboard.app import create_app
 from dashboard.guard import Guard
 from dashboard.server import HOST, listen, server_of
+from dev.fake_api import FakeAPI
 from tests import cli
-from tests.fake_api import FakeAPI
 
 
 def test_it_listens_on_this_machine_only() -> None:

@@ -18,10 +18,10 @@ from controllers.elasticity.daemon_sets import (
 )
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.snapshot import Sources
+from dev.fake_api import FakeAPI, refusal
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, fleet, having, raw_of, raw_pod
-from tests.fake_api import FakeAPI, refusal
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
 from tests.tables import table

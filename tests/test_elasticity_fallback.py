@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.lease_spec import LeaseSpec, expired_for, first_seen
 from kube.types import Pod
 from settings import ElasticitySettings, LeaderElection
 from tests.cluster.elasticity import reason_of_placement
 from tests.factories import NOW
-from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
 from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON

@@ -15,12 +15,12 @@ from controllers.elasticity import controller
 from controllers.elasticity.reporter import COST as COST_PER_HOUR
 from controllers.elasticity.return_home.reporter import RETURNING
 from controllers.informers import StaleInformer
+from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
-from tests.fake_api import FakeAPI
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import Answer, Asked, refuses, serving

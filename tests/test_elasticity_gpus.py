@@ -13,12 +13,12 @@ from controllers.elasticity.nodes import Nodes, sorted_out
 from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.super_nodes import plan
+from dev.fake_api import merged
 from kube.errors import Conflict
 from kube.types import Node, ObjectMeta
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, Killed, World, node, super_node
 from tests.factories import NOW
-from tests.fake_api import merged
 from tests.tables import table
 from webhook.elasticity import PLACEMENT, REASON, TAINT
 

@@ -16,12 +16,12 @@ from controllers.elasticity import open_gates
 from controllers.elasticity.open_gates import WEBHOOK, WHY, Look, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
+from dev.fake_api import FakeAPI
 from kube.errors import Backoff, Invalid
 from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
-from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from tests.test_elasticity_feature import PODS, Running, world

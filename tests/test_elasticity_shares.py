@@ -22,12 +22,12 @@ from controllers.elasticity.workload_replicas import (
     replica_set,
 )
 from controllers.informers import Informers
+from dev.fake_api import FakeAPI
 from kube.errors import Conflict
 from kube.resources import STATEFUL_SETS
 from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, Killed, World, raw_of, raw_pod
-from tests.fake_api import FakeAPI
 from tests.tables import table
 from webhook.elasticity import PLACEMENT, REASON, Share, replicas_in
 

@@ -25,11 +25,11 @@ from controllers.elasticity.super_node_manifest import (
     manifest,
 )
 from controllers.elasticity.super_nodes import NODES, PODS, SETTLE, Do, SuperNodeReconciler, plan
+from dev.fake_api import FakeAPI, merged, refusal
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from tests.factories import NOW, raw_pod
-from tests.fake_api import FakeAPI, merged, refusal
 from tests.fakes import FakeRecorder
 from tests.managed import context_of
 from tests.tables import table

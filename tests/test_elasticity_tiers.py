@@ -14,12 +14,12 @@ from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import TIER_PODS
 from controllers.elasticity.super_nodes import NODES, Do, SuperNodeReconciler, plan
 from controllers.elasticity.tiers import preferring, tier_of
+from dev.fake_api import FakeAPI, merged
 from kube.errors import Conflict
 from kube.types import Node
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, Killed, World, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
-from tests.fake_api import FakeAPI, merged
 from tests.fakes import FakeRecorder
 from tests.managed import context_of
 from tests.tables import table

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dev.fake_api import FakeAPI
+from dev.fake_api.server import NAMESPACES
 from kube.client import Client
 from kube.errors import Expired, event_error
 from kube.resources import Selection
 from tests.api_scenarios import CONFIG_MAPS, DEPLOYMENTS, NODES, SCENARIOS, run, workload
-from tests.fake_api import FakeAPI
-from tests.fake_api.server import NAMESPACES
 from tests.misbehaving_server import serving
 
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+from dev.fake_api import FakeAPI
 from healthchecker import DEFAULT_ANNOTATION, State, watcher
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker
@@ -28,7 +29,6 @@ from kube.client import Client
 from kube.errors import Backoff
 from lab.waiting import until
 from tests import misbehaving_server
-from tests.fake_api import FakeAPI
 from tests.misbehaving_server import (
     Answer,
     answers,

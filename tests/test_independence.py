@@ -23,11 +23,12 @@ PRODUCT = (
     "controllers",
     "healthchecker",
     "kube",
+    "runtime",
     "settings",
     "telemetry",
     "webhook",
 )
-COPIED = (*PRODUCT, "charts", "deploy", "lab", "tests", "wsgi.py", "pyproject.toml")
+COPIED = (*PRODUCT, "charts", "deploy", "lab", "tests", "dev", "wsgi.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)

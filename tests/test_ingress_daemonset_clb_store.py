@@ -9,11 +9,11 @@ import pytest
 
 from controllers.ingress_daemonset.clb.planner import Remembered
 from controllers.ingress_daemonset.clb.store import KEY, WeightStore
+from dev.fake_api import NAMESPACES, FakeAPI
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from kube.resources import CONFIG_MAPS
 from tests.factories import NOW
-from tests.fake_api import NAMESPACES, FakeAPI
 from tests.ingress_daemonset_clb_world import BALANCER, ClbLeader, rolling
 from webhook.ingress_daemonset import WEIGHTS_OF
 

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 import yaml
 
+from dev.fake_api import FakeAPI, Kind
+from dev.fake_api.schema import Structural
 from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound, Unreachable
 from kube.resources import PODS
@@ -20,8 +22,6 @@ from lab.install import merged
 from settings import IngressDaemonSetSettings
 from tests.charts import CHART
 from tests.factories import NOW
-from tests.fake_api import FakeAPI, Kind
-from tests.fake_api.schema import Structural
 from tests.ingress_daemonset import DATA, raw
 from webhook.admission import Decision, Request, parse, render
 from webhook.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS, KIND

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE, NEXT_NODES
 from controllers.ingress_daemonset.reconciler import changes
 from controllers.ingress_daemonset.revisions import plan_revisions
+from dev.fake_api import merged
+from dev.fake_api.kinds import ROOT, of_crd
 from tests.factories import NOW
-from tests.fake_api import merged
-from tests.fake_api.kinds import ROOT, of_crd
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, Unreachable
 from lab.install import merged
-from tests.fake_api import FakeAPI
 from tests.fakes import FakeClock
 from tests.ingress_daemonset import raw
 from tests.ingress_daemonset_world import raw_node

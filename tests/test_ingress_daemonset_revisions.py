@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of, plan_revisions
+from dev.fake_api import FakeAPI, Reply, Request
 from kube.errors import AlreadyExists
 from kube.resources import Selection
-from tests.fake_api import FakeAPI, Reply, Request
 from tests.fakes import FakeRecorder
 from tests.ingress_daemonset_world import UID, raw_resource
 from tests.managed import context_of

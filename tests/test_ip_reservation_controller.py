@@ -14,11 +14,11 @@ from prometheus_client import REGISTRY
 
 from controllers.ip_reservation import controller
 from controllers.ip_reservation.compaction import MANY
+from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from lab.waiting import until
 from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
-from tests.fake_api import FakeAPI
 from tests.ip_reservation_leader import (
     DEPLOYMENTS,
     DUE,

@@ -34,13 +34,13 @@ from controllers.ip_reservation.history import (
     with_gap,
 )
 from controllers.ip_reservation.history_reconciler import AGAIN, PERIOD, UNSERVED, HistoryReconciler
+from dev.fake_api import BUILT_IN, FakeAPI, refusal
 from kube.errors import Conflict, Forbidden, KubeError, Unreachable
 from kube.resources import CONFIG_MAPS
 from lab.waiting import until
 from settings import IPReservationSettings
 from tests.calico_pools import BLOCKS, CRD, KINDS, a_held_block, assigned_to, noted
 from tests.factories import NOW, ago
-from tests.fake_api import BUILT_IN, FakeAPI, refusal
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ip_reservation_leader import V1, world
 from tests.ip_reservation_world import Killed

@@ -25,12 +25,12 @@ from controllers.ip_reservation.workloads import (
 )
 from controllers.ip_reservation.workloads import decode as decode_workload
 from controllers.workqueue import PENDING, WorkQueue
+from dev.fake_api.calls import Refused
 from kube.leader_election import LeadershipLost
 from kube.resources import PODS
 from kube.types import Namespace, ObjectMeta, Pod
 from tests import ip_reservation_world
 from tests.factories import raw_pod
-from tests.fake_api.calls import Refused
 from tests.fakes import FakeStore
 from tests.ip_reservation_world import TERMINATING
 from webhook.ip_reservation import RESERVE, RESERVE_FROM

@@ -18,6 +18,7 @@ from controllers.ip_reservation.pools import STALE, PoolWatch
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.release_planner import Cause
 from controllers.ip_reservation.snapshot import SnapshotReader
+from dev.fake_api import FakeAPI, refusal
 from kube.errors import Forbidden
 from lab.waiting import until
 from settings import IPReservationSettings
@@ -25,7 +26,6 @@ from settings.ip_reservation import Pools
 from tests import ip_reservation_world
 from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
 from tests.factories import ago, raw_pod, record, segment
-from tests.fake_api import FakeAPI, refusal
 from tests.fakes import FakeRecorder
 from tests.ip_reservation_leader import DUE, PODS, V1, V3, world
 from tests.ip_reservation_world import Killed, Mortal

@@ -21,13 +21,13 @@ from controllers.ip_reservation.same_address_reporter import SameAddressReporter
 from controllers.ip_reservation.snapshot import SnapshotReader
 from controllers.ip_reservation.trimmed_pods import decode as decode_pod
 from controllers.workqueue import PENDING, WorkQueue
+from dev.fake_api.calls import Refused
 from kube.leader_election import LeadershipLost
 from kube.resources import PODS
 from kube.types import Pod
 from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
-from tests.fake_api.calls import Refused
 from tests.fakes import FakeStore
 from tests.ip_reservation_world import TERMINATING, Killed, Mortal
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, predecessor_of

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from calico.segment import RELEASE, IPReservation, Record
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.snapshot import PODS, SnapshotReader
+from dev.fake_api import refusal
 from kube.errors import Forbidden
 from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record, segment
-from tests.fake_api import refusal
 from tests.ip_reservation_world import TERMINATING, Killed, Mortal
 
 

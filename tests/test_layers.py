@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOORS = {
+    "runtime": set(),
     "settings": set(),
     "telemetry": {"settings"},
     "kube": {"telemetry", "settings"},
@@ -145,7 +146,11 @@ PLANS = [
 ]
 
 
+SEAM = "runtime"
+"""Where product code takes time, threads and chance from; a decision takes none of them."""
+
 NO_IO = {
+    SEAM,
     "flask",
     "gunicorn",
     "kubernetes",
@@ -177,13 +182,13 @@ def modules(package: str) -> list[Path]:
 
 
 def ours(names: Iterator[str]) -> set[str]:
-    known = {*FLOORS, "lab", "demo", "tests", "bench", "wsgi"}
+    known = {*FLOORS, "dev", "lab", "demo", "tests", "bench", "wsgi"}
     return {name for name in names if name.partition(".")[0] in known}
 
 
 @pytest.mark.parametrize("package", [each for each in FLOORS if (ROOT / each).exists()])
 def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
-    allowed = FLOORS[package] | {package}
+    allowed = FLOORS[package] | {package, SEAM}
     broken = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in modules(package)
@@ -193,6 +198,24 @@ def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
 
     assert modules(package)
     assert broken == set()
+
+
+BEHIND_THE_SEAM = {"threading", "time", "random", "secrets", "concurrent.futures"}
+
+UNPREDICTABLE = {"dashboard/guard.py: secrets"}
+"""A token that no one may guess, a simulator neither."""
+
+
+@pytest.mark.parametrize("package", [each for each in FLOORS if each != SEAM and (ROOT / each).exists()])
+def test_time_threads_and_chance_come_from_the_seam(package: str) -> None:
+    past_it = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in modules(package)
+        for name in imports(path)
+        if name in BEHIND_THE_SEAM
+    }
+
+    assert past_it - UNPREDICTABLE == set()
 
 
 FEATURES = ("ip_reservation", "anycast_ip", "elasticity", "ingress_daemonset", "certificates")

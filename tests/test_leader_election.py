@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from dev.fake_api import FakeAPI
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
 from kube.resources import LEASES
 from lab.waiting import stretch, until
 from settings import LeaderElection
-from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

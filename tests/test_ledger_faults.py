@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import NotReserved, Record
+from dev.fake_api import FakeAPI
 from settings import IPReservationSettings
 from tests.factories import record
-from tests.fake_api import FakeAPI
 from tests.misbehaving_server import Answer, Asked, Handler, refuses, resets, serving
 
 V3 = "projectcalico.org/v3"

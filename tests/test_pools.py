@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from calico.address_ranges import collapsed, overlap, range_of, size_of
 from calico.pools import Assigned, Usage, decode_block, decode_pool, located, usage_of
 from calico.reservations import AUTO, GROUPS
+from dev.fake_api import FakeAPI, Kind
 from kube.client import Resource
 from kube.types import ObjectMeta
 from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
-from tests.fake_api import FakeAPI, Kind
 
 V4, V6 = range_of("10.0.0.0/28"), range_of("fd00::/120")
 

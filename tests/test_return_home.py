@@ -10,12 +10,12 @@ import pytest
 from controllers.elasticity.return_home.planner import never
 from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
+from dev.fake_api import Denied
 from kube.resources import PODS
 from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, Killed, raw_pod
-from tests.fake_api import Denied
 from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
 from tests.tables import table
 from webhook.elasticity import BURST, PLACEMENT, RETURN_HOME

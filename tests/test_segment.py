@@ -30,9 +30,9 @@ from calico.segment import (
     revealed,
     size_of,
 )
+from dev.fake_api import FakeAPI, calico_api
 from kube.types import ObjectMeta
 from tests.factories import NOW, ago, record, segment
-from tests.fake_api import FakeAPI, calico_api
 from tests.misbehaving_server import serving
 
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(

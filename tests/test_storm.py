@@ -20,6 +20,7 @@ WSGI = """
 import os, time
 from bench.alone import Cluster, Store
 from calico.ledger import Ledger
+from runtime import utc_now
 from settings import IPReservationSettings
 from settings.file import SettingsFile
 from webhook.app import create_app
@@ -33,7 +34,7 @@ class Slow(Store):
 
 client = None  # asked for nothing
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
-gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings)
+gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings, utc_now)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)
 """
 

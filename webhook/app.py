@@ -2,8 +2,6 @@
 
 import functools
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +10,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
 
+from runtime import threading, time
 from settings.values import seconds
 from telemetry.sparing import SparingLogger
 from webhook.admission import (

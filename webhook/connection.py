@@ -1,11 +1,8 @@
 """One client's connection: reads whole requests without a waiting thread, in bounded memory."""
 
 import enum
-import random
 import socket
 import ssl
-import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 from gunicorn.http import get_parser
 
 from certs.cert_watcher import ServingPair
+from runtime import random, threading, time
 from webhook.inbox import Inbox, Refused
 
 RECV_SIZE = 64 * 1024
@@ -97,7 +95,7 @@ class Connection:
         self.used = False
         """Whether a request has been served."""
         # Jitter, so that connections opened together are not closed together.
-        self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+        self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)
 
     def receive(self) -> Arrival:
         """Read a limited part of what has arrived.

@@ -1,8 +1,9 @@
 """The end of the caller's timeout, by ``time.monotonic``: after it, a request is answered by the fail mode."""
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
+
+from runtime import time
 
 T = TypeVar("T")
 

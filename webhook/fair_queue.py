@@ -7,15 +7,13 @@ used the least CPU time.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
 from kube.waiting import taking
+from runtime import futures, threading, time
 
 HALF_LIFE = 5.0
 """Seconds after which half of what a client has used is forgotten."""
@@ -70,7 +68,7 @@ class FairQueue:
         self._running: dict[_Turn, float] = {}
         self._lock = threading.Lock()
 
-    def submit(self, client: Hashable, job: Callable[[], T]) -> Future[T]:
+    def submit(self, client: Hashable, job: Callable[[], T]) -> futures.Future[T]:
         turn = _Turn(self, client, job)
         if self._begins_alone(turn):
             self._start(partial(self._work, turn))
@@ -163,7 +161,7 @@ class _Turn:
     """A job, and when it runs, the turn that it has."""
 
     def __init__(self, queue: FairQueue, client: Hashable, job: Callable[[], Any]) -> None:
-        self.client, self.done = client, Future[Any]()
+        self.client, self.done = client, futures.Future[Any]()
         self.returned: threading.Event | None = None
         """Set when it may go on after a wait."""
         self._queue, self._job = queue, job

@@ -1,14 +1,11 @@
 """Health, metrics and reloads of the configuration, in the process of the webhook server."""
 
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from datetime import UTC, datetime
 from functools import partial
 
 from kube.client import Client
 from kube.metrics_access import metrics_access
+from runtime import futures, threading, time, utc_now
 from settings.file import SettingsFile
 from telemetry.http import serve_health, serve_metrics
 from webhook.worker import WebhookWorker
@@ -24,12 +21,12 @@ class Pulse:
 
     def __init__(
         self,
-        submit: Callable[[Callable[[], None]], Future[None]],
+        submit: Callable[[Callable[[], None]], futures.Future[None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._submit, self._clock = submit, clock
         self._lock = threading.Lock()
-        self._beat: Future[None] | None = None
+        self._beat: futures.Future[None] | None = None
         self._sent = 0.0
 
     def silence(self, patience: float) -> float:
@@ -63,7 +60,7 @@ class SideServers:
         """Why this replica must get no new connections, if so."""
         if self._worker.drain_ends is not None:
             return "shutting down"
-        return self._worker.pair.problem(datetime.now(UTC)) or self._silent_for(NOT_READY_AFTER)
+        return self._worker.pair.problem(utc_now()) or self._silent_for(NOT_READY_AFTER)
 
     def not_live(self) -> str | None:
         """Why this process must be restarted, if so."""

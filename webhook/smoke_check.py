@@ -12,8 +12,6 @@ import os
 import socket
 import ssl
 import sys
-import time
-import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from runtime import time, uuid4
 from webhook.admission import API_VERSION, KIND, MAX_BODY
 
 PORT = 443
@@ -82,7 +81,7 @@ def outcome(
 
 def call(ask: Ask, path: str) -> str:
     """The problem of *path*, or nothing."""
-    uid = str(uuid.uuid4())
+    uid = str(uuid4())
     return fault(*ask(path, review(uid)), uid)
 
 

@@ -12,11 +12,8 @@ import enum
 import selectors
 import ssl
 import sys
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -24,6 +21,7 @@ import structlog
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from certs.cert_watcher import ServingPair
+from runtime import futures, threading, time
 from webhook import refusals
 from webhook.admission import ARRIVED
 from webhook.connection import Arrival, Budget, Connection, Limits
@@ -101,7 +99,7 @@ class WebhookWorker(ThreadWorker):
         self.method_queue.run_callbacks = partial(self.method_queue.run_callbacks, max_callbacks=CALLBACKS)
         self.wsgi = self._connected(self.wsgi)
         usage = Usage()
-        self.receivers = FairQueue(ThreadPoolExecutor(RECEIVERS, "receiver").submit, RECEIVERS, usage)
+        self.receivers = FairQueue(futures.ThreadPoolExecutor(RECEIVERS, "receiver").submit, RECEIVERS, usage)
         self.served = FairQueue(self.tpool.submit, SERVED, usage)
         self.newcomers = FairQueue(self.tpool.submit, NEWCOMERS, usage)
         self.large = FairQueue(self.tpool.submit, LARGE, usage)
@@ -135,7 +133,7 @@ class WebhookWorker(ThreadWorker):
             return self.large
         return self.served if conn.used else self.newcomers
 
-    def _done(self, conn: Connection, future: Future[Next]) -> None:
+    def _done(self, conn: Connection, future: futures.Future[Next]) -> None:
         self.method_queue.defer(self.finish_request, conn, future)
 
     def handle(self, conn: Connection) -> Next:
@@ -170,7 +168,7 @@ class WebhookWorker(ThreadWorker):
             req.force_close()
         return bool(super().handle_request(req, conn))
 
-    def finish_request(self, conn: Connection, fs: Future[Next]) -> None:
+    def finish_request(self, conn: Connection, fs: futures.Future[Next]) -> None:
         """In the main loop, after `handle`: must not block."""
         try:
             self._proceed(conn, fs.result())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from cli.doctor.checks import findings
@@ -13,6 +11,7 @@ from cli.errors import WRONG
 from cli.session import Command, Session, pass_session
 from cli.status.assess import status_of
 from cli.status.reader import facts_of
+from runtime import utc_now
 
 
 @click.command(cls=Command)
@@ -24,7 +23,7 @@ def doctor(session: Session) -> None:
     """
     facts = facts_of(session.cluster)
     answers = answers_of(session.cluster, facts.installed)
-    found = sorted_findings(findings(facts, status_of(facts, datetime.now(UTC)), answers))
+    found = sorted_findings(findings(facts, status_of(facts, utc_now()), answers))
     session.output.show(found, parts_of)
     if found.wrong:
         raise SystemExit(WRONG)

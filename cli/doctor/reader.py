@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -20,6 +18,7 @@ from cli.installed.types import Installed
 from cli.pools.reader import cooldown
 from kube.client import Resource
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
+from runtime import utc_now, uuid4
 from telemetry.build import VERSION
 from webhook.smoke_check import fault, review
 
@@ -53,7 +52,7 @@ def answers_of(cluster: Cluster, ours: Installed) -> Answers:
             _all(cluster, of_user, partial(_may, cluster)),
         ),
         (everyones.mutating, everyones.validating),
-        (cluster.server_time(), datetime.now(UTC)),
+        (cluster.server_time(), utc_now()),
     )
 
 
@@ -92,7 +91,7 @@ def _dry_run(cluster: Cluster, probe: Probe) -> dict[str, Any]:
 
 def _reach(cluster: Cluster, ours: Installed, path: str) -> str:
     """What is wrong with the answer to a review, a dry run without an object, that the API server passes on."""
-    uid, service = str(uuid.uuid4()), ours.service
+    uid, service = str(uuid4()), ours.service
     proxy = f"/api/v1/namespaces/{ours.namespace}/services/https:{service.name}:{service.port}/proxy{path}"
     try:
         content = cluster.client.request("POST", proxy, body=review(uid), type=bytes, timeout=PROXY_TIMEOUT)

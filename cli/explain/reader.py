@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +29,7 @@ from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import KubeError, NotFound
 from kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from kube.types import Pod
+from runtime import time, utc_now
 from settings import Settings
 from webhook.elasticity.leader import LeaseReader
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -80,7 +79,7 @@ class Reader:
     def snapshot(self, objects: Objects) -> Snapshot:
         settings = self.installation.settings
         absence = LeaseReader(self.client, lambda: settings.leader_election).absence(_deadline())
-        now, lookups = datetime.now(UTC), self._lookups()
+        now, lookups = utc_now(), self._lookups()
         return Snapshot(settings, self.installation.webhooks, objects, now, absence, lookups)
 
     def snapshot_with(self, segments: Sequence[IPReservation], objects: Objects) -> Snapshot:
@@ -192,7 +191,7 @@ class Reader:
 
     def _past(self, ip: str) -> Past:
         ours = self.installation
-        return past(self.cluster, ours.namespace, ours.settings.ip_reservation.pools, ip, datetime.now(UTC))
+        return past(self.cluster, ours.namespace, ours.settings.ip_reservation.pools, ip, utc_now())
 
     def _lookups(self) -> Lookups:
         """Read only when an IngressDaemonSet is judged."""

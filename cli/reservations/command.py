@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from cli.output import timed
@@ -12,6 +10,7 @@ from cli.reservations.reader import read
 from cli.reservations.view import done, parts_of, question
 from cli.reservations.writer import create, write
 from cli.session import Command, Commands, Session, pass_session
+from runtime import utc_now
 
 
 @click.group(cls=Commands)
@@ -45,7 +44,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
     actions = to_release(found.segments, addresses)
     named = {each.partition("/")[0] for each in addresses}
     known = [each for each in listed(found.segments, found.settings) if each.address in named]
-    session.confirm(question(known, datetime.now(UTC)))
+    session.confirm(question(known, utc_now()))
     for action in actions:
         write(session.cluster, found.resource, [action])
         for line in done(action, known, found.settings.ip_release_period):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -29,6 +28,7 @@ from cli.rollout.revisions import table_of as revision_table
 from cli.session import Command, Commands, Session, pass_session
 from controllers.ingress_daemonset.revisions import Revision
 from kube.errors import Conflict
+from runtime import utc_now
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "INGRESSDAEMONSET"
@@ -105,7 +105,7 @@ def update_nodes_now(session: Session, name: str) -> None:
 @pass_session
 def restart_rollout(session: Session, name: str) -> None:
     """Replace all pods, node by node, within the budget."""
-    _write(session, name, lambda stored: restart(stored, datetime.now(UTC)), "Replace all pods", "restarted")
+    _write(session, name, lambda stored: restart(stored, utc_now()), "Replace all pods", "restarted")
 
 
 @rollout.command(cls=Command)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -50,6 +49,7 @@ from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
 from kube.types import ConfigMap, Namespace
+from runtime import utc_now
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -134,7 +134,7 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
         client.list(NODES, type=FollowedNode).items,
         client.list(DEPLOYMENTS, namespace, type=Workload, label_selector=NODE_LABEL).items,
         reader.installation.settings.ingress_daemonset.health_checker,
-        datetime.now(UTC),
+        utc_now(),
     )
     try:
         return simulate(facts, images)
@@ -177,7 +177,7 @@ def _supply(reader: Reader) -> Supply:
     quotas = read_quotas(reader.cluster, settings.leader_election)
     allow_list = settings.anycast_ip.allow_list
     listed = read_allow_list(reader.cluster, namespace, allow_list)
-    waiting = {each.id for each in announcing(listed, allow_list, datetime.now(UTC))}
+    waiting = {each.id for each in announcing(listed, allow_list, utc_now())}
     announced = sum(each.address not in waiting for each in idle if each.address in recorded(listed))
     return Supply(len(claims), len(idle), quotas, announced)
 
@@ -199,7 +199,7 @@ def simulate_values(reader: Reader, text: str) -> Values:
         reader.ingress_daemonsets(None),
         reader.segments(),
     )
-    return compare(facts, datetime.now(UTC))
+    return compare(facts, utc_now())
 
 
 def _subjects(reader: Reader, namespaces: Iterable[str]) -> list[Subject]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from cli.errors import WRONG
@@ -13,6 +11,7 @@ from cli.status.assess import status_of
 from cli.status.reader import facts_of
 from cli.status.types import Status
 from cli.status.view import parts_of
+from runtime import utc_now
 
 
 @click.command(cls=Command)
@@ -25,7 +24,7 @@ def status(session: Session, watch: bool) -> None:
     """
 
     def read() -> Status:
-        return status_of(facts_of(session.cluster), datetime.now(UTC))
+        return status_of(facts_of(session.cluster), utc_now())
 
     if session.follow(read, timed(parts_of), watch).problems:
         raise SystemExit(WRONG)

@@ -6,8 +6,6 @@ of the original, so that either finds the other's addresses.
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 
@@ -19,6 +17,7 @@ from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.event_recorder import Regarding
 from kube.types import ConfigMap, ObjectMeta
+from runtime import threading, uuid4
 
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 NAMESPACE = "kube-system"
@@ -151,7 +150,7 @@ def cluster_uuid(client: Client, check: Callable[[], None]) -> str:
         return _read(client)
     except NotFound:
         check()
-    made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid.uuid4())}}
+    made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
     with suppress(AlreadyExists):
         client.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **made}, NAMESPACE)
     return _read(client)

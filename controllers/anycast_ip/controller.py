@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from controllers.workqueue import Stopping, WorkQueue
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
+from runtime import threading
 from settings import AnycastIPSettings, CloudSettings, Settings
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 

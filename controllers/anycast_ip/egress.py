@@ -8,14 +8,13 @@ an earlier leader or of a check that is over, are deleted.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from uuid import uuid4
 
 from controllers.anycast_ip.egress_pod import Outcome, ProbePod, outcome_of, waits_for
 from controllers.anycast_ip.snapshot import Checked, Egress
 from kube.errors import Backoff
+from runtime import threading, uuid4
 
 PAUSES = Backoff(base=10.0, cap=300.0)
 """From a check that failed to the next."""

@@ -11,7 +11,6 @@ import os
 import re
 import ssl
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from runtime import time
 
 SEEN, ANOTHER, NO_ANSWER = 0, 1, 2
 """Exit codes: the service sees the address, or another one, or does not answer with one."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 
 from controllers.anycast_ip.allow_list import AllowListStore
 from controllers.anycast_ip.feed import Feed
 from kube.client import Client
 from kube.types import ConfigMap
+from runtime import time
 from settings import Settings
 from telemetry.http import serve as serve_at
 from telemetry.server import Server

@@ -7,7 +7,6 @@ across changes of the leader. What cannot be read, or was never written, is answ
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from prometheus_client import Counter
 from controllers.anycast_ip.entries import DECODER, JSON, TEXT, data_of
 from kube.errors import KubeError
 from kube.types import ConfigMap
+from runtime import threading
 from telemetry.server import TEXT as PLAIN
 from telemetry.server import Request, Response, text
 

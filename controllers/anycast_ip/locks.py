@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 
 from controllers.anycast_ip.claim import POOL, Claim
+from runtime import threading
 
 BUSY = 0.2
 """Seconds after which to look again for what another reconcile is about."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from controllers.anycast_ip.announcements import Announcements
 from controllers.anycast_ip.egress import EgressChecks
 from controllers.anycast_ip.locks import Locks
 from controllers.anycast_ip.snapshot import Do
 from kube.errors import Backoff
+from runtime import time, utc_now
 
 POLLS = 5
 """So many in a row come at the same distance: a bind takes a few seconds."""
@@ -82,7 +82,7 @@ class Clocks:
     """*monotonic* in seconds, and the time of day."""
 
     monotonic: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    now: Callable[[], datetime] = field(default=utc_now)
 
 
 class Memory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 
 import structlog
@@ -14,6 +13,7 @@ from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from controllers.workqueue import Stopping
 from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
+from runtime import threading
 from settings import AnycastIPSettings
 
 PAUSES = Backoff(base=2.0, cap=120.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from uuid import uuid4
 
 import structlog
 from prometheus_client import Counter, Gauge
@@ -13,6 +12,7 @@ from controllers.anycast_ip.claim import POOLED, Claim, spare_for
 from controllers.anycast_ip.pool import has_place, missing
 from controllers.anycast_ip.sources import Sources
 from kube.errors import KubeError
+from runtime import uuid4
 from settings.anycast_ip import Pool
 
 IDLE = Gauge("drawbridge_anycast_ip_idle", "Addresses in the pool, which no node uses.")

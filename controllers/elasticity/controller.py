@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -33,6 +31,7 @@ from controllers.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
+from runtime import secrets, threading
 from settings import ElasticitySettings
 from settings import Settings as AllSettings
 from webhook.elasticity import MODE

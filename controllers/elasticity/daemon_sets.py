@@ -6,7 +6,6 @@ correction back is left alone, with an Event.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
+from runtime import time
 from webhook.elasticity import is_daemon_pod
 from webhook.elasticity.daemon_sets import affinity_to_set
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import structlog
@@ -34,6 +32,7 @@ from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.list_watch import Selection
 from kube.types import key_of
+from runtime import futures, time, utc_now
 from settings.values import seconds
 from telemetry import logs
 from webhook.elasticity import GATE
@@ -69,7 +68,7 @@ def gated_pods(client: Client) -> list[Pod]:
 
 def open_gates(client: Client, pods: Iterable[Pod]) -> None:
     """Try all of them once."""
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="gates") as pool:
+    with futures.ThreadPoolExecutor(THREADS, thread_name_prefix="gates") as pool:
         list(pool.map(lambda pod: _try(client, pod), pods))
 
 
@@ -83,7 +82,7 @@ def keep_open(context: Context, _settings: object = None) -> None:
         if context.wait_synced(pods):
             with context.working(queue, opener.reconcile, THREADS):
                 while not context.stop.wait(PERIOD):
-                    count_gated([pod for pod in pods.list() if pod.gated], datetime.now(UTC))
+                    count_gated([pod for pod in pods.list() if pod.gated], utc_now())
     finally:
         context.informers.release(pods)
 

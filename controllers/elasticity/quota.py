@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter as Tally
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from controllers.elasticity.billing import cost
 from controllers.elasticity.pods import Pod
 from kube.types import rfc3339
+from runtime import threading
 from settings.elasticity import Budget, MaxSuperPods, Prices
 from webhook.elasticity import REASON, is_daemon_pod
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.leader_election import LeadershipLost
 from kube.types import Node, Pod, is_super
+from runtime import utc_now
 from settings import ElasticitySettings
 from webhook.elasticity import is_daemon_pod
 
@@ -156,7 +157,7 @@ class SuperNodeReconciler:
         context: Context,
         nodes: Callable[[], Iterable[Node]],
         settings: Callable[[], ElasticitySettings],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client, self._recorder, self._check = context.client, context.recorder, context.check
         self._nodes, self._settings, self._now = nodes, settings, now

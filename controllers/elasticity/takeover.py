@@ -11,8 +11,6 @@ nothing is decided before all of them are fenced.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,6 +20,7 @@ from controllers.elasticity.patches import fenced
 from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod, oldest_first
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
+from runtime import threading, time
 
 LONGEST = 90.0
 """Seconds for one pod: longer than the API server itself goes on with a request. Then it counts as fenced."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from controllers.elasticity.quota import Quota
 from controllers.elasticity.reporter import Reporter
 from controllers.workqueue import WorkQueue
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
+from runtime import threading
 
 
 class Assumptions:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -17,6 +15,7 @@ from controllers.ingress_daemonset.confirmation import Reading, Readings
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from healthchecker import STATE_PATH, State
 from healthchecker.answers import get
+from runtime import threading, time
 from webhook.ingress_daemonset.types import OFF
 
 PERIOD = 1.0

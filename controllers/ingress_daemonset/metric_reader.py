@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +14,7 @@ from prometheus_client import Counter
 from controllers.clock import Clock
 from controllers.executor import Submit
 from controllers.ingress_daemonset.canary_metric import Measurement, Query
+from runtime import threading
 
 SOON = 0.5
 """Seconds until an answer that is awaited is looked for."""

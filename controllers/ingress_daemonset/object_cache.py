@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +18,7 @@ from kube.errors import KubeError, NotFound
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, NODES, Resource, Selection
 from kube.types import ObjectMeta
+from runtime import threading, time
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.template import readable

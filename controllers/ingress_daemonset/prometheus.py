@@ -6,7 +6,6 @@ import http.client
 import math
 import socket
 import ssl
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from kube.types import complete
+from runtime import threading
 from settings.ingress_daemonset import Prometheus
 
 PATH = "/api/v1/query"

@@ -6,12 +6,10 @@ after any answer, the first one cannot arrive any more. Until then its object is
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -26,6 +24,7 @@ from controllers.ingress_daemonset.reporter import Reporter
 from controllers.manager import Context
 from kube.errors import AlreadyExists, ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
 from kube.types import ObjectMeta, Value, complete, key_of
+from runtime import SimpleQueue, threading
 
 PAUSES = Backoff(base=0.2, cap=30.0)
 AT_ONCE = 1.0

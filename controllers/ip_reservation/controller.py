@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -34,6 +33,7 @@ from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
+from runtime import time
 from settings import IPReservationSettings
 from settings import Settings as AllSettings
 

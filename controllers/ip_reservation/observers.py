@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.late_planner import Departure, is_departure, with_addresses
 from kube.types import Namespace, Pod
+from runtime import threading
 from webhook.ip_reservation import kubelet_evicted
 
 REMEMBERED = 300.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from secrets import token_hex
 
 import structlog
 
@@ -19,6 +18,7 @@ from controllers.ip_reservation.release_planner import EARLY, Cause, Change, Pla
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import Caches, LiveReader, Snapshot, SnapshotReader
 from kube.errors import Conflict, KubeError, NotFound
+from runtime import secrets
 from settings import IPReservationSettings
 from webhook.ip_reservation import kubelet_evicted
 
@@ -78,7 +78,7 @@ class ReleaseReconciler:
     def _compact(self, compaction: Compaction) -> bool:
         """Create what takes the place of small segments, which the next run deletes."""
         try:
-            name = f"drawbridge-compacted-{token_hex(8)}"
+            name = f"drawbridge-compacted-{secrets.token_hex(8)}"
             made = self.reservations.create_compacted(
                 name, compaction.records, level=compaction.level, timeout=5.0
             )

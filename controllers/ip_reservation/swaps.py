@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from controllers.ip_reservation.snapshot import Caches, LiveReader
 from controllers.ip_reservation.swap_planner import Hold, gained, in_force, is_anothers, with_end
 from controllers.ip_reservation.swap_reporter import SwapReporter
 from kube.types import Pod
+from runtime import threading
 from settings import IPReservationSettings
 from webhook.ip_reservation import cidrs_of
 

@@ -23,13 +23,13 @@ from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.server import listen, server_of
 from dashboard.writer import writer_of
+from dev.fake_api import FakeAPI
 from kube.types import Node
 from lab.waiting import stretch
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.dashboard import cluster_of, mirror
 from tests.factories import raw_pod, record
-from tests.fake_api import FakeAPI
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import detaching
 

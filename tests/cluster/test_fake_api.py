@@ -11,13 +11,13 @@ from pprint import pformat
 
 import pytest
 
+from dev.fake_api import FakeAPI
 from kube.client import Resource
 from kube.errors import ApiError
 from lab import faults
 from lab.session import Lab
 from lab.waiting import until
 from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
-from tests.fake_api import FakeAPI
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 ACCOUNTS = Resource("", "v1", "serviceaccounts")

@@ -18,6 +18,7 @@ import yaml
 
 from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, Record, body
 from controllers.ip_reservation.compaction import FEW
+from dev.fake_api import merged
 from kube.client import Client, Resource
 from kube.errors import Conflict, NotFound
 from kube.types import Pod
@@ -27,7 +28,6 @@ from settings import IPReservationSettings
 from tests.chaos.judge import judging
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
-from tests.fake_api import merged
 from webhook.ip_reservation import RESERVE, records_of
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -14,6 +12,7 @@ from kube.client import Client, Resource
 from kube.errors import KubeError, NotFound
 from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
 from kube.types import Value, complete
+from runtime import threading, time, utc_now
 from settings import LeaderElection
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
@@ -40,7 +39,7 @@ class LeaseReader:
         election: Callable[[], LeaderElection],
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client, self._election, self._clock, self._now = client, election, clock, now
         self._reading = threading.Lock()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
 from kube.types import Pod, key_of
+from runtime import time
 from webhook.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
 from webhook.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from webhook.ingress_daemonset.template import readable

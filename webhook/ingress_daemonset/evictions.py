@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from healthchecker import deployment_name
@@ -51,7 +51,7 @@ class EvictionWebhook:
         self,
         settings: Callable[[], IngressDaemonSetSettings],
         cluster: Cluster,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime],
     ) -> None:
         self._settings, self._cluster, self._now = settings, cluster, now
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -16,6 +14,7 @@ from kube.client import Client
 from kube.errors import Unreachable
 from kube.types import complete
 from kube.waiting import acquired
+from runtime import threading, time
 from webhook.ingress_daemonset.cluster_lookup import seconds_left
 from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime import utc_now
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
 from webhook.features import Server
@@ -21,5 +22,5 @@ def webhooks(server: Server) -> Sequence[Webhook]:
     return [
         DefaultingWebhook(settings),
         ValidatingWebhook(settings, cluster.port_users, PodTemplates(server.client).problems),
-        EvictionWebhook(settings, cluster),
+        EvictionWebhook(settings, cluster, utc_now),
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +11,7 @@ from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS
 from kube.types import Namespace, Pod
 from kube.waiting import acquired
+from runtime import threading, time
 
 NAMESPACE_SECONDS = 5.0
 """For how long a namespace is cached: a storm costs one read of its namespace."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from calico.ledger import Ledger
 from calico.reservations import Reservations
+from runtime import utc_now
 from settings import IPReservationSettings
 from webhook.admission import Webhook
 from webhook.features import Server
@@ -23,6 +24,6 @@ def webhooks(server: Server) -> Sequence[Webhook]:
     reservations = Reservations(server.client, api_version)
     ledger, cluster = Ledger(reservations, server.replica, settings), Cluster(server.client)
     return [
-        IPReservationWebhook(cluster, ledger, settings),
+        IPReservationWebhook(cluster, ledger, settings, utc_now),
         SameAddressWebhook(cluster, SharedReads(server.client, reservations, api_version), settings),
     ]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 import structlog
@@ -16,6 +15,7 @@ from calico.reservations import NotServed
 from calico.segment import IPReservation
 from kube.errors import KubeError
 from kube.types import Namespace, ObjectMeta, Pod
+from runtime import time, utc_now
 from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, change, decoded
 from webhook.ip_reservation.same_address import (
@@ -75,7 +75,7 @@ class SameAddressWebhook:
         cluster: Cluster,
         reads: Reads,
         settings: Callable[[], IPReservationSettings],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._cluster, self._reads = cluster, reads
         self._settings, self._now = settings, now

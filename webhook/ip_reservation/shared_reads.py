@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -14,6 +12,7 @@ from calico.segment import IPReservation
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.waiting import acquired
+from runtime import threading, time
 
 CONFIG_SECONDS = 30.0
 """For how long Calico's configuration is cached: it hardly ever changes."""

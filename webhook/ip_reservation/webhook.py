@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 from calico.segment import NotReserved, Record, canonical
@@ -62,7 +62,7 @@ class IPReservationWebhook:
         cluster: Cluster,
         ledger: Ledger,
         settings: Callable[[], IPReservationSettings],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime],
     ) -> None:
         self._cluster, self._ledger = cluster, ledger
         self._settings, self._now = settings, now

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from controllers.clock import CLOCK, Clock
 from controllers.ingress_daemonset.clb.backends import BackendsByNode, NodeBackends
+from runtime import threading
 from settings import CLBSettings
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.validate import load_balancers, not_allowed

@@ -108,11 +108,11 @@ def _typed(value: Any, type_: str, path: str, unknown: list[str]) -> Any:
 
 
 def _many(value: Any, kind: str, type_: str, path: str, unknown: list[str]) -> Any:
-    if not isinstance(value, list if kind == "List" else dict):
-        raise Undecodable(f"{path}: cannot unmarshal {_go(value)} into {kind.lower()}")
-    if kind == "List":
+    if kind == "List" and isinstance(value, list):
         return [_typed(each, type_, f"{path}[{at}]", unknown) for at, each in enumerate(value)]
-    return {name: _typed(each, type_, f"{path}.{name}", unknown) for name, each in value.items()}
+    if kind != "List" and isinstance(value, dict):
+        return {name: _typed(each, type_, f"{path}.{name}", unknown) for name, each in value.items()}
+    raise Undecodable(f"{path}: cannot unmarshal {_go(value)} into {kind.lower()}")
 
 
 def _scalar(value: Any, type_: str, path: str) -> Any:
@@ -145,7 +145,7 @@ def _fields(model: str) -> dict[str, str]:
     """JSON names with their types."""
     from kubernetes.client import models
 
-    found = getattr(models, model, None)
+    found: Any = getattr(models, model, None)
     types = getattr(found, "openapi_types", {})
     return {found.attribute_map[name]: type_ for name, type_ in types.items()}
 

@@ -7,6 +7,7 @@ holds it against the real one.
 
 from __future__ import annotations
 
+import builtins
 import copy
 import json
 import time
@@ -15,17 +16,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from dev.fake_api import managed_fields
+from dev.fake_api.calls import Refused, Reply, Request, Target, target_of
+from dev.fake_api.forms import formed
+from dev.fake_api.front import connection_to
+from dev.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
+from dev.fake_api.patches import MERGE, Unpatchable, merged, patched
+from dev.fake_api.schema import Undecodable
+from dev.fake_api.selectors import Unselectable, matches_fields, matches_labels
+from dev.fake_api.storage import Change, Key, Storage, Stored
 from kube.client import Client, Resource
-from kube.resources import NAMESPACES
-from tests.fake_api import managed_fields
-from tests.fake_api.calls import Refused, Reply, Request, Target, target_of
-from tests.fake_api.forms import formed
-from tests.fake_api.front import connection_to
-from tests.fake_api.kinds import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, Kind
-from tests.fake_api.patches import MERGE, Unpatchable, merged, patched
-from tests.fake_api.schema import Undecodable
-from tests.fake_api.selectors import Unselectable, matches_fields, matches_labels
-from tests.fake_api.storage import Change, Key, Storage, Stored
+from kube.resources import NAMESPACES as NAMESPACES
 
 Raw = dict[str, Any]
 Where = Resource | str
@@ -252,8 +253,7 @@ class FakeAPI:
 
     def _answer(self, call: Request) -> Reply:
         target = target_of(call.path)
-        kind = target and self._kind_at(target)
-        if target is None or kind is None:
+        if target is None or (kind := self._kind_at(target)) is None:
             return self._discover(call.path)
         if call.method == "GET":
             return self._read(call, kind, target)
@@ -572,7 +572,7 @@ class FakeAPI:
             raise Refused(code, reason, f"strict decoding error: {found}")
         return new
 
-    def _decoded(self, kind: Kind, body: Raw) -> tuple[Raw, list[str]]:
+    def _decoded(self, kind: Kind, body: Raw) -> tuple[Raw, builtins.list[str]]:
         """Pruned and defaulted; *body* is used up."""
         api_version = {"apiVersion": kind.resource.api_version, "kind": kind.kind}
         new, unknown = kind.schema.tidy({**body, **api_version})

@@ -6,12 +6,12 @@ serves it to other processes. ``put``, ``edit``, ``remove``, ``get`` and ``list`
 
 from collections.abc import Iterable
 
-from tests.fake_api.calls import Reply, Request, refusal
-from tests.fake_api.front import connection_to
-from tests.fake_api.kinds import BUILT_IN, CALICO_V1, CALICO_V3, INGRESS_DAEMONSETS, Kind
-from tests.fake_api.patches import merged
-from tests.fake_api.server import NAMESPACES, Denied, FakeAPI, Review, Unavailable
-from tests.fake_api.view import Objects
+from dev.fake_api.calls import Reply, Request, refusal
+from dev.fake_api.front import connection_to
+from dev.fake_api.kinds import BUILT_IN, CALICO_V1, CALICO_V3, INGRESS_DAEMONSETS, Kind
+from dev.fake_api.patches import merged
+from dev.fake_api.server import NAMESPACES, Denied, FakeAPI, Review, Unavailable
+from dev.fake_api.view import Objects
 
 
 def calico_api(*served: str, kinds: Iterable[Kind] = ()) -> FakeAPI:

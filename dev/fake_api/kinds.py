@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import yaml
 
+from dev.fake_api import defaults, rules
+from dev.fake_api.schema import Anything, Schema, Structural, Typed, defaults_of
 from kube.client import Resource
-from tests.fake_api import defaults, rules
-from tests.fake_api.schema import Anything, Schema, Structural, Typed, defaults_of
 
 Raw = dict[str, Any]
 Rule = Callable[[Raw | None, Raw], Iterator[str]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+from dev.fake_api.server import FakeAPI
 from kube.client import Resource
-from tests.fake_api.server import FakeAPI
 
 Raw = dict[str, Any]
 

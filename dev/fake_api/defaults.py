@@ -267,7 +267,9 @@ def _is_latest(image: str) -> bool:
 
 def _covers(held: Raw, wanted: Raw) -> bool:
     """Whether a toleration that is there makes the default one needless."""
-    return held.get("key", wanted["key"]) == wanted["key"] and held.get("effect", "NoExecute") == "NoExecute"
+    return bool(
+        held.get("key", wanted["key"]) == wanted["key"] and held.get("effect", "NoExecute") == "NoExecute"
+    )
 
 
 def _timeless(conditions: Iterable[Raw], *names: str) -> None:

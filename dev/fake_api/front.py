@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from tests.fake_api.calls import Reply, Request
+from dev.fake_api.calls import Reply, Request
 
 if TYPE_CHECKING:
-    from tests.fake_api.server import FakeAPI
+    from dev.fake_api.server import FakeAPI
 
 HOST = "fake://api"
 Handle = Callable[[Request], Reply]
