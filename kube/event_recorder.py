@@ -8,7 +8,6 @@ on one object the rest is dropped, so that a loop cannot flood etcd.
 
 from __future__ import annotations
 
-import queue
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from kube.errors import Forbidden, KubeError, NotFound
 from kube.indexer import Object
 from kube.resources import EVENTS, Resource
 from kube.types import ObjectMeta, Value, rfc3339
-from runtime import secrets, threading, time, utc_now
+from runtime import queue, secrets, threading, time, utc_now
 
 DROPPED = Counter(
     "drawbridge_events_dropped", "Kubernetes Events that were not written, and why.", ["reason"]

@@ -6,6 +6,7 @@ are the standard library's. ``tests/test_layers.py`` refuses imports that pass b
 
 from __future__ import annotations
 
+import queue as queue
 import random as random
 import secrets as secrets
 import threading as threading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import threading
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,17 +12,19 @@ from urllib.parse import parse_qs, urlsplit
 import urllib3
 
 from dev.fake_api.calls import Reply, Request
+from runtime import threading, time
 
 if TYPE_CHECKING:
     from dev.fake_api.server import FakeAPI
 
 HOST = "fake://api"
-Handle = Callable[[Request], Reply]
+Handle = Callable[[Request, float], Reply]
+"""The answer to a request, within seconds."""
 
 
 def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
     """For clients that are more than a Client."""
-    return Connection(api.handle, manager)
+    return Connection(lambda call, _seconds: api.handle(call), manager)
 
 
 class Connection:
@@ -46,14 +48,22 @@ class Pool:
         self._handle, self._manager = handle, manager
 
     def request(
-        self, method: str, url: str, *, body: bytes | None, headers: Mapping[str, str], **_: object
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: urllib3.Timeout,
+        **_: object,
     ) -> Any:
         parts = urlsplit(url.removeprefix(HOST))
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         named = {name.lower(): value for name, value in headers.items()} | {"user-agent": self._manager}
         call = Request(method, parts.path, query, named, json.loads(body) if body else None)
-        reply = self._handle(call)
-        return Lines(reply) if reply.lines is not None else _response(reply)
+        limit = timeout.total or timeout.connect_timeout
+        reply = self._handle(call, float(limit) if isinstance(limit, (int, float)) else math.inf)
+        return Lines(reply, timeout) if reply.lines is not None else _response(reply)
 
 
 def _response(reply: Reply) -> urllib3.HTTPResponse:
@@ -63,17 +73,22 @@ def _response(reply: Reply) -> urllib3.HTTPResponse:
 
 
 class Lines:
-    """The answer to a watch, until it ends or is shut down."""
+    """The answer to a watch, until it ends, is shut down, or is silent for longer than the client waits."""
 
     connection = None
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, timeout: urllib3.Timeout) -> None:
         assert reply.lines is not None
+        read = timeout.read_timeout
+        self._silence = float(read) if isinstance(read, (int, float)) else math.inf
         self.status, self.headers = reply.status, dict(reply.headers)
         self._lines, self._ended = reply.lines, threading.Event()
 
     def read1(self, _size: int) -> bytes:
+        asked = time.monotonic()
         while not self._ended.is_set():
+            if time.monotonic() - asked > self._silence:
+                raise TimeoutError("the read operation timed out")
             line = next(self._lines, None)
             if line is None:
                 return b""

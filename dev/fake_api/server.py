@@ -10,11 +10,10 @@ from __future__ import annotations
 import builtins
 import copy
 import json
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from dev.fake_api import managed_fields
 from dev.fake_api.calls import Refused, Reply, Request, Target, target_of
@@ -27,6 +26,7 @@ from dev.fake_api.selectors import Unselectable, matches_fields, matches_labels
 from dev.fake_api.storage import Change, Key, Storage, Stored
 from kube.client import Client, Resource
 from kube.resources import NAMESPACES as NAMESPACES
+from runtime import time, utc_now
 
 Raw = dict[str, Any]
 Where = Resource | str
@@ -34,6 +34,8 @@ Where = Resource | str
 DEFAULT_KINDS = (*BUILT_IN, *INGRESS_DAEMONSETS, *CALICO_V3)
 DEFAULT_GRACE = 30
 WATCH_POLL = 0.05
+BOOKMARKS = 60.0
+"""Seconds between two bookmarks of a watch, as kube-apiserver's."""
 STRICT = "Strict"
 OWN = "fake-api"
 """The field manager of what the server makes itself."""
@@ -62,6 +64,20 @@ class Denied(Exception):
 
 class Unavailable(Exception):
     """The webhook behind a hook does not answer, and its failure policy is Fail."""
+
+
+class Moved(Exception):
+    """Another request changed the object while admission was asked: the server begins again, as for any conflict of
+    its own."""
+
+
+class Webhooks(Protocol):
+    """What is registered for requests of any kind; both may raise Denied and Unavailable."""
+
+    def mutate(self, review: Review) -> Raw | None:
+        """The object as it shall be; None when it stays."""
+
+    def validate(self, review: Review) -> None: ...
 
 
 Mutating = Callable[[Raw], Raw | None]
@@ -97,7 +113,7 @@ class FakeAPI:
     def __init__(
         self,
         *kinds: Kind,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.now = now
         self.fault: Callable[[Any], Any] = lambda call: None
@@ -106,6 +122,8 @@ class FakeAPI:
         self.unserved: Collection[str] = ()
         """API versions that clients are answered 404 for; the test's own hands reach them all the same."""
         self._kinds = {each.resource: each for each in kinds or DEFAULT_KINDS}
+        self.webhooks: Webhooks | None = None
+        """Asked after the hooks; they may take their time, in which other requests are served."""
         self._hooks = _Hooks()
         self._storage = Storage()
         self._born = 0
@@ -192,6 +210,10 @@ class FakeAPI:
         with self._storage.changed:
             return [copy.deepcopy(each.raw) for each in self._storage.all(self._resource(where), namespace)]
 
+    def peek(self, resource: Resource) -> Sequence[Raw]:
+        """As `list`, without copies: what is read may not be changed."""
+        return [each.raw for each in self._storage.all(resource)]
+
     def _resource(self, where: Where) -> Resource:
         if isinstance(where, Resource):
             return where
@@ -200,6 +222,10 @@ class FakeAPI:
     def encoded(self, resource: Resource) -> Sequence[bytes]:
         with self._storage.changed:
             return [each.encoded for each in self._storage.all(resource)]
+
+    def version_of(self, *resources: Resource) -> int:
+        """Of the last change of any of these kinds."""
+        return max(self._storage.versions.get(each, 0) for each in resources)
 
     @property
     def version(self) -> int:
@@ -245,11 +271,14 @@ class FakeAPI:
 
     def answer(self, call: Request) -> Reply:
         """Without faults."""
-        try:
-            with self._storage.changed:
-                return self._answer(call)
-        except Refused as refused:
-            return refused.reply
+        while True:
+            try:
+                with self._storage.changed:
+                    return self._answer(call)
+            except Refused as refused:
+                return refused.reply
+            except Moved:
+                continue
 
     def _answer(self, call: Request) -> Reply:
         target = target_of(call.path)
@@ -342,7 +371,7 @@ class FakeAPI:
         """Lines, b"" now and then where there is none, until the time is over."""
         for each in present:
             yield _event("ADDED", each)
-        ends = _deadline(seconds)
+        ends, bookmarked = _deadline(seconds), _deadline(BOOKMARKS)
         while not ends():
             with self._storage.changed:
                 self._storage.changed.wait_for(lambda: self._storage.version > version, WATCH_POLL)  # noqa: B023
@@ -352,6 +381,9 @@ class FakeAPI:
                 if change.key[0] == kind.resource and (line := _line(change, selects)):
                     yield line
             yield b""
+            if bookmarks and bookmarked():
+                yield _bookmark(kind, version)
+                bookmarked = _deadline(BOOKMARKS)
         if bookmarks:
             yield _bookmark(kind, version)
 
@@ -427,12 +459,13 @@ class FakeAPI:
         new = self._kept(write, old, new)
         if not write.subresource:
             kind.prepare(old, new)
-        if not _same(old, new) or self._hooks.mutating:
+        if not _same(old, new) or self._hooks.mutating or self.webhooks:
             new = self._mutated(write, new, old)
             new = self._kept(write, old, new)
         if kind.generation != "none":
             new["metadata"]["generation"] = self._generation(kind, old, new)
         self._validate(write, old, new)
+        self._check_unmoved(held, write.key)
         if _is_released(new["metadata"]):
             if not write.dry_run:
                 self._storage.remove(write.key)
@@ -485,6 +518,7 @@ class FakeAPI:
 
     def _remove(self, write: _Write, held: Stored, grace: Any = None) -> Reply:
         self._review(Review("DELETE", write.kind.resource, held.raw, None, "", write.dry_run, write.manager))
+        self._check_unmoved(held, write.key)
         metadata, graceful = held.raw["metadata"], write.kind.graceful
         if write.key[0] == NAMESPACES:
             return self._terminate(write, held)
@@ -587,33 +621,38 @@ class FakeAPI:
         for resource, hook in self._hooks.mutating:
             if resource == write.kind.resource:
                 given = copy.deepcopy(new)
-                try:
-                    changed = hook(given)
-                except Unavailable as error:
-                    raise Refused(500, "InternalError", f"failed calling webhook: {error}") from error
-                except Denied as denied:
-                    raise _denied(denied) from denied
+                changed = self._asked(hook, given)
                 new, _ = self._decoded(write.kind, copy.deepcopy(changed if changed is not None else given))
+        if self.webhooks:
+            changed = self._asked(self.webhooks.mutate, _review_of(write, old, copy.deepcopy(new)))
+            if changed is not None:
+                new, _ = self._decoded(write.kind, copy.deepcopy(changed))
         return new
+
+    def _asked(self, hook: Callable[[Any], Any], about: Any) -> Any:
+        try:
+            return hook(about)
+        except Unavailable as error:
+            raise Refused(500, "InternalError", f"failed calling webhook: {error}") from error
+        except Denied as denied:
+            raise _denied(denied) from denied
+
+    def _check_unmoved(self, held: Stored, key: Key) -> None:
+        if self._storage.get(key) is not held:
+            raise Moved
 
     def _validate(self, write: _Write, old: Raw | None, new: Raw) -> None:
         faults = [each for rule in write.kind.rules for each in rule(old, new)]
         if faults:
             raise self._invalid(write, faults)
-        operation = "UPDATE" if old else "CREATE"
-        self._review(
-            Review(operation, write.kind.resource, old, new, write.subresource, write.dry_run, write.manager)
-        )
+        self._review(_review_of(write, old, new))
 
     def _review(self, review: Review) -> None:
         for resource, hook in self._hooks.validating:
             if resource == review.resource:
-                try:
-                    hook(copy.deepcopy(review))
-                except Unavailable as error:
-                    raise Refused(500, "InternalError", f"failed calling webhook: {error}") from error
-                except Denied as denied:
-                    raise _denied(denied) from denied
+                self._asked(hook, copy.deepcopy(review))
+        if self.webhooks:
+            self._asked(self.webhooks.validate, copy.deepcopy(review))
 
     def _stored(self, write: _Write, held: Stored | None, new: Raw) -> Stored:
         if held and _same(held.raw, new):
@@ -798,6 +837,11 @@ def _compared(raw: Raw) -> Raw:
         if name not in ("managedFields", "resourceVersion") and each not in ({}, [])
     }
     return {**raw, "metadata": metadata}
+
+
+def _review_of(write: _Write, old: Raw | None, new: Raw) -> Review:
+    operation = "UPDATE" if old else "CREATE"
+    return Review(operation, write.kind.resource, old, new, write.subresource, write.dry_run, write.manager)
 
 
 def _counts(kind: Kind, old: Raw, new: Raw) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kube.client import Resource
+from runtime import threading
 
 Raw = dict[str, Any]
 Key = tuple[Resource, str, str]
@@ -41,6 +41,8 @@ class Storage:
         self.changed = threading.Condition(threading.RLock())
         self.version = 0
         self.compacted = 0
+        self.versions: dict[Resource, int] = {}
+        """Of the last change of each kind."""
         self._objects: dict[Resource, dict[tuple[str, str], Stored]] = {}
         self._history: list[Change] = []
 
@@ -85,4 +87,5 @@ class Storage:
 
     def _record(self, key: Key, old: Stored | None, new: Stored | None) -> None:
         self._history.append(Change(self.version, key, old, new))
+        self.versions[key[0]] = self.version
         self.changed.notify_all()

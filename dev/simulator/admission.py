@@ -1,0 +1,147 @@
+"""The API server's side of admission: who is called for a request, by the registered rules, selectors and conditions.
+
+A webhook answers on a task of its own server, so that a server can be slow, away, or die while it answers; the caller
+waits for its timeout and then goes by the failure policy, as kube-apiserver does.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from cli.explain.matching import Outcome, judge
+from cli.explain.webhook_configurations import (
+    CONFIGURATIONS,
+    ApiRequest,
+    RegisteredWebhook,
+    WebhookConfiguration,
+)
+from dev.fake_api import FakeAPI
+from dev.fake_api.patches import JSON_PATCH, patched
+from dev.fake_api.server import NAMESPACES, Denied, Review, Unavailable
+from dev.simulator.core.kernel import Kernel
+
+Raw = dict[str, Any]
+TIMEOUT = 10.0
+"""Seconds; what the API server gives a webhook that names none."""
+Ask = Callable[[str, bytes, float], bytes]
+"""The answer to a review, sent to a path with a timeout in seconds; raises Away when none comes in time."""
+KINDS = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "daemonsets": "DaemonSet",
+    "ingressdaemonsets": "IngressDaemonSet",
+    "pods/eviction": "Eviction",
+}
+
+
+class Away(Exception):
+    """No server answered."""
+
+
+class Admission:
+    """What FakeAPI asks; *users* gives the name of a user for that of a client."""
+
+    def __init__(self, api: FakeAPI, kernel: Kernel, ask: Ask, users: Callable[[str], str]) -> None:
+        self._api, self._kernel, self._ask, self._users = api, kernel, ask, users
+        self._registered: dict[str, list[RegisteredWebhook]] = {}
+        self._seen = -1
+        self.refusals: list[tuple[float, str, str]] = []
+        """When, who and why: of each request that admission refused."""
+
+    def mutate(self, review: Review) -> Raw | None:
+        new = review.new
+        for webhook in self._called("MutatingWebhookConfiguration", review):
+            response = self._answer(webhook, _with(review, new))
+            if response is not None and response.get("patch"):
+                patch = msgspec.json.decode(base64.b64decode(response["patch"]))
+                new = patched(new, patch, JSON_PATCH)
+        return new if new is not review.new else None
+
+    def validate(self, review: Review) -> None:
+        for webhook in self._called("ValidatingWebhookConfiguration", review):
+            self._answer(webhook, review)
+
+    def _called(self, kind: str, review: Review) -> Iterator[RegisteredWebhook]:
+        if review.subresource == "status":
+            return
+        registered = self._webhooks(kind)
+        if not registered:
+            return
+        request = self._request(review)
+        namespace = self._api.find(NAMESPACES, request.namespace) if request.namespace else None
+        labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
+        for each in registered:
+            verdict = judge(each, request, labels)
+            if verdict.outcome is Outcome.REFUSED:
+                raise Denied(f"{each.name}: {verdict.why}")
+            if verdict.outcome is Outcome.CALLED:
+                yield each
+
+    def _webhooks(self, kind: str) -> list[RegisteredWebhook]:
+        version = self._api.version_of(*CONFIGURATIONS.values())
+        if version != self._seen:
+            self._registered = {
+                kind: [
+                    webhook
+                    for raw in self._api.list(resource)
+                    for webhook in msgspec.convert(raw, WebhookConfiguration).webhooks
+                ]
+                for kind, resource in CONFIGURATIONS.items()
+            }
+            self._seen = version
+        return self._registered[kind]
+
+    def _request(self, review: Review) -> ApiRequest:
+        resource = review.resource.sub(review.subresource) if review.subresource else review.resource
+        about = (review.new or review.old or {})["metadata"]
+        return ApiRequest(
+            review.operation,  # type: ignore[arg-type]
+            resource,
+            about.get("name", ""),
+            about.get("namespace", ""),
+            object=self._typed(review, review.new),
+            old_object=self._typed(review, review.old),
+            username=self._users(review.manager),
+            dry_run=review.dry_run,
+        )
+
+    def _typed(self, review: Review, raw: Raw | None) -> Raw | None:
+        if raw is None:
+            return None
+        name = "/".join(filter(None, (review.resource.plural, review.subresource)))
+        kind = KINDS.get(name, KINDS.get(review.resource.plural, ""))
+        return {"apiVersion": review.resource.api_version, "kind": kind, **raw}
+
+    def _answer(self, webhook: RegisteredWebhook, review: Review) -> Raw | None:
+        """The response; None when the failure policy lets the request through."""
+        uid = f"review-{self._kernel.turns}"
+        request = self._request(review)
+        try:
+            content = self._ask(webhook.path, request.review(uid), TIMEOUT)
+        except Away as error:
+            if webhook.failure_policy == "Ignore":
+                return None
+            self.refusals.append((self._kernel.now, request.username, f"{webhook.name} is away: {error}"))
+            raise Unavailable(str(error)) from None
+        response: Raw = msgspec.json.decode(content)["response"]
+        if not response["allowed"]:
+            status = response.get("status") or {}
+            self.refusals.append((self._kernel.now, request.username, str(status.get("message"))))
+            raise Denied(str(status.get("message", "")), status.get("code", 403), status.get("reason", ""))
+        return response
+
+
+def _with(review: Review, new: Raw | None) -> Review:
+    return Review(
+        review.operation,
+        review.resource,
+        review.old,
+        new,
+        review.subresource,
+        review.dry_run,
+        review.manager,
+    )

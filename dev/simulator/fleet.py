@@ -1,0 +1,85 @@
+"""Run each seed in a process of its own, forked after all imports: no state passes from one to the next."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import selectors
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from dev.simulator.core.kernel import Kernel
+from dev.simulator.scenario import drawn
+from dev.simulator.simulation import Finding, simulate
+from dev.simulator.world import Entry
+
+
+@dataclass(frozen=True)
+class Report:
+    findings: list[Finding]
+    history: list[Entry]
+    digest: str
+
+
+def run(kernel: Kernel, seeds: Iterable[int], jobs: int = 0) -> Iterator[tuple[int, Report]]:
+    """Each as soon as it is done."""
+    waiting = iter(seeds)
+    with selectors.DefaultSelector() as selector:
+        running = 0
+        for _ in range(jobs or os.cpu_count() or 1):
+            running += _start_next(kernel, waiting, selector)
+        while running:
+            for key, _ in selector.select():
+                seed, child = key.data
+                selector.unregister(key.fileobj)
+                with open(key.fd, "rb") as pipe:
+                    content = pipe.read()
+                os.waitpid(child, 0)
+                running -= 1
+                running += _start_next(kernel, waiting, selector)
+                yield seed, pickle.loads(content)  # noqa: S301 - of our own child
+
+
+def apart(kernel: Kernel, seed: int, left_out: Collection[int] = ()) -> Report:
+    """One, without the operations of these numbers."""
+    descriptor, child = _forked(lambda: _report(kernel, seed, left_out))
+    with open(descriptor, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    found: Report = pickle.loads(content)  # noqa: S301 - of our own child
+    return found
+
+
+def _start_next(kernel: Kernel, waiting: Iterator[int], selector: selectors.BaseSelector) -> int:
+    seed = next(waiting, None)
+    if seed is None:
+        return 0
+    descriptor, child = _forked(lambda: _report(kernel, seed, ()))
+    selector.register(descriptor, selectors.EVENT_READ, (seed, child))
+    return 1
+
+
+def _report(kernel: Kernel, seed: int, left_out: Collection[int]) -> Report:
+    try:
+        outcome = simulate(kernel, drawn(seed), left_out)
+    except Exception as error:  # of the simulator itself: it is one failure of one seed, not the end of all
+        text = "".join(traceback.format_exception(error)[-6:])
+        return Report([Finding("the simulation runs", kernel.now, text)], [], "")
+    return Report(outcome.findings, outcome.history, outcome.digest)
+
+
+def _forked(work: Callable[[], Report]) -> tuple[int, int]:
+    """The end of a pipe from which its pickled result can be read, and the child's number."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return reading, child
+    os.close(reading)
+    with open(writing, "wb") as pipe:
+        pickle.dump(work(), pipe)
+    os._exit(0)

@@ -1,0 +1,235 @@
+"""What people, machines and chance do to a cluster: each is one function of the world and of dice of its own.
+
+An operation that finds nothing to do does nothing. It goes the ways that its actor has: kubectl's requests pass
+admission, machines write status, and a kill needs no permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from dev.simulator import objects
+from dev.simulator.world import World
+from kube.errors import KubeError
+from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
+from settings.anycast_ip import NEED_LABEL
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+
+Raw = dict[str, Any]
+Act = Callable[[World, Random], str]
+"""What was done, for the history; nothing when there was nothing to do."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """*weight* is how often it is drawn among those of the features that are on."""
+
+    name: str
+    act: Act
+    weight: int = 1
+
+
+TABLE: dict[str, list[Kind]] = {}
+
+
+def operation(feature: str, weight: int = 1) -> Callable[[Act], Act]:
+    def note(act: Act) -> Act:
+        TABLE.setdefault(feature, []).append(Kind(act.__name__.replace("_", " "), act, weight))
+        return act
+
+    return note
+
+
+# Machines and chance.
+
+
+@operation("platform", 2)
+def kill_the_leader(world: World, dice: Random) -> str:
+    holder = world.leader()
+    replica = next((each for each in world.product.controllers if holder.startswith(f"{each.name}_")), None)
+    if replica is None:
+        return ""
+    world.product.kill(replica)
+    return replica.name
+
+
+@operation("platform")
+def kill_a_webhook_server(world: World, dice: Random) -> str:
+    replica = dice.choice(world.product.servers)
+    world.product.restart_server(replica)
+    return replica.name
+
+
+@operation("platform")
+def forget_history(world: World, dice: Random) -> str:
+    world.api.compact()
+    return "watches from older versions answer 410"
+
+
+@operation("platform")
+def cut_off_a_replica(world: World, dice: Random) -> str:
+    replica, length = dice.choice(world.product.controllers), dice.uniform(2, 40)
+    world.network.cut(replica.name, world.kernel.now + length)
+    return f"{replica.name} for {length:.0f} s"
+
+
+@operation("platform")
+def slow_requests(world: World, dice: Random) -> str:
+    length, most = dice.uniform(5, 60), dice.uniform(0.1, 2.0)
+    world.network.slow(world.kernel.now + length, most)
+    return f"up to {most:.1f} s each for {length:.0f} s"
+
+
+@operation("platform", 2)
+def lose_requests(world: World, dice: Random) -> str:
+    length, share = dice.uniform(5, 60), dice.uniform(0.05, 0.4)
+    world.network.lose(world.kernel.now + length, share)
+    return f"{share:.0%} for {length:.0f} s"
+
+
+# ip_reservation.
+
+
+@operation("ip_reservation", 3)
+def delete_a_pod(world: World, dice: Random) -> str:
+    pod = world.some(PODS, dice, lambda raw: raw["metadata"].get("namespace") == objects.SHOP)
+    return world.kubectl_delete(PODS, pod) if pod else ""
+
+
+@operation("ip_reservation", 2)
+def evict_a_pod(world: World, dice: Random) -> str:
+    pod = world.some(PODS, dice, lambda raw: raw["metadata"].get("namespace") == objects.SHOP)
+    if pod is None:
+        return ""
+    metadata = pod["metadata"]
+    try:
+        world.kubectl.evict(metadata["name"], metadata["namespace"], preconditions={})
+    except KubeError as error:
+        return f"{metadata['name']}: {error}"
+    return str(metadata["name"])
+
+
+@operation("ip_reservation")
+def scale_the_stateful_set(world: World, dice: Random) -> str:
+    return world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": dice.randint(0, 5)}})
+
+
+# anycast_ip.
+
+
+@operation("anycast_ip", 2)
+def label_a_node(world: World, dice: Random) -> str:
+    node = world.some(NODES, dice, is_home)
+    return world.patch(NODES, node["metadata"]["name"], labels({NEED_LABEL: "true"})) if node else ""
+
+
+@operation("anycast_ip")
+def unlabel_a_node(world: World, dice: Random) -> str:
+    node = world.some(NODES, dice, lambda raw: NEED_LABEL in raw["metadata"].get("labels", {}))
+    return world.patch(NODES, node["metadata"]["name"], labels({NEED_LABEL: None})) if node else ""
+
+
+@operation("anycast_ip")
+def register_a_machine_again(world: World, dice: Random) -> str:
+    """Under a second name: its first Node stays."""
+    node = world.some(NODES, dice, lambda raw: is_home(raw) and "-again" not in raw["metadata"]["name"])
+    if node is None:
+        return ""
+    name = f"{node['metadata']['name']}-again"
+    instance = node["metadata"]["labels"][objects.INSTANCE_LABEL]
+    number = int(node["status"]["addresses"][0]["address"].rpartition(".")[2])
+    return world.kubectl_create(NODES, objects.node(name, number, {NEED_LABEL: "true"}, instance=instance))
+
+
+@operation("anycast_ip")
+def a_node_leaves(world: World, dice: Random) -> str:
+    node = world.some(NODES, dice, is_home)
+    if node is None or len([each for each in world.api.list(NODES) if is_home(each)]) < 3:
+        return ""
+    return world.kubectl_delete(NODES, node)
+
+
+@operation("anycast_ip")
+def a_node_joins(world: World, dice: Random) -> str:
+    number = world.next_number()
+    marks = {NEED_LABEL: dice.choice(["true", ""]), objects.INGRESS_LABEL: dice.choice(["true", ""])}
+    return world.kubectl_create(NODES, objects.node(f"node-{number}", number, marks))
+
+
+# elasticity.
+
+
+@operation("elasticity", 3)
+def scale_the_deployment(world: World, dice: Random) -> str:
+    return world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": dice.randint(0, 8)}})
+
+
+@operation("elasticity", 2)
+def roll_the_deployment(world: World, dice: Random) -> str:
+    containers = [{"name": "main", "image": f"web:{dice.randint(2, 99)}"}]
+    return world.patch_template(DEPLOYMENTS, "web", containers)
+
+
+@operation("elasticity")
+def change_the_local_replicas(world: World, dice: Random) -> str:
+    change = {"metadata": {"annotations": {"LOCAL_REPLICAS": str(dice.randint(0, 4))}}}
+    return world.patch(DEPLOYMENTS, "web", {"spec": {"template": change}})
+
+
+@operation("elasticity")
+def cordon_a_node(world: World, dice: Random) -> str:
+    node = world.some(NODES, dice, is_home)
+    if node is None:
+        return ""
+    is_cordoned = node["spec"].get("unschedulable", False)
+    return world.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": not is_cordoned}})
+
+
+# ingress_daemonset.
+
+
+@operation("ingress_daemonset", 3)
+def change_the_template(world: World, dice: Random) -> str:
+    image = dice.choice(["proxy", "proxy", "crashing", "never-ready"])
+    spec = {"containers": [{"name": "main", "image": f"{image}:{dice.randint(2, 99)}"}]}
+    return world.patch(INGRESS_DAEMONSETS, "edge", {"spec": {"template": {"spec": spec}}})
+
+
+@operation("ingress_daemonset", 2)
+def change_the_number_of_pods(world: World, dice: Random) -> str:
+    return world.patch(INGRESS_DAEMONSETS, "edge", {"spec": {"podsPerNode": dice.randint(1, 3)}})
+
+
+@operation("ingress_daemonset")
+def pause_or_resume(world: World, dice: Random) -> str:
+    return world.patch(INGRESS_DAEMONSETS, "edge", {"spec": {"paused": dice.random() < 0.4}})
+
+
+@operation("ingress_daemonset")
+def label_for_the_edge(world: World, dice: Random) -> str:
+    node = world.some(NODES, dice, is_home)
+    if node is None:
+        return ""
+    marked = objects.INGRESS_LABEL in node["metadata"].get("labels", {})
+    change = labels({objects.INGRESS_LABEL: None if marked else "true"})
+    return world.patch(NODES, node["metadata"]["name"], change)
+
+
+@operation("ingress_daemonset")
+def forbid_deployments(world: World, dice: Random) -> str:
+    """A policy of others refuses what we write, for a while."""
+    length = dice.uniform(5, 90)
+    world.refuse(DEPLOYMENTS, "drawbridge-controllers", world.kernel.now + length)
+    return f"for {length:.0f} s"
+
+
+def is_home(raw: Raw) -> bool:
+    """Whether it is a Node of a machine."""
+    return objects.SUPER_LABEL not in raw["metadata"].get("labels", {})
+
+
+def labels(change: Raw) -> Raw:
+    return {"metadata": {"labels": change}}

@@ -1,0 +1,217 @@
+"""The product's processes: what the chart's Deployments run, and what a kubelet does when one of them ends.
+
+All code between is the product's own: a controllers process is ``controllers.__main__`` from its manager on, a webhook
+server is the Flask application of ``wsgi``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from controllers.__main__ import enabled
+from controllers.informers import StaleInformer
+from controllers.manager import Manager
+from dev.fake_api import FakeAPI
+from dev.fake_api.calls import Reply, Request
+from dev.fake_api.front import Connection
+from dev.simulator.admission import Away
+from dev.simulator.core.kernel import Kernel, Process
+from kube.client import Client
+from kube.event_recorder import EventRecorder
+from kube.leader_election import LeadershipLost, StillWorking
+from runtime import threading
+from settings import Settings, parse
+from webhook.app import create_app
+from webhook.features import Server, webhooks
+
+RESTART = 2.0
+"""Seconds from the end of a process to its next one."""
+USER = "drawbridge-controllers"
+SERVER = "drawbridge-webhook"
+
+
+@dataclass
+class Configuration:
+    """The mounted file: each process sees a change when its kubelet has synced it."""
+
+    current: Settings = field(default_factory=Settings)
+
+    def mount(self, text: str) -> None:
+        """SettingsError for one that is refused: what was mounted before stays."""
+        self.current = parse(text)
+
+
+@dataclass(eq=False)
+class Replica:
+    """One pod of ours; *process* is its container of the moment."""
+
+    name: str
+    skew: float
+    process: Process
+    configuration: Configuration
+    stop: Any = None
+    lives: int = 0
+    ended: list[tuple[float, str]] = field(default_factory=list)
+    app: Any = None
+
+    @property
+    def settings(self) -> Settings:
+        return self.configuration.current
+
+
+class Network:
+    """Requests of our processes to the API server: they take time, and may be lost on either way."""
+
+    def __init__(self, api: FakeAPI, kernel: Kernel, dice: Random) -> None:
+        self._api, self._kernel, self._dice = api, kernel, dice
+        self._cut: dict[str, float] = {}
+        self._slow_until, self._slowest = 0.0, 0.0
+        self._losing_until, self._share = 0.0, 0.0
+
+    def cut(self, replica: str, until: float) -> None:
+        """What it asks hangs until the client gives up."""
+        self._cut[replica] = until
+
+    def slow(self, until: float, most: float) -> None:
+        self._slow_until, self._slowest = until, most
+
+    def lose(self, until: float, share: float) -> None:
+        """So many requests of ours have no answer: half of them never arrive, half are carried out."""
+        self._losing_until, self._share = until, share
+
+    def calm(self) -> None:
+        self._cut.clear()
+        self._slow_until = self._losing_until = 0.0
+
+    def connection(self, manager: str, replica: str) -> Any:
+        def handle(call: Request, timeout: float) -> Reply:
+            kernel = self._kernel
+            began = kernel.now
+            kernel.sleep(self._latency())
+            trouble = self._trouble(replica)
+            if trouble == "hangs":
+                kernel.sleep(max(0.0, timeout - (kernel.now - began)))
+                raise TimeoutError("timed out")
+            if trouble == "lost":
+                raise ConnectionResetError("the connection was reset")
+            reply = self._api.handle(call)
+            kernel.sleep(self._latency())
+            if trouble == "unheard":
+                raise ConnectionResetError("the connection was reset")
+            if kernel.now - began > timeout:
+                raise TimeoutError("timed out")
+            return reply
+
+        return Connection(handle, manager)
+
+    def _latency(self) -> float:
+        slowest = self._slowest if self._kernel.now < self._slow_until else 0.02
+        return 0.001 + self._dice.random() * slowest
+
+    def _trouble(self, replica: str) -> str:
+        now = self._kernel.now
+        if now < self._cut.get(replica, 0.0):
+            return "hangs"
+        if now < self._losing_until and self._dice.random() < self._share:
+            return self._dice.choice(("lost", "unheard"))
+        return ""
+
+
+class Product:
+    def __init__(self, kernel: Kernel, api: FakeAPI, network: Network) -> None:
+        self._kernel, self._api, self._network = kernel, api, network
+        self.controllers: list[Replica] = []
+        self.servers: list[Replica] = []
+
+    # Controllers.
+
+    def start_controllers(self, name: str, configuration: Configuration, skew: float = 0.0) -> Replica:
+        replica = Replica(name, skew, Process(name, skew), configuration)
+        self.controllers.append(replica)
+        self._kernel.spawn(lambda: self._keep_running(replica), f"kubelet of {name}", self._kernel.system)
+        return replica
+
+    def _keep_running(self, replica: Replica) -> None:
+        while True:
+            replica.lives += 1
+            replica.process = process = Process(f"{replica.name}#{replica.lives}", replica.skew)
+            replica.stop = threading.Event()
+            ended = threading.Event()
+            self._kernel.spawn(lambda: self._live(replica, ended), "main", process)  # noqa: B023
+            while not ended.wait(1.0) and not process.dead:
+                pass
+            process.dead = True
+            if replica.stop.is_set():
+                return
+            self._kernel.sleep(RESTART)
+
+    def _live(self, replica: Replica, ended: Any) -> None:
+        os.environ.update(POD_NAME=replica.name, POD_NAMESPACE="drawbridge", POD_UID=f"uid-{replica.name}")
+        client = Client(self._network.connection(USER, replica.name))
+        recorder = EventRecorder(client, "drawbridge-controllers")
+        why = "stopped"
+        try:
+            file: Any = replica.configuration
+            Manager(client, recorder, replica.settings.leader_election).run(enabled(file), replica.stop)
+        except (LeadershipLost, StaleInformer, StillWorking) as error:
+            why = str(error)
+        finally:
+            replica.ended.append((self._kernel.now, why))
+            ended.set()
+
+    def kill(self, replica: Replica) -> None:
+        """SIGKILL, in the middle of whatever it is at; the kubelet starts it again."""
+        replica.ended.append((self._kernel.now, "killed"))
+        self._kernel.kill(replica.process)
+
+    # Webhook servers.
+
+    def start_server(self, name: str, configuration: Configuration, skew: float = 0.0) -> Replica:
+        replica = Replica(name, skew, Process(name, skew), configuration)
+        self.servers.append(replica)
+        self._boot(replica)
+        return replica
+
+    def _boot(self, replica: Replica) -> None:
+        replica.lives += 1
+        replica.process = process = Process(f"{replica.name}#{replica.lives}", replica.skew)
+
+        def main() -> None:
+            client = Client(self._network.connection(SERVER, replica.name))
+            server = Server(client, lambda: replica.settings, replica.name)
+            app = create_app(webhooks(server), max_in_flight=replica.settings.webhook.threads)
+            replica.app = app.test_client()
+
+        self._kernel.spawn(main, "boot", process)
+
+    def restart_server(self, replica: Replica) -> None:
+        self._kernel.kill(replica.process)
+        replica.app = None
+        self._kernel.spawn(lambda: self._boot(replica), "kubelet", self._kernel.system, RESTART)
+
+    def ask(self, path: str, body: bytes, timeout: float) -> bytes:
+        """As the API server calls the Service: one of the replicas, another one when the connection is refused."""
+        kernel = self._kernel
+        ready = [each for each in self.servers if each.app is not None and not each.process.dead]
+        if not ready:
+            raise Away("no endpoints available for service")
+        replica = ready[kernel.dice.randrange(len(ready))]
+        answered, answers = threading.Event(), []
+
+        def answer() -> None:
+            response = replica.app.post(
+                f"{path}?timeout={timeout:g}s", data=body, content_type="application/json"
+            )
+            answers.append((response.status_code, response.data))
+            answered.set()
+
+        kernel.spawn(answer, f"review {path}", replica.process)
+        if not answered.wait(timeout):
+            raise Away("context deadline exceeded")
+        status, content = answers[0]
+        if status != 200:
+            raise Away(f"{status}: {content[:200]!r}")
+        return bytes(content)

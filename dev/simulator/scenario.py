@@ -1,0 +1,96 @@
+"""A scenario by seed: what is installed on what, what happens when, and how long the world then stands still.
+
+Operations are drawn before anything runs, each with dice of its own: leaving one out changes nothing about the others,
+and so a history can be shortened.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from dev.simulator.operations import TABLE, Kind
+
+Raw = dict[str, Any]
+FEATURES = ("ip_reservation", "anycast_ip", "elasticity", "ingress_daemonset")
+SECTIONS = {
+    "ip_reservation": "ipReservation",
+    "anycast_ip": "anycastIP",
+    "elasticity": "elasticity",
+    "ingress_daemonset": "ingressDaemonSet",
+}
+SETTLES = 60.0
+"""Seconds from the start to the first operation."""
+CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
+"""Nothing here verifies it."""
+LONGEST_SKEW = 300.0
+"""Seconds by which two clocks differ at most from the true time."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    at: float
+    number: int
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Scenario:
+    seed: int
+    features: Sequence[str]
+    values: Raw
+    nodes: int
+    skews: Sequence[float]
+    operations: Sequence[Operation]
+    busy: float
+    """Seconds in which things happen."""
+    rest: float
+    """Seconds in which nothing happens any more."""
+    left_out: Collection[int] = field(default=())
+
+
+def drawn(seed: int) -> Scenario:
+    dice = Random(f"scenario {seed}")  # noqa: S311 - dice, no secret
+    features = [each for each in FEATURES if dice.random() < 0.6] or [dice.choice(FEATURES)]
+    busy = dice.uniform(120, 420)
+    return Scenario(
+        seed,
+        features,
+        values_for(features, dice),
+        dice.randint(3, 6),
+        [dice.uniform(-LONGEST_SKEW, LONGEST_SKEW) if dice.random() < 0.5 else 0.0 for _ in range(4)],
+        operations(features, dice, busy),
+        busy,
+        600.0,
+    )
+
+
+def operations(features: Sequence[str], dice: Random, busy: float) -> list[Operation]:
+    """A swarm: each scenario leaves some kinds out, so that the others meet more often."""
+    kinds = [each for feature in ("platform", *features) for each in TABLE[feature] if dice.random() < 0.7]
+    if not kinds:
+        return []
+    weights = [each.weight for each in kinds]
+    times = sorted(dice.uniform(SETTLES, SETTLES + busy) for _ in range(dice.randint(3, 25)))
+    return [Operation(at, number, dice.choices(kinds, weights)[0]) for number, at in enumerate(times)]
+
+
+def values_for(features: Sequence[str], dice: Random) -> Raw:
+    values: Raw = {SECTIONS[each]: {"enabled": each in features} for each in FEATURES}
+    if "ip_reservation" in features:
+        values["ipReservation"] |= {"ipReserveTime": "2m", "giveBackAfter": "30s"}
+    if "anycast_ip" in features:
+        values["anycastIP"] |= {"clusterID": "cls-1"}
+        if dice.random() < 0.3:
+            values["anycastIP"]["pool"] = {"retain": {"count": 2, "age": "5m"}}
+    if "elasticity" in features:
+        if dice.random() < 0.4:
+            values["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
+        if dice.random() < 0.4:
+            values["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
+    values["cloud"] = {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"}
+    values["certs"] = {"mode": "files", "existingSecret": "tls", "caBundle": CA_BUNDLE}
+    return values

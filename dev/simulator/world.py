@@ -1,0 +1,306 @@
+"""One cluster with the product in it, on a kernel's clock."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+import structlog
+import yaml
+
+from cli.explain.webhook_configurations import CONFIGURATIONS
+from dev.fake_api import FakeAPI
+from dev.fake_api import server as fake_server
+from dev.fake_api.calls import Reply, Request, refusal
+from dev.simulator.admission import Admission
+from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
+from dev.simulator.objects import SHOP
+from dev.simulator.product import Configuration, Network, Product
+from kube.client import Resource
+from kube.errors import KubeError
+from kube.resources import CONFIG_MAPS, LEASES
+from lab import chart
+
+Raw = dict[str, Any]
+NAMESPACE = "drawbridge"
+NAMESPACES = (NAMESPACE, "kube-system", "default", "shop")
+WATCH_POLL = 5.0
+"""Seconds after which a watch looks whether its client has gone."""
+SOON = (0.01, 0.3)
+"""Seconds from a change to the step of a model."""
+CACHE = Path(__file__).parents[2] / "build" / "simulator"
+
+
+class Model(Protocol):
+    def step(self, now: datetime) -> datetime | None:
+        """Do what is due; when something is due again though nothing changes."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the history."""
+
+    at: float
+    who: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at:9.3f}  {self.who:<28} {self.what}"
+
+
+@dataclass
+class History:
+    entries: list[Entry] = field(default_factory=list)
+
+    def note(self, at: float, who: str, what: str) -> None:
+        self.entries.append(Entry(at, who, what))
+
+    @property
+    def digest(self) -> str:
+        text = "\n".join(str(each) for each in self.entries)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Turns:
+    """In place of the storage's lock: only one task runs at a time, and none waits within a request but for hooks."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._waiting = kernel, list[Task]()
+        self.on_change: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
+        kernel = self._kernel
+        end = kernel.now + timeout
+        while not predicate():
+            if kernel.now >= end or kernel.task is None:
+                return predicate()
+            self._waiting.append(kernel.task)
+            kernel.park(end - kernel.now)
+        return True
+
+    def notify_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._kernel.wake(each)
+        self.on_change()
+
+
+class World:
+    def __init__(self, kernel: Kernel, seed: int) -> None:
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
+            cache_logger_on_first_use=False,
+        )
+        fake_server.WATCH_POLL = WATCH_POLL
+        self.kernel, self.seed = kernel, seed
+        kernel.dice.seed(seed)
+        self.history = History()
+        self.api = FakeAPI(now=self.now)
+        self._turns = Turns(kernel)
+        storage: Any = self.api._storage
+        storage.changed = self._turns
+        self.api.after = self._answered
+        self.network = Network(self.api, kernel, self.dice("network"))
+        self.product = Product(kernel, self.api, self.network)
+        self.admission = Admission(self.api, kernel, self.product.ask, user_of)
+        self.api.webhooks = self.admission
+        self.models: list[Model] = []
+        self.configuration = Configuration()
+        self.kubectl = self.api.client("kubectl")
+        self._refused: dict[tuple[Resource, str], float] = {}
+        self._numbers = 0
+        self.api.fault = self._struck
+        for name in NAMESPACES:
+            self.api.ensure_namespace(name)
+
+    def now(self) -> datetime:
+        """The true time, which no process knows."""
+        return datetime.fromtimestamp(EPOCH + self.kernel.now, UTC)
+
+    def dice(self, name: str) -> Random:
+        """Chance of its own: what one part draws does not change what another one does."""
+        return Random(f"{self.seed}/{name}")  # noqa: S311 - dice, no secret
+
+    def note(self, who: str, what: str) -> None:
+        self.history.note(self.kernel.now, who, what)
+
+    # What operators see and do.
+
+    def leader(self) -> str:
+        """The holder of the Lease; "" for none."""
+        lease = self.api.find(LEASES, "drawbridge", NAMESPACE) or {}
+        return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+    def some(self, resource: Resource, dice: Random, wanted: Callable[[Raw], bool]) -> Raw | None:
+        found = [each for each in self.api.peek(resource) if wanted(each)]
+        return dice.choice(found) if found else None
+
+    def patch(self, resource: Resource, name: str, change: Raw) -> str:
+        namespace = SHOP if resource.namespaced else None
+        return self._tried(name, lambda: self.kubectl.patch(resource, name, change, namespace), change)
+
+    def patch_template(self, resource: Resource, name: str, containers: Sequence[Raw]) -> str:
+        """Of a workload; its containers keep what the change does not name."""
+        held = self.api.find(resource, name, SHOP)
+        if held is None:
+            return ""
+        known = held["spec"]["template"]["spec"]["containers"]
+        new = [{**old, **change} for old, change in zip(known, containers, strict=True)]
+        return self.patch(resource, name, {"spec": {"template": {"spec": {"containers": new}}}})
+
+    def kubectl_create(self, resource: Resource, raw: Raw) -> str:
+        namespace = SHOP if resource.namespaced else None
+        name = raw["metadata"]["name"]
+        done = self._tried(name, lambda: self.kubectl.create(resource, raw, namespace))
+        if (status := raw.get("status")) and self.api.find(resource, name, namespace or ""):
+            self.api.edit(resource, name, {"status": status}, namespace or "", manager="kubelet")
+        return done
+
+    def kubectl_delete(self, resource: Resource, raw: Raw) -> str:
+        name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace")
+        return self._tried(name, lambda: self.kubectl.delete(resource, name, namespace))
+
+    def _tried(self, name: str, work: Callable[[], object], change: object = "") -> str:
+        try:
+            work()
+        except KubeError as error:
+            return f"{name} {change or ''}: {error}"
+        return f"{name} {change or ''}".rstrip()
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def refuse(self, resource: Resource, manager: str, until: float) -> None:
+        """Writes of *resource* by *manager* are denied, as by a policy of others."""
+        self._refused[resource, manager] = until
+
+    def calm(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.network.calm()
+        self._refused.clear()
+
+    def _struck(self, call: Request) -> Reply | None:
+        if call.method == "GET" or not self._refused:
+            return None
+        who = call.headers.get("user-agent", "")
+        for (resource, manager), until in self._refused.items():
+            is_of = call.path.startswith(resource.root) and f"/{resource.plural}" in call.path
+            if manager == who and is_of and self.kernel.now < until:
+                return refusal(403, "Forbidden", "denied by a policy of others")
+        return None
+
+    # What is installed.
+
+    def install(self, values: Raw) -> None:
+        """As `helm upgrade --install`: the webhook configurations, the settings, and all else that the API serves."""
+        for each in rendered(yaml.safe_dump(values, sort_keys=True)):
+            kind = each["kind"]
+            if kind in CONFIGURATIONS:
+                self.api.put(CONFIGURATIONS[kind], each, manager="helm")
+            elif kind == "ConfigMap":
+                self.api.put(CONFIG_MAPS, each, manager="helm")
+                if "config.yaml" in each["data"]:
+                    self.configuration.mount(each["data"]["config.yaml"])
+
+    # Models.
+
+    def run_model(self, model: Model, name: str) -> None:
+        """Step it soon after each change, and when it is due."""
+        kernel, dice = self.kernel, self.dice(name)
+        self.models.append(model)
+
+        def loop() -> None:
+            seen = -1
+            due: float | None = 0.0
+            while True:
+                seen = self.api.version
+                at = model.step(self.now())
+                due = None if at is None else (at - self.now()).total_seconds()
+                end = kernel.now + (3600.0 if due is None else max(0.01, due))
+                while self.api.version == seen and kernel.now < end:
+                    self._turns.wait_for(lambda: self.api.version != seen, end - kernel.now)  # noqa: B023
+                kernel.sleep(dice.uniform(*SOON) if self.api.version != seen else 0.0)
+
+        kernel.spawn(loop, name, kernel.system)
+
+    def every(self, seconds: float, work: Callable[[], object], name: str) -> None:
+        def loop() -> None:
+            while True:
+                work()
+                self.kernel.sleep(seconds)
+
+        self.kernel.spawn(loop, name, self.kernel.system)
+
+    def run(self, seconds: float) -> None:
+        self.kernel.run(self.kernel.now + seconds)
+
+    # History.
+
+    def _answered(self, call: Request, reply: Reply) -> Reply | None:
+        if call.method != "GET" and "/leases/" not in call.path:
+            path = call.path.removeprefix("/api/v1").removeprefix("/apis").removeprefix("/namespaces")
+            who = call.headers.get("user-agent", "")
+            name = (
+                f" {reply.json['metadata']['name']}" if call.method == "POST" and reply.status == 201 else ""
+            )
+            self.note(who, f"{call.method} {path}{name} -> {reply.status}")
+        return None
+
+
+def user_of(manager: str) -> str:
+    """The user by whose rights a client acts."""
+    if manager.startswith("drawbridge-"):
+        return f"system:serviceaccount:{NAMESPACE}:{manager}"
+    return USERS.get(manager, manager)
+
+
+USERS = {
+    "kubectl": "kubernetes-admin",
+    "kube-controller-manager": "system:kube-controller-manager",
+    "kube-scheduler": "system:kube-scheduler",
+    "kubelet": "system:node:node",
+}
+
+
+@functools.cache
+def rendered(values: str) -> Sequence[Raw]:
+    """What Helm makes of the chart; kept between runs, as it takes longer than minutes of the simulation."""
+    name = hashlib.sha256(values.encode() + chart_digest()).hexdigest()[:24]
+    file = CACHE / f"{name}.yaml"
+    if not file.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".partial")
+        partial.write_text(chart.manifests(values))
+        partial.rename(file)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [each for each in yaml.load_all(file.read_text(), loader) if each]
+
+
+@functools.cache
+def chart_digest() -> bytes:
+    digest = hashlib.sha256()
+    for file in sorted(chart.CHART.rglob("*")):
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.digest()
+
+
+def seconds(value: timedelta) -> float:
+    return value.total_seconds()
+
+
+__all__ = ["Entry", "History", "Model", "Process", "World"]
