@@ -272,11 +272,3 @@ def test_the_end_of_a_pod_is_remembered(leader: Leader) -> None:
     leader.now += timedelta(minutes=5)
 
     assert leader.addresses.ended(V4) == NOW
-
-
-def test_the_end_of_a_pod_that_its_kubelet_evicted_is_its_eviction(leader: Leader) -> None:
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
-    changed = {"lastTransitionTime": ago(minutes=30).isoformat()}
-    leader.addresses.observe(pod(status={"phase": "Failed", "conditions": [condition | changed]}), None)
-
-    assert leader.addresses.ended(V4) == ago(minutes=30)

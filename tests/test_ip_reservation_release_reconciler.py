@@ -220,16 +220,34 @@ def test_a_record_is_not_dropped_when_its_pod(at_the_api_server: Callable[[World
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
-def test_the_time_of_a_pod_that_its_kubelet_ended_counts_from_that() -> None:
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
-    changed = {"lastTransitionTime": ago(minutes=30).isoformat()}
-    evicted = pod(status={"phase": "Failed", "conditions": [condition | changed]})
-    world = World(segment(record(late=True)), pods=[evicted])
+@pytest.mark.parametrize("gone", [False, True], ids=["seen failed", "seen gone"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pytest.param({"type": "example.com/ready", "status": "True"}, id="a readiness gate of days ago"),
+        pytest.param({"type": "DisruptionTarget", "status": "False"}, id="a disruption that was called off"),
+        pytest.param(
+            {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"},
+            id="a clock of its node that is slow",
+        ),
+    ],
+)
+def test_no_other_clock_shortens_the_time_of_a_pod_that_its_kubelet_ended(
+    condition: dict[str, str], gone: bool
+) -> None:
+    changed = condition | {"lastTransitionTime": ago(days=3).isoformat()}
+    evicted = pod(status={"phase": "Failed", "reason": "Evicted", "conditions": [changed]})
+    world = World(segment(record(at=NOW)), pods=[evicted])
+    if gone:
+        world.cached.clear()
+        world.addresses.observe(evicted, None)
 
+    world.wait(minutes=39)
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.advance(minutes=1)
     world.twice()
-
-    [held] = world.reservations.list()[0].records
-    assert held.ended == ago(minutes=30)
+    assert world.reservations.held == []
 
 
 def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:

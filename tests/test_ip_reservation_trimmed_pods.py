@@ -67,7 +67,7 @@ def decided(pod: Pod) -> list[object]:
         cidrs_of(pod),
         records_of(pod, SETTINGS, reason="deleted", at=NOW),
         kubelet_evicted(pod),
-        kubelet_evicted(pod) and evicted_at(pod, NOW),
+        kubelet_evicted(pod) and evicted_at(pod),
         pod.finished and disrupted(pod),
         is_departure(pod, gone=False),
         pod.terminating,

@@ -18,7 +18,7 @@ from typing import Protocol
 from calico.segment import IPReservation, Record, key_of
 from controllers.clock import Clock
 from kube.types import Pod, version_of
-from webhook.ip_reservation import cidrs_of, evicted_at, kubelet_evicted
+from webhook.ip_reservation import cidrs_of
 
 REMEMBERED = 600.0
 """Seconds for which addresses that a pod had are remembered: longer than the leader works with silent informers."""
@@ -57,7 +57,7 @@ class PodAddresses:
         uid, after = pod.metadata.uid, cidrs_of(new) if new else ()
         before = {*self._present.get(uid, ()), *(cidrs_of(old) if old else ())}
         left = [key_of(cidr, uid) for cidr in before.difference(after)]
-        self._remember(left, _ended(pod, self._clock.now()) if new is None else None)
+        self._remember(left, self._clock.now() if new is None else None)
         if after:
             self._present[uid] = after
         else:
@@ -165,7 +165,3 @@ def not_ended(segments: Iterable[IPReservation]) -> Sequence[tuple[int, Record]]
     ended = {record.key for _, record in held if record.ended}
     left = [each for each in held if not each[1].ended and each[1].key not in ended]
     return sorted(left, key=lambda each: each[0])
-
-
-def _ended(pod: Pod, now: datetime) -> datetime:
-    return evicted_at(pod, now) if kubelet_evicted(pod) else now

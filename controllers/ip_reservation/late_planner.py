@@ -17,7 +17,6 @@ from kube.types import Pod
 from settings import IPReservationSettings
 from webhook.ip_reservation import (
     disrupted,
-    evicted_at,
     kubelet_evicted,
     records_of,
     records_of_evicted,
@@ -68,8 +67,8 @@ def decide(
     if unselected(pod, namespace_annotations, settings):
         return ()
     if kubelet_evicted(pod):
-        records, ended = records_of_evicted(pod, settings, departure.seen), evicted_at(pod, departure.seen)
-        return () if isinstance(records, str) else [replace(each, ended=ended) for each in records]
+        records = records_of_evicted(pod, settings, departure.seen)
+        return () if isinstance(records, str) else [replace(each, ended=departure.seen) for each in records]
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
     if pod.finished and not pod.terminating and not disrupted(pod):
         return ()

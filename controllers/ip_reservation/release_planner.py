@@ -209,7 +209,7 @@ def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: date
 
 
 def note_end(record: Record, pods: Pods, now: datetime) -> Record:
-    """*record* with the time at which its pod ended; without while the pod has its address or is unconfirmed."""
+    """*record* with the time at which its pod was seen ended; without while it has its address or is unconfirmed."""
     if pods.life_of(record) is not Life.GONE or record.key in pods.doubts.unconfirmed:
         return _with_end(record, None)
     return _with_end(record, min(record.ended or pods.ends.get(record.key, now), now))

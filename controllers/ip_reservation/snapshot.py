@@ -42,8 +42,6 @@ from webhook.ip_reservation import (
     NAMESPACE_LABEL_VALUES,
     OWNERS,
     cidrs_of,
-    evicted_at,
-    kubelet_evicted,
 )
 from webhook.ip_reservation.same_address import predecessor_of
 
@@ -210,7 +208,8 @@ ReadPools = Callable[[Sequence[IPReservation]], Sequence[Pool] | None]
 
 
 class SnapshotReader:
-    """Remembers since when a pod runs on although its deletion was admitted, and when a segment was new."""
+    """Remembers since when a pod runs on although its deletion was admitted, when it was first seen ended, and when a
+    segment was new."""
 
     def __init__(
         self,
@@ -224,6 +223,7 @@ class SnapshotReader:
         self._pools_of = pools
         self._confirmations = Confirmations(caches.pods, addresses, live, clock)
         self._first_seen: dict[Asking, float] = {}
+        self._ends: Mapping[str, datetime] = {}
         self._names: set[str] = set()
         self._grew_at = -math.inf
 
@@ -261,7 +261,7 @@ class SnapshotReader:
 
     def _pods(self, records: Sequence[Record], doubts: Doubts, settings: IPReservationSettings) -> Pods:
         lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
-        ends = {record.key: end for record in records if (end := self._end_of(record))}
+        ends = self._noted_ends(records, lives)
         pods = Pods(lives, self._waits(records, lives), ends, doubts, self._promises(records, settings))
         # Giving back is the one decision for which the cache is not good enough.
         doubted = [record for record in records if may_be_given_back(record, pods, settings)]
@@ -270,11 +270,12 @@ class SnapshotReader:
     def _promises(self, records: Sequence[Record], settings: IPReservationSettings) -> Promises:
         return promises_of(records if settings.same_address.enabled else (), self._caches.successors_of)
 
-    def _end_of(self, record: Record) -> datetime | None:
-        pod = self._caches.pod_of(record)
-        if pod is not None and kubelet_evicted(pod):
-            return evicted_at(pod, self._clock.now())
-        return self._addresses.ended(record)
+    def _noted_ends(self, records: Sequence[Record], lives: Mapping[str, Life]) -> Mapping[str, datetime]:
+        """When pods were first seen ended, by the informer or by an earlier run, whatever became of the write."""
+        now, ended = self._clock.now(), [each for each in records if lives[each.uid] is Life.GONE]
+        seen = {each.key: self._ends.get(each.key) or self._addresses.ended(each) for each in ended}
+        self._ends = {key: at or now for key, at in seen.items()}
+        return {key: at for key, at in seen.items() if at}
 
     def _waits(self, records: Sequence[Record], lives: Mapping[str, Life]) -> dict[Asking, float]:
         now = self._clock.monotonic()

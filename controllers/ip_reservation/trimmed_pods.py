@@ -27,8 +27,7 @@ def decode(encoded: msgspec.Raw) -> Pod:
             reason=status.reason,
             pod_ip="" if status.pod_ips else status.pod_ip,
             pod_ips=status.pod_ips,
-            # Of one that has not finished, no other condition is read.
-            conditions=tuple(each for each in status.conditions if pod.finished or each.type == DISRUPTION),
+            conditions=tuple(each for each in status.conditions if each.type == DISRUPTION),
         ),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from calico.segment import Record, canonical
-from kube.types import MIRROR, ObjectMeta, Pod
+from kube.types import MIRROR, Condition, ObjectMeta, Pod
 from settings import IPReservationSettings
 
 NAME = "ip_reservation"
@@ -30,6 +30,8 @@ ADDRESSES = 2
 """Of a pod at most: the API server stores one for each family."""
 LONGEST_NAME = 253
 """Characters in Kubernetes."""
+CLOCKS = timedelta(minutes=5)
+"""By how much the clock of a node may be slow."""
 OWNERS = (
     ("apps/v1", "StatefulSet"),
     ("apps/v1", "ReplicaSet"),
@@ -55,8 +57,7 @@ def kubelet_evicted(pod: Pod) -> bool:
     """
     if pod.status.phase != "Failed":
         return False
-    by_kubelet = any(each.type == DISRUPTION and each.reason == BY_KUBELET for each in pod.status.conditions)
-    if by_kubelet or pod.status.reason in KUBELET_REASONS:
+    if _by_kubelet(pod) or pod.status.reason in KUBELET_REASONS:
         return True
     return pod.spec.restart_policy == "Always" and not pod.terminating and not disrupted(pod)
 
@@ -102,17 +103,24 @@ def records_of(
 
 
 def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
-    """The reserve time counts from the eviction, which the leader notes."""
-    if now - evicted_at(pod, now) >= timedelta(seconds=settings.ip_reserve_time):
+    """None for one that was evicted so long ago that its time is over, however slow its node's clock is."""
+    at = evicted_at(pod)
+    if at is not None and now - at >= timedelta(seconds=settings.ip_reserve_time) + CLOCKS:
         return "evicted so long ago that the hold is over"
     return records_of(pod, settings, reason=KUBELET_EVICTED, at=now, late=True)
 
 
-def evicted_at(pod: Pod, seen: datetime) -> datetime:
-    """When its kubelet ended it, at most *seen*: by that condition, else by the last one that changed."""
-    changes = {each.type: each.last_transition_time for each in pod.status.conditions}
-    at = changes.get(DISRUPTION) or max(filter(None, changes.values()), default=seen)
-    return min(at, seen)
+def evicted_at(pod: Pod) -> datetime | None:
+    """When its kubelet ended it, by the node's clock; None where the kubelet does not say so.
+
+    Any other condition, and this one while it is not "True", may have changed long before.
+    """
+    return next((each.last_transition_time for each in _by_kubelet(pod)), None)
+
+
+def _by_kubelet(pod: Pod) -> Sequence[Condition]:
+    said = DISRUPTION, "True", BY_KUBELET
+    return [each for each in pod.status.conditions if (each.type, each.status, each.reason) == said]
 
 
 def _wanted(
