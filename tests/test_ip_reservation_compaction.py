@@ -206,11 +206,12 @@ def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_so
     assert compactions() == before + 1
 
 
-def test_a_compaction_that_cannot_be_written_changes_nothing_and_is_tried_at_the_next_pass() -> None:
-    def refuse(verb: str, name: str) -> None:
-        if verb == "compact":
-            raise Unreachable("reset")
+def refuse(verb: str, name: str) -> None:
+    if verb == "compact":
+        raise Unreachable("reset")
 
+
+def test_a_compaction_that_cannot_be_written_changes_nothing_and_is_tried_at_the_next_pass() -> None:
     world = World(MANY, FakeReservations(refuse))
     held = world.reservations.held
     assert world.reconciler.reconcile("") == world.settings.ip_release_period
@@ -220,6 +221,19 @@ def test_a_compaction_that_cannot_be_written_changes_nothing_and_is_tried_at_the
     world.reconciler.reconcile("")
     world.reconciler.reconcile("")
     assert (len(world.reservations.objects), world.reservations.held) == (1, held)
+
+
+def test_while_no_compaction_can_be_written_reservations_end_all_the_same() -> None:
+    world = World(MANY, FakeReservations(refuse))
+    world.reconciler.reconcile("")
+    world.advance(minutes=39)
+    world.reconciler.reconcile("")
+    assert len(world.reservations.held) == 2 * MANY
+
+    world.advance(minutes=1)
+    world.reconciler.reconcile("")
+    world.reconciler.reconcile("")
+    assert world.reservations.held == []
 
 
 def test_a_deletion_of_a_source_is_not_restored() -> None:

@@ -64,6 +64,10 @@ class ReleaseReconciler:
         for change in planned.changes:
             self._apply(change)
         compacted = [self._compact(each) for each in planned.compactions]
+        if not all(compacted):
+            # The ends that no large segment has must be stored: time counts from them.
+            for change in planned.uncompacted:
+                self._apply(change)
         self.reporter.inventory(snapshot, settings)
         return AT_ONCE if any(compacted) else settings.ip_release_period
 

@@ -76,10 +76,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """*changes* leave the greatest copy of each record for last."""
+    """*changes* leave the greatest copy of each record for last; *uncompacted* are due when a compaction fails."""
 
     changes: Sequence[Change]
     compactions: Sequence[Compaction]
+    uncompacted: Sequence[Change] = ()
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,12 @@ def plan(
     whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
     compactions = compact([(each, decided.records(each)) for each in whole], settings, quiet=quiet)
     sources = {name for each in compactions for name in each.sources}
-    needed = [
-        each
-        for each in changes
-        if each.segment.metadata.name not in sources and _is_needed(each, pods, settings, now)
-    ]
-    return Plan(needed, compactions)
+    needed = [each for each in changes if _is_needed(each, pods, settings, now)]
+    return Plan(
+        [each for each in needed if each.segment.metadata.name not in sources],
+        compactions,
+        [each for each in needed if each.segment.metadata.name in sources],
+    )
 
 
 @dataclass(frozen=True)
