@@ -3,6 +3,8 @@
 PYTHON ?= python3
 NAME ?= default
 ROUNDS ?= 3
+SEEDS ?= 200
+FIRST ?= 1
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
@@ -17,7 +19,7 @@ MAKEFLAGS += --jobs=2
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify permissions unit cluster chaos e2e browser check format cli release publish actionlint manifests bench hostile mutate up down clean
+.PHONY: help programs demo test verify permissions unit cluster chaos e2e browser check format cli release publish actionlint manifests bench hostile simulate mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +99,9 @@ bench: $(STAMP) programs ## Measure against baselines, and write docs/reference/
 
 hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?
 	@$(RUN) -m hostile
+
+simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n]
+	@$(RUN) -m dev.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
 
 mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
 	@$(RUN) -m tests.mutation

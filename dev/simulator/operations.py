@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from dev.simulator import objects
+from dev.simulator.models.cloud import CHANGES
 from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
@@ -157,6 +158,56 @@ def a_node_joins(world: World, dice: Random) -> str:
     number = world.next_number()
     marks = {NEED_LABEL: dice.choice(["true", ""]), objects.INGRESS_LABEL: dice.choice(["true", ""])}
     return world.kubectl_create(NODES, objects.node(f"node-{number}", number, marks))
+
+
+@operation("anycast_ip")
+def keys_of_another_account(world: World, dice: Random) -> str:
+    length = dice.uniform(5, 90)
+    world.cloud.use_keys_of_the_other_account(world.kernel.now + length)
+    return f"for {length:.0f} s"
+
+
+@operation("anycast_ip")
+def the_cloud_is_away(world: World, dice: Random) -> str:
+    length = dice.uniform(5, 90)
+    world.cloud.go_away(world.kernel.now + length)
+    return f"for {length:.0f} s"
+
+
+@operation("anycast_ip", 2)
+def the_cloud_is_in_trouble(world: World, dice: Random) -> str:
+    """Until the end: each kind of trouble on its own share of the calls."""
+    kind = dice.choice(["throttled", "internal_errors", "lost", "slow", "bind_fails"])
+    share = dice.uniform(0.05, 0.5)
+    setattr(world.cloud.knobs, kind, share)
+    return f"{kind}: {share:.0%}"
+
+
+@operation("anycast_ip")
+def its_indexes_lag(world: World, dice: Random) -> str:
+    lag = dice.uniform(1, 30)
+    world.cloud.knobs.tag_lag_seconds = world.cloud.knobs.filter_lag_seconds = lag
+    return f"{lag:.0f} s"
+
+
+@operation("anycast_ip")
+def an_action_is_denied(world: World, dice: Random) -> str:
+    action = dice.choice(sorted(CHANGES))
+    length = dice.uniform(5, 90)
+    world.cloud.knobs.denied = [action]
+    world.kernel.spawn(world.cloud.knobs.denied.clear, "policy", world.kernel.system, after=length)
+    return f"{action} for {length:.0f} s"
+
+
+@operation("anycast_ip")
+def a_person_unbinds_an_address(world: World, dice: Random) -> str:
+    bound = [each for each in world.cloud.addresses if each.status == "BIND"]
+    if not bound:
+        return ""
+    address = dice.choice(bound)
+    world.outside.disturb(address.id, address.instance_id)
+    world.cloud.account.alter(address.id, status="UNBIND")
+    return f"{address.id} of {address.instance_id}"
 
 
 # elasticity.

@@ -7,6 +7,7 @@ server is the Flask application of ``wsgi``.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -67,6 +68,10 @@ class Network:
 
     def __init__(self, api: FakeAPI, kernel: Kernel, dice: Random) -> None:
         self._api, self._kernel, self._dice = api, kernel, dice
+        self.on_write: Callable[[Process, Request], None] = lambda *_: None
+        """Called with the process of each write of the controllers that arrives."""
+        self.on_lease: Callable[[Process, str], None] = lambda *_: None
+        """Called with the process that wrote the Lease, and the holder that it names."""
         self._cut: dict[str, float] = {}
         self._slow_until, self._slowest = 0.0, 0.0
         self._losing_until, self._share = 0.0, 0.0
@@ -97,7 +102,12 @@ class Network:
                 raise TimeoutError("timed out")
             if trouble == "lost":
                 raise ConnectionResetError("the connection was reset")
+            is_write = manager == USER and call.method != "GET"
+            if is_write:
+                self.on_write(kernel.process, call)
             reply = self._api.handle(call)
+            if is_write and "/leases" in call.path and reply.status < 300:
+                self.on_lease(kernel.process, (call.body.get("spec") or {}).get("holderIdentity") or "")
             kernel.sleep(self._latency())
             if trouble == "unheard":
                 raise ConnectionResetError("the connection was reset")

@@ -81,9 +81,10 @@ def operations(features: Sequence[str], dice: Random, busy: float) -> list[Opera
 def values_for(features: Sequence[str], dice: Random) -> Raw:
     values: Raw = {SECTIONS[each]: {"enabled": each in features} for each in FEATURES}
     if "ip_reservation" in features:
-        values["ipReservation"] |= {"ipReserveTime": "2m", "giveBackAfter": "30s"}
+        values["ipReservation"] |= {"giveBackAfter": "30s"}
+        values["config"] = {"ipReserveTime": "2m"}
     if "anycast_ip" in features:
-        values["anycastIP"] |= {"clusterID": "cls-1"}
+        values["anycastIP"] |= {"clusterID": "cls-1", "releaseOnLabelRemoval": dice.random() < 0.5}
         if dice.random() < 0.3:
             values["anycastIP"]["pool"] = {"retain": {"count": 2, "age": "5m"}}
     if "elasticity" in features:
@@ -91,6 +92,8 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
             values["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
         if dice.random() < 0.4:
             values["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
+    if "ingress_daemonset" in features:
+        values["ingressDaemonSet"] |= {"healthChecker": {"image": "drawbridge:1"}}
     values["cloud"] = {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"}
     values["certs"] = {"mode": "files", "existingSecret": "tls", "caBundle": CA_BUNDLE}
     return values

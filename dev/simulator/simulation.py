@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
+from dev.judge import Finding, Invariant, Judge, address, edge, placement, reservation
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
 from dev.simulator.operations import is_home
@@ -16,14 +17,12 @@ from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
-
-@dataclass(frozen=True)
-class Finding:
-    """An invariant that did not hold."""
-
-    invariant: str
-    at: float
-    message: str
+STEP = 5.0
+"""Seconds between two looks whether something was found."""
+RESERVED_FOR = 120.0
+"""Seconds; the ipReserveTime of each scenario."""
+QUIET = 120.0
+FRESH = 120.0
 
 
 @dataclass
@@ -42,16 +41,74 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
     for operation in scenario.operations:
         if operation.number not in left_out:
             schedule(world, operation)
+    world.outside.judge = judge = Judge(invariants(scenario))
     try:
-        world.run(SETTLES + scenario.busy)
+        run(world, judge, SETTLES + scenario.busy)
         world.note("world", "nothing happens any more")
         world.calm()
-        world.run(scenario.rest)
+        run(world, judge, scenario.rest)
+        if not judge.findings:
+            judge.rest(world.outside.observation())
+        if not judge.findings:
+            start_afresh(world, judge)
     except HotLoop as error:
-        outcome.findings.append(Finding("no hot loop", kernel.now, str(error)))
-    outcome.findings += crashes(kernel)
+        judge.find("rest: no hot loop", kernel.now, str(error))
+    outcome.findings = [*judge.findings.values(), *crashes(kernel)]
     outcome.history, outcome.digest = world.history.entries, world.history.digest
     return outcome
+
+
+def invariants(scenario: Scenario) -> list[Invariant]:
+    values = scenario.values
+    pool, caps = values["anycastIP"].get("pool", {}), values["elasticity"].get("maxSuperPods", {})
+    return [
+        reservation.KeptOutOfCirculation(RESERVED_FOR),
+        reservation.ReservationsEnd(),
+        address.BoundStaysBound(),
+        address.BoundOnce(),
+        address.OpenWithAddress(),
+        address.CloudIsWhatNodesNeed(
+            pool.get("retain", {}).get("count", 0),
+            keep=not values["anycastIP"].get("releaseOnLabelRemoval", False),
+        ),
+        placement.NeverMoreThanNLocal(),
+        placement.NeverMoreThanTheCap(caps.get("total")),
+        placement.NoneWaitsBehindAGate(),
+        placement.RolloutsOfWorkloadsEnd(),
+        edge.EdgeServes(),
+        edge.StoppedOnlyDetached(),
+        edge.RolloutsEnd(),
+        edge.CompleteIsTrue(),
+    ]
+
+
+def run(world: World, judge: Judge, seconds: float) -> None:
+    """For so many seconds, or until something was found."""
+    end = world.kernel.now + seconds
+    while world.kernel.now < end and not judge.findings:
+        world.run(min(STEP, end - world.kernel.now))
+
+
+def start_afresh(world: World, judge: Judge) -> None:
+    """At rest nothing is written, and a start of all of our programs changes nothing."""
+    world.outside.writes.clear()
+    run(world, judge, QUIET)
+    if writes := world.outside.writes:
+        judge.find(
+            "rest: when the world stands still, nothing is written", world.kernel.now, str(dict(writes))
+        )
+    before = world.outside.digest()
+    for replica in world.product.controllers:
+        world.product.kill(replica)
+    for replica in world.product.servers:
+        world.product.restart_server(replica)
+    run(world, judge, FRESH)
+    after = world.outside.digest()
+    if changed := {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}:
+        message = ", ".join(sorted(changed))
+        judge.find("rest: a fresh start with the same specs changes nothing", world.kernel.now, message)
+    if not judge.findings:
+        judge.rest(world.outside.observation())
 
 
 def furnish(world: World, scenario: Scenario) -> None:

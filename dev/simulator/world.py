@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,13 +16,21 @@ from typing import Any, Protocol
 import structlog
 import yaml
 
+import cloud.client
 from cli.explain.webhook_configurations import CONFIGURATIONS
+from controllers.ingress_daemonset import health_check_reader
 from dev.fake_api import FakeAPI
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
 from dev.simulator.admission import Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
+from dev.simulator.models import load_balancer
+from dev.simulator.models.calico import Calico
+from dev.simulator.models.cloud import Cloud
+from dev.simulator.models.health_checkers import HealthCheckers
+from dev.simulator.models.load_balancer import LoadBalancer
 from dev.simulator.objects import SHOP
+from dev.simulator.outside import Outside
 from dev.simulator.product import Configuration, Network, Product
 from kube.client import Resource
 from kube.errors import KubeError
@@ -31,6 +40,8 @@ from lab import chart
 Raw = dict[str, Any]
 NAMESPACE = "drawbridge"
 NAMESPACES = (NAMESPACE, "kube-system", "default", "shop")
+CLOUD_SHOWN = 0.5
+"""Seconds between two looks at the cloud's list, whose tasks end by themselves."""
 WATCH_POLL = 5.0
 """Seconds after which a watch looks whether its client has gone."""
 SOON = (0.01, 0.3)
@@ -108,6 +119,7 @@ class World:
         self.kernel, self.seed = kernel, seed
         kernel.dice.seed(seed)
         self.history = History()
+        self.models: list[Model] = []
         self.api = FakeAPI(now=self.now)
         self._turns = Turns(kernel)
         storage: Any = self.api._storage
@@ -117,7 +129,15 @@ class World:
         self.product = Product(kernel, self.api, self.network)
         self.admission = Admission(self.api, kernel, self.product.ask, user_of)
         self.api.webhooks = self.admission
-        self.models: list[Model] = []
+        self.calico = Calico(self.api)
+        self.cloud = Cloud(kernel, self.dice("cloud"))
+        self.checkers = HealthCheckers(
+            self.api, kernel, lambda name: self.network.connection("health-checker", name)
+        )
+        self.edge = LoadBalancer(self.api, self.checkers.probe)
+        self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
+        self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
+        self._plug_in()
         self.configuration = Configuration()
         self.kubectl = self.api.client("kubectl")
         self._refused: dict[tuple[Resource, str], float] = {}
@@ -125,6 +145,22 @@ class World:
         self.api.fault = self._struck
         for name in NAMESPACES:
             self.api.ensure_namespace(name)
+
+    def _plug_in(self) -> None:
+        """Put the models where the product opens sockets, and let the outside look."""
+        cloud_client: Any = cloud.client
+        cloud_client.Transport = self.cloud.transport
+        reader: Any = health_check_reader
+        reader.get = self.checkers.get
+        os.environ.update(TENCENTCLOUD_SECRET_ID="key-id", TENCENTCLOUD_SECRET_KEY="a-secret")  # noqa: S106
+        self.run_model(self.checkers, "health checkers")
+        self.every(load_balancer.PERIOD, self._probe, "load balancer")
+        self.every(CLOUD_SHOWN, self.outside.changed, "bill")
+        self.kernel.after_turn = self.outside.look
+
+    def _probe(self) -> None:
+        self.edge.poll()
+        self.outside.changed()
 
     def now(self) -> datetime:
         """The true time, which no process knows."""
@@ -191,6 +227,7 @@ class World:
     def calm(self) -> None:
         """From now on nothing goes wrong any more."""
         self.network.calm()
+        self.cloud.calm()
         self._refused.clear()
 
     def _struck(self, call: Request) -> Reply | None:

@@ -64,6 +64,7 @@ class Kernel:
         self.system = Process("system")
         self.turns = 0
         self.failures: list[tuple[Task, BaseException]] = []
+        self.after_turn: Callable[[], object] = lambda: None
         self._due: list[tuple[float, float, int, Task, int, bool]] = []
         self._count = 0
         self._hub: greenlet | None = None
@@ -127,6 +128,7 @@ class Kernel:
                 raise HotLoop(f"{task.process.name}: {task.name}")
             self.now = max(self.now, at)
             self._resume(task, woken)
+            self.after_turn()
         self.now = max(self.now, until)
 
     def _resume(self, task: Task, woken: bool) -> None:

@@ -1,0 +1,106 @@
+"""Addresses in the cloud: what nodes depend on, and what the bill shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dev.judge.judge import Always, Since
+from dev.judge.observation import (
+    BOUND,
+    CloudAddress,
+    Observation,
+    bound_instances,
+    instance,
+    is_open,
+    is_ready,
+    is_terminating,
+    name,
+    needs_address,
+)
+
+SETTLED = 30.0
+"""Seconds for which a node has needed its address before we answer for it."""
+OPEN = 320.0
+"""Seconds: the documented interval, a resync and what it takes."""
+
+
+class BoundStaysBound(Always):
+    name = "address: no bound address of a living node is unbound or released"
+
+    def __init__(self) -> None:
+        self._needing = Since()
+        self._before: Mapping[str, CloudAddress] = {}
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        living = {
+            instance(node): node
+            for node in seen.nodes.values()
+            if needs_address(node) and not is_terminating(node)
+        }
+        since = self._needing.of(living, seen.at)
+        before, self._before = self._before, seen.addresses
+        for old in before.values():
+            if not old.is_ours or old.status not in BOUND or since.get(old.instance, 0.0) < SETTLED:
+                continue
+            now = seen.addresses.get(old.id)
+            if now is not None and now.status in BOUND and now.instance == old.instance:
+                continue
+            if not seen.disturbances.within(SETTLED, seen.at, old.id, old.instance):
+                state = now.status if now else "gone"
+                yield f"{old.id} of {name(living[old.instance])} ({old.instance}) is {state}"
+
+
+class BoundOnce(Always):
+    name = "address: no instance has two of our addresses"
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for at, ids in bound_instances(seen).items():
+            if len(ids) > 1:
+                yield f"{at} has {', '.join(sorted(ids))}"
+
+
+class OpenWithAddress(Always):
+    name = f"address: no node is open without its address for more than {OPEN:.0f} s, and none at rest"
+
+    def __init__(self) -> None:
+        self._open = Since()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for node, seconds in self._open.of(self._without(seen), seen.at).items():
+            if seconds > OPEN:
+                yield f"{node} for {seconds:.0f} s"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        for node in self._without(seen):
+            yield f"{node} at rest"
+
+    def _without(self, seen: Observation) -> list[str]:
+        bound = bound_instances(seen)
+        return [
+            name(node)
+            for node in seen.nodes.values()
+            if needs_address(node) and is_open(node) and is_ready(node) and instance(node) not in bound
+        ]
+
+
+class CloudIsWhatNodesNeed(Always):
+    """*idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs."""
+
+    name = (
+        "address: in the end the cloud has one address for each node that needs one, and no more than is kept"
+    )
+
+    def __init__(self, idle: int = 0, *, keep: bool = False) -> None:
+        self._idle, self._keep = idle, keep
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        bound = bound_instances(seen)
+        wanted = {instance(node) for node in seen.nodes.values() if needs_address(node)}
+        if missing := wanted - bound.keys():
+            yield f"without one: {', '.join(sorted(missing))}"
+        kept = {instance(node) for node in seen.nodes.values()} if self._keep else wanted
+        if more := bound.keys() - wanted - kept:
+            yield f"still bound to {', '.join(sorted(more))}"
+        idle = [each.id for each in seen.addresses.values() if each.is_ours and each.status not in BOUND]
+        if len(idle) > self._idle:
+            yield f"{len(idle)} addresses of no node, {self._idle} are to be kept: {', '.join(idle)}"

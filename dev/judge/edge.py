@@ -1,0 +1,159 @@
+"""The edge: nodes behind a load balancer, and the rollouts that take them off it one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dev.judge.judge import Always, Since
+from dev.judge.observation import (
+    Observation,
+    condition,
+    is_ready,
+    is_terminating,
+    labels,
+    name,
+    owner,
+)
+
+Raw = dict[str, Any]
+NODE_LABEL = "ingress-daemon-for-node"
+SETTLED = 120.0
+"""Seconds for which a node has been Ready and selected before it counts."""
+FORGIVEN = 90.0
+"""Seconds for which a node is excused after somebody else has interfered with it or its pods."""
+DONE = ("Complete",)
+
+
+def selected(node: Raw, resource: Raw) -> bool:
+    spec = resource["spec"]
+    wanted = (spec["template"].get("spec") or {}).get("nodeSelector") or {}
+    wanted = {**wanted, **(spec.get("nodeSelector") or {})}
+    return wanted.items() <= labels(node).items()
+
+
+def share(value: object, of: int) -> int:
+    """Of *of* nodes; a percentage is rounded up."""
+    if isinstance(value, str) and value.endswith("%"):
+        return math.ceil(int(value[:-1]) * of / 100)
+    return int(str(value))
+
+
+def budget(resource: Raw, nodes: int) -> int:
+    """How many nodes may be off, at most."""
+    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    detached = share(rolling.get("maxUnavailableNodes", 0), nodes)
+    degraded = share(rolling.get("maxDegradedNodes", 0 if detached else 1), nodes)
+    return max(1, detached + degraded)
+
+
+class EdgeServes(Always):
+    name = "edge: as many nodes answer 200 as could without us, less the budget"
+
+    def __init__(self) -> None:
+        self._could = Since()
+        self._budgets: dict[str, tuple[int, float]] = {}
+        self._served: set[str] = set()
+        """Nodes that have answered 200 since they were selected."""
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for resource in seen.ingress_daemon_sets:
+            if is_terminating(resource) or not resource["spec"].get("healthCheckNodePorts"):
+                continue
+            ready = [
+                each
+                for each, node in seen.nodes.items()
+                if is_ready(node) and not is_terminating(node) and selected(node, resource)
+            ]
+            since = self._could.of(ready, seen.at)
+            good = {each for each in ready if seen.answers.get(each) == 200}
+            self._served = (self._served & set(ready)) | good
+            could = [
+                each
+                for each in ready
+                if since[each] > SETTLED
+                and each in self._served
+                and not seen.disturbances.within(FORGIVEN, seen.at, each)
+            ]
+            off = [each for each in could if each not in good]
+            allowed = self._allowed(resource, len(ready), seen.at)
+            if len(off) > allowed:
+                yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
+
+    def _allowed(self, resource: Raw, nodes: int, at: float) -> int:
+        """A budget that was lowered holds as before for as long as its nodes need to come back."""
+        uid, now = resource["metadata"]["uid"], budget(resource, nodes)
+        before, until = self._budgets.get(uid, (now, at))
+        if now >= before or at > until + FORGIVEN:
+            self._budgets[uid] = now, at
+            return now
+        return before
+
+
+class StoppedOnlyDetached(Always):
+    """*until* detached nodes are known to the load balancer, it sends requests to pods that are being stopped."""
+
+    name = "edge: no ready pod is stopped by us on a node that the load balancer uses"
+
+    def __init__(self) -> None:
+        self._ready: Mapping[str, Raw] = {}
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        before, self._ready = (
+            self._ready,
+            {
+                uid: pod
+                for uid, pod in seen.pods.items()
+                if NODE_LABEL in labels(pod) and is_ready(pod) and not is_terminating(pod)
+            },
+        )
+        for uid, pod in before.items():
+            node, now = pod["spec"].get("nodeName", ""), seen.pods.get(uid)
+            stopped = now is None or is_terminating(now)
+            if not stopped or node not in seen.uses or not is_ready(seen.nodes.get(node, {"metadata": {}})):
+                continue
+            if not seen.disturbances.within(FORGIVEN, seen.at, name(pod), node):
+                yield f"{name(pod)} on {node}"
+
+
+class RolloutsEnd(Always):
+    name = "edge: every rollout ends, or says on the object what it waits for"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        for resource in seen.ingress_daemon_sets:
+            progressing = condition(resource, "Progressing")
+            if progressing.get("reason") == "RollingOut":
+                yield f"{name(resource)} is still RollingOut: {progressing.get('message')}"
+
+
+class CompleteIsTrue(Always):
+    name = "truth: Complete means that every selected Ready node runs the template, available and attached"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        for resource in seen.ingress_daemon_sets:
+            if condition(resource, "Progressing").get("reason") not in DONE:
+                continue
+            wanted = resource["spec"].get("podsPerNode", 1)
+            image = resource["spec"]["template"]["spec"]["containers"][0]["image"]
+            for node, raw in seen.nodes.items():
+                if not is_ready(raw) or not selected(raw, resource) or is_super(raw):
+                    continue
+                there = [
+                    pod
+                    for pod in seen.pods.values()
+                    if labels(pod).get(NODE_LABEL) == node and is_ready(pod) and not is_terminating(pod)
+                ]
+                old = [each for each in there if each["spec"]["containers"][0]["image"] != image]
+                if len(there) < wanted or old:
+                    yield f"{name(resource)} on {node}: {len(there)} of {wanted} pods are ready, {len(old)} of them old"
+                elif resource["spec"].get("healthCheckNodePorts") and seen.answers.get(node) != 200:
+                    yield f"{name(resource)} on {node}: its health check answers {seen.answers.get(node)}"
+
+
+def is_super(node: Raw) -> bool:
+    return labels(node).get("node.kubernetes.io/instance-type") == "eklet"
+
+
+def is_ours(pod: Raw) -> bool:
+    return owner(pod, "ReplicaSet") is not None and NODE_LABEL in labels(pod)

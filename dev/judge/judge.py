@@ -1,0 +1,79 @@
+"""Ask every invariant at every instant, and once more when the world has come to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dev.judge.observation import Observation
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An invariant that did not hold."""
+
+    invariant: str
+    at: float
+    message: str
+
+
+class Invariant(Protocol):
+    """*name* is the promise, with its allowance."""
+
+    name: str
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        """What contradicts the promise at this instant; instants come in order."""
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        """What contradicts it once nothing has happened for a while."""
+
+
+class Always:
+    """An invariant of instants alone."""
+
+    name = ""
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        yield from ()
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        yield from ()
+
+
+class Since:
+    """How long something has been so, without a break."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def of(self, now: Iterable[str], at: float) -> dict[str, float]:
+        """Seconds for each that is so now."""
+        self._since = {key: self._since.get(key, at) for key in now}
+        return {key: at - since for key, since in self._since.items()}
+
+
+class Judge:
+    """Keeps the first finding of each invariant: what follows is often its consequence."""
+
+    def __init__(self, invariants: Sequence[Invariant]) -> None:
+        self._invariants = invariants
+        self.findings: dict[str, Finding] = {}
+
+    def look(self, seen: Observation) -> None:
+        for invariant in self._invariants:
+            if invariant.name not in self.findings:
+                self._note(invariant.name, seen.at, invariant.look(seen))
+
+    def rest(self, seen: Observation) -> None:
+        for invariant in self._invariants:
+            if invariant.name not in self.findings:
+                self._note(invariant.name, seen.at, invariant.rest(seen))
+
+    def find(self, name: str, at: float, message: str) -> None:
+        self.findings.setdefault(name, Finding(name, at, message))
+
+    def _note(self, name: str, at: float, messages: Iterator[str]) -> None:
+        if message := next(messages, None):
+            self.find(name, at, message)

@@ -1,0 +1,123 @@
+"""What the load balancer, the cloud's bill, Calico's allocator, the scheduler and kubectl see at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Raw = dict[str, Any]
+NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
+NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
+INSTANCE = "cloud.tencent.com/node-instance-id"
+SUPER_TYPE = ("node.kubernetes.io/instance-type", "eklet")
+BOUND = ("BIND", "BIND_ENI")
+
+
+@dataclass(frozen=True)
+class CloudAddress:
+    """An elastic address, as the cloud lists it."""
+
+    id: str
+    status: str
+    instance: str
+    is_ours: bool
+    """Whether it has our cluster's tag."""
+
+
+class Disturbances:
+    """Who but us has interfered with what, and when last: the outside forgives us what others do."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+
+    def note(self, subject: str, at: float) -> None:
+        """*subject* is the name of a pod, a node, a workload, or the id of an address."""
+        self._at[subject] = at
+
+    def within(self, seconds: float, now: float, *subjects: str) -> bool:
+        return any(now - self._at.get(subject, float("-inf")) <= seconds for subject in subjects)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """*at* is in seconds; objects are as the API server shows them."""
+
+    at: float
+    nodes: Mapping[str, Raw] = field(default_factory=dict)
+    pods: Mapping[str, Raw] = field(default_factory=dict)
+    """By uid."""
+    workloads: Mapping[str, Raw] = field(default_factory=dict)
+    """ReplicaSets, StatefulSets and Deployments, by uid."""
+    ingress_daemon_sets: Sequence[Raw] = ()
+    uses: Collection[str] = ()
+    """The nodes to which the load balancer sends traffic."""
+    answers: Mapping[str, int] = field(default_factory=dict)
+    """The last status of each node's health check; 0 when nothing answers."""
+    addresses: Mapping[str, CloudAddress] = field(default_factory=dict)
+    """By id."""
+    reserved: Collection[str] = ()
+    """Addresses that Calico's allocator does not assign."""
+    assigned: Mapping[str, str] = field(default_factory=dict)
+    """The uid of the pod that has an address."""
+    disturbances: Disturbances = field(default_factory=Disturbances)
+
+
+def labels(raw: Raw) -> Mapping[str, str]:
+    found: Mapping[str, str] = raw["metadata"].get("labels") or {}
+    return found
+
+
+def notes(raw: Raw) -> Mapping[str, str]:
+    found: Mapping[str, str] = raw["metadata"].get("annotations") or {}
+    return found
+
+
+def name(raw: Raw) -> str:
+    return str(raw["metadata"]["name"])
+
+
+def is_terminating(raw: Raw) -> bool:
+    return bool(raw["metadata"].get("deletionTimestamp"))
+
+
+def condition(raw: Raw, kind: str) -> Raw:
+    found = (raw.get("status") or {}).get("conditions") or []
+    return next((each for each in found if each["type"] == kind), {})
+
+
+def is_ready(raw: Raw) -> bool:
+    """Of a pod or a node."""
+    return condition(raw, "Ready").get("status") == "True"
+
+
+def is_super(node: Raw) -> bool:
+    key, value = SUPER_TYPE
+    return labels(node).get(key) == value
+
+
+def instance(node: Raw) -> str:
+    return labels(node).get(INSTANCE, "")
+
+
+def needs_address(node: Raw) -> bool:
+    return labels(node).get(NEED_ADDRESS) == "true" and not is_super(node)
+
+
+def is_open(node: Raw) -> bool:
+    taints = (node.get("spec") or {}).get("taints") or []
+    return not any(each["key"] == NO_ADDRESS for each in taints)
+
+
+def owner(raw: Raw, kind: str) -> Raw | None:
+    owners = raw["metadata"].get("ownerReferences") or []
+    return next((each for each in owners if each["kind"] == kind and each.get("controller")), None)
+
+
+def bound_instances(seen: Observation) -> Mapping[str, list[str]]:
+    """The ids of our addresses that are bound to an instance."""
+    found: dict[str, list[str]] = {}
+    for address in seen.addresses.values():
+        if address.is_ours and address.status in BOUND:
+            found.setdefault(address.instance, []).append(address.id)
+    return found

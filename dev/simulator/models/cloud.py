@@ -1,0 +1,130 @@
+"""Tencent Cloud: the lab's emulator behind a transport that takes time, and may lose an answer.
+
+Two accounts, as keys may turn out to be another's. What each address was, from change to change, is what a bill shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from cloud.apis import Api
+from cloud.errors import Unavailable
+from cloud.responses import decoded
+from dev.simulator.core.kernel import EPOCH, Kernel
+from lab.cloud import envelope, faults, policy, products
+from lab.cloud.config import Knobs
+from lab.cloud.envelope import Fault
+from lab.cloud.limits import Limits
+from lab.cloud.request import Request
+from lab.cloud.values import WAN_IP, Address
+from lab.cloud.world import World
+from settings import CloudSettings
+
+T = TypeVar("T")
+REGION = "ap-singapore"
+CHANGES = frozenset(
+    {
+        "AllocateAddresses",
+        "AssociateAddress",
+        "DisassociateAddress",
+        "ReleaseAddresses",
+        "CreateTags",
+        "DeleteTags",
+    }
+)
+Arrived = Callable[[str, str, Mapping[str, object], str], None]
+"""Called with the process that asked, the action, its parameters and the outcome, when a call was carried out."""
+
+
+class Cloud:
+    def __init__(self, kernel: Kernel, dice: Random) -> None:
+        self._kernel, self._dice = kernel, dice
+        self._limits = Limits()
+        self.knobs = Knobs(quota_total=100, tag_keys=10000, tag_values=10000)
+        self.account = World(self.knobs, self._time)
+        self.other_account = World(self.knobs, self._time)
+        self.on_arrival: Arrived = lambda *_: None
+        self._other_until = 0.0
+        self._away_until = 0.0
+
+    def _time(self) -> float:
+        return EPOCH + self._kernel.now
+
+    def use_keys_of_the_other_account(self, until: float) -> None:
+        self._other_until = until
+
+    def go_away(self, until: float) -> None:
+        """No call arrives until then."""
+        self._away_until = until
+
+    def calm(self) -> None:
+        self._other_until = self._away_until = 0.0
+        for name, value in msgspec.structs.asdict(Knobs()).items():
+            if name in TROUBLE:
+                setattr(self.knobs, name, value)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Elastic ones of our account, as its bill lists them."""
+        return [each for each in self.account.addresses.values() if each.type != WAN_IP]
+
+    def transport(self, _settings: CloudSettings, region: str, _source: object) -> Transport:
+        return Transport(self, region or REGION)
+
+    def answer(self, api: Api, params: Mapping[str, object], region: str, timeout: float) -> bytes:
+        """The answer's body; Unavailable when none arrives within *timeout* seconds."""
+        kernel, dice = self._kernel, self._dice
+        strike = faults.strike(self.knobs, api.action, dice)
+        there, back = dice.uniform(0.01, 0.1), dice.uniform(0.01, 0.1) + strike.delay
+        kernel.sleep(min(there, timeout))
+        if kernel.now < self._away_until:
+            kernel.sleep(timeout - there)
+            raise Unavailable("Network", "timed out", action=api.action)
+        if strike.kind:
+            raise Unavailable("Lost", strike.kind, action=api.action)
+        body, outcome = self._carried_out(api, params, region)
+        self.on_arrival(kernel.process.name, api.action, params, outcome)
+        kernel.sleep(min(back, timeout))
+        if strike.lost or there + back > timeout:
+            raise Unavailable("Lost", "no answer", action=api.action)
+        return body
+
+    def _carried_out(self, api: Api, params: Mapping[str, object], region: str) -> tuple[bytes, str]:
+        world = self.other_account if self._kernel.now < self._other_until else self.account
+        service = api.service
+        try:
+            policy.check_action(world, api.action)
+            if code := self.knobs.errors.get(api.action):
+                raise Fault(code, "made to fail")
+            action = products.find(service.name, service.version, api.action, region)
+            self._limits.take(self.knobs, api.action, "keys", action.rate, self._time())
+            read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
+            with world.advanced():
+                policy.check_resources(world, api.action, read)
+                return envelope.success(action.run(world, read, region), "r"), "OK"
+        except Fault as fault:
+            return envelope.failure(fault, "r"), fault.code
+
+
+TROUBLE = frozenset(
+    {
+        "throttled", "internal_errors", "server_errors", "lost", "slow", "bind_fails", "errors", "denied",
+        "tag_lag_seconds", "filter_lag_seconds",
+    }
+)  # fmt: skip
+
+
+class Transport:
+    """In place of ``cloud.transport.Transport``."""
+
+    def __init__(self, cloud: Cloud, region: str) -> None:
+        self._cloud, self._region = cloud, region
+
+    def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T:  # noqa: A002
+        body = self._cloud.answer(api, params, self._region, timeout)
+        found: Any = decoded(body, 200, type, api.action)
+        return found  # type: ignore[no-any-return]

@@ -1,0 +1,143 @@
+"""What can be seen of a simulated world from outside, at each instant at which something changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from dev.fake_api import FakeAPI
+from dev.fake_api.calls import Request
+from dev.judge import Disturbances, Judge, Observation
+from dev.judge.observation import CloudAddress
+from dev.simulator.core.kernel import Kernel, Process
+from dev.simulator.models.calico import RESERVATIONS, Calico
+from dev.simulator.models.cloud import CHANGES, Cloud
+from dev.simulator.models.load_balancer import LoadBalancer
+from kube.client import Resource
+from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
+from lab.cloud.values import Address
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+
+Raw = dict[str, Any]
+CLUSTER_TAG = "aia-official-cluster-uuid"
+SEEN = (PODS, NODES, DEPLOYMENTS, STATEFUL_SETS, INGRESS_DAEMONSETS, *RESERVATIONS)
+KEPT = (NODES, DEPLOYMENTS, DAEMON_SETS, STATEFUL_SETS, INGRESS_DAEMONSETS, CONFIG_MAPS, *RESERVATIONS)
+"""Kinds whose objects are the same after a fresh start."""
+PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
+LEASE, EVENT = "/leases/", "/events"
+
+
+class Outside:
+    """Look after each turn in which something changed; *judge* keeps what contradicts a promise."""
+
+    def __init__(
+        self, api: FakeAPI, kernel: Kernel, calico: Calico, cloud: Cloud, edge: LoadBalancer
+    ) -> None:
+        self._api, self._kernel = api, kernel
+        self._calico, self._cloud, self._edge = calico, cloud, edge
+        self.judge = Judge([])
+        self.disturbances = Disturbances()
+        self.writes: Counter[str] = Counter()
+        """Ours since the last reset, by method and kind; without renewals of the Lease."""
+        self._leader: Process | None = None
+        self._looked_at = self._seen_version = -1
+        self._is_stale = True
+        self._listed: dict[Resource, tuple[int, Mapping[str, Raw]]] = {}
+        cloud.on_arrival = self._called
+        calico.on_assign = calico.on_release = lambda _: self.changed()
+
+    def changed(self) -> None:
+        """Something outside the API server."""
+        self._is_stale = True
+
+    def look(self) -> None:
+        if self._api.version == self._looked_at and not self._is_stale:
+            return
+        self._looked_at, version = self._api.version, self._api.version_of(*SEEN)
+        if version != self._seen_version or self._is_stale:
+            self._seen_version, self._is_stale = version, False
+            self.judge.look(self.observation())
+
+    def observation(self) -> Observation:
+        workloads = {**self._of(DEPLOYMENTS), **self._of(STATEFUL_SETS)}
+        return Observation(
+            at=self._kernel.now,
+            nodes={raw["metadata"]["name"]: raw for raw in self._of(NODES).values()},
+            pods=self._of(PODS),
+            workloads=workloads,
+            ingress_daemon_sets=list(self._of(INGRESS_DAEMONSETS).values()),
+            uses=self._edge.uses,
+            answers=self._edge.answers,
+            addresses={each.id: _shown(each) for each in self._cloud.addresses},
+            reserved=self._calico.reserved(),
+            assigned={address: held.pod for address, held in self._calico.held.items()},
+            disturbances=self.disturbances,
+        )
+
+    def disturb(self, *subjects: str) -> None:
+        for each in subjects:
+            self.disturbances.note(each, self._kernel.now)
+
+    def _of(self, resource: Resource) -> Mapping[str, Raw]:
+        """By uid."""
+        version = self._api.version_of(resource)
+        known = self._listed.get(resource)
+        if known is None or known[0] != version:
+            known = version, {raw["metadata"]["uid"]: raw for raw in self._api.peek(resource)}
+            self._listed[resource] = known
+        return known[1]
+
+    # Leadership.
+
+    def written(self, process: Process, call: Request) -> None:
+        """A write of the controllers arrives at the API server."""
+        if EVENT in call.path:
+            return
+        if LEASE in call.path or call.path.endswith("/leases"):
+            return
+        self.writes[f"{call.method} {call.path}"] += 1
+        self._check_leads(process, f"{call.method} {call.path}")
+
+    def elected(self, process: Process, holder: str) -> None:
+        """The Lease was written."""
+        self._leader = process if holder else None
+
+    def _called(self, _process: str, action: str, params: Mapping[str, object], outcome: str) -> None:
+        self.changed()
+        if action in CHANGES:
+            self.writes[action] += 1
+            self._check_leads(self._kernel.process, f"{action} ({outcome}) {params}")
+
+    def _check_leads(self, process: Process, what: str) -> None:
+        if self._leader is not None and self._leader is not process:
+            self.judge.find(
+                "leadership: after another may lead, no write of the former leader arrives",
+                self._kernel.now,
+                f"{what} of {process.name}, while {self._leader.name} leads",
+            )
+
+    # Rest.
+
+    def digest(self) -> Mapping[str, str]:
+        """Of each object that we and others keep, without what passes."""
+        found = {}
+        for resource in KEPT:
+            for raw in self._api.peek(resource):
+                about = {key: value for key, value in raw["metadata"].items() if key not in PASSING}
+                rest = {key: raw[key] for key in ("spec", "data") if key in raw}
+                key = f"{resource.plural} {about.get('namespace', '')}/{about['name']}"
+                content = msgspec.json.encode([about, rest], order="sorted")
+                found[key] = hashlib.sha256(content).hexdigest()[:12]
+        return found
+
+
+def _shown(address: Address) -> CloudAddress:
+    is_ours = CLUSTER_TAG in address.tags
+    return CloudAddress(address.id, address.status, address.instance_id, is_ours)
+
+
+Observe = Callable[[], Observation]
