@@ -28,6 +28,7 @@ from dev.simulator.models import load_balancer
 from dev.simulator.models.calico import Calico
 from dev.simulator.models.cloud import Cloud
 from dev.simulator.models.health_checkers import HealthCheckers
+from dev.simulator.models.kubernetes import Kubernetes
 from dev.simulator.models.load_balancer import LoadBalancer
 from dev.simulator.objects import SHOP
 from dev.simulator.outside import Outside
@@ -153,6 +154,9 @@ class World:
         reader: Any = health_check_reader
         reader.get = self.checkers.get
         os.environ.update(TENCENTCLOUD_SECRET_ID="key-id", TENCENTCLOUD_SECRET_KEY="a-secret")  # noqa: S106
+        self.kubernetes = Kubernetes(self.api, self.dice, self.calico, self.spawn, self.note)
+        for name, model in self.kubernetes.models.items():
+            self.run_model(model, name)
         self.run_model(self.checkers, "health checkers")
         self.every(load_balancer.PERIOD, self._probe, "load balancer")
         self.every(CLOUD_SHOWN, self.outside.changed, "bill")
@@ -255,6 +259,10 @@ class World:
 
     # Models.
 
+    def spawn(self, work: Callable[[], None], name: str) -> None:
+        """Beside all else of the world."""
+        self.kernel.spawn(work, name, self.kernel.system)
+
     def run_model(self, model: Model, name: str) -> None:
         """Step it soon after each change, and when it is due."""
         kernel, dice = self.kernel, self.dice(name)
@@ -291,9 +299,8 @@ class World:
         if call.method != "GET" and "/leases/" not in call.path:
             path = call.path.removeprefix("/api/v1").removeprefix("/apis").removeprefix("/namespaces")
             who = call.headers.get("user-agent", "")
-            name = (
-                f" {reply.json['metadata']['name']}" if call.method == "POST" and reply.status == 201 else ""
-            )
+            made = reply.json if call.method == "POST" and reply.status == 201 else {}
+            name = f" {made['metadata']['name']}" if "metadata" in made else ""
             self.note(who, f"{call.method} {path}{name} -> {reply.status}")
         return None
 
