@@ -18,7 +18,7 @@ from kube.resources import ALL, NODES, Resource, Selection
 from kube.rest_config import Connection, connect
 from kube.service_account import MOUNTED, in_cluster, of_pod
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
-from runtime import futures
+from runtime import futures, utc_now
 
 T = TypeVar("T")
 
@@ -45,12 +45,19 @@ class _Rows(msgspec.Struct, rename="camel"):
 
 
 class Cluster:
-    """*namespace* is that of the context; *client* is the API server, with the permissions of the user."""
+    """*namespace* is that of the context; *client* is the API server, with the permissions of the user.
+
+    *now* is the time by which everything read of it is judged and shown.
+    """
 
     def __init__(
-        self, client: Client, namespace: str = "default", connection: Connection | None = None
+        self,
+        client: Client,
+        namespace: str = "default",
+        connection: Connection | None = None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.client, self.namespace, self._connection = client, namespace, connection
+        self.client, self.namespace, self._connection, self.now = client, namespace, connection, now
 
     def read(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""

@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from runtime import time, utc_now
+from runtime import time
 
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
@@ -54,9 +54,9 @@ Render = Callable[[T], Iterable[Part]]
 """The parts of what people see of a value, from top to bottom: a function of the value."""
 
 
-def timed(render: Callable[[T, datetime], Iterable[Part]]) -> Render[T]:
+def timed(render: Callable[[T, datetime], Iterable[Part]], now: Callable[[], datetime]) -> Render[T]:
     """*render* with the time of the moment, for what has an age."""
-    return lambda value: render(value, utc_now())
+    return lambda value: render(value, now())
 
 
 def good(text: str) -> Text:

@@ -17,7 +17,7 @@ from dashboard.pages import Page, slug, until
 from dashboard.streams import Streams
 from dashboard.writer import VERBS, Write
 from kube.errors import Conflict, KubeError
-from runtime import threading, utc_now
+from runtime import threading
 
 CHANGED = Failure(
     "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
@@ -65,7 +65,7 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
     value = page.feed.latest()
     template = "trouble.html" if isinstance(value, Failure) else page.template
     shown = app.jinja_env.get_template(template)
-    return shown.render(layout=layout, page=page, value=value, now=utc_now())
+    return shown.render(layout=layout, page=page, value=value, now=page.now())
 
 
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:

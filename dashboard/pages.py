@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from cli.cluster import Cluster
@@ -16,19 +17,21 @@ from dashboard.explanations import Grid, Line, shown
 from dashboard.feed import Feed
 from dashboard.reader import Reader as PageReader
 from kube.errors import KubeError
+from runtime import utc_now
 
 TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """Its feed has the value to show, or why it cannot be read. *command* prints the same."""
+    """Its feed has the value to show, or why it cannot be read. *command* prints the same; *now* is for ages."""
 
     name: str
     title: str
     path: str
     feed: Feed[Any]
     command: str = ""
+    now: Callable[[], datetime] = utc_now
 
     @property
     def template(self) -> str:
@@ -37,13 +40,13 @@ class Page:
 
 
 def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
-    reader = PageReader(cluster, read_only)
+    reader, page = PageReader(cluster, read_only), partial(Page, now=cluster.now)
     return [
-        Page("overview", "Overview", "/", Feed(_caught(reader.overview))),
-        Page("reservations", "IP reservation", "/reservations", Feed(_caught(reader.reservations))),
-        Page("addresses", "Anycast IP", "/addresses", Feed(_caught(reader.addresses))),
-        Page("elasticity", "Elasticity", "/elasticity", Feed(_caught(reader.elasticity))),
-        Page("rollouts", "Rollouts", "/rollouts", Feed(_caught(reader.rollouts))),
+        page("overview", "Overview", "/", Feed(_caught(reader.overview))),
+        page("reservations", "IP reservation", "/reservations", Feed(_caught(reader.reservations))),
+        page("addresses", "Anycast IP", "/addresses", Feed(_caught(reader.addresses))),
+        page("elasticity", "Elasticity", "/elasticity", Feed(_caught(reader.elasticity))),
+        page("rollouts", "Rollouts", "/rollouts", Feed(_caught(reader.rollouts))),
     ]
 
 
@@ -60,7 +63,7 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
 
     command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
     place = f"explain/{kind}/{name}"
-    return Page(place, f"{TITLES[kind]} {name}", f"/{place}", Feed(_caught(read)), command)
+    return Page(place, f"{TITLES[kind]} {name}", f"/{place}", Feed(_caught(read)), command, cluster.now)
 
 
 def until(moment: datetime, now: datetime) -> str:

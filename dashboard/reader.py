@@ -24,7 +24,6 @@ from kube.client import Page
 from kube.errors import KubeError
 from kube.resources import DEPLOYMENTS, NODES, PODS
 from kube.types import is_super
-from runtime import utc_now
 from webhook.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
 from webhook.ingress_daemonset.node_matching import FollowedNode
 
@@ -48,11 +47,11 @@ class Reader:
         self._may_change: dict[str, bool] = {}
 
     def overview(self) -> Status:
-        return status_of(facts_of(self.cluster, secrets=not self._read_only), utc_now())
+        return status_of(facts_of(self.cluster, secrets=not self._read_only), self.cluster.now())
 
     def reservations(self) -> reservations.ReservationsPage:
         found = read_reservations(self.cluster)
-        return reservations.page_of(found, pools_of(self.cluster, found.segments), utc_now())
+        return reservations.page_of(found, pools_of(self.cluster, found.segments), self.cluster.now())
 
     def addresses(self) -> addresses.AddressesPage:
         return addresses.page_of(addresses_of(self.cluster))
@@ -76,7 +75,7 @@ class Reader:
         raw = found["rollouts"].items
         writable = self._writable({each["metadata"]["namespace"] for each in raw})
         values = rollouts.Found(raw, found["nodes"], found["deployments"].items, writable)
-        return rollouts.page_of(values, utc_now())
+        return rollouts.page_of(values, self.cluster.now())
 
     def _followed_nodes(self) -> list[FollowedNode]:
         query = {"resourceVersion": "0"}

@@ -6,7 +6,7 @@ import copy
 import json
 from base64 import b64encode
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cli.app import drawbridge
 from cli.cluster import Cluster
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, connection_to
 from kube.client import Resource
+from tests.factories import NOW
 
 MANIFEST = Path(__file__).parent.parent / "deploy" / "install.yaml"
 HOST = "drawbridge-webhook.drawbridge.svc"
@@ -28,11 +29,16 @@ CLUSTER_ID = "cls-ab12cd34"
 
 def run(api: FakeAPI, *arguments: str, answer: str | None = None) -> Result:
     """Call it with *arguments*, in namespace default; *answer* is what the user types."""
-    cluster = Cluster(api.client(), "default", connection_to(api))
+    cluster = cluster_of(api)
     result = CliRunner().invoke(drawbridge, arguments, input=answer, obj=lambda _options: cluster)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def cluster_of(api: FakeAPI) -> Cluster:
+    """As the command connects to it; both have one clock."""
+    return Cluster(api.client(), "default", connection_to(api), api.now)
 
 
 def shown(api: FakeAPI, *arguments: str) -> Any:
@@ -43,14 +49,14 @@ def shown(api: FakeAPI, *arguments: str) -> Any:
 
 
 def installed(*features: str, leads: bool = True, kinds: Sequence[Kind] = ()) -> FakeAPI:
-    """A healthy installation, with these features on besides IP reservation, and more *kinds* served."""
-    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *kinds)
+    """A healthy installation at NOW, with these features on besides IP reservation, and more *kinds* served."""
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *kinds, now=lambda: NOW)
     api.ensure_namespace("default")
     for raw in _manifest():
         if resource := _RESOURCES.get(raw["kind"]):
             api.put(resource, _prepared(raw, features))
     if leads:
-        api.put(_RESOURCES["Lease"], lease(datetime.now(UTC)))
+        api.put(_RESOURCES["Lease"], lease(NOW))
     return api
 
 
@@ -107,14 +113,12 @@ def _parsed() -> list[dict[str, Any]]:
 
 @cache
 def authority() -> Pair:
-    now = datetime.now(UTC)
-    return new_ca("drawbridge", now - timedelta(hours=1), now + timedelta(days=300))
+    return new_ca("drawbridge", NOW - timedelta(hours=1), NOW + timedelta(days=300))
 
 
 @cache
 def pair() -> Pair:
-    now = datetime.now(UTC)
-    return new_leaf(authority(), [HOST], [], now - timedelta(hours=1), now + timedelta(days=60))
+    return new_leaf(authority(), [HOST], [], NOW - timedelta(hours=1), NOW + timedelta(days=60))
 
 
 def resource(kind: str) -> Resource:

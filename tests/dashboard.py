@@ -13,7 +13,7 @@ from dashboard.app import create_app
 from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.writer import writer_of
-from dev.fake_api import FakeAPI, connection_to
+from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Reply, Request
 from tests import cli
 from tests.ingress_daemonset_world import World
@@ -58,7 +58,7 @@ def cluster_of(api: FakeAPI, may_write: bool = True) -> Cluster:
         return Reply(201, b'{"status": {"allowed": %s}}' % str(may_write).lower().encode())
 
     api.fault = review
-    return Cluster(api.client(), "default", connection_to(api))
+    return cli.cluster_of(api)
 
 
 def mirror(world: World, api: FakeAPI) -> None:

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.message import Message
 from pathlib import Path
 from typing import TypeVar
@@ -27,8 +27,7 @@ from tests.sockets import free_ports
 Opened = TypeVar("Opened", bound=socket.socket | http.client.HTTPConnection)
 
 ROOT = Path(__file__).parent.parent
-BEGIN = datetime.now(UTC) - timedelta(hours=1)
-END = BEGIN + timedelta(days=2)
+BEGIN, END = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 CA = new_ca("test", BEGIN, END)
 
 

@@ -1,7 +1,7 @@
 """Certificates are what clients need them to be, and a server keeps to the last good pair."""
 
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,15 +11,16 @@ from prometheus_client import REGISTRY
 from certs.cert_watcher import ServingPair
 from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
 from lab.kubelet import volumes
+from tests.factories import NOW
 
 NAME = "drawbridge-webhook.drawbridge.svc"
-NOW = datetime.now(UTC).replace(microsecond=0)
-DAY = timedelta(days=1)
-CA = new_ca("Drawbridge", NOW - DAY, NOW + 30 * DAY)
+YEARS = timedelta(days=20 * 365)
+"""The handshakes of these tests ask the clock of OpenSSL, which is not NOW."""
+CA = new_ca("Drawbridge", NOW - YEARS, NOW + 30 * YEARS)
 
 
-def leaf(*, ca: Pair = CA, end: datetime = NOW + DAY) -> Pair:
-    return new_leaf(ca, [NAME, "localhost"], ["127.0.0.1", "::1"], NOW - DAY, end)
+def leaf(*, ca: Pair = CA, end: datetime = NOW + YEARS) -> Pair:
+    return new_leaf(ca, [NAME, "localhost"], ["127.0.0.1", "::1"], NOW - YEARS, end)
 
 
 LEAF = leaf()
@@ -57,7 +58,7 @@ def test_a_client_refuses_another_name_and_another_authority(tmp_path: Path) -> 
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(context, "elsewhere")
     with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
-        handshake(context, NAME, new_ca("Drawbridge", NOW - DAY, NOW + DAY))
+        handshake(context, NAME, new_ca("Drawbridge", NOW - YEARS, NOW + YEARS))
 
 
 def test_old_tls_is_not_spoken(tmp_path: Path) -> None:
@@ -76,21 +77,27 @@ NOT_OURS = "the certificate is not one of this authority: "
 CHECKS = {
     "good": (LEAF, CA, NAME, NOW, None),
     "name": (LEAF, CA, "x", NOW, f"the certificate is for {NAME}, localhost, not for x"),
-    "ended": (LEAF, CA, NAME, NOW + 2 * DAY, f"the certificate ended on {(NOW + DAY).isoformat()}"),
-    "not begun": (LEAF, CA, NAME, NOW - 2 * DAY, f"the certificate begins on {(NOW - DAY).isoformat()} only"),
+    "ended": (LEAF, CA, NAME, NOW + 2 * YEARS, f"the certificate ended on {(NOW + YEARS).isoformat()}"),
+    "not begun": (
+        LEAF,
+        CA,
+        NAME,
+        NOW - 2 * YEARS,
+        f"the certificate begins on {(NOW - YEARS).isoformat()} only",
+    ),
     "authority ended": (
-        *(leaf(end=NOW + 90 * DAY), CA, NAME, NOW + 40 * DAY),
-        f"the authority ended on {(NOW + 30 * DAY).isoformat()}",
+        *(leaf(end=NOW + 90 * YEARS), CA, NAME, NOW + 40 * YEARS),
+        f"the authority ended on {(NOW + 30 * YEARS).isoformat()}",
     ),
     "torn pair": (
         *(Pair(LEAF.certificate, leaf().key), CA, NAME, NOW),
         "the private key belongs to another certificate",
     ),
     "another authority of the same name": (
-        *(LEAF, new_ca("Drawbridge", NOW, NOW + DAY), NAME, NOW),
+        *(LEAF, new_ca("Drawbridge", NOW, NOW + YEARS), NAME, NOW),
         f"{NOT_OURS}its signature does not verify",
     ),
-    "another authority": (LEAF, new_ca("Other", NOW, NOW + DAY), NAME, NOW, NOT_OURS),
+    "another authority": (LEAF, new_ca("Other", NOW, NOW + YEARS), NAME, NOW, NOT_OURS),
     "empty": (Pair(b"", b""), CA, NAME, NOW, NOT_OURS),
 }
 
@@ -104,7 +111,7 @@ def test_a_check_says_why_a_pair_cannot_serve(
 
 
 CA_CERTIFICATE = x509.load_pem_x509_certificate(CA.certificate)
-OTHER = new_ca("Drawbridge", NOW - DAY, NOW + DAY)
+OTHER = new_ca("Drawbridge", NOW - YEARS, NOW + YEARS)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,7 @@ def test_a_key_belongs_to_one_certificate(key: bytes, fits: bool) -> None:
     ("certificate", "issued"),
     [
         pytest.param(LEAF.certificate, True, id="a leaf"),
-        pytest.param(leaf(end=NOW - DAY / 2).certificate, True, id="a leaf that has ended"),
+        pytest.param(leaf(end=NOW - YEARS / 2).certificate, True, id="a leaf that has ended"),
         pytest.param(leaf(ca=OTHER).certificate, False, id="a leaf of another authority of that name"),
         pytest.param(b"", False, id="nothing"),
     ],
@@ -137,12 +144,12 @@ def test_a_certificate_is_issued_by_the_authority_whose_key_signed_it(
 
 def test_a_leaf_needs_a_name() -> None:
     with pytest.raises(ValueError, match="at least one DNS name or IP address"):
-        new_leaf(CA, [], [], NOW, NOW + DAY)
+        new_leaf(CA, [], [], NOW, NOW + YEARS)
 
 
 def test_a_long_first_name_is_cut_in_the_subject_only(tmp_path: Path) -> None:
     name = "a" * 60 + ".a-long-namespace.svc"
-    pair = new_leaf(CA, [name], [], NOW - DAY, NOW + DAY)
+    pair = new_leaf(CA, [name], [], NOW - YEARS, NOW + YEARS)
     assert handshake(write(tmp_path, pair).context(), name)
 
 
@@ -157,13 +164,13 @@ def test_an_unchanged_pair_is_read_once(tmp_path: Path) -> None:
     assert reloads("success") == before + 1
     assert (
         REGISTRY.get_sample_value("drawbridge_serving_cert_not_after_timestamp_seconds")
-        == (NOW + DAY).timestamp()
+        == (NOW + YEARS).timestamp()
     )
 
 
 def test_a_changed_pair_is_served_at_the_next_handshake(tmp_path: Path) -> None:
     serving = write(tmp_path, LEAF)
-    other = new_ca("Other", NOW - DAY, NOW + DAY)
+    other = new_ca("Other", NOW - YEARS, NOW + YEARS)
     handshake(serving.context(), NAME)
     write(tmp_path, leaf(ca=other))
     assert handshake(serving.context(), NAME, other)
@@ -194,7 +201,7 @@ def mounted(pair: Pair) -> dict[str, bytes]:
 
 
 def test_a_mounted_secret_is_followed_through_the_links_that_a_kubelet_moves(tmp_path: Path) -> None:
-    other = new_ca("Other", NOW - DAY, NOW + DAY)
+    other = new_ca("Other", NOW - YEARS, NOW + YEARS)
     volumes.write(tmp_path, mounted(LEAF))
     serving = ServingPair(tmp_path / "tls.crt", tmp_path / "tls.key")
     assert handshake(serving.context(), NAME)
@@ -218,5 +225,5 @@ def test_without_any_good_pair_there_is_an_error_that_names_the_files(tmp_path: 
 def test_an_ended_certificate_is_a_problem(tmp_path: Path) -> None:
     serving = write(tmp_path, LEAF)
     assert serving.problem(NOW) is None
-    assert serving.problem(NOW + 2 * DAY) == f"the serving certificate ended on {(NOW + DAY).isoformat()}"
+    assert serving.problem(NOW + 2 * YEARS) == f"the serving certificate ended on {(NOW + YEARS).isoformat()}"
     assert "no serving certificate could be read" in (ServingPair("absent", "absent").problem(NOW) or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from kube.errors import KubeError, Unreachable
 from kube.types import ObjectMeta
 from settings import IPReservationSettings, Settings
 from tests import cli, permissions
+from tests.factories import NOW
 
 Answer = Callable[[Request], Reply | None]
 
@@ -63,7 +64,7 @@ def unwell(api: FakeAPI) -> list[tuple[str, str, str]]:
 
 
 def test_a_healthy_installation_passes_all_checks() -> None:
-    api = answering(cli.installed(), version(Date=format_datetime(datetime.now(UTC), usegmt=True)))
+    api = answering(cli.installed(), version(Date=format_datetime(NOW, usegmt=True)))
 
     assert unwell(api) == []
     assert cli.run(api, "doctor").exit_code == 0
@@ -236,7 +237,7 @@ def test_a_missing_permission_of_the_user_is_a_warning() -> None:
 
 
 def test_clocks_must_agree() -> None:
-    late = format_datetime(datetime.now(UTC) - timedelta(minutes=7), usegmt=True)
+    late = format_datetime(NOW - timedelta(minutes=7), usegmt=True)
 
     found = [each for each in unwell(answering(cli.installed(), version(Date=late))) if each[1] == "clocks"]
     assert [each[0] for each in found] == ["wrong", "warning"]

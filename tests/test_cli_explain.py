@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resourc
 from kube.types import Node
 from settings import AnycastIPSettings
 from tests.cli import run, shown
-from tests.factories import raw_pod
+from tests.factories import NOW, raw_pod
 from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 DEPLOYED = Path(__file__).parent.parent / "deploy" / "install.yaml"
@@ -27,14 +27,10 @@ LABELS = {"ip-reserve": "enabled"}
 Raw = dict[str, Any]
 
 
-def now() -> datetime:
-    return datetime.now(UTC).replace(microsecond=0)
-
-
 @pytest.fixture
 def api() -> FakeAPI:
     """Drawbridge as `deploy/install.yaml` has it, and two namespaces, of which the first is selected."""
-    api = FakeAPI()
+    api = FakeAPI(now=lambda: NOW)
     for each in yaml.load_all(DEPLOYED.read_text(), Loader=yaml.CSafeLoader):
         if each["kind"] in CONFIGURATIONS:
             api.put(CONFIGURATIONS[each["kind"]], each)
@@ -62,7 +58,7 @@ def put_segment(api: FakeAPI, *records: Record, name: str = "drawbridge-a", ours
 
 
 def record(ip: str = "10.0.0.1", **fields: Any) -> Record:
-    given = {"namespace": "redis", "pod": "redis-0", "uid": "uid-redis-0", "node": "node-1", "at": now()}
+    given = {"namespace": "redis", "pod": "redis-0", "uid": "uid-redis-0", "node": "node-1", "at": NOW}
     return Record(cidr=f"{ip}/32", reason="deleted", **{**given, **fields})
 
 
@@ -131,7 +127,7 @@ def test_why_a_pod_is_not_reserved_is_said_with_what_decides(
 
 
 def test_a_pod_that_is_gone_is_explained_by_its_reservation(api: FakeAPI) -> None:
-    put_segment(api, record(ended=now() - timedelta(minutes=10)))
+    put_segment(api, record(ended=NOW - timedelta(minutes=10)))
     api.put(
         EVENTS,
         {
@@ -160,9 +156,7 @@ def test_a_pod_that_is_gone_is_explained_by_its_reservation(api: FakeAPI) -> Non
             id="ends",
         ),
         pytest.param({"uid": "uid-of-a-former-one"}, {}, "has not stored the end of its pod yet", id="gone"),
-        pytest.param(
-            {"uid": "former", "ended": now() - timedelta(days=3)}, {}, "its time is over", id="over"
-        ),
+        pytest.param({"uid": "former", "ended": NOW - timedelta(days=3)}, {}, "its time is over", id="over"),
     ],
 )
 def test_an_ip_says_until_when_it_is_reserved(api: FakeAPI, stored: Raw, parts: Raw, expected: str) -> None:
@@ -203,7 +197,7 @@ def test_a_node_says_when_it_was_opened_and_closed_and_whether_its_address_is_bo
 
 
 def test_an_ip_that_an_operator_wants_released_says_so(api: FakeAPI) -> None:
-    put_segment(api, record(ended=now()))
+    put_segment(api, record(ended=NOW))
     change = {"metadata": {"annotations": {"drawbridge.io/release": "10.0.0.1"}}}
     api.client().patch(RESERVATIONS, "drawbridge-a", change, type=IPReservation)
 
@@ -234,7 +228,7 @@ def test_an_ip_of_a_running_pod_says_what_becomes_of_it(api: FakeAPI) -> None:
 
 
 def test_an_ip_that_came_to_another_pod_has_that_event(api: FakeAPI) -> None:
-    put_segment(api, record(ended=now()))
+    put_segment(api, record(ended=NOW))
     about = {"kind": "Pod", "name": "kafka-0", "namespace": "redis"}
     text = "The pod has 10.0.0.1, which is reserved for pod redis/redis-0: clients of that one may reach this pod"
     event = {"reason": "AddressSwapped", "type": "Warning", "message": text, "involvedObject": about}
@@ -286,7 +280,7 @@ def test_a_removal_that_is_over_the_limit_says_so(api: FakeAPI) -> None:
     settings = yaml.safe_load(stored["data"]["config.yaml"])
     settings["ipReservation"]["ipReserveMaxCount"] = 2
     api.put(CONFIG_MAPS, stored | {"data": {"config.yaml": yaml.safe_dump(settings)}})
-    put_segment(api, *(record(f"10.0.1.{each}", uid=f"u{each}", ended=now()) for each in range(2)))
+    put_segment(api, *(record(f"10.0.1.{each}", uid=f"u{each}", ended=NOW) for each in range(2)))
 
     assert "this is 1 over ipReserveMaxCount (2)" in run(api, "simulate", "drain", "node-1").output
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,8 +15,8 @@ from kube.resources import CONFIG_MAPS
 from tests import cli
 from tests.calico_pools import BLOCKS, CRD, KINDS, POOLS, assigned_to, pool
 from tests.cli import run, shown
+from tests.factories import NOW
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 CONFIGURATION = Resource(*CRD, "ipamconfigs", namespaced=False)
 IP = "10.0.0.1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ from tests.calico_pools import Raw
 from tests.charts import helm_needed, render
 from tests.cli import run, shown
 from tests.explained import VALUES, installed
-from tests.factories import raw_pod
-from tests.test_cli_explain import RESERVATIONS, now
+from tests.factories import NOW, raw_pod
+from tests.test_cli_explain import RESERVATIONS
 from webhook.ip_reservation import RESERVE
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS, SAME_ADDRESS_FROM, Promise
 
@@ -32,10 +32,10 @@ CONFIGURATION = Kind(CONFIGURATIONS[0], "IPAMConfiguration")
 @pytest.fixture
 def api() -> FakeAPI:
     """A record of a former redis-0."""
-    api = installed(FakeAPI(), render(VALUES))
+    api = installed(FakeAPI(now=lambda: NOW), render(VALUES))
     labels = {"kubernetes.io/metadata.name": "redis", "ip-reserve": "enabled"}
     api.put(NAMESPACES, {"metadata": {"name": "redis", "labels": labels}})
-    held = Record("10.0.0.1/32", now(), "redis", "redis-0", "uid-former", owner_uid="uid-redis", ended=now())
+    held = Record("10.0.0.1/32", NOW, "redis", "redis-0", "uid-former", owner_uid="uid-redis", ended=NOW)
     made = body([held])
     made["metadata"] |= {"name": "drawbridge-a", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
     api.put(RESERVATIONS, made)
@@ -84,13 +84,13 @@ def test_any_other_pod_of_the_name_leaves_it_its_time(api: FakeAPI) -> None:
 
 def waiting(**parts: Any) -> dict[str, Any]:
     """Parts of a pod that asks for the address, created 20 seconds ago."""
-    created = (now() - timedelta(seconds=20)).isoformat()
+    created = (NOW - timedelta(seconds=20)).isoformat()
     metadata = {"annotations": dict(PROMISE.annotations), "creationTimestamp": created}
     return {"ip": "", "metadata": metadata, **parts}
 
 
 def scheduled(seconds: int) -> dict[str, Any]:
-    at = (now() - timedelta(seconds=seconds)).isoformat()
+    at = (NOW - timedelta(seconds=seconds)).isoformat()
     return {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]}
 
 
@@ -103,8 +103,8 @@ def test_it_is_said_to_whom_an_ip_is_promised_and_until_when(api: FakeAPI, comma
 
     [promised] = found["promised"]
     assert (promised["pod"], promised["node"], promised["ips"]) == ("redis/redis-0", "node-1", ["10.0.0.1"])
-    left = datetime.fromisoformat(promised["until"]) - datetime.now(UTC)
-    assert timedelta(seconds=45) - timedelta(minutes=1) < left <= timedelta(seconds=45)
+    left = datetime.fromisoformat(promised["until"]) - NOW
+    assert left == timedelta(seconds=45)
     [reserved] = found["reservations"]
     assert reserved["release"].startswith("it waits for the pod that takes the place of its pod")
     printed = " ".join(run(api, "explain", *command).stdout.split())
@@ -113,7 +113,7 @@ def test_it_is_said_to_whom_an_ip_is_promised_and_until_when(api: FakeAPI, comma
 
 
 def test_a_promised_ip_is_found_however_it_is_written(api: FakeAPI) -> None:
-    held = Record("fd00::1/128", now(), "redis", "redis-0", "uid-former", owner_uid="uid-redis", ended=now())
+    held = Record("fd00::1/128", NOW, "redis", "redis-0", "uid-former", owner_uid="uid-redis", ended=NOW)
     made = body([held])
     made["metadata"] |= {"name": "drawbridge-b", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
     api.put(RESERVATIONS, made)
@@ -127,8 +127,8 @@ def test_a_promised_ip_is_found_however_it_is_written(api: FakeAPI) -> None:
 def test_a_pod_without_a_node_asks_for_the_time_of_a_reservation(api: FakeAPI) -> None:
     [promised] = explained(api, **waiting(spec={"nodeName": ""}))["promised"]
 
-    left = datetime.fromisoformat(promised["until"]) - datetime.now(UTC)
-    assert timedelta(minutes=38) < left <= timedelta(minutes=39, seconds=40)
+    left = datetime.fromisoformat(promised["until"]) - NOW
+    assert left == timedelta(minutes=39, seconds=40)
     assert "40m without a node" in promised["ends"]
 
 
@@ -163,7 +163,7 @@ def test_there_is_no_promise_to_a_pod_that_waits_for_nothing(api: FakeAPI, parts
 
 
 def test_a_reservation_of_another_workload_costs_no_read_of_successors(api: FakeAPI) -> None:
-    held = Record("10.0.0.2/32", now(), "redis", "web-1", "uid-web", ended=now())
+    held = Record("10.0.0.2/32", NOW, "redis", "web-1", "uid-web", ended=NOW)
     made = body([held])
     made["metadata"] |= {"name": "drawbridge-b", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
     api.put(RESERVATIONS, made)
@@ -221,7 +221,7 @@ def test_a_pod_that_has_come_back_once_comes_back_again(api: FakeAPI) -> None:
     [({"strictAffinity": True}, "strictAffinity"), ({"ipCooldownSeconds": 60}, "ipCooldownSeconds")],
 )
 def test_a_drain_says_why_calico_gives_none_back(spec: dict[str, Any], why: str) -> None:
-    api = installed(FakeAPI(*BUILT_IN, CONFIGURATION), render(VALUES))
+    api = installed(FakeAPI(*BUILT_IN, CONFIGURATION, now=lambda: NOW), render(VALUES))
     labels = {"kubernetes.io/metadata.name": "redis", "ip-reserve": "enabled"}
     api.put(NAMESPACES, {"metadata": {"name": "redis", "labels": labels}})
     api.put(CONFIGURATION.resource, {"metadata": {"name": "default"}, "spec": spec})

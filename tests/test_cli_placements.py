@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +13,8 @@ from controllers.anycast_ip.claim import Claim, body
 from controllers.anycast_ip.entries import LABEL, Entry, data_of
 from dev.fake_api import Denied, FakeAPI, refusal
 from tests import cli
-from tests.factories import raw_pod
+from tests.factories import NOW, raw_pod
 
-NOW = datetime.now(UTC)
 NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}
 TAINT = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
 NODES, PODS, CLAIMS = cli.resource("Node"), cli.resource("Pod"), cli.resource("ConfigMap")

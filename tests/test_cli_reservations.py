@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, body
 from dev.fake_api import FakeAPI
 from tests import cli
-from tests.factories import record
+from tests.factories import NOW, record
 
 RESERVATIONS = cli.resource("IPReservation")
 
@@ -24,7 +24,7 @@ def segment(api: FakeAPI, name: str, *records: Any) -> None:
 @pytest.fixture
 def api() -> FakeAPI:
     found = cli.installed()
-    gone = record("10.0.0.1/32", reason="evicted", ended=datetime.now(UTC) - timedelta(minutes=30))
+    gone = record("10.0.0.1/32", reason="evicted", ended=NOW - timedelta(minutes=30))
     there = record("10.0.0.2/32", reason="deleted", namespace="kafka", pod="kafka-0", uid="b")
     segment(found, "one", gone, there)
     return found
@@ -57,7 +57,7 @@ def test_the_next_release_comes_first(api: FakeAPI) -> None:
         ["10.0.0.1", "redis/redis-0", "evicted"],
         ["10.0.0.2", "kafka/kafka-0", "deleted"],
     ]
-    assert "in 9m" in lines[1]
+    assert "in 10m" in lines[1]
     assert "its pod exists" in lines[2]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from controllers.ingress_daemonset.desired import revision_of
 from dev.fake_api import FakeAPI
 from tests import cli
+from tests.factories import NOW
 from tests.ingress_daemonset_world import DETACHED, World, annotations_of_the_only_one, raw_resource
 from tests.test_cli_simulate_rollout import ROLLOUT, installed, waves
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, UPDATE_NOW
@@ -24,7 +25,7 @@ Raw = dict[str, Any]
 
 
 def ago(seconds: float) -> str:
-    return f"{datetime.now(UTC) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{NOW - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def cluster(status: Raw, **rolling: Any) -> FakeAPI:
@@ -76,10 +77,10 @@ def test_what_is_said_of_waves(found: Raw, said: str) -> None:
 
 
 def test_it_is_said_when_the_window_opens() -> None:
-    opens = f"{datetime.now(UTC) + timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}"
+    opens = f"{NOW + timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}"
     api = cluster({"rollout": {"toRevision": "a", "nodes": 2, "nodesLeft": 2, "windowOpensAt": opens}})
 
-    assert "its window opens in 2h" in cli.run(api, "rollout", "get", *HERE).output
+    assert "its window opens in 3h" in cli.run(api, "rollout", "get", *HERE).output
 
 
 def test_the_present_template_does_not_wait_for_the_window() -> None:
@@ -127,7 +128,7 @@ def test_waves_are_played_with_their_pauses() -> None:
 
 
 def test_a_window_is_waited_for() -> None:
-    opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(hours=5)
+    opens = NOW.replace(second=0, microsecond=0) + timedelta(hours=5)
     there = world("a1", "a2", window={"start": f"{opens:%H:%M}", "durationSeconds": 7200})
     there.raw["status"] = {"currentRevision": "former"}
     found = cli.shown(installed(there), *ROLLOUT, "--image", "proxy:2")

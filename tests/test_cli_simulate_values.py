@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from lab import values_schema
 from lab.install import merged
 from tests import cli
 from tests.charts import CHART, NAMESPACE, SETS, Objects, helm_needed, render
-from tests.factories import raw_pod
+from tests.factories import NOW, raw_pod
 from tests.ingress_daemonset_world import raw_resource
 from webhook.elasticity import LOCAL_REPLICAS
 
@@ -149,7 +149,7 @@ def test_pods_of_newly_excluded_namespaces_are_named_and_ingress_daemonsets_of_a
 
 
 def test_reservations_that_end_early_are_released(api: FakeAPI, tmp_path: Path) -> None:
-    now = datetime.now(UTC)
+    now = NOW
     records = [
         Record(
             cidr=f"10.0.0.{number}/32",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,9 +11,8 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
-from tests.factories import raw_pod, record
+from tests.factories import NOW, raw_pod, record
 
-NOW = datetime.now(UTC)
 NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}
 TAINT = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
 
@@ -110,8 +109,8 @@ def test_reserved_ips_are_counted_by_reason_with_their_next_releases() -> None:
     api = cli.installed()
     reserved(
         api,
-        record("10.0.0.1/32", reason="evicted", uid="a", ended=datetime.now(UTC) - timedelta(minutes=30)),
-        record("10.0.0.2/32", reason="deleted", uid="b", ended=datetime.now(UTC) - timedelta(minutes=10)),
+        record("10.0.0.1/32", reason="evicted", uid="a", ended=NOW - timedelta(minutes=30)),
+        record("10.0.0.2/32", reason="deleted", uid="b", ended=NOW - timedelta(minutes=10)),
         record("10.0.0.3/32", reason="deleted", uid="c"),
     )
 
@@ -119,7 +118,7 @@ def test_reserved_ips_are_counted_by_reason_with_their_next_releases() -> None:
     assert (found["addresses"], found["ofExistingPods"]) == (3, 1)
     assert found["byReason"] == {"deleted": 2, "evicted": 1}
     assert [each["address"] for each in found["nextReleases"]] == ["10.0.0.1", "10.0.0.2"]
-    assert "next release in 9m" in cli.run(api, "status").output
+    assert "next release in 10m" in cli.run(api, "status").output
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def with_pools(*, enabled: bool) -> FakeAPI:
 def test_nodes_are_open_or_tainted() -> None:
     api = cli.installed("anycastIP")
     api.put(cli.resource("Node"), {"metadata": {"name": "open", "labels": NEED}})
-    for name, since in (("new", datetime.now(UTC)), ("late", NOW - timedelta(hours=1))):
+    for name, since in (("new", NOW), ("late", NOW - timedelta(hours=1))):
         metadata = {"name": name, "labels": NEED, "creationTimestamp": since.strftime("%Y-%m-%dT%H:%M:%SZ")}
         api.put(cli.resource("Node"), {"metadata": metadata, "spec": {"taints": [TAINT]}})
     api.put(cli.resource("Node"), {"metadata": {"name": "other"}})
@@ -181,7 +180,7 @@ def test_pods_are_gated_local_or_on_super_nodes() -> None:
     for number in range(3):
         api.put(pods, raw_pod(f"local-{number}"))
     api.put(pods, raw_pod("away", spec={"nodeName": "super"}))
-    created = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = (NOW - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
     gates = {"nodeName": "", "schedulingGates": [{"name": "drawbridge.io/placement"}]}
     api.put(pods, raw_pod("gated", ip="", spec=gates, metadata={"creationTimestamp": created}))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from html import escape, unescape
 from threading import Event
@@ -27,13 +27,12 @@ from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.dashboard import BASE, PORT, ROLLOUTS, Page, mirror
-from tests.factories import raw_pod, record
+from tests.factories import NOW, raw_pod, record
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import begun, detaching
 from webhook.ingress_daemonset import PROMOTE
 from webhook.ingress_daemonset.types import resource
 
-NOW = datetime.now(UTC)
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
 PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts")
 NEED = {"tke.cloud.tencent.com/need-aia-ip": "true"}

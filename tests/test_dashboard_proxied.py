@@ -8,12 +8,11 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from cli.cluster import Cluster
 from dashboard.app import create_read_only_app
 from dashboard.guard import HEADERS, Hosts
 from dashboard.pages import explanation_of, pages_of
 from dashboard.proxied import OPTIONS, SPARE, STREAMS, Server
-from dev.fake_api import FakeAPI, connection_to
+from dev.fake_api import FakeAPI
 from tests import cli
 from tests.dashboard import mirror
 from tests.factories import raw_pod
@@ -33,7 +32,7 @@ def api() -> FakeAPI:
 
 
 def app_of(api: FakeAPI, most: int = 1) -> Flask:
-    cluster = Cluster(api.client(), "default", connection_to(api))
+    cluster = cli.cluster_of(api)
     pages = pages_of(cluster, read_only=True)
     return create_read_only_app(pages, partial(explanation_of, cluster), Hosts(frozenset({NAME})), most)
 

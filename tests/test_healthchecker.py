@@ -7,7 +7,6 @@ import http.client
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from healthchecker.__main__ import serve
 from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.config import Config, ConfigError
 from kube.types import OwnerReference
+from tests.factories import NOW
 from webhook import ingress_daemonset
 
 ROOT = Path(__file__).parent.parent
@@ -72,9 +72,7 @@ def test_a_node_gets_traffic(seen: Deployment) -> None:
         pytest.param(
             deployment(annotations={DEFAULT_ANNOTATION: "true"}), "is to be updated", id="update scheduled"
         ),
-        pytest.param(
-            deployment(deletion_timestamp=datetime.now(UTC)), "is being deleted", id="being deleted"
-        ),
+        pytest.param(deployment(deletion_timestamp=NOW), "is being deleted", id="being deleted"),
         pytest.param(
             deployment(owner_references=()),
             "is not one of IngressDaemonSet nginx",

@@ -218,6 +218,46 @@ def test_time_threads_and_chance_come_from_the_seam(package: str) -> None:
     assert past_it - UNPREDICTABLE == set()
 
 
+CLOCKS = {"now", "utcnow", "utc_now", "today", "time", "monotonic", "perf_counter"}
+"""Functions without arguments, or with a time zone, that read a clock."""
+
+
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is imported: bodies of functions do not, their defaults and decorators do."""
+    yield node
+    match node:
+        case ast.Lambda():
+            parts: list[ast.AST] = [node.args]
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            parts = [node.args, *node.decorator_list]
+        case _:
+            parts = [*ast.iter_child_nodes(node)]
+    for part in parts:
+        yield from at_import(part)
+
+
+def clocks_read(source: str) -> list[int]:
+    """Lines at which an import of *source* reads a clock."""
+    calls = (each for each in at_import(ast.parse(source)) if isinstance(each, ast.Call))
+    named = ((each.lineno, each.func) for each in calls)
+    return [
+        line
+        for line, name in named
+        if (isinstance(name, ast.Attribute) and name.attr in CLOCKS)
+        or (isinstance(name, ast.Name) and name.id in CLOCKS)
+    ]
+
+
+def test_no_test_takes_the_time_when_it_is_imported() -> None:
+    found = {str(path.relative_to(ROOT)): clocks_read(path.read_text()) for path in modules("tests")}
+
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    begun = (
+        "NOW = datetime.now(UTC)\ndef of(at=time()): return time()\n@case(NOW, utc_now())\ndef test(): now()"
+    )
+    assert clocks_read(begun) == [1, 2, 3]
+
+
 FEATURES = ("ip_reservation", "anycast_ip", "elasticity", "ingress_daemonset", "certificates")
 
 

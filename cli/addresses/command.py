@@ -26,4 +26,4 @@ def list_addresses(session: Session) -> None:
     last read them.
     """
     value = addresses_of(session.cluster)
-    session.output.show(value, timed(parts_of))
+    session.output.show(value, timed(parts_of, session.cluster.now))

@@ -17,7 +17,6 @@ from controllers.anycast_ip.quotas import QuotasRead, quotas_in
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, LEASES
 from kube.types import ConfigMap
-from runtime import utc_now
 from settings import LeaderElection
 from settings.anycast_ip import AllowList
 
@@ -34,7 +33,7 @@ def addresses_of(cluster: Cluster) -> Addresses:
     allowed = partial(read_allow_list, cluster, ours.namespace, settings.allow_list)
     found = cluster.read_all({"nodes": cluster.nodes, "claims": claims, "quotas": quotas, "allowed": allowed})
     addresses = with_quotas(listed(found["nodes"], found["claims"].items, settings), found["quotas"])
-    waiting = announcing(found["allowed"], settings.allow_list, utc_now())
+    waiting = announcing(found["allowed"], settings.allow_list, cluster.now())
     return msgspec.structs.replace(addresses, announcing=waiting)
 
 

@@ -11,7 +11,6 @@ from cli.errors import WRONG
 from cli.session import Command, Session, pass_session
 from cli.status.assess import status_of
 from cli.status.reader import facts_of
-from runtime import utc_now
 
 
 @click.command(cls=Command)
@@ -23,7 +22,7 @@ def doctor(session: Session) -> None:
     """
     facts = facts_of(session.cluster)
     answers = answers_of(session.cluster, facts.installed)
-    found = sorted_findings(findings(facts, status_of(facts, utc_now()), answers))
+    found = sorted_findings(findings(facts, status_of(facts, session.cluster.now()), answers))
     session.output.show(found, parts_of)
     if found.wrong:
         raise SystemExit(WRONG)

@@ -18,7 +18,7 @@ from cli.installed.types import Installed
 from cli.pools.reader import cooldown
 from kube.client import Resource
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
-from runtime import utc_now, uuid4
+from runtime import uuid4
 from telemetry.build import VERSION
 from webhook.smoke_check import fault, review
 
@@ -52,7 +52,7 @@ def answers_of(cluster: Cluster, ours: Installed) -> Answers:
             _all(cluster, of_user, partial(_may, cluster)),
         ),
         (everyones.mutating, everyones.validating),
-        (cluster.server_time(), utc_now()),
+        (cluster.server_time(), cluster.now()),
     )
 
 

@@ -23,7 +23,7 @@ def list_placements(session: Session) -> None:
     """List placed and waiting pods, with the reason."""
     pods, super_nodes = pods_and_super_nodes(session.cluster, session.scope)
     value = Placements(listed(pods, super_nodes))
-    session.output.show(value, timed(parts_of))
+    session.output.show(value, timed(parts_of, session.cluster.now))
 
 
 @elasticity.command("return", cls=Command)

@@ -29,7 +29,7 @@ from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import KubeError, NotFound
 from kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from kube.types import Pod
-from runtime import time, utc_now
+from runtime import time
 from settings import Settings
 from webhook.elasticity.leader import LeaseReader
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -78,8 +78,10 @@ class Reader:
 
     def snapshot(self, objects: Objects) -> Snapshot:
         settings = self.installation.settings
-        absence = LeaseReader(self.client, lambda: settings.leader_election).absence(_deadline())
-        now, lookups = utc_now(), self._lookups()
+        absence = LeaseReader(self.client, lambda: settings.leader_election, now=self.cluster.now).absence(
+            _deadline()
+        )
+        now, lookups = self.cluster.now(), self._lookups()
         return Snapshot(settings, self.installation.webhooks, objects, now, absence, lookups)
 
     def snapshot_with(self, segments: Sequence[IPReservation], objects: Objects) -> Snapshot:
@@ -191,7 +193,7 @@ class Reader:
 
     def _past(self, ip: str) -> Past:
         ours = self.installation
-        return past(self.cluster, ours.namespace, ours.settings.ip_reservation.pools, ip, utc_now())
+        return past(self.cluster, ours.namespace, ours.settings.ip_reservation.pools, ip, self.cluster.now())
 
     def _lookups(self) -> Lookups:
         """Read only when an IngressDaemonSet is judged."""

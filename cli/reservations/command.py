@@ -10,7 +10,6 @@ from cli.reservations.reader import read
 from cli.reservations.view import done, parts_of, question
 from cli.reservations.writer import create, write
 from cli.session import Command, Commands, Session, pass_session
-from runtime import utc_now
 
 
 @click.group(cls=Commands)
@@ -28,7 +27,7 @@ def list_reservations(session: Session) -> None:
     found = read(session.cluster)
     shown = listed(found.segments, found.settings, session.options.namespace)
     value = Reservations(shown, found.settings.ip_reserve_max_count)
-    session.output.show(value, timed(parts_of))
+    session.output.show(value, timed(parts_of, session.cluster.now))
 
 
 @reservations.command(cls=Command)
@@ -44,7 +43,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
     actions = to_release(found.segments, addresses)
     named = {each.partition("/")[0] for each in addresses}
     known = [each for each in listed(found.segments, found.settings) if each.address in named]
-    session.confirm(question(known, utc_now()))
+    session.confirm(question(known, session.cluster.now()))
     for action in actions:
         write(session.cluster, found.resource, [action])
         for line in done(action, known, found.settings.ip_release_period):

@@ -28,7 +28,6 @@ from cli.rollout.revisions import table_of as revision_table
 from cli.session import Command, Commands, Session, pass_session
 from controllers.ingress_daemonset.revisions import Revision
 from kube.errors import Conflict
-from runtime import utc_now
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "INGRESSDAEMONSET"
@@ -51,10 +50,12 @@ def get(session: Session, name: str | None, watch: bool) -> None:
     Without a name, all of the namespace are listed. Ends with 1 when one is halted or degraded.
     """
     if name is None:
-        every = session.follow(lambda: _all(session), timed(table_of), watch)
+        every = session.follow(lambda: _all(session), timed(table_of, session.cluster.now), watch)
         wrong = any(map(is_wrong, every.rollouts))
     else:
-        wrong = is_wrong(session.follow(lambda: _one(session, name), timed(parts_of), watch))
+        wrong = is_wrong(
+            session.follow(lambda: _one(session, name), timed(parts_of, session.cluster.now), watch)
+        )
     if wrong:
         raise SystemExit(WRONG)
 
@@ -105,7 +106,9 @@ def update_nodes_now(session: Session, name: str) -> None:
 @pass_session
 def restart_rollout(session: Session, name: str) -> None:
     """Replace all pods, node by node, within the budget."""
-    _write(session, name, lambda stored: restart(stored, utc_now()), "Replace all pods", "restarted")
+    _write(
+        session, name, lambda stored: restart(stored, session.cluster.now()), "Replace all pods", "restarted"
+    )
 
 
 @rollout.command(cls=Command)
@@ -115,7 +118,8 @@ def history(session: Session, name: str) -> None:
     """List the templates that are kept, the current one first."""
     stored = _read(session, name)
     session.output.show(
-        history_of(stored, revisions_of(session.cluster.client, stored)), timed(revision_table)
+        history_of(stored, revisions_of(session.cluster.client, stored)),
+        timed(revision_table, session.cluster.now),
     )
 
 

@@ -49,7 +49,6 @@ from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
 from kube.types import ConfigMap, Namespace
-from runtime import utc_now
 from settings import ElasticitySettings
 from webhook.elasticity import SWITCH
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -134,7 +133,7 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
         client.list(NODES, type=FollowedNode).items,
         client.list(DEPLOYMENTS, namespace, type=Workload, label_selector=NODE_LABEL).items,
         reader.installation.settings.ingress_daemonset.health_checker,
-        utc_now(),
+        reader.cluster.now(),
     )
     try:
         return simulate(facts, images)
@@ -177,7 +176,7 @@ def _supply(reader: Reader) -> Supply:
     quotas = read_quotas(reader.cluster, settings.leader_election)
     allow_list = settings.anycast_ip.allow_list
     listed = read_allow_list(reader.cluster, namespace, allow_list)
-    waiting = {each.id for each in announcing(listed, allow_list, utc_now())}
+    waiting = {each.id for each in announcing(listed, allow_list, reader.cluster.now())}
     announced = sum(each.address not in waiting for each in idle if each.address in recorded(listed))
     return Supply(len(claims), len(idle), quotas, announced)
 
@@ -199,7 +198,7 @@ def simulate_values(reader: Reader, text: str) -> Values:
         reader.ingress_daemonsets(None),
         reader.segments(),
     )
-    return compare(facts, utc_now())
+    return compare(facts, reader.cluster.now())
 
 
 def _subjects(reader: Reader, namespaces: Iterable[str]) -> list[Subject]:

@@ -11,7 +11,6 @@ from cli.status.assess import status_of
 from cli.status.reader import facts_of
 from cli.status.types import Status
 from cli.status.view import parts_of
-from runtime import utc_now
 
 
 @click.command(cls=Command)
@@ -24,7 +23,7 @@ def status(session: Session, watch: bool) -> None:
     """
 
     def read() -> Status:
-        return status_of(facts_of(session.cluster), utc_now())
+        return status_of(facts_of(session.cluster), session.cluster.now())
 
-    if session.follow(read, timed(parts_of), watch).problems:
+    if session.follow(read, timed(parts_of, session.cluster.now), watch).problems:
         raise SystemExit(WRONG)

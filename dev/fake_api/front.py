@@ -54,13 +54,14 @@ class Pool:
         *,
         body: bytes | None,
         headers: Mapping[str, str],
-        timeout: urllib3.Timeout,
+        timeout: urllib3.Timeout | float,
         **_: object,
     ) -> Any:
         parts = urlsplit(url.removeprefix(HOST))
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         named = {name.lower(): value for name, value in headers.items()} | {"user-agent": self._manager}
         call = Request(method, parts.path, query, named, json.loads(body) if body else None)
+        timeout = timeout if isinstance(timeout, urllib3.Timeout) else urllib3.Timeout(timeout)
         limit = timeout.total or timeout.connect_timeout
         reply = self._handle(call, float(limit) if isinstance(limit, (int, float)) else math.inf)
         return Lines(reply, timeout) if reply.lines is not None else _response(reply)

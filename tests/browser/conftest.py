@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from threading import Event, Thread
 from typing import Any
@@ -29,7 +29,7 @@ from lab.waiting import stretch
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.dashboard import cluster_of, mirror
-from tests.factories import raw_pod, record
+from tests.factories import NOW, raw_pod, record
 from tests.ingress_daemonset_world import World, raw_resource
 from tests.test_ingress_daemonset_rollout import detaching
 
@@ -112,9 +112,8 @@ def busy() -> tuple[FakeAPI, World]:
     api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet", kinds=KINDS)
     api.put(POOLS, pool("10.0.0.0/23"))
     api.put(BLOCKS, block("10.0.0.0/24", *(f"10.0.0.{number}" for number in range(60, 200))))
-    now = datetime.now(UTC)
-    _reserved(api, now)
-    _addresses(api, now)
+    _reserved(api, NOW)
+    _addresses(api, NOW)
     _placed(api)
     strategy = {"updateStrategy": {"rollingUpdate": detaching(limit=4)}}
     raw = raw_resource({"nodeSelector": {"role": "edge"}}, **strategy)
@@ -123,13 +122,13 @@ def busy() -> tuple[FakeAPI, World]:
         each["metadata"]["labels"]["role"] = "edge"
     world.settle()
     world.retemplate("proxy:2")
-    world.now = now - timedelta(minutes=3)
+    world.now = NOW - timedelta(minutes=3)
     world.turn()
     for _ in range(4):
         world.later(20)
         world.run_pods()
         world.turn()
-    world.now = now
+    world.now = NOW
     mirror(world, api)
     return api, world
 
