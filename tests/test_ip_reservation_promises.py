@@ -338,9 +338,9 @@ def test_reads_of_pods_take_a_bounded_time_and_what_is_not_read_stays() -> None:
 
     world.api.fault = slow
     world.release.reconcile("")
-    assert len(world.reservations.held) == 6
+    assert len(world.reservations.held) == 7
 
-    for _ in range(3):
+    for _ in range(4):
         world.release.reconcile("")
     assert world.reservations.held == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +13,13 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from calico.segment import RELEASE, IPReservation, Record
-from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.confirmations import LOOK_UPS
+from controllers.ip_reservation.reconcilers import WRITES, ReleaseReconciler
 from controllers.ip_reservation.snapshot import PODS, SnapshotReader
+from controllers.liveness import LONGEST_RUN
 from dev.fake_api import refusal
-from kube.errors import Forbidden
+from kube.errors import Forbidden, Unreachable
+from kube.leader_election import LeadershipLost
 from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record, segment
@@ -29,9 +33,20 @@ def sample(name: str, **labels: str) -> float:
 class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
-        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
+        self.is_over: Callable[[], bool] = lambda: False
+
+        def is_over() -> bool:
+            return self.is_over()
+
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, is_over=is_over)
         self.reconciler = ReleaseReconciler(
-            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
+            reader,
+            self.reservations,
+            self.removals,
+            lambda: self.settings,
+            self.reporter,
+            self.clock,
+            is_over,
         )
 
     def once(self) -> None:
@@ -126,6 +141,85 @@ def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_relea
     world.api.fault = lambda call: None
     world.twice()
     assert world.reservations.held == []
+
+
+def hangs(world: World, *names: str) -> Callable[..., Any]:
+    """As the API server's client, whose reads of the pods of these *names* end with their timeouts."""
+    read = world.api.client().get
+
+    def get(resource: Any, name: str, *of: Any, timeout: float = 10.0, **options: Any) -> Any:
+        if name in names:
+            world.seconds.advance(timeout)
+            raise Unreachable("read timed out")
+        return read(resource, name, *of, **options)
+
+    return get
+
+
+def crowd(size: int) -> World:
+    """So many pods whose deletions were refused elsewhere, and an address that is due."""
+    pods = [pod(f"redis-{n}", ip=f"10.0.1.{n}") for n in range(size)]
+    held = [record(f"10.0.1.{n}/32", pod=f"redis-{n}", uid=f"uid-redis-{n}") for n in range(size)]
+    due = record(uid="gone", ended=ago(minutes=38))
+    world = World(segment(due), segment(*held, name="b"), pods=pods)
+    world.once()
+    world.advance(minutes=2)
+    return world
+
+
+def test_reads_that_hang_hold_up_no_release_and_the_others_follow() -> None:
+    world = crowd(100)
+    stuck = [f"redis-{n}" for n in range(4)]
+    world.live._client.get = hangs(world, *stuck)  # type: ignore[method-assign]
+
+    began = world.seconds()
+    world.once()
+    assert world.seconds() - began <= LOOK_UPS
+    assert "10.0.0.1/32" not in world.reservations.held
+
+    for _ in range(len(stuck)):
+        world.once()
+    assert world.reservations.held == sorted(f"10.0.1.{n}/32" for n in range(len(stuck)))
+    assert world.seconds() - began < LONGEST_RUN / 10
+
+
+def test_writes_that_hang_end_the_pass_and_the_others_come_first_in_the_next() -> None:
+    held = [record(f"10.0.0.{n}/32", uid=f"{n}", ended=ago(hours=1)) for n in range(1, 100)]
+    world = World(*(segment(each, name=f"s-{n:02}") for n, each in enumerate(held)))
+    stuck = [f"s-{n:02}" for n in range(50)]
+
+    def hang(verb: str, name: str) -> None:
+        if name in stuck:
+            world.seconds.advance(5)
+            raise Unreachable("read timed out")
+
+    world.reservations.before = hang
+    began = world.seconds()
+    world.once()
+    assert world.seconds() - began < LONGEST_RUN / 10
+
+    for _ in range(len(stuck) * 5 // int(WRITES)):
+        world.once()
+    assert len(world.reservations.held) == len(stuck)
+
+
+def lost() -> bool:
+    raise LeadershipLost("another one may lead")
+
+
+@pytest.mark.parametrize("ending", [lambda: True, lost], ids=["it stops", "another one may lead"])
+def test_a_pass_ends_with_its_leader(ending: Callable[[], bool]) -> None:
+    world = crowd(100)
+    world.api.calls.clear()
+
+    def is_over() -> bool:
+        return len(world.api.calls) >= 3 and ending()
+
+    world.is_over = is_over
+    with suppress(LeadershipLost):
+        world.once()
+
+    assert len(world.api.calls) == 3
 
 
 def test_what_a_replica_appends_meanwhile_is_not_lost() -> None:

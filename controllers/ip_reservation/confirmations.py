@@ -17,6 +17,7 @@ from typing import Protocol
 
 from calico.segment import IPReservation, Record, key_of
 from controllers.clock import Clock
+from controllers.ip_reservation.turns import IsOver, Turns, never
 from kube.types import Pod, version_of
 from webhook.ip_reservation import cidrs_of
 
@@ -26,7 +27,7 @@ MOST_REMEMBERED = 50_000
 TAKEN_OUT = 60.0
 """Seconds in which a record that another client took out is restored."""
 LOOK_UPS = 2.0
-"""Seconds of one run for reads of pods; records that are not reached stay unconfirmed."""
+"""Seconds of one pass for reads of pods, for each question about them; a record that is not reached stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,22 @@ class Live(Protocol):
     """Reads from the API server."""
 
     def reserved_since(self, moment: float) -> Iterable[str]: ...
-    def has_pod_of(self, record: Record) -> bool: ...
+    def has_pod_of(self, record: Record, timeout: float) -> bool: ...
 
 
 class Confirmations:
     """Remembers which records are confirmed; what is noted as ended has been confirmed by a leader."""
 
-    def __init__(self, pods: PodInformer, addresses: PodAddresses, live: Live, clock: Clock) -> None:
+    def __init__(
+        self,
+        pods: PodInformer,
+        addresses: PodAddresses,
+        live: Live,
+        clock: Clock,
+        is_over: IsOver = never,
+    ) -> None:
         self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
+        self._turns = Turns(clock, LOOK_UPS, is_over)
         self._known: dict[str, float] = {}
         self._written: dict[str, int] = {}
         self._continuity, self._read_at = (-1, -1), -math.inf
@@ -151,11 +160,8 @@ class Confirmations:
 
     def _forged(self, passed: Iterable[Record]) -> Iterable[str]:
         """Those of whose pods the API server, too, has none."""
-        end = self._clock.monotonic() + LOOK_UPS
-        for record in passed:
-            if self._clock.monotonic() > end:
-                return
-            if not self._live.has_pod_of(record):
+        for record, left in self._turns.of({each.key: each for each in passed}):
+            if not self._live.has_pod_of(record, left):
                 yield record.key
 
 

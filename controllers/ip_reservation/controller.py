@@ -91,8 +91,13 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     arrivals = Arrivals(swaps_queue.add, caches, addresses, settings, clock)
     swaps = SwapReconciler(arrivals, live, settings, SwapReporter(context.recorder))
     pools = PoolWatch(context, settings, partial(release_queue.add_after, SEGMENTS, BREATH))
-    reader = SnapshotReader(caches, live, addresses, clock, pools.read)
-    release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock)
+
+    def is_over() -> bool:
+        context.check()
+        return context.stop.is_set()
+
+    reader = SnapshotReader(caches, live, addresses, clock, pools.read, is_over)
+    release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock, is_over)
     with (
         pools.following(),
         HistoryReconciler(context, settings).following(),

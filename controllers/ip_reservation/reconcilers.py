@@ -17,6 +17,7 @@ from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.release_planner import EARLY, Cause, Change, Plan, is_over, plan
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import Caches, LiveReader, Snapshot, SnapshotReader
+from controllers.ip_reservation.turns import IsOver, Turns, never
 from kube.errors import Conflict, KubeError, NotFound
 from runtime import secrets
 from settings import IPReservationSettings
@@ -26,6 +27,8 @@ CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
 AT_ONCE = 0.0
 """Run again without a pause."""
+WRITES = 30.0
+"""Seconds of one pass for writes of one kind; the others are made in the next one."""
 STALE = 150.0
 """Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
 
@@ -39,7 +42,7 @@ Reserve = Callable[[Sequence[Record]], IPReservation]
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReleaseReconciler:
     """Note which pods ended, release what is due, compact small segments, and report what is reserved.
 
@@ -52,6 +55,12 @@ class ReleaseReconciler:
     settings: Settings
     reporter: Reporter
     clock: Clock
+    is_over: IsOver = never
+
+    def __post_init__(self) -> None:
+        self._writes, self._late_writes, self._creations = (
+            Turns(self.clock, WRITES, self.is_over) for _ in range(3)
+        )
 
     def reconcile(self, _key: str) -> float:
         """Release nothing while the cache of pods may be older than their ends."""
@@ -61,13 +70,12 @@ class ReleaseReconciler:
             return settings.ip_release_period
         snapshot = self.reader.read(settings)
         planned = self._planned(snapshot, settings, now)
-        for change in planned.changes:
-            self._apply(change)
-        compacted = [self._compact(each) for each in planned.compactions]
-        if not all(compacted):
+        self._apply(planned.changes, self._writes)
+        due = {each.records[0].key: each for each in planned.compactions}
+        compacted = [self._compact(each) for each, _ in self._creations.of(due)]
+        if compacted.count(True) < len(due):
             # The ends that no large segment has must be stored: time counts from them.
-            for change in planned.uncompacted:
-                self._apply(change)
+            self._apply(planned.uncompacted, self._late_writes)
         self.reporter.inventory(snapshot, settings)
         return AT_ONCE if any(compacted) else settings.ip_release_period
 
@@ -93,7 +101,11 @@ class ReleaseReconciler:
         self.reporter.compacted(compaction)
         return True
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, changes: Sequence[Change], turns: Turns) -> None:
+        for change, _ in turns.of({each.segment.metadata.name: each for each in changes}):
+            self._write(change)
+
+    def _write(self, change: Change) -> None:
         name, kept = change.segment.metadata.name, {record.key for record in change.kept}
         # Before the write: the watch may deliver it before its answer is here.
         self.removals.note_own(name, (each for each in change.segment.records if each.key not in kept))

@@ -30,6 +30,7 @@ from controllers.ip_reservation.release_planner import (
     may_be_given_back,
 )
 from controllers.ip_reservation.trimmed_pods import decode
+from controllers.ip_reservation.turns import IsOver, Turns, never
 from controllers.ip_reservation.workloads import Workloads, workloads_of
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
@@ -123,30 +124,34 @@ class LiveReader:
         self._deleted_owners: dict[str, None] = {}
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
 
-    def life_of(self, record: Record) -> Life:
+    def life_of(self, record: Record, timeout: float) -> Life:
         """The life of the record's pod; TERMINATING, so that its address stays reserved, when it cannot be read."""
 
         def life(pod: Pod) -> Life:
             return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
 
-        return self._judged(record, life, gone=Life.GONE, unread=Life.TERMINATING)
+        return self._judged(record, life, timeout, gone=Life.GONE, unread=Life.TERMINATING)
 
-    def has_pod_of(self, record: Record) -> bool:
+    def has_pod_of(self, record: Record, timeout: float) -> bool:
         """Whether there is a pod of its uid that has its address; True, so that it stays, when it cannot be read."""
 
         def has(pod: Pod) -> bool:
             return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
 
-        return self._judged(record, has, gone=False, unread=True)
+        return self._judged(record, has, timeout, gone=False, unread=True)
 
-    def is_waited_for(self, record: Record) -> bool:
+    def is_waited_for(self, record: Record, timeout: float) -> bool:
         """Whether a pod without an address was promised its address; True, so that it stays, when that is not known."""
-        return self._judged(record, lambda pod: is_waited_for(record, pod), gone=False, unread=True)
 
-    def _judged(self, record: Record, judge: Callable[[Pod], T], *, gone: T, unread: T) -> T:
+        def is_it(pod: Pod) -> bool:
+            return is_waited_for(record, pod)
+
+        return self._judged(record, is_it, timeout, gone=False, unread=True)
+
+    def _judged(self, record: Record, judge: Callable[[Pod], T], timeout: float, *, gone: T, unread: T) -> T:
         """What *judge* says of the pod of its name."""
         try:
-            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod)
+            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
         except NotFound:
             return gone
         except KubeError as error:
@@ -218,10 +223,12 @@ class SnapshotReader:
         addresses: PodAddresses,
         clock: Clock,
         pools: ReadPools = lambda _: None,
+        is_over: IsOver = never,
     ) -> None:
         self._caches, self._live, self._addresses, self._clock = caches, live, addresses, clock
         self._pools_of = pools
-        self._confirmations = Confirmations(caches.pods, addresses, live, clock)
+        self._confirmations = Confirmations(caches.pods, addresses, live, clock, is_over)
+        self._doubted, self._promised = (Turns(clock, LOOK_UPS, is_over) for _ in range(2))
         self._first_seen: dict[Asking, float] = {}
         self._ends: Mapping[str, datetime] = {}
         self._names: set[str] = set()
@@ -242,11 +249,11 @@ class SnapshotReader:
 
     def waited_for(self, records: Iterable[Record]) -> frozenset[str]:
         """The keys of *records* that pods wait for, by the API server, and of those not asked about in time."""
-        end, found = self._clock.monotonic() + LOOK_UPS, set()
-        for record in records:
-            if self._clock.monotonic() > end or self._live.is_waited_for(record):
-                found.add(record.key)
-        return frozenset(found)
+        asked = {each.key: each for each in records}
+        is_waited_for = {
+            record.key: self._live.is_waited_for(record, left) for record, left in self._promised.of(asked)
+        }
+        return frozenset(key for key in asked if is_waited_for.get(key, True))
 
     def wrote(self, segment: IPReservation) -> None:
         """Decide on *segment* from now on, whenever the watch delivers it."""
@@ -264,8 +271,9 @@ class SnapshotReader:
         ends = self._noted_ends(records, lives)
         pods = Pods(lives, self._waits(records, lives), ends, doubts, self._promises(records, settings))
         # Giving back is the one decision for which the cache is not good enough.
-        doubted = [record for record in records if may_be_given_back(record, pods, settings)]
-        return replace(pods, lives=lives | {record.uid: self._live.life_of(record) for record in doubted})
+        doubted = {record.uid: record for record in records if may_be_given_back(record, pods, settings)}
+        read = {each.uid: self._live.life_of(each, left) for each, left in self._doubted.of(doubted)}
+        return replace(pods, lives=lives | dict.fromkeys(doubted, Life.TERMINATING) | read)
 
     def _promises(self, records: Sequence[Record], settings: IPReservationSettings) -> Promises:
         return promises_of(records if settings.same_address.enabled else (), self._caches.successors_of)
