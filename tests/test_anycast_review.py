@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import Claim, body, instance_of, name_of
+from controllers.anycast_ip.claim import INSTANCE_LABEL, Claim, body, instance_of, name_of
 from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.resync import Inventory, Resync
 from kube.errors import Conflict
@@ -22,7 +23,7 @@ from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY, happen
-from webhook.anycast_ip import is_tainted, wanted
+from webhook.anycast_ip import ADDRESS_ID, is_tainted, wanted
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
 
@@ -367,6 +368,115 @@ def test_what_others_changed_right_after_our_write_is_not_overlooked() -> None:
     assert [NEED_LABEL in each.metadata.labels for each in lab.feature.sources.nodes.list()] == [False]
 
 
+def label(lab: Lab, name: str, value: str | None) -> None:
+    lab.edit(name, {"metadata": {"labels": {NEED_LABEL: value}}})
+
+
+def delete(lab: Lab, name: str) -> None:
+    lab.leave(name)
+
+
+def correct(lab: Lab, name: str) -> None:
+    lab.edit(name, {"metadata": {"labels": {INSTANCE_LABEL: "ins-other"}}})
+
+
+def unlabel(lab: Lab, name: str) -> None:
+    label(lab, name, None)
+
+
+RELEASING = SETTINGS.model_copy(update={"release_on_label_removal": True})
+AWAY = pytest.mark.parametrize("goes", [delete, correct, unlabel])
+
+
+def settled(lab: Lab) -> bool:
+    """Each labelled node is open, and no other address is left."""
+    labelled = [each.metadata.name for each in lab.nodes() if wanted(each, lab.settings)]
+    return all(map(lab.is_open, labelled)) and len(lab.elastic()) == len(lab.claims.claims) == len(labelled)
+
+
+@AWAY
+@pytest.mark.parametrize("which", ["n1", "n2"])
+def test_of_two_nodes_that_name_one_instance_the_first_keeps_its_address_until_it_goes(
+    which: str, goes: Callable[[Lab, str], None]
+) -> None:
+    lab = open_lab("n1", knobs=Knobs(**PLENTY), settings=RELEASING)
+    (address,) = lab.on("n1")
+    taken = watch_the_living(lab)
+    lab.kube.after = lambda verb: assert_none_is_shown_twice(lab)
+    lab.join("n2", "ins-n1")
+    lab.run_for(SETTINGS.resync_period + 60)
+    assert (lab.is_open("n1"), lab.is_open("n2"), len(lab.elastic())) == (True, False, 1)
+    assert any("Node n1 names instance ins-n1, too" in text for _, text in lab.recorder.events)
+    goes(lab, which)
+    lab.run(lambda: settled(lab), 30, "settled")
+    lab.run_for(SETTINGS.resync_period + 60)
+
+    assert settled(lab)
+    assert not taken
+    assert [each.id for each in lab.on("n1")] == [address.id]
+    assert lab.tag_values("aia-node-name") <= {"n1", "n2"}
+
+
+@AWAY
+@pytest.mark.parametrize("which", ["n1", "n2"])
+def test_an_address_that_two_claims_have_stays_until_both_nodes_are_gone(
+    which: str, goes: Callable[[Lab, str], None]
+) -> None:
+    lab = open_lab("n1", knobs=Knobs(**PLENTY), settings=RELEASING)
+    (address,), (claim,) = lab.on("n1"), lab.claims.claims.values()
+    second = lab.join("n2", "ins-n1")
+    lab.claims.put(replace(claim, uid=second.metadata.uid, node="n2"))
+    lab.start()
+    lab.run(lab.all_open, 30, "open")
+    taken = watch_the_living(lab)
+    goes(lab, which)
+    lab.run(lambda: settled(lab), 60, "settled")
+    lab.run_for(SETTINGS.resync_period + 60)
+    assert not taken
+    assert [each.id for each in lab.on("n1")] == [address.id]
+    for node in lab.nodes():
+        lab.leave(node.metadata.name)
+    lab.run(lab.is_clean, 60, "clean")
+
+    assert lab.tag_values("aia-node-name") == set()
+
+
+def assert_none_is_shown_twice(lab: Lab) -> None:
+    opened = [each for each in lab.nodes() if lab.is_open(each.metadata.name)]
+    shown = [each.metadata.annotations[ADDRESS_ID] for each in opened]
+    assert len(shown) == len(set(shown))
+
+
+def test_an_address_that_was_moved_to_another_node_is_not_adopted_there_before_its_own_has_given_it_up() -> (
+    None
+):
+    lab = open_lab("n1", "n3", knobs=Knobs(**PLENTY))
+    (address,) = lab.on("n1")
+    lab.kube.after = lambda verb: assert_none_is_shown_twice(lab)
+    lab.world.alter(address.id, instance_id="ins-n2")
+    lab.join("n2")
+    lab.run_for(60)
+    assert not lab.is_open("n2")
+    lab.run(lambda: settled(lab), SETTINGS.resync_period + 60, "settled")
+
+    assert [each.id for each in lab.on("n2")] == [address.id]
+
+
+def test_a_node_whose_instance_is_corrected_again_unheard_of_keeps_its_address() -> None:
+    lab = open_lab("n1", knobs=Knobs(**PLENTY))
+    taken = watch_the_living(lab)
+    correct(lab, "n1")
+    lab.run(lambda: not lab.is_open("n1"), 30, "closed")
+    seen = lab.nodes()
+    lab.shown = lambda: seen
+    lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: None}}})
+    lab.run_for(60)
+    lab.shown = lab.nodes
+    lab.run(lambda: settled(lab), 60, "settled")
+
+    assert not taken
+
+
 VERBS = (
     "join",
     "leave",
@@ -411,7 +521,7 @@ def test_edits_and_a_stale_informer_and_a_slow_cloud_together_cost_no_node_its_a
     steps: list[tuple[str, int]], knobs: dict[str, Any]
 ) -> None:
     lab = Lab(Knobs(**PLENTY, **knobs))
-    watch_the_living(lab)
+    taken = watch_the_living(lab)
     for verb, number in steps:
         meddle(lab, verb, number)
     lab.sender.before = lab.kube.after = lambda verb: None
@@ -423,23 +533,25 @@ def test_edits_and_a_stale_informer_and_a_slow_cloud_together_cost_no_node_its_a
         lab.run_for(SETTINGS.resync_period + 10)
 
     living = sorted(instance_of(each) for each in lab.nodes())
+    assert not taken
     assert sorted(each.instance_id for each in lab.elastic()) == living
     assert lab.tag_values("aia-node-ins-id") == set(living)
 
 
-def watch_the_living(lab: Lab) -> None:
-    """AssertionError when an address is taken from an instance whose node is there and is to have one."""
-    answer = lab.sender._answer
+def watch_the_living(lab: Lab) -> list[str]:
+    """The addresses that are taken from an instance whose node is there and is to have one: there must be none."""
+    answer, found = lab.sender._answer, list[str]()
 
     def asked(api: Any, params: Any) -> tuple[bytes, str]:
         taken = {params.get("AddressId"), *params.get("AddressIds", ())}
         if api.action in ("DisassociateAddress", "ReleaseAddresses"):
             living = {instance_of(each) for each in lab.nodes() if wanted(each, lab.settings)}
-            bound = {each.instance_id for each in lab.elastic() if each.id in taken and each.status == "BIND"}
-            assert not bound & living
+            bound = [each for each in lab.elastic() if each.id in taken and each.status == "BIND"]
+            found.extend(each.id for each in bound if each.instance_id in living)
         return answer(api, params)
 
     lab.sender._answer = asked  # type: ignore[method-assign]
+    return found
 
 
 def meddle(lab: Lab, verb: str, number: int) -> None:
@@ -465,7 +577,3 @@ def meddle(lab: Lab, verb: str, number: int) -> None:
         run_with_deaths(lab, lambda: lab.clock() >= end, 3000, "time")
     else:
         happen(lab, verb, number)
-
-
-def label(lab: Lab, name: str, value: str | None) -> None:
-    lab.edit(name, {"metadata": {"labels": {NEED_LABEL: value}}})

@@ -23,6 +23,7 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.locks import Busy, locked_by
 from controllers.anycast_ip.node_actions import Action, NodeActions
+from controllers.anycast_ip.planner import is_leaving
 from controllers.anycast_ip.snapshot import Do, Snapshot, Step, claim_in, node_in, offer_in
 from controllers.anycast_ip.sources import Sources
 from controllers.anycast_ip.terms import terms_for, wanted_bandwidth
@@ -202,14 +203,17 @@ class Actions:
         return FIRST_WATCH
 
     def _confirmed(self, snapshot: Snapshot) -> Claim:
-        """What cannot be undone rests on a fresh read: the node is gone, and no newer one has its instance."""
+        """What cannot be undone rests on a fresh read: the node has left, and no newer one has its instance."""
         claim = claim_in(snapshot)
-        node = self._nodes.read(claim.node) if snapshot.node is None and claim.node != POOL else None
-        if node and (node.metadata.uid == claim.uid or self._is_heir(node, claim)):
+        node = self._nodes.read(claim.node) if claim.node != POOL else None
+        if node and self._keeps(node, claim):
             raise StillThere(f"the API server has node {claim.node}")
         return claim
 
-    def _is_heir(self, node: Node, claim: Claim) -> bool:
+    def _keeps(self, node: Node, claim: Claim) -> bool:
+        """Whether *node* is the one of *claim*, and stays, or is another one on its instance."""
+        if node.metadata.uid == claim.uid:
+            return not is_leaving(node, claim, self._settings())
         return instance_of(node) == claim.instance and wanted(node, self._settings())
 
     async def _untag(self, snapshot: Snapshot, _: Step) -> float:

@@ -68,6 +68,11 @@ def is_leaving(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> 
     return settings.release_on_label_removal and _lost_its_labels(node, claim, settings)
 
 
+def has_left(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> bool:
+    """Whether *claim* may pass to another node: its own is gone, or is to lose the address and shows it no more."""
+    return is_leaving(node, claim, settings) and _before_leaving(node, settings) is None
+
+
 def _lost_its_labels(node: Node, claim: Claim, settings: AnycastIPSettings) -> bool:
     """Other labels in the settings take nothing away: a slip there must not cost a whole cluster its addresses."""
     return not wanted(node, settings) and not claim.labels.items() <= node.metadata.labels.items()
@@ -115,6 +120,8 @@ def must_be_closed(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) 
 
 def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
     if snapshot.claim is None:
+        if snapshot.related.rival:
+            return True
         looked_at = snapshot.seen.on_instance
         return looked_at is not None and not any(serves(each, instance_of(node)) for each in looked_at)
     seen = snapshot.seen.address
@@ -126,6 +133,8 @@ def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
 def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     if not instance_of(node):
         return Step(Do.NOTHING, _no_instance(node))
+    if snapshot.related.rival:
+        return Step(Do.NOTHING, _duplicate(snapshot.related.rival))
     if snapshot.related.predecessor:
         return Step(Do.INHERIT)
     if snapshot.seen.on_instance is None:
@@ -141,7 +150,19 @@ def _no_instance(node: Node) -> Note:
     )
 
 
+def _duplicate(rival: Claim) -> Note:
+    address = rival.address or "the address that is ordered for it"
+    return Note(
+        "DuplicateInstanceID",
+        f"Node {rival.node} names instance {rival.instance}, too, and has {address}: this node stays closed until that"
+        " one is deleted, or names its own instance",
+    )
+
+
 def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
+    if owner := snapshot.seen.owner:
+        text = f"The instance has the address of node {owner}: it is adopted when that node has another"
+        return Step(Do.LOOK, Note("AnycastIpDelayed", text))
     bound = [each for each in present if each.status in HOLDING]
     found = snapshot.related.found.id if snapshot.related.found else ""
     if mine := [each for each in bound if each.type == settings.address_type or each.id == found]:
@@ -235,9 +256,11 @@ def _has_brought_nothing(order: Order) -> bool:
 
 
 def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings) -> Step:
+    if snapshot.related.elsewhere:
+        return Step(Do.FORGET)
     if snapshot.related.heir:
         return Step(Do.NOTHING)  # it takes the claim over
-    if snapshot.related.elsewhere or not claim.is_managed:
+    if not claim.is_managed:
         return Step(Do.FORGET)
     if not claim.address:
         return _plan_order(snapshot) if snapshot.pool.has_place else _without_address(snapshot)

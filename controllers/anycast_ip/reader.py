@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cloud.errors import CloudError, RetryAfter
@@ -18,6 +19,7 @@ from controllers.anycast_ip.claim import (
     zone_of,
 )
 from controllers.anycast_ip.locks import locked_by
+from controllers.anycast_ip.planner import has_left, is_leaving
 from controllers.anycast_ip.pool import has_place, in_line, is_usable
 from controllers.anycast_ip.snapshot import (
     GONE,
@@ -71,10 +73,7 @@ class Reader:
             self._memory.wanted.add(uid)
         if not node or not is_tainted(node) or uid not in self._memory.wanted:
             self._memory.egress.end(uid)  # it belongs to one wait of the node
-        related = self._of_node(node) if node and not claim else Related()
-        if claim and not node:
-            related = Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
-        related = replace(related, was_wanted=uid in self._memory.wanted)
+        related = replace(self._related(node, claim), was_wanted=uid in self._memory.wanted)
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
         egress = self._memory.egress.view(uid)
@@ -125,17 +124,42 @@ class Reader:
         claim = snapshot.claim
         if do is Do.LOOK and snapshot.node:
             found = await self._cloud.addresses_on(instance_of(snapshot.node))
-            return replace(snapshot, seen=Seen(on_instance=found))
+            return replace(snapshot, seen=Seen(on_instance=found, owner=self._owner(found)))
         if do is Do.FIND and claim:
             return replace(snapshot, order=replace(snapshot.order, lookup=await self._lookup(claim)))
         return replace(snapshot, seen=await self._watch(claim)) if claim else snapshot
 
+    def _related(self, node: Node | None, claim: Claim | None) -> Related:
+        if claim is None:
+            return self._of_node(node) if node else Related()
+        if self._is_leaving(claim):
+            return Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
+        return Related()
+
     def _of_node(self, node: Node) -> Related:
         instance = instance_of(node)
-        orphaned = [each for each in self._claims.having(instance) if self._nodes.get(each.uid) is None]
-        is_heir = bool(orphaned) and instance != "" and wanted(node, self._settings())
-        predecessor = max(orphaned, key=lambda each: each.asked) if is_heir else None
-        return Related(predecessor=predecessor, found=self._found(node, instance))
+        found = self._found(node, instance)
+        if not instance or not wanted(node, self._settings()):
+            return Related(found=found)
+        left = [each for each in self._claims.having(instance) if self._has_left(each)]
+        predecessor = max(left, key=lambda each: each.asked, default=None)
+        return Related(predecessor=predecessor, rival=self._user_of(instance), found=found)
+
+    def _is_leaving(self, claim: Claim) -> bool:
+        return is_leaving(self._nodes.get(claim.uid), claim, self._settings())
+
+    def _has_left(self, claim: Claim) -> bool:
+        return has_left(self._nodes.get(claim.uid), claim, self._settings())
+
+    def _user_of(self, value: str) -> Claim | None:
+        """The claim of a node that stays, which has this instance or address."""
+        users = (each for each in self._claims.having(value) if not self._is_leaving(each))
+        return next(users, None)
+
+    def _owner(self, found: Iterable[Address]) -> str:
+        """For a node without a claim: another node, which stays, and whose claim has one of *found*."""
+        owners = (self._user_of(each.id) for each in found if bound_to(each))
+        return next((each.node for each in owners if each), "")
 
     def _found(self, node: Node, instance: str) -> Address | None:
         """One that is claimed by no node, and is there or free."""
@@ -144,6 +168,9 @@ class Reader:
         return next((each for each in free if not self._claims.having(each.id)), None)
 
     def _heir(self, claim: Claim) -> str:
+        """The uid of a node that takes *claim* over: the only one on its instance, as far as claims say."""
+        if self._user_of(claim.instance):
+            return ""
         there = self._nodes.on_instance(claim.instance)
         heirs = [each.metadata.uid for each in there if wanted(each, self._settings())]
         return next((each for each in heirs if self._claims.get(each) is None), "")
@@ -151,10 +178,10 @@ class Reader:
     def _is_elsewhere(self, claim: Claim) -> bool:
         """Whether another claim to the same address, or order, remains: a death during an inheritance leaves two.
 
-        Of two claims without a node, the one with the greater uid remains, but first one that has left the pool.
+        Of two claims that leave, the one with the greater uid remains, but first one that has left the pool.
         """
         others = self._claims.having(claim.address or claim.token)
-        return any(_precedence(each) > _precedence(claim) or self._nodes.get(each.uid) for each in others)
+        return any(_precedence(each) > _precedence(claim) or not self._is_leaving(each) for each in others)
 
     def _order(self, claim: Claim) -> Order:
         tags = order_for(claim, self._settings(), self._inventory.cluster_uuid).tags

@@ -155,9 +155,11 @@ class Reconciler:
         return again
 
     def _pass_on(self, snapshot: Snapshot, step: Step) -> None:
-        """Reconcile the others that a change of the pool concerns."""
+        """Reconcile the others that the change concerns."""
         if step.do is Do.KEEP:
             self.try_refused()
+        elif step.do is Do.INHERIT and snapshot.related.predecessor:
+            self.add(snapshot.related.predecessor.uid)
         elif step.do is Do.TAKE and snapshot.pool.offer:
             self.add(snapshot.pool.offer.uid)
 

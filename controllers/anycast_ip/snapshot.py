@@ -76,13 +76,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Related:
-    """*predecessor* is the claim of a former Node object on the same instance, *heir* the uid of a later one.
+    """*predecessor* is the claim of a Node object that was on the same instance, *heir* the uid of one that is now.
 
-    *found* is an address with the tags of this node; *elsewhere*: another claim has the same address, or order;
-    *was_wanted*: the node had the labels when it was last seen with or without them.
+    *rival* is the claim of another node that is on the same instance. *found* is an address with the tags of this
+    node; *elsewhere*: another claim has the same address, or order; *was_wanted*: the node had the labels when it was
+    last seen with or without them.
     """
 
     predecessor: Claim | None = None
+    rival: Claim | None = None
     heir: str = ""
     found: Address | None = None
     elsewhere: bool = False
@@ -115,12 +117,14 @@ class Order:
 class Seen:
     """What the cloud answered: *address* is the claim's, *on_instance* None before it was asked for.
 
-    *seconds* is for how long the address has been in its status.
+    *seconds* is for how long the address has been in its status. *owner* is another node, whose claim has one of
+    *on_instance*.
     """
 
     address: Address | Unseen = UNKNOWN
     on_instance: tuple[Address, ...] | None = None
     seconds: float = 0.0
+    owner: str = ""
 
 
 @dataclass(frozen=True)
