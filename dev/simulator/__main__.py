@@ -1,12 +1,18 @@
-"""``make simulate``: run scenarios by seed, on all cores, and show the shortest history of each that fails."""
+"""``make simulate``: play scenarios by seed, on all cores; ``SEED=n`` shows the shortest history of one that fails."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from dev.simulator.core.kernel import Kernel
 from dev.simulator.core.once import begin
+
+if TYPE_CHECKING:
+    from dev.simulator.scenario import Scenario
 
 PROGRESS = 10.0
 """Seconds between two lines of progress."""
@@ -17,34 +23,46 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone, with its history")
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first of them (default: %(default)s)")
+    parser.add_argument("--histories", action="store_true", help="the directed histories instead of seeds")
+    parser.add_argument("--history", help="the directed history whose name contains this, as it went")
     parser.add_argument("--jobs", type=int, default=0, help="how many at a time (default: one per core)")
     parser.add_argument("--whole", action="store_true", help="with --seed: the history of all operations")
     arguments = parser.parse_args()
     kernel = begin()
-    from dev.simulator import fleet, shortening
+    from dev.simulator import shortening
+    from dev.simulator.histories import HISTORIES
+    from dev.simulator.scenario import drawn
 
     if arguments.seed is not None:
-        return shortening.show(kernel, arguments.seed, whole=arguments.whole)
-    last = arguments.first + arguments.seeds - 1
+        return shortening.show(kernel, drawn(arguments.seed), whole=arguments.whole)
+    if arguments.history:
+        found = [each for name, each in HISTORIES.items() if arguments.history in name]
+        return max((shortening.show(kernel, each, whole=True) for each in found), default=2)
+    if arguments.histories:
+        return play(kernel, HISTORIES.values(), len(HISTORIES), arguments.jobs)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    return play(kernel, map(drawn, seeds), arguments.seeds, arguments.jobs)
+
+
+def play(kernel: Kernel, scenarios: Iterable[Scenario], count: int, jobs: int) -> int:
+    """The exit code: 1 when an invariant was broken in one of them."""
+    from dev.simulator import fleet
+
     failures = 0
     shown = began = time.monotonic()
-    for done, (seed, report) in enumerate(
-        fleet.run(kernel, range(arguments.first, last + 1), arguments.jobs), start=1
-    ):
+    for done, (scenario, report) in enumerate(fleet.run(kernel, scenarios, jobs), start=1):
         if report.findings:
             failures += 1
-            print(f"seed {seed}: {report.findings[0]}", flush=True)
-        if time.monotonic() - shown >= PROGRESS or done == arguments.seeds:
+            finding = report.findings[0]
+            print(f"{scenario.title}: {finding.at:.1f} s: {finding.invariant}: {finding.message}", flush=True)
+        if time.monotonic() - shown >= PROGRESS or done == count:
             shown = time.monotonic()
             rate = done / (shown - began)
-            left = (arguments.seeds - done) / rate
             print(
-                f"{done} of {arguments.seeds} seeds, {failures} failed, {rate * 60:.0f} a minute, {left:.0f} s left",
+                f"{done} of {count}, {failures} failed, {rate * 60:.0f} a minute, {(count - done) / rate:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
-    if failures:
-        print("Show one with: make simulate SEED=n", file=sys.stderr)
     return 1 if failures else 0
 
 

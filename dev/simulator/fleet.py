@@ -15,7 +15,7 @@ from importlib import import_module
 
 import controllers
 from dev.simulator.core.kernel import Kernel
-from dev.simulator.scenario import drawn
+from dev.simulator.scenario import Scenario
 from dev.simulator.simulation import Finding, simulate
 from dev.simulator.world import Entry
 
@@ -36,29 +36,29 @@ def preload() -> None:
     gc.freeze()
 
 
-def run(kernel: Kernel, seeds: Iterable[int], jobs: int = 0) -> Iterator[tuple[int, Report]]:
+def run(kernel: Kernel, scenarios: Iterable[Scenario], jobs: int = 0) -> Iterator[tuple[Scenario, Report]]:
     """Each as soon as it is done."""
     preload()
-    waiting = iter(seeds)
+    waiting = iter(scenarios)
     with selectors.DefaultSelector() as selector:
         running = 0
         for _ in range(jobs or os.cpu_count() or 1):
             running += _start_next(kernel, waiting, selector)
         while running:
             for key, _ in selector.select():
-                seed, child = key.data
+                scenario, child = key.data
                 selector.unregister(key.fileobj)
                 with open(key.fd, "rb") as pipe:
                     content = pipe.read()
                 os.waitpid(child, 0)
                 running -= 1
                 running += _start_next(kernel, waiting, selector)
-                yield seed, pickle.loads(content)  # noqa: S301 - of our own child
+                yield scenario, pickle.loads(content)  # noqa: S301 - of our own child
 
 
-def apart(kernel: Kernel, seed: int, left_out: Collection[int] = ()) -> Report:
+def apart(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ()) -> Report:
     """One, without the operations of these numbers."""
-    descriptor, child = _forked(lambda: _report(kernel, seed, left_out))
+    descriptor, child = _forked(lambda: _report(kernel, scenario, left_out))
     with open(descriptor, "rb") as pipe:
         content = pipe.read()
     os.waitpid(child, 0)
@@ -66,18 +66,18 @@ def apart(kernel: Kernel, seed: int, left_out: Collection[int] = ()) -> Report:
     return found
 
 
-def _start_next(kernel: Kernel, waiting: Iterator[int], selector: selectors.BaseSelector) -> int:
-    seed = next(waiting, None)
-    if seed is None:
+def _start_next(kernel: Kernel, waiting: Iterator[Scenario], selector: selectors.BaseSelector) -> int:
+    scenario = next(waiting, None)
+    if scenario is None:
         return 0
-    descriptor, child = _forked(lambda: _report(kernel, seed, ()))
-    selector.register(descriptor, selectors.EVENT_READ, (seed, child))
+    descriptor, child = _forked(lambda: _report(kernel, scenario, ()))
+    selector.register(descriptor, selectors.EVENT_READ, (scenario, child))
     return 1
 
 
-def _report(kernel: Kernel, seed: int, left_out: Collection[int]) -> Report:
+def _report(kernel: Kernel, scenario: Scenario, left_out: Collection[int]) -> Report:
     try:
-        outcome = simulate(kernel, drawn(seed), left_out)
+        outcome = simulate(kernel, scenario, left_out)
     except Exception as error:  # of the simulator itself: it is one failure of one seed, not the end of all
         text = "".join(traceback.format_exception(error)[-6:])
         return Report([Finding("the simulation runs", kernel.now, text)], [], "")

@@ -40,6 +40,8 @@ class Outside:
         self._api, self._kernel = api, kernel
         self._calico, self._cloud, self._edge = calico, cloud, edge
         self.judge = Judge([])
+        self.note: Callable[[str, str], None] = lambda who, what: None
+        """Keeps a line of the history."""
         self.disturbances = Disturbances()
         self.writes: Counter[str] = Counter()
         """Ours since the last reset, by method and kind; without renewals of the Lease."""
@@ -106,9 +108,10 @@ class Outside:
         """The Lease was written."""
         self._leader = process if holder else None
 
-    def _called(self, _process: str, action: str, params: Mapping[str, object], outcome: str) -> None:
+    def _called(self, process: str, action: str, params: Mapping[str, object], outcome: str) -> None:
         self.changed()
         if action in CHANGES:
+            self.note(process, f"{action} {_ids(params)} -> {outcome}")
             self.writes[action] += 1
             self._check_leads(self._kernel.process, f"{action} ({outcome}) {params}")
 
@@ -135,9 +138,11 @@ class Outside:
         return found
 
 
+def _ids(params: Mapping[str, object]) -> str:
+    named = [params[key] for key in ("AddressId", "AddressIds", "InstanceId", "AddressName") if key in params]
+    return " ".join(str(each) for each in named)
+
+
 def _shown(address: Address) -> CloudAddress:
     is_ours = CLUSTER_TAG in address.tags
     return CloudAddress(address.id, address.status, address.instance_id, is_ours)
-
-
-Observe = Callable[[], Observation]

@@ -7,12 +7,15 @@ and so a history can be shortened.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dev.simulator.operations import TABLE, Kind
+
+if TYPE_CHECKING:
+    from dev.simulator.world import World
 
 Raw = dict[str, Any]
 FEATURES = ("ip_reservation", "anycast_ip", "elasticity", "ingress_daemonset")
@@ -49,7 +52,14 @@ class Scenario:
     """Seconds in which things happen."""
     rest: float
     """Seconds in which nothing happens any more."""
-    left_out: Collection[int] = field(default=())
+    script: Callable[[World], Iterator[float]] | None = None
+    """What is done instead of operations, with the seconds between."""
+    name: str = ""
+    left_out: Collection[int] = ()
+
+    @property
+    def title(self) -> str:
+        return self.name or f"seed {self.seed}"
 
 
 def drawn(seed: int) -> Scenario:
@@ -79,21 +89,33 @@ def operations(features: Sequence[str], dice: Random, busy: float) -> list[Opera
 
 
 def values_for(features: Sequence[str], dice: Random) -> Raw:
-    values: Raw = {SECTIONS[each]: {"enabled": each in features} for each in FEATURES}
-    if "ip_reservation" in features:
-        values["ipReservation"] |= {"giveBackAfter": "30s"}
-        values["config"] = {"ipReserveTime": "2m"}
+    own: Raw = {}
     if "anycast_ip" in features:
-        values["anycastIP"] |= {"clusterID": "cls-1", "releaseOnLabelRemoval": dice.random() < 0.5}
+        own["anycastIP"] = {"releaseOnLabelRemoval": dice.random() < 0.5}
         if dice.random() < 0.3:
-            values["anycastIP"]["pool"] = {"retain": {"count": 2, "age": "5m"}}
+            own["anycastIP"]["pool"] = {"retain": {"count": 2, "age": "5m"}}
     if "elasticity" in features:
+        own["elasticity"] = {}
         if dice.random() < 0.4:
-            values["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
+            own["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
         if dice.random() < 0.4:
-            values["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
-    if "ingress_daemonset" in features:
-        values["ingressDaemonSet"] |= {"healthChecker": {"image": "drawbridge:1"}}
+            own["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
+    return values_of(features, own)
+
+
+def values_of(features: Sequence[str], own: Mapping[str, Raw]) -> Raw:
+    """Of a release with these features, short times, and what is its *own*, by section."""
+    values: Raw = {SECTIONS[each]: {"enabled": each in features, **SHORT.get(each, {})} for each in FEATURES}
+    values["config"] = {"ipReserveTime": "2m"}
     values["cloud"] = {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"}
     values["certs"] = {"mode": "files", "existingSecret": "tls", "caBundle": CA_BUNDLE}
+    for section, changes in own.items():
+        values[section] = {**values.get(section, {}), **changes}
     return values
+
+
+SHORT: Mapping[str, Raw] = {
+    "ip_reservation": {"giveBackAfter": "30s"},
+    "anycast_ip": {"clusterID": "cls-1"},
+    "ingress_daemonset": {"healthChecker": {"image": "drawbridge:1"}},
+}

@@ -7,18 +7,18 @@ from collections.abc import Collection, Sequence
 
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.fleet import Report, apart
-from dev.simulator.scenario import drawn
+from dev.simulator.scenario import Scenario
 
 
-def show(kernel: Kernel, seed: int, *, whole: bool) -> int:
-    report = apart(kernel, seed)
+def show(kernel: Kernel, scenario: Scenario, *, whole: bool) -> int:
+    """The exit code: 1 when an invariant is broken."""
+    report = apart(kernel, scenario)
     left_out: Collection[int] = ()
-    scenario = drawn(seed)
     if report.findings and not whole:
         numbers = [each.number for each in scenario.operations]
-        left_out = shortened(kernel, seed, numbers, report.findings[0].invariant)
-        report = apart(kernel, seed, left_out)
-    print(f"seed {seed}: {', '.join(scenario.features)}; {scenario.nodes} nodes; {scenario.values}")
+        left_out = shortened(kernel, scenario, numbers, report.findings[0].invariant)
+        report = apart(kernel, scenario, left_out)
+    print(f"{scenario.title}: {', '.join(scenario.features)}; {scenario.nodes} nodes; {scenario.values}")
     for entry in _until(report):
         print(entry)
     for finding in report.findings:
@@ -27,14 +27,14 @@ def show(kernel: Kernel, seed: int, *, whole: bool) -> int:
     return 1 if report.findings else 0
 
 
-def shortened(kernel: Kernel, seed: int, numbers: Sequence[int], invariant: str) -> Collection[int]:
+def shortened(kernel: Kernel, scenario: Scenario, numbers: Sequence[int], invariant: str) -> Collection[int]:
     """The operations that are not needed, by delta debugging: halves first, then smaller and smaller parts."""
     kept, size = list(numbers), max(1, len(numbers) // 2)
     while kept:
         for begin in range(0, len(kept), size):
             fewer = kept[:begin] + kept[begin + size :]
             left_out = set(numbers) - set(fewer)
-            found = apart(kernel, seed, left_out).findings
+            found = apart(kernel, scenario, left_out).findings
             if found and found[0].invariant == invariant:
                 kept = fewer
                 break

@@ -38,6 +38,8 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
     world = World(kernel, scenario.seed)
     outcome = Outcome(scenario)
     furnish(world, scenario)
+    if scenario.script:
+        world.kernel.spawn(lambda: play(world, scenario), "script", after=SETTLES)
     for operation in scenario.operations:
         if operation.number not in left_out:
             schedule(world, operation)
@@ -139,6 +141,12 @@ def workloads(world: World, scenario: Scenario) -> None:
         world.kubectl_create(DEPLOYMENTS, objects.deployment("web", 4, local=2))
     if "ingress_daemonset" in scenario.features:
         world.kubectl_create(INGRESS_DAEMONSETS, objects.ingress_daemon_set("edge"))
+
+
+def play(world: World, scenario: Scenario) -> None:
+    assert scenario.script is not None
+    for seconds in scenario.script(world):
+        world.kernel.sleep(seconds)
 
 
 def schedule(world: World, operation: Operation) -> None:

@@ -137,6 +137,7 @@ class World:
         )
         self.edge = LoadBalancer(self.api, self.checkers.probe)
         self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
+        self.outside.note = self.note
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
         self._plug_in()
         self.configuration = Configuration()

@@ -1,0 +1,231 @@
+"""Each invariant of the judge can fail: a world is broken by hand, and it says so; a good world passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dev.judge import Disturbances, Invariant, Judge, Observation, address, edge, placement, reservation
+from dev.judge.observation import CloudAddress
+
+Raw = dict[str, Any]
+History = list[Observation]
+READY = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+NEEDS = {"tke.cloud.tencent.com/need-aia-ip": "true"}
+EDGE = {"edge": "true"}
+
+
+def node(name: str = "node-1", tainted: bool = False, super_node: bool = False, **labels: str) -> Raw:
+    own = {"cloud.tencent.com/node-instance-id": f"ins-{name}"}
+    if super_node:
+        own = {"node.kubernetes.io/instance-type": "eklet"}
+    taints = [{"key": "tke.cloud.tencent.com/no-aia-ip", "effect": "NoSchedule"}] if tainted else []
+    return {"metadata": {"name": name, "labels": own | labels}, "spec": {"taints": taints}, "status": READY}
+
+
+def needing(name: str = "node-1", tainted: bool = False) -> Raw:
+    return node(name, tainted, **NEEDS)
+
+
+def pod(name: str, on: str = "node-1", ip: str = "", image: str = "web:1", **metadata: Any) -> Raw:
+    return {
+        "metadata": {"name": name, "uid": name, **metadata},
+        "spec": {"nodeName": on, "containers": [{"image": image}]},
+        "status": READY | {"podIP": ip},
+    }
+
+
+def redis(ip: str) -> Raw:
+    return pod("redis-0", ip=ip, labels={"statefulset.kubernetes.io/pod-name": "redis-0"})
+
+
+def replica(name: str, on: str = "node-1", gated: bool = False, local: int = 1) -> Raw:
+    raw = pod(name, on, annotations={"LOCAL_REPLICAS": str(local)})
+    raw["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-1", "controller": True}]
+    if gated:
+        raw["spec"] |= {"nodeName": "", "schedulingGates": [{"name": "drawbridge.io/placement"}]}
+    return raw
+
+
+def proxy(name: str, on: str, image: str = "proxy:1", **metadata: Any) -> Raw:
+    return pod(name, on, image=image, labels={"ingress-daemon-for-node": on}, **metadata)
+
+
+def resource(reason: str = "Complete", **rolling: Any) -> Raw:
+    template = {"spec": {"nodeSelector": EDGE, "containers": [{"image": "proxy:1"}]}}
+    conditions = [{"type": "Progressing", "status": "True", "reason": reason, "message": "2 of 3"}]
+    return {
+        "metadata": {"name": "web", "uid": "web"},
+        "spec": {
+            "podsPerNode": 1,
+            "healthCheckNodePorts": [10080],
+            "template": template,
+            "updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1, **rolling}},
+        },
+        "status": {"conditions": conditions},
+    }
+
+
+def cloud(*bound: str, status: str = "BIND") -> dict[str, CloudAddress]:
+    return {
+        f"eip-{each}-{n}": CloudAddress(f"eip-{each}-{n}", status, f"ins-{each}", True)
+        for n, each in enumerate(bound)
+    }
+
+
+def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Observation:
+    return Observation(
+        at,
+        nodes={each["metadata"]["name"]: each for each in nodes},
+        pods={each["metadata"]["uid"]: each for each in pods},
+        **seen,
+    )
+
+
+def edge_of(at: float, off: int, **how: Any) -> Observation:
+    """Six nodes, the first *off* of which answer 503."""
+    names = [f"node-{n}" for n in range(6)]
+    answers = {name: 503 if n < off else 200 for n, name in enumerate(names)}
+    return see(
+        at, *[node(each, **EDGE) for each in names], answers=answers, ingress_daemon_sets=[resource()], **how
+    )
+
+
+def bound_for_a_minute() -> History:
+    return [see(at, needing(), addresses=cloud("node-1")) for at in (0, 60)]
+
+
+SUPER = node("eklet", super_node=True)
+ON = node("n", **EDGE)
+HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
+STOPPED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
+    "an address is unbound from a living node": (
+        address.BoundStaysBound,
+        [*bound_for_a_minute(), see(61, needing())],
+    ),
+    "two addresses are bound to one instance": (
+        address.BoundOnce,
+        [see(0, needing(), addresses=cloud("node-1", "node-1"))],
+    ),
+    "a node is open without its address for long": (
+        address.OpenWithAddress,
+        [see(0, needing()), see(400, needing())],
+    ),
+    "an address of a pod that is gone is free": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE)],
+    ),
+    "an address of a pod that is gone is given away": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
+    ),
+    "more than N pods are local": (
+        placement.NeverMoreThanNLocal,
+        [
+            see(0, node(), pods=(replica("a", gated=True), replica("b", gated=True))),
+            see(1, node(), pods=(replica("a"), replica("b"))),
+        ],
+    ),
+    "a terminating pod exceeds the cap": (
+        lambda: placement.NeverMoreThanTheCap(1),
+        [see(0, SUPER, pods=(pod("a", "eklet", **STOPPED), pod("b", "eklet")))],
+    ),
+    "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2)]),
+    "a pod is stopped on a node that the load balancer uses": (
+        edge.StoppedOnlyDetached,
+        [
+            see(0, node("n", **EDGE), pods=(proxy("p", "n"),), uses={"n"}),
+            see(1, node("n", **EDGE), pods=(proxy("p", "n", **STOPPED),), uses={"n"}),
+        ],
+    ),
+}  # fmt: skip
+
+BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
+    "a node is open without its address": (address.OpenWithAddress, see(0, needing())),
+    "a node has no address": (address.CloudIsWhatNodesNeed, see(0, needing(tainted=True))),
+    "an address is bound to a node that is gone": (address.CloudIsWhatNodesNeed, see(0, addresses=cloud("x"))),
+    "an address of no node is paid for": (
+        address.CloudIsWhatNodesNeed,
+        see(0, addresses=cloud("x", status="UNBIND")),
+    ),
+    "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
+    "a pod is still gated": (placement.NoneWaitsBehindAGate, see(0, pods=(replica("a", gated=True),))),
+    "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
+    "a rollout is complete with old pods": (
+        edge.CompleteIsTrue,
+        see(0, ON, pods=(proxy("p", "n", "proxy:0"),), answers={"n": 200}, ingress_daemon_sets=[resource()]),
+    ),
+    "a rollout is complete on a node whose health check fails": (
+        edge.CompleteIsTrue,
+        see(0, ON, pods=(proxy("p", "n"),), answers={"n": 503}, ingress_daemon_sets=[resource()]),
+    ),
+}  # fmt: skip
+
+GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
+    "a person unbinds an address": (
+        address.BoundStaysBound,
+        [
+            *bound_for_a_minute(),
+            see(61, needing(), disturbances=(person := Disturbances())),
+        ],
+    ),
+    "a reserved address of a pod that is gone": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [
+            see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
+            see(50, assigned=GONE, reserved={"10.0.0.1"}),
+            see(171, assigned=GONE),
+        ],
+    ),
+    "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
+    "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
+    "a pod is stopped on a detached node": (
+        edge.StoppedOnlyDetached,
+        [
+            see(0, node("n", **EDGE), pods=(proxy("p", "n"),)),
+            see(1, node("n", **EDGE), pods=(proxy("p", "n", **STOPPED),)),
+        ],
+    ),
+}
+person.note("ins-node-1", 60.5)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_promise_is_found(what: str) -> None:
+    make, history = BROKEN[what]
+    judge = Judge([make()])
+
+    for each in history[:-1]:
+        judge.look(each)
+    assert not judge.findings
+    judge.look(history[-1])
+
+    assert [each.at for each in judge.findings.values()] == [history[-1].at]
+
+
+@pytest.mark.parametrize("what", BROKEN_AT_REST)
+def test_a_promise_that_is_broken_at_rest_is_found(what: str) -> None:
+    make, seen = BROKEN_AT_REST[what]
+    judge = Judge([make()])
+
+    judge.look(seen)
+    assert not judge.findings
+    judge.rest(seen)
+
+    assert len(judge.findings) == 1
+
+
+@pytest.mark.parametrize("what", GOOD)
+def test_a_kept_promise_is_not_found_fault_with(what: str) -> None:
+    make, history = GOOD[what]
+    judge = Judge([make()])
+
+    for each in history:
+        judge.look(each)
+    judge.rest(history[-1])
+
+    assert not judge.findings
