@@ -3,11 +3,12 @@ patches what conditions need."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import jsonpatch
 import jsonpointer
+
+from dev.fake_api.values import copied
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -54,6 +55,6 @@ def _conditions(held: Any, changes: Any) -> Any:
 
 def _operated(held: Any, operations: Any) -> Any:
     try:
-        return jsonpatch.apply_patch(copy.deepcopy(held), operations)
+        return jsonpatch.apply_patch(copied(held), operations)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise Unpatchable(str(error)) from error

@@ -8,10 +8,9 @@ holds it against the real one.
 from __future__ import annotations
 
 import builtins
-import copy
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
@@ -24,6 +23,7 @@ from dev.fake_api.patches import MERGE, Unpatchable, merged, patched
 from dev.fake_api.schema import Undecodable
 from dev.fake_api.selectors import Unselectable, matches_fields, matches_labels
 from dev.fake_api.storage import Change, Key, Storage, Stored
+from dev.fake_api.values import copied
 from kube.client import Client, Resource
 from kube.resources import NAMESPACES as NAMESPACES
 from runtime import time, utc_now
@@ -52,6 +52,9 @@ class Review:
     subresource: str = ""
     dry_run: bool = False
     manager: str = ""
+
+    def copied(self) -> Review:
+        return replace(self, old=copied(self.old), new=copied(self.new))
 
 
 class Denied(Exception):
@@ -154,7 +157,7 @@ class FakeAPI:
         resource = self._resource(where)
         with self._storage.changed:
             kind = self._kinds[resource]
-            new, _ = self._decoded(kind, copy.deepcopy(dict(raw)))
+            new, _ = self._decoded(kind, copied(dict(raw)))
             metadata = new["metadata"]
             key = (resource, metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
             self.ensure_namespace(key[1])
@@ -183,9 +186,9 @@ class FakeAPI:
         """A merge patch of all parts, status and metadata too, by another client; neither hooks nor rules apply."""
         with self._storage.changed:
             held = self._existing((resource, namespace, name))
-            new = merged(held.raw, copy.deepcopy(dict(change)))
+            new = merged(held.raw, copied(dict(change)))
             kind = self._kinds[resource]
-            new, _ = self._decoded(kind, copy.deepcopy(new))
+            new, _ = self._decoded(kind, copied(new))
             if kind.generation != "none" and "generation" not in change.get("metadata", {}):
                 new["metadata"]["generation"] = self._generation(kind, held.raw, new)
             return self._store(_Write(kind, (resource, namespace, name), manager), held, new)
@@ -199,16 +202,16 @@ class FakeAPI:
 
     def get(self, where: Where, name: str, namespace: str = "") -> Raw:
         with self._storage.changed:
-            return copy.deepcopy(self._existing((self._resource(where), namespace, name)).raw)
+            return copied(self._existing((self._resource(where), namespace, name)).raw)
 
     def find(self, where: Where, name: str, namespace: str = "") -> Raw | None:
         with self._storage.changed:
             held = self._storage.get((self._resource(where), namespace, name))
-            return copy.deepcopy(held.raw) if held else None
+            return copied(held.raw) if held else None
 
     def list(self, where: Where, namespace: str = "") -> list[Raw]:
         with self._storage.changed:
-            return [copy.deepcopy(each.raw) for each in self._storage.all(self._resource(where), namespace)]
+            return [copied(each.raw) for each in self._storage.all(self._resource(where), namespace)]
 
     def peek(self, resource: Resource) -> Sequence[Raw]:
         """As `list`, without copies: what is read may not be changed."""
@@ -392,7 +395,7 @@ class FakeAPI:
             return self._evict(call, kind, target)
         if target.subresource == "binding":
             return self._bind(call, kind, target)
-        body = copy.deepcopy(call.body)
+        body = copied(call.body)
         metadata = body.setdefault("metadata", {})
         _check_place(kind, target, metadata)
         if kind.resource.namespaced:
@@ -428,7 +431,7 @@ class FakeAPI:
 
     def _replace(self, call: Request, kind: Kind, target: Target) -> Reply:
         write = _write_of(call, kind, _key(kind, target), target.subresource)
-        new = self._decode(write, copy.deepcopy(call.body))
+        new = self._decode(write, copied(call.body))
         if new["metadata"].get("name") != target.name:
             raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
         _check_place(kind, target, new["metadata"])
@@ -450,7 +453,7 @@ class FakeAPI:
             ) from None
         except Unpatchable as error:
             raise Refused(422, "Invalid", f"the server rejected our request: {error}") from error
-        new = self._decode(write, copy.deepcopy(new))
+        new = self._decode(write, copied(new))
         return Reply(200, self._update(write, held, new).encoded, self._warnings(call, kind, write))
 
     def _update(self, write: _Write, held: Stored, new: Raw) -> Stored:
@@ -620,13 +623,13 @@ class FakeAPI:
             return new
         for resource, hook in self._hooks.mutating:
             if resource == write.kind.resource:
-                given = copy.deepcopy(new)
+                given = copied(new)
                 changed = self._asked(hook, given)
-                new, _ = self._decoded(write.kind, copy.deepcopy(changed if changed is not None else given))
+                new, _ = self._decoded(write.kind, copied(changed if changed is not None else given))
         if self.webhooks:
-            changed = self._asked(self.webhooks.mutate, _review_of(write, old, copy.deepcopy(new)))
+            changed = self._asked(self.webhooks.mutate, _review_of(write, old, copied(new)))
             if changed is not None:
-                new, _ = self._decoded(write.kind, copy.deepcopy(changed))
+                new, _ = self._decoded(write.kind, copied(changed))
         return new
 
     def _asked(self, hook: Callable[[Any], Any], about: Any) -> Any:
@@ -650,9 +653,9 @@ class FakeAPI:
     def _review(self, review: Review) -> None:
         for resource, hook in self._hooks.validating:
             if resource == review.resource:
-                self._asked(hook, copy.deepcopy(review))
+                self._asked(hook, review.copied())
         if self.webhooks:
-            self._asked(self.webhooks.validate, copy.deepcopy(review))
+            self._asked(self.webhooks.validate, review)
 
     def _stored(self, write: _Write, held: Stored | None, new: Raw) -> Stored:
         if held and _same(held.raw, new):
@@ -667,12 +670,12 @@ class FakeAPI:
     def _store(self, write: _Write, held: Stored | None, new: Raw) -> Raw:
         old = held.raw if held else {}
         if held and _same(old, new):
-            return copy.deepcopy(old)
+            return copied(old)
         subresource = "status" if write.subresource == "status" else ""
         api_version = write.kind.resource.api_version
         entries = managed_fields.updated(old, new, write.manager, api_version, _time(self.now()), subresource)
-        new = copy.deepcopy({**new, "metadata": {**new["metadata"], "managedFields": entries}})
-        return copy.deepcopy(self._storage.put(write.key, new).raw)
+        new = copied({**new, "metadata": {**new["metadata"], "managedFields": entries}})
+        return copied(self._storage.put(write.key, new).raw)
 
     def _identity(self) -> Raw:
         self._born += 1
@@ -712,7 +715,7 @@ class FakeAPI:
         """Unknown fields of the body, as the default field validation reports them."""
         if write.strict or call.query.get("fieldValidation") == "Ignore" or not isinstance(call.body, dict):
             return {}
-        _, unknown = kind.schema.tidy(copy.deepcopy(call.body))
+        _, unknown = kind.schema.tidy(copied(call.body))
         found = ", ".join(f'299 - "unknown field \\"{each}\\""' for each in unknown)
         return {"Warning": found} if unknown else {}
 
