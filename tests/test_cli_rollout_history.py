@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controllers.ingress_daemonset.desired import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dev.fake_api import FakeAPI
 from tests import cli
@@ -16,18 +17,24 @@ from webhook.ingress_daemonset.types import resource
 
 HERE = ("web", "-n", "edge")
 ONLY_BEFORE = {"nodeSelector": {"zone": "a"}}
+PROVEN = 1
+"""The last template that all nodes had."""
 
 
 def raw_with(number: int, state: str = "Complete", **pod: Any) -> dict[str, Any]:
     containers = {"containers": [{"name": "proxy", "image": f"proxy:{number}"}]}
     raw = raw_resource(containers | pod)
-    raw["status"] = {"conditions": [{"type": "Progressing", "status": "True", "reason": state}]}
+    conditions = [{"type": "Progressing", "status": "True", "reason": state}]
+    proven = revision_of_template(
+        raw_resource({"containers": [{"name": "proxy", "image": f"proxy:{PROVEN}"}]})["spec"]["template"]
+    )
+    raw["status"] = {"conditions": conditions, "currentRevision": proven}
     return raw
 
 
 @pytest.fixture
 def api() -> FakeAPI:
-    """Of three templates the third is being rolled out; only the second has a nodeSelector."""
+    """The third of three templates is being rolled out, in place of the second, the only one with a nodeSelector."""
     found = cli.installed("ingressDaemonSet")
     for number, pod in ((1, {}), (2, ONLY_BEFORE), (3, {})):
         body = plan_revisions(resource(raw_with(number, **pod)), ()).create
@@ -56,7 +63,7 @@ def test_the_history_has_the_latest_first_and_names_the_current_one(api: FakeAPI
 
 @pytest.mark.parametrize(
     ("arguments", "number"),
-    [(("undo",), 2), (("undo", "--to-revision", "1"), 1), (("abort",), 2)],
+    [(("undo",), 2), (("undo", "--to-revision", "1"), 1), (("abort",), PROVEN)],
     ids=["undo", "to a revision", "abort"],
 )
 def test_the_whole_former_template_is_restored(api: FakeAPI, arguments: tuple[str, ...], number: int) -> None:
@@ -106,13 +113,36 @@ def test_without_a_former_template_there_is_nothing_to_undo(api: FakeAPI) -> Non
     assert "no former template is kept" in cli.run(api, "rollout", "undo", *HERE, "--yes").output
 
 
-def test_a_rollout_that_is_complete_is_not_aborted(api: FakeAPI) -> None:
-    api.put(INGRESS_DAEMONSETS, raw_with(3, "Complete"))
-
+@pytest.mark.parametrize("state", ["Complete", "RollingOut"], ids=["at rest", "a node joins"])
+def test_without_a_rollout_of_a_template_nothing_is_aborted(api: FakeAPI, state: str) -> None:
+    api.put(INGRESS_DAEMONSETS, raw_with(PROVEN, state))
     result = cli.run(api, "rollout", "abort", *HERE, "--yes")
 
-    assert result.exit_code != 0
-    assert "no rollout is in progress" in result.output
+    assert result.exit_code == 1
+    assert "no template is being rolled out" in result.output
+    assert template(api) == raw_with(PROVEN)["spec"]["template"]
+
+
+@pytest.mark.parametrize("state", ["RollingBack", "RolledBack"])
+def test_after_a_rollback_the_spec_gets_what_nodes_have(api: FakeAPI, state: str) -> None:
+    """Not the template that failed before the present one."""
+    api.put(INGRESS_DAEMONSETS, raw_with(3, state))
+
+    assert cli.run(api, "rollout", "abort", *HERE, "--yes").exit_code == 0
+    assert template(api) == raw_with(PROVEN)["spec"]["template"]
+
+
+@pytest.mark.parametrize(
+    ("proven", "said"),
+    [("", "no template has reached all nodes yet"), ("0123456789", "0123456789, is not kept")],
+)
+def test_without_the_template_before_nothing_is_aborted(api: FakeAPI, proven: str, said: str) -> None:
+    raw = raw_with(3, "RollingOut")
+    api.put(INGRESS_DAEMONSETS, raw | {"status": raw["status"] | {"currentRevision": proven}})
+    result = cli.run(api, "rollout", "abort", *HERE, "--yes")
+
+    assert (result.exit_code, said in result.output) == (1, True)
+    assert template(api) == raw["spec"]["template"]
 
 
 def test_a_paused_rollout_returns_when_it_is_resumed(api: FakeAPI) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from datetime import timedelta
 from functools import partial
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cli.output import bad, title, warning
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import revision_of, revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import create_app, fragment
 from dashboard.explanations import Run, line_of
@@ -398,8 +399,11 @@ def test_only_who_may_change_a_rollout_is_offered_to(api: FakeAPI, world: World)
 
 
 def test_a_rollout_is_aborted_to_the_template_before_it(api: FakeAPI, page: Page, world: World) -> None:
-    before = api.get(ROLLOUTS, "web", "edge")["spec"]["template"]
+    held = api.get(ROLLOUTS, "web", "edge")
+    before = copy.deepcopy(held["spec"]["template"])
     before["spec"]["containers"][0]["image"] = "proxy:before"
+    held["status"]["currentRevision"] = revision_of_template(before)
+    api.put(ROLLOUTS, held)
     former = plan_revisions(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}}), ())
     api.put(CONTROLLER_REVISIONS, former.create or {})
     assert "Abort edge/web" in page.text("/rollouts")
@@ -412,7 +416,8 @@ def test_a_rollout_without_a_former_template_is_not_aborted(api: FakeAPI, page: 
     answer = page.send("/rollouts/edge/web/abort", form=page.guard.form)
 
     assert answer.status_code == 409
-    assert "no former template is kept" in answer.text
+    assert "no template has reached all nodes yet" in answer.text
+    assert "Abort edge/web" not in page.text("/rollouts")
 
 
 def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) -> None:

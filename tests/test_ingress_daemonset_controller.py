@@ -10,11 +10,19 @@ import pytest
 
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.clb import controller as clb
-from controllers.ingress_daemonset.controller import NotServed, enqueue_changes, require_served
+from controllers.ingress_daemonset.controller import (
+    NotServed,
+    enqueue_changes,
+    enqueue_templates,
+    require_served,
+)
 from controllers.ingress_daemonset.object_cache import ObjectCache
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from controllers.workqueue import WorkQueue
 from healthchecker import SCHEDULED
 from kube.errors import Unreachable
+from kube.informer import Informer
+from kube.list_watch import ListWatch
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID
@@ -96,6 +104,22 @@ def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it()
 
     cache.forget(Target("Deployment", "edge", "web-n1"), stored["metadata"].get("uid", ""))
     assert queued == ["lb-1", "lb-1"]
+
+
+def test_revisions_are_looked_at_when_our_own_status_says_that_another_template_is_proven() -> None:
+    """So that the one before is no longer kept beyond the limit."""
+    api = with_nodes("n1")
+    cache, queued = ObjectCache(api, api.informers), list[str]()
+    revisions = Informer(ListWatch(api, CONTROLLER_REVISIONS), msgspec.json.Decoder(Revision).decode)
+    enqueue_templates(cache, revisions, queued.append)
+    api.deliver()
+    queued.clear()
+    for version, status in ("1000001", {}), ("1000002", {"currentRevision": "0123456789"}):
+        raw = copy.deepcopy(api.objects["IngressDaemonSet", "edge/web"]) | {"status": status}
+        raw["metadata"]["resourceVersion"] = version
+        cache.take_in(Target("IngressDaemonSet", "edge", "web"), msgspec.Raw(msgspec.json.encode(raw)))
+
+    assert queued == ["edge/web"]
 
 
 def test_changes_that_come_together_lead_to_one_look() -> None:

@@ -223,8 +223,9 @@ def _broken(_call: Request) -> Reply:
     raise ConnectionResetError("broken")
 
 
-def test_a_revision_that_a_rollback_needs_is_kept_whatever_the_limit() -> None:
-    raw = raw_with("proxy:4", revisionHistoryLimit=1, rolling={"autoRollback": True})
+def test_the_last_template_that_all_nodes_had_is_kept_whatever_the_limit() -> None:
+    """An abort returns to it, also one of several templates in a row."""
+    raw = raw_with("proxy:4", revisionHistoryLimit=1)
     raw["status"] = {"currentRevision": revision_of(with_image("proxy:1"))}
     held = [revision(image, number) for number, image in enumerate(IMAGES, start=1)]
 

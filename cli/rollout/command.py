@@ -138,7 +138,7 @@ def undo_rollout(session: Session, name: str, to_revision: int | None) -> None:
 @click.argument("name", metavar=NAME)
 @pass_session
 def abort_rollout(session: Session, name: str) -> None:
-    """Return from a rollout in progress to the template before it.
+    """Return from a rollout in progress to the last template that all nodes had.
 
     Nodes that were updated are updated back, within the budget; the others are left as they are.
     """

@@ -11,6 +11,7 @@ from cli.rollout import canary as canaries
 from cli.rollout import waves as waves_by_label
 from cli.rollout.canary import Canary
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
+from controllers.ingress_daemonset.desired import revision_of_template
 from kube.types import ObjectMeta, Value
 from webhook.ingress_daemonset.types import time_of
 
@@ -46,7 +47,10 @@ class Waiting(Document, frozen=True):
 
 
 class Rollout(Document, frozen=True):
-    """*waiting_for* has ten nodes at most, *course* is None without a rollout in progress."""
+    """*waiting_for* has ten nodes at most, *course* is None without a rollout in progress.
+
+    *revision* is the last template that all nodes had, *spec_revision* that of the spec.
+    """
 
     namespace: str
     name: str
@@ -65,6 +69,12 @@ class Rollout(Document, frozen=True):
     history: tuple[Ended, ...]
     canary: Canary | None = None
     waves: waves_by_label.Waves | None = None
+    spec_revision: str = ""
+
+    @property
+    def is_of_template(self) -> bool:
+        """Whether the spec has another template than all nodes had last; what else is done changes no template."""
+        return bool(self.revision) and self.spec_revision != self.revision
 
 
 class Rollouts(Document, frozen=True):
@@ -89,6 +99,7 @@ def rollout_of(stored: Stored) -> Rollout:
         history=history_of(status),
         canary=canaries.canary_of(status),
         waves=waves_by_label.waves_of(status),
+        spec_revision=revision_of_template(stored.spec.get("template") or {}),
     )
 
 

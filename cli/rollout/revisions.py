@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Table, age, good
-from cli.rollout.progress import COMPLETE, Stored, rollout_of
+from cli.rollout.progress import Stored, rollout_of
 from controllers.ingress_daemonset.desired import without_timestamp
 from controllers.ingress_daemonset.revisions import Revision, of
 
@@ -51,12 +51,19 @@ def chosen(stored: Stored, held: Sequence[Revision], number: int | None) -> Revi
 
 
 def aborted(stored: Stored, held: Sequence[Revision]) -> Revision:
-    """The revision to return to; Failure when no rollout is in progress."""
-    if rollout_of(stored).state == COMPLETE:
+    """The revision that all nodes had last; Failure when no template is being rolled out."""
+    rollout = rollout_of(stored)
+    if not rollout.revision:
+        raise Failure("no template has reached all nodes yet: there is none to return to", KEPT)
+    if not rollout.is_of_template:
         raise Failure(
-            "no rollout is in progress", "drawbridge rollout undo starts one, to the former template"
+            "no template is being rolled out: the spec has the last one that all nodes had",
+            "drawbridge rollout undo starts a rollout, to the former template",
         )
-    return chosen(stored, held, None)
+    found = [each for each in of(stored.metadata.uid, held) if each.digest == rollout.revision]
+    if not found:
+        raise Failure(f"the last template that all nodes had, {rollout.revision}, is not kept", KEPT)
+    return found[0]
 
 
 def undo(stored: Stored, revision: Revision) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
         revision_queue = WorkQueue("ingress_daemonset_revisions", pauses=PAUSES)
         enqueue_changes(cache, queue, reconciler.pace)
-        enqueue_templates(cache.informers["IngressDaemonSet"], revisions, revision_queue.add)
+        enqueue_templates(cache, revisions, revision_queue.add)
         with (
             weighing(context, cache, known, settings, queue.add) as enqueue_load_balancers,
             context.working(queue, reconciler.reconcile),
@@ -152,12 +152,12 @@ def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], 
 
 
 def enqueue_templates(
-    resources: Informer[IngressDaemonSet], revisions: Informer[Revision], enqueue: Callable[[str], None]
+    cache: ObjectCache, revisions: Informer[Revision], enqueue: Callable[[str], None]
 ) -> None:
-    """A change of a template, or of a revision by another client."""
+    """A change of a template, of the one that is proven, or of a revision by another client."""
 
     def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
-        if new and (old is None or old.spec != new.spec):
+        if new and (old is None or _templates(old) != _templates(new)):
             enqueue(key_of(new.metadata))
 
     def on_revision(old: Revision | None, new: Revision | None) -> None:
@@ -165,8 +165,12 @@ def enqueue_templates(
         if seen and owner and owner.kind == KIND:
             enqueue(f"{seen.metadata.namespace}/{owner.name}")
 
-    resources.on_change(on_resource)
+    cache.on_change("IngressDaemonSet", on_resource)
     revisions.on_change(on_revision)
+
+
+def _templates(resource: IngressDaemonSet) -> tuple[object, ...]:
+    return resource.spec, resource.current_revision
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:

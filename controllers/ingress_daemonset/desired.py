@@ -97,7 +97,11 @@ def _crowds(resource: IngressDaemonSet) -> bool:
 
 def revision_of(resource: IngressDaemonSet) -> str:
     """With which the name of the template's ControllerRevision ends."""
-    return digest(without_timestamp(resource.spec.template))[:10]
+    return revision_of_template(resource.spec.template)
+
+
+def revision_of_template(template: Raw) -> str:
+    return digest(without_timestamp(template))[:10]
 
 
 def digest(template: Raw) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from controllers.ingress_daemonset.desired import digest, metadata, without_timestamp
+from controllers.ingress_daemonset.desired import metadata, revision_of_template, without_timestamp
 from controllers.ingress_daemonset.types import Child
 from healthchecker import shortened
 from kube.resources import Resource
@@ -38,6 +38,11 @@ class Revision(Child, frozen=True, dict=True):
         found: dict[str, Any] = self.data.spec.get("template") or {}
         return found
 
+    @property
+    def digest(self) -> str:
+        """Of its template: what a status calls a revision."""
+        return revision_of_template(self.template)
+
 
 @dataclass(frozen=True)
 class RevisionPlan:
@@ -58,17 +63,12 @@ def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> Revi
     current = next((each for each in ours if each.template == template), None)
     others = [each for each in ours if each is not current]
     surplus = others[: max(0, len(others) - resource.spec.revision_history_limit)]
-    surplus = [each for each in surplus if not _is_needed(resource, each)]
+    # Whatever the limit: an abort and a rollback return to it, and new nodes get it meanwhile.
+    surplus = [each for each in surplus if each.digest != resource.current_revision]
     number = 1 + (ours[-1].revision if ours else 0)
     if current is None:
         return RevisionPlan(_body(resource, template, number), None, number, tuple(surplus))
     return RevisionPlan(None, None if current is ours[-1] else current, number, tuple(surplus))
-
-
-def _is_needed(resource: IngressDaemonSet, revision: Revision) -> bool:
-    """Whether a rollback returns to it, or would."""
-    wanted = resource.spec.update_strategy.rolling_update.auto_rollback
-    return wanted and digest(revision.template)[:10] == resource.current_revision
 
 
 def of(uid: str, held: Sequence[Revision]) -> list[Revision]:
@@ -83,7 +83,7 @@ def _body(resource: IngressDaemonSet, template: dict[str, Any], number: int) -> 
     return {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
         "kind": "ControllerRevision",
-        "metadata": metadata(resource, shortened(f"{name}-{digest(template)[:10]}"), labels),
+        "metadata": metadata(resource, shortened(f"{name}-{revision_of_template(template)}"), labels),
         "data": {"spec": {"template": template}},
         "revision": number,
     }

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controllers.ingress_daemonset.canary import Canary
-from controllers.ingress_daemonset.desired import digest, revision_of
+from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.revisions import Revision, of
 from kube.types import rfc3339
@@ -75,7 +75,7 @@ def rollback_status(
 
 def _template(resource: IngressDaemonSet, held: Sequence[Revision], revision: str) -> dict[str, Any] | None:
     ours = of(resource.metadata.uid, held)
-    return next((each.template for each in ours if digest(each.template)[:10] == revision), None)
+    return next((each.template for each in ours if each.digest == revision), None)
 
 
 def _failure(rollouts: Sequence[NodeRollout], canary: Canary | None, now: datetime) -> str:

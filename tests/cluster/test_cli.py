@@ -230,8 +230,10 @@ def test_a_rollout_that_is_watched_is_shown_until_it_ends(
 
 
 def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
+    """Its canary waits to be promoted, so that it does not end before it is aborted."""
     edge = Edge(edge_lab, record, "a", "b")
-    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
+    rolling = ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0))
+    edge.create(rolling={**rolling, "canary": {"nodes": 1}})
     edge.settle("a", "b")
     where = ("web", "-n", edge.namespace)
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the first rollout to be reported as complete")
@@ -241,9 +243,8 @@ def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
     assert run(edge_lab, "rollout", "restart", *where, "--yes").exit_code == 0
     second = template(edge)
     edge.wait(lambda: len(revisions(edge_lab, where)) == 2, "the second template to be kept")
-    aborted = run(edge_lab, "rollout", "abort", *where, "--yes")
-    if aborted.exit_code:  # the rollout was faster
-        assert run(edge_lab, "rollout", "undo", *where, "--yes").exit_code == 0
+    edge.wait(lambda: state(edge_lab, edge) == "CanaryPaused", "the canary to be complete")
+    assert run(edge_lab, "rollout", "abort", *where, "--yes").exit_code == 0
     assert template(edge) == first
     edge.wait(lambda: [each["revision"] for each in revisions(edge_lab, where)] == [3, 2], "a third revision")
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout back to end")
@@ -251,8 +252,10 @@ def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
     assert run(edge_lab, "rollout", "undo", *where, "--to-revision", "2", "--yes").exit_code == 0
     assert template(edge) == second
 
-    edge.wait(lambda: len(revisions(edge_lab, where)) == 2, "both templates to be kept")
     edge.change(revisionHistoryLimit=0)
+    edge.wait(lambda: state(edge_lab, edge) == "CanaryPaused", "its canary to be complete")
+    assert len(revisions(edge_lab, where)) == 2, "the one that an abort returns to is kept"
+    edge.change(updateStrategy={"rollingUpdate": {"canary": None}})
     edge.wait(lambda: len(revisions(edge_lab, where)) == 1, "the former template to be deleted")
 
 
