@@ -11,6 +11,7 @@ from dev.fake_api import FakeAPI
 from dev.simulator.models.addresses import Addresses
 from dev.simulator.models.cluster import Cluster
 from dev.simulator.models.controller import Spawn, at_once
+from dev.simulator.models.daemon_sets import DaemonSets
 from dev.simulator.models.deployments import Deployments
 from dev.simulator.models.garbage_collector import GarbageCollector
 from dev.simulator.models.kubelets import Kubelets
@@ -44,6 +45,7 @@ class Kubernetes:
             "deployments": Deployments(cluster, spawn),
             "replica sets": ReplicaSets(cluster, spawn),
             "stateful sets": StatefulSets(cluster, spawn),
+            "daemon sets": DaemonSets(cluster, spawn),
             "garbage collector": GarbageCollector(cluster),
             "pod gc": PodGC(cluster, spawn),
             "node lifecycle": NodeLifecycle(cluster, self.kubelets.silent, spawn),
