@@ -89,7 +89,7 @@ class Structural:
 def _typed(value: Any, type_: str, path: str, unknown: list[str]) -> Any:
     if value is None or type_ == "object":
         return value
-    if found := GENERIC.fullmatch(type_):
+    if found := _generic(type_):
         return _many(value, found[1], found[2], path, unknown)
     if type_ in SCALARS:
         return _scalar(value, type_, path)
@@ -133,11 +133,14 @@ def _is_omitted(name: str, value: Any, type_: str) -> bool:
     """Whether Go would not write it again: null, an empty list or map, a zero that is no pointer."""
     if value is None:
         return True
-    if GENERIC.fullmatch(type_):
+    if _generic(type_):
         return value in ([], {})
     if type_ == "str":
         return value == "" and name not in KEPT_EMPTY
     return name in OMITTED_ZEROES and value in (False, 0)
+
+
+_generic = functools.cache(GENERIC.fullmatch)
 
 
 @functools.cache
@@ -148,6 +151,17 @@ def _fields(model: str) -> dict[str, str]:
     found: Any = getattr(models, model, None)
     types = getattr(found, "openapi_types", {})
     return {found.attribute_map[name]: type_ for name, type_ in types.items()}
+
+
+def preload(schema: Schema) -> None:
+    """Read the client's types now, where a process that is forked often would do so again and again."""
+    waiting = [schema._model] if isinstance(schema, Typed) else ["V1ObjectMeta"]
+    seen = {*SCALARS, "object"}
+    while waiting:
+        type_ = waiting.pop()
+        found = _generic(type_)
+        waiting += [each for each in ((found[2],) if found else _fields(type_).values()) if each not in seen]
+        seen |= {*waiting, type_}
 
 
 def _structural(value: Any, schema: Mapping[str, Any], path: str, unknown: list[str]) -> Any:

@@ -125,6 +125,7 @@ class FakeAPI:
         self.unserved: Collection[str] = ()
         """API versions that clients are answered 404 for; the test's own hands reach them all the same."""
         self._kinds = {each.resource: each for each in kinds or DEFAULT_KINDS}
+        self._by_path = {(each.resource.root, each.resource.plural): each for each in self._kinds.values()}
         self.webhooks: Webhooks | None = None
         """Asked after the hooks; they may take their time, in which other requests are served."""
         self._hooks = _Hooks()
@@ -298,10 +299,8 @@ class FakeAPI:
         )
 
     def _kind_at(self, target: Target) -> Kind | None:
-        for each in self._kinds.values():
-            if (each.resource.root, each.resource.plural) == (target.root, target.plural):
-                return None if each.resource.api_version in self.unserved else each
-        return None
+        found = self._by_path.get((target.root, target.plural))
+        return None if found is None or found.resource.api_version in self.unserved else found
 
     def _discover(self, path: str) -> Reply:
         served = [

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from importlib import import_module
 
 import controllers
+import webhook
+from dev.fake_api.schema import preload as preload_schema
+from dev.fake_api.server import DEFAULT_KINDS
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.scenario import Scenario
 from dev.simulator.simulation import Finding, simulate
@@ -29,9 +32,14 @@ class Report:
 
 def preload() -> None:
     """Import what the product imports only when a feature is on: once, not in each process."""
-    for each in pkgutil.walk_packages(controllers.__path__, "controllers."):
-        if not each.name.endswith("__main__"):
-            import_module(each.name)
+    for package in (controllers, webhook):
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not each.name.endswith(("__main__", "worker")):
+                import_module(each.name)
+    for name in ("cel_expr_python.ext.ext_optional", "cel_expr_python.ext.ext_strings", "flask.testing"):
+        import_module(name)
+    for kind in DEFAULT_KINDS:
+        preload_schema(kind.schema)
     gc.collect()
     gc.freeze()
 
