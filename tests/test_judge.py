@@ -153,7 +153,7 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
         see(0, addresses=cloud("x", status="UNBIND")),
     ),
     "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
-    "a pod is still gated": (placement.NoneWaitsBehindAGate, see(0, pods=(replica("a", gated=True),))),
+    "a pod is still gated": (lambda: placement.NoneWaitsBehindAGate(None), see(0, pods=(replica("a", gated=True),))),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (
         edge.CompleteIsTrue,

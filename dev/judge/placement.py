@@ -69,9 +69,17 @@ def _is_billed(pod: Raw, seen: Observation) -> bool:
 
 
 class NoneWaitsBehindAGate(Always):
-    name = "placement: no pod waits behind our gate for ever"
+    """But for those that must: *cap* pods are on super nodes, and each may be local only within N."""
+
+    name = "placement: no pod waits behind our gate for ever while the cap has room"
+
+    def __init__(self, cap: int | None) -> None:
+        self._cap = cap
 
     def rest(self, seen: Observation) -> Iterator[str]:
+        billed = sum(_is_billed(pod, seen) for pod in seen.pods.values())
+        if self._cap is not None and billed >= self._cap:
+            return
         for pod in seen.pods.values():
             if is_gated(pod):
                 yield f"{name(pod)}: {notes(pod).get('drawbridge.io/placement-reason', 'no reason given')}"

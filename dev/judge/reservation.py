@@ -12,7 +12,7 @@ from dev.judge.observation import Observation, labels, name
 Raw = dict[str, Any]
 SELECTING = "statefulset.kubernetes.io/pod-name"
 SLACK = 3.0
-"""Seconds by which a node's clock and ours may disagree on when a pod ended, and a pass of releases takes."""
+"""Seconds that a pass of releases may be early: ends are stored in whole seconds."""
 AS_SEEN = 20.0
 """Seconds in which a pod that went without admission is seen: a kubelet's or a node's doing."""
 
@@ -27,12 +27,15 @@ class Gone:
 
 
 class KeptOutOfCirculation(Always):
-    """*seconds* is the configured time."""
+    """*seconds* is the configured time, *clocks* what those of two of our replicas differ by at most.
+
+    A time that one replica stores is compared with the clock of another one: a documented limit.
+    """
 
     name = "ip: the address of a selected pod that is gone is not free before its time is over"
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, clocks: float = 0.0) -> None:
+        self._seconds = seconds - clocks - SLACK
         self._living: dict[str, tuple[str, str]] = {}
         """Address and name of each selected pod, by uid."""
         self._gone: dict[str, Gone] = {}
@@ -43,7 +46,7 @@ class KeptOutOfCirculation(Always):
     def look(self, seen: Observation) -> Iterator[str]:
         self._follow(seen)
         for address, gone in list(self._gone.items()):
-            if seen.at > gone.at + self._seconds - SLACK:
+            if seen.at > gone.at + self._seconds:
                 del self._gone[address]
             elif address in seen.assigned:
                 del self._gone[address]

@@ -11,7 +11,7 @@ from dev.judge import Finding, Invariant, Judge, address, edge, placement, reser
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
 from dev.simulator.operations import is_home
-from dev.simulator.scenario import FEATURES, SETTLES, Operation, Scenario
+from dev.simulator.scenario import FEATURES, SETTLES, SHORT_SKEW, Operation, Scenario
 from dev.simulator.world import Entry, World
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
@@ -64,7 +64,7 @@ def invariants(scenario: Scenario) -> list[Invariant]:
     values = scenario.values
     pool, caps = values["anycastIP"].get("pool", {}), values["elasticity"].get("maxSuperPods", {})
     return [
-        reservation.KeptOutOfCirculation(RESERVED_FOR),
+        reservation.KeptOutOfCirculation(RESERVED_FOR, 2 * SHORT_SKEW),
         reservation.ReservationsEnd(),
         address.BoundStaysBound(),
         address.BoundOnce(),
@@ -75,7 +75,7 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         ),
         placement.NeverMoreThanNLocal(),
         placement.NeverMoreThanTheCap(caps.get("total")),
-        placement.NoneWaitsBehindAGate(),
+        placement.NoneWaitsBehindAGate(caps.get("total")),
         placement.RolloutsOfWorkloadsEnd(),
         edge.EdgeServes(),
         edge.StoppedOnlyDetached(),
