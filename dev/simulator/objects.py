@@ -98,6 +98,8 @@ def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str =
 
 def ingress_daemon_set(name: str, pods_per_node: int = 2, max_unavailable: int = 1, **spec: Any) -> Raw:
     return {
+        "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
+        "kind": "IngressDaemonSet",
         "metadata": {"name": name, "namespace": SHOP},
         "spec": {
             "podsPerNode": pods_per_node,

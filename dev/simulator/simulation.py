@@ -135,12 +135,12 @@ def furnish(world: World, scenario: Scenario) -> None:
 
 def workloads(world: World, scenario: Scenario) -> None:
     if "ip_reservation" in scenario.features:
-        world.kubectl_create(STATEFUL_SETS, objects.stateful_set("redis", 3))
+        world.kubectl.create(STATEFUL_SETS, objects.stateful_set("redis", 3), objects.SHOP)
     if "elasticity" in scenario.features:
         world.api.put(NODES, objects.super_node("eklet-1", 200))
-        world.kubectl_create(DEPLOYMENTS, objects.deployment("web", 4, local=2))
+        world.kubectl.create(DEPLOYMENTS, objects.deployment("web", 4, local=2), objects.SHOP)
     if "ingress_daemonset" in scenario.features:
-        world.kubectl_create(INGRESS_DAEMONSETS, objects.ingress_daemon_set("edge"))
+        world.kubectl.create(INGRESS_DAEMONSETS, objects.ingress_daemon_set("edge"), objects.SHOP)
 
 
 def play(world: World, scenario: Scenario) -> None:
