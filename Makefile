@@ -12,14 +12,16 @@ AUDIT := $(CURDIR)/build/audit
 PERMISSIONS := tests/cluster/test_least_privilege.py
 # Tests wait more than they compute: even two cores have work for four at a time. Those of one lab stay together.
 # Storms measure what breaks while things break: they have the machine to themselves.
-PYTEST := $(RUN) -m pytest -q --numprocesses 4 --dist loadscope
+# What fails on a control plane is run once more, alone: tests/flaky.py says what then counts.
+ONE_BY_ONE := $(RUN) -m tests.flaky -q
+PYTEST := $(ONE_BY_ONE) --numprocesses 4 --dist loadscope
 
 MAKEFLAGS += --jobs=2
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help programs demo test verify permissions unit cluster chaos e2e browser check format cli release publish actionlint manifests bench hostile simulate mutate up down clean
+.PHONY: help programs demo test sample verify permissions unit cluster chaos e2e browser check format cli release publish actionlint manifests bench hostile simulate mutate up down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,14 +43,19 @@ demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge p
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
 test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
-	@$(PYTEST) -m "promise or not (cluster or chaos or e2e or browser or slow)"
+	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise or not (cluster or slow))"
+
+sample: $(STAMP) programs ## Run what CI runs beside make test: of the rest, the tests that find most for their time
+	@$(PYTEST) --numprocesses 2 -m "slow and not (nightly or cluster or chaos)"
+	@$(PYTEST) --numprocesses 2 -m "cluster and not (nightly or promise)"
+	@$(ONE_BY_ONE) -m "chaos and promise"
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
 	@$(PYTEST) -m "not (cluster or chaos or e2e or browser)"
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster --ignore $(PERMISSIONS)
 	@DRAWBRIDGE_LAB_VERSIONS=oldest $(PYTEST) --numprocesses 2 -m "cluster and promise" tests/cluster
-	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
+	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(ONE_BY_ONE) -m chaos
 
 permissions: $(STAMP) ## After make verify: find permissions that no test used
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q $(PERMISSIONS)
@@ -60,7 +67,7 @@ cluster: $(STAMP) programs ## Run the tests on the real control plane
 	@$(PYTEST) -m cluster
 
 chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [ROUNDS=3]
-	@ROUNDS=$(ROUNDS) $(RUN) -m pytest -q -m chaos
+	@ROUNDS=$(ROUNDS) $(ONE_BY_ONE) -m chaos
 
 e2e: $(STAMP) programs ## Play scenes on a cluster of containers: kind where Docker runs, else real nodes, as root
 	@$(RUN) -m tests.e2e
