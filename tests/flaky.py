@@ -1,7 +1,7 @@
-"""`python -m tests.flaky [PYTEST ARGUMENT...]` runs pytest, then each test that failed on a control plane once more, alone.
+"""`python -m tests.flaky [PYTEST ARGUMENT...]` runs pytest, then each failed test on a control plane once more, alone.
 
-A test there can lose a race on a busy machine. One that passes alone is reported as flaky, and the run counts as passed:
-once. `tests/flaky.txt` lists the tests that were flaky before, whose failures count like those of unit tests.
+A test there can lose a race on a busy machine. One that passes alone is reported as flaky, and the run counts as
+passed: once. `tests/flaky.txt` lists the tests that were flaky before; their failures count like those of unit tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ MOST = 5
 LISTED = Path("tests/flaky.txt")
 REPORT = Path("build/flaky.txt")
 """The tests that were flaky, for the end of a run of several parts."""
-ADVICE = f"Each passed when it was run again, alone. Find its race, and add its name to {LISTED}: it has no more chances."
+ADVICE = f"""\
+Each passed when it was run again, alone, so the run counts as passed. Find the race, and add the name of the test,
+without parameters, to {LISTED}: a test that is listed there has no second chance."""
 
 
 @dataclass
@@ -43,7 +45,9 @@ class Failures:
         return (
             not self.final
             and 0 < len(self.tests) <= MOST
-            and all(test.startswith(ON_A_CONTROL_PLANE) and function(test) not in listed for test in self.tests)
+            and all(
+                test.startswith(ON_A_CONTROL_PLANE) and function(test) not in listed for test in self.tests
+            )
         )
 
 

@@ -158,6 +158,7 @@ def test_both_programs_start_with_the_other_features(copy: Copy) -> None:
     assert found["controllers"] == sorted(["certificates", *copy.others])
 
 
+@pytest.mark.nightly
 def test_the_tests_of_the_layers_and_of_the_other_features_pass(copy: Copy) -> None:
     patterns = ("layers", *SHARED, *(name for feature in copy.others.values() for name in feature.fast))
     files = [str(path) for name in patterns for path in copy.directory.glob(f"tests/test_{name}.py")]

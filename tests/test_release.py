@@ -241,6 +241,7 @@ def registry(directory: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_both_architectures_are_pushed_under_one_name_and_the_chart_beside_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

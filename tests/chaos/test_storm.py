@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from lab import faults
 from lab.session import Lab
 from tests.chaos import programs
@@ -30,6 +32,7 @@ FROZEN = 10.0
 # Webhook replicas end
 
 
+@pytest.mark.promise
 def test_five_hundred_pods_go_while_one_replica_is_restarted_and_the_other_one_killed(
     lab: Lab, judge: Judge, redis: str
 ) -> None:
@@ -65,6 +68,7 @@ def end_leader_while_it_releases(lab: Lab, hook: Hook, number: signal.Signals) -
     return old
 
 
+@pytest.mark.promise
 def test_what_a_killed_leader_has_not_released_the_next_one_releases(
     lab: Lab, judge: Judge, redis: str
 ) -> None:

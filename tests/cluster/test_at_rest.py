@@ -26,6 +26,8 @@ from tests.cluster.ingress_daemonset_history import recording
 from tests.cluster.test_cli import run as command
 from tests.pages import ROOT
 
+pytestmark = pytest.mark.nightly
+
 TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshooting.md"
 
 VALUES = merged(

@@ -32,6 +32,8 @@ from tests.cluster.certificates import (
     trusted,
 )
 
+pytestmark = pytest.mark.nightly
+
 CA, LEAF, CORP, CAS = "drawbridge-webhook-ca", "drawbridge-webhook", "corp", "corp-cas"
 NOTHING_OF_FILES = {"existingSecret": "", "caBundle": ""}
 SERVERS = {"replicaCount": REPLICAS}

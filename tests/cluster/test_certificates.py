@@ -35,6 +35,8 @@ from tests.cluster.certificates import (
     succeeding_admissions,
 )
 
+pytestmark = pytest.mark.nightly
+
 VALUES: dict[str, Any] = {
     "replicaCount": REPLICAS,
     # A CA signs for 25 s; what it signed is good for 50 s longer, which is the time that a busy machine has.

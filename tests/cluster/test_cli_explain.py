@@ -29,6 +29,8 @@ from tests.cluster.workloads import (
 )
 from webhook.ip_reservation import RESERVE
 
+pytestmark = pytest.mark.nightly
+
 NODES, REPLICAS = 10, 20
 SHOP, OUTSIDE = "shop", "outside"
 ON_KWOK = {"nodeSelector": {"type": "kwok"}, "tolerations": [{"operator": "Exists"}]}

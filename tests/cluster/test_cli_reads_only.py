@@ -24,6 +24,8 @@ from tests.cluster.ingress_daemonset_history import recording
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import SECONDS
 
+pytestmark = pytest.mark.nightly
+
 ALL_FEATURES: dict[str, Any] = install.merged(
     install.merged(elasticity.VALUES, ingress_daemonset.VALUES),
     {"ipReservation": {"enabled": True}, "config": workloads.CONFIG},

@@ -30,6 +30,8 @@ from tests.cluster.workloads import (
 )
 from webhook import smoke_check
 
+pytestmark = pytest.mark.nightly
+
 FEATURES: dict[str, Any] = VALUES | {"elasticity": {"enabled": True}, "controllers": {"replicaCount": 1}}
 """One with a validating, one with a mutating webhook: each is called by a plugin with a separate configuration."""
 

@@ -18,6 +18,8 @@ from tests.charts import helm_needed
 from tests.cluster.test_chart_validity import define
 from tests.test_kustomize import built
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 120
 
 

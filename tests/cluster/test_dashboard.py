@@ -19,6 +19,8 @@ from lab.waiting import stretch, until
 from tests.cluster import workloads
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
+pytestmark = pytest.mark.nightly
+
 NAME = "drawbridge.example.com"
 SERVICE = "drawbridge-dashboard.drawbridge.svc"
 VALUES: dict[str, Any] = {

@@ -30,6 +30,8 @@ from webhook.ingress_daemonset import (
     NODE_LABEL,
 )
 
+pytestmark = pytest.mark.nightly
+
 DAEMONSETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
 DETACHED = "node-detacher.variant.run/detached"
 BLOCKS = [block for page in PAGES for block in blocks(page)]

@@ -16,6 +16,8 @@ from tests.cluster import elasticity_leaving as leaving
 from tests.cluster.elasticity import Shop, keeping, template
 from webhook.elasticity import GATE, REASON
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:

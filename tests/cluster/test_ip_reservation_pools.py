@@ -25,6 +25,8 @@ from tests.cluster.calico_allocator import allocating
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import PODS, SECONDS, VALUES
 
+pytestmark = pytest.mark.nightly
+
 POOL, NODE, PODS_OF_STORM = "172.31.0.0/26", "of-calico", 40
 FOLLOWED = {"enabled": True, "history": "1h"}
 WITH_POOLS = install.merged(VALUES, {"ipReservation": {"pools": FOLLOWED, "maxPoolShare": 100}})

@@ -22,6 +22,8 @@ from lab.kubelet.nodes import NODES
 from lab.kubelet.pod import STRATEGIC
 from lab.session import Lab
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")

@@ -21,6 +21,8 @@ from lab.owner import START_SECONDS
 from lab.session import Lab
 from lab.waiting import at_most, stretch, until
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 60
 """For what is awaited: most of it takes one."""

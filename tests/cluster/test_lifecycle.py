@@ -31,6 +31,8 @@ from tests.cluster.workloads import NAMESPACES, PODS
 from webhook.anycast_ip import ADDRESS_ID, TAINT, is_tainted
 from webhook.ingress_daemonset import FINALIZER
 
+pytestmark = pytest.mark.nightly
+
 WHERE = ("--namespace", NAMESPACE)
 WAITING = ("--wait", "--timeout", install.HELM_TIMEOUT)
 CHANGES = {"podAnnotations": {"life": "second"}, "logging": {"level": "debug"}}

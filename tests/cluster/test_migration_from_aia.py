@@ -19,6 +19,8 @@ from tests.cluster import anycast
 from tests.cluster.anycast import Fleet
 from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 
+pytestmark = pytest.mark.nightly
+
 ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "aia-ip-controller.yaml"
 UUID = "0b1c2d3e-0000-4000-8000-000000000001"
 NAMES = ("one", "two", "three")

@@ -15,6 +15,8 @@ from tests.charts import CAPO_VALUES
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, PODS, pods_of, records
 
+pytestmark = pytest.mark.nightly
+
 ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "capo.yaml"
 CONFIGURATION = "ip-reserve-validating-webhook-configuration"
 

@@ -25,6 +25,8 @@ from tests.cluster.elasticity import (
     workload,
 )
 
+pytestmark = pytest.mark.nightly
+
 ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "tke-resilience.yaml"
 NODE = "eklet-subnet-lab00001"
 TOLERATION = {"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists", "effect": "NoSchedule"}

@@ -19,6 +19,8 @@ from tests.cluster import prometheus, workloads
 from tests.cluster.prometheus import CONDITIONAL, Prometheus
 from tests.monitoring import expressions
 
+pytestmark = pytest.mark.nightly
+
 VALUES = {
     "replicaCount": 2,
     "elasticity": {"enabled": True, "returnHome": {"enabled": True}},
