@@ -46,9 +46,8 @@ test: $(STAMP) programs ## Run the unit tests, and each promise once on a real c
 	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise or not (cluster or slow))"
 
 sample: $(STAMP) programs ## Run what CI runs beside make test: of the rest, the tests that find most for their time
-	@$(PYTEST) --numprocesses 2 -m "slow and not (nightly or cluster or chaos)"
-	@$(PYTEST) --numprocesses 2 -m "cluster and not (nightly or promise)"
-	@$(ONE_BY_ONE) -m "chaos and promise"
+	@$(PYTEST) --numprocesses 2 -m "(cluster or slow) and not (nightly or promise or chaos or e2e or browser)"
+	@$(ONE_BY_ONE) -m promise tests/chaos
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
