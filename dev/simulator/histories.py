@@ -12,12 +12,17 @@ from typing import Any
 from dev.simulator import objects
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
-from kube.resources import CONFIG_MAPS, NODES
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES
 from settings.anycast_ip import NEED_LABEL
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 Script = Callable[[World], Iterator[float]]
 """Acts, and yields the seconds until it acts again."""
+EDGE = "edge"
+DETACH_KEY = "node-detacher.variant.run/detached"
+PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a template that is refused"
+LEFT_DETACHED = "edge: no node stays detached when the feature is off"
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
 REST = 600.0
@@ -129,3 +134,113 @@ def second_node_corrected(world: World) -> Iterator[float]:
     other = {objects.INSTANCE_LABEL: "ins-00000099"}
     world.patch(NODES, "node-1-again", {"metadata": {"labels": other}})
     yield 60.0
+
+
+# The edge.
+
+
+def give_template(world: World, image: str) -> None:
+    world.patch_template(INGRESS_DAEMONSETS, EDGE, [{"name": "main", "image": image}])
+
+
+def edge_spec(world: World, **changes: Any) -> None:
+    world.patch(INGRESS_DAEMONSETS, EDGE, {"spec": changes})
+
+
+def rolling(world: World, **changes: Any) -> None:
+    edge_spec(world, updateStrategy={"rollingUpdate": changes})
+
+
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def crash_after_availability(world: World) -> Iterator[float]:
+    """Pods that become available and crash 15 s later take no more nodes off than the budget allows."""
+    yield 120.0
+    give_template(world, "crashing:2")
+    yield 400.0
+
+
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def crash_with_rollback(world: World) -> Iterator[float]:
+    """With autoRollback, pods that crash after they were available are rolled back, and all nodes serve again."""
+    rolling(world, autoRollback=True)
+    yield 120.0
+    give_template(world, "crashing:2")
+    yield 400.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=500.0)
+def more_pods_per_node(world: World) -> Iterator[float]:
+    """Raising podsPerNode takes no more nodes off than the budget allows."""
+    yield 150.0
+    edge_spec(world, podsPerNode=3)
+    yield 200.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=500.0)
+def more_ready_seconds(world: World) -> Iterator[float]:
+    """Raising minReadySeconds takes no more nodes off than the budget allows."""
+    yield 150.0
+    edge_spec(world, minReadySeconds=20)
+    yield 200.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=500.0)
+def fewer_pods_per_node(world: World) -> Iterator[float]:
+    """Lowering podsPerNode stops no pod on a node that the load balancer uses."""
+    yield 150.0
+    edge_spec(world, podsPerNode=1)
+    yield 200.0
+
+
+@history("ingress_daemonset", nodes=5, lasts=500.0)
+def label_off_and_on(world: World) -> Iterator[float]:
+    """A node whose label goes and comes back at once does not free its place in the budget."""
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 12.0
+    for name in ("node-1", "node-2", "node-3", "node-4", "node-5"):
+        if name not in world.edge.uses:
+            world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: None}}})
+            yield 0.1
+            world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}})
+    yield 200.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=900.0)
+def refused_template(world: World) -> Iterator[float]:
+    """A template that the API server refuses does not keep its node detached past progressDeadlineSeconds."""
+    edge_spec(world, progressDeadlineSeconds=60)
+    yield 150.0
+    world.refuse(DEPLOYMENTS, "drawbridge-controllers", world.kernel.now + 500.0)
+    give_template(world, "proxy:2")
+    yield 200.0
+    for node in world.api.list(NODES):
+        if DETACH_KEY in (node["metadata"].get("annotations") or {}):
+            message = f"{node['metadata']['name']} is still detached"
+            world.outside.judge.find(PAST_DEADLINE, world.kernel.now, message)
+    yield 1.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=700.0)
+def switched_off(world: World) -> Iterator[float]:
+    """Switching the feature off in mid-rollout leaves no node detached."""
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 8.0
+    values = world.values
+    switch(world, values | {"ingressDaemonSet": {"enabled": False}})
+    yield 120.0
+    for node in world.api.list(NODES):
+        if DETACH_KEY in (node["metadata"].get("annotations") or {}):
+            world.outside.judge.find(LEFT_DETACHED, world.kernel.now, node["metadata"]["name"])
+    switch(world, values)
+    yield 120.0
+
+
+def switch(world: World, values: Raw) -> None:
+    """As `helm upgrade`: the release, then its pods."""
+    world.install(values)
+    for replica in world.product.controllers:
+        world.product.replace(replica)
+    for replica in world.product.servers:
+        world.product.restart_server(replica)

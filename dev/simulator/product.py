@@ -154,8 +154,6 @@ class Product:
             while not ended.wait(1.0) and not process.dead:
                 pass
             process.dead = True
-            if replica.stop.is_set():
-                return
             self._kernel.sleep(RESTART)
 
     def _live(self, replica: Replica, ended: Any) -> None:
@@ -176,6 +174,10 @@ class Product:
         """SIGKILL, in the middle of whatever it is at; the kubelet starts it again."""
         replica.ended.append((self._kernel.now, "killed"))
         self._kernel.kill(replica.process)
+
+    def replace(self, replica: Replica) -> None:
+        """SIGTERM, as a rollout of the Deployment does; the next one starts with what is mounted then."""
+        replica.stop.set()
 
     # Webhook servers.
 

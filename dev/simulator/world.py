@@ -141,6 +141,8 @@ class World:
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
         self._plug_in()
         self.configuration = Configuration()
+        self.values: Raw = {}
+        self._placed: set[tuple[Resource, str, str]] = set()
         self.kubectl = self.api.client("kubectl")
         self._refused: dict[tuple[Resource, str], float] = {}
         self._numbers = 0
@@ -249,14 +251,19 @@ class World:
 
     def install(self, values: Raw) -> None:
         """As `helm upgrade --install`: the webhook configurations, the settings, and all else that the API serves."""
+        self.values = values
+        placed = set()
         for each in rendered(yaml.safe_dump(values, sort_keys=True)):
-            kind = each["kind"]
-            if kind in CONFIGURATIONS:
-                self.api.put(CONFIGURATIONS[kind], each, manager="helm")
-            elif kind == "ConfigMap":
-                self.api.put(CONFIG_MAPS, each, manager="helm")
-                if "config.yaml" in each["data"]:
-                    self.configuration.mount(each["data"]["config.yaml"])
+            resource = CONFIGURATIONS.get(each["kind"], CONFIG_MAPS if each["kind"] == "ConfigMap" else None)
+            if resource is None:
+                continue
+            self.api.put(resource, each, manager="helm")
+            placed.add((resource, each["metadata"]["name"], each["metadata"].get("namespace", "")))
+            if "config.yaml" in (each.get("data") or {}):
+                self.configuration.mount(each["data"]["config.yaml"])
+        for resource, name, namespace in sorted(self._placed - placed, key=str):
+            self.api.remove(resource, name, namespace)
+        self._placed = placed
 
     # Models.
 
