@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from dev.simulator import machines as machines  # its operations
 from dev.simulator.operations import TABLE, Kind
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from dev.simulator.outside import Outside
 from dev.simulator.product import Configuration, Network, Product
 from kube.client import Resource
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, LEASES
+from kube.resources import CONFIG_MAPS, LEASES, NODES
 from lab import chart
 
 Raw = dict[str, Any]
@@ -135,7 +135,7 @@ class World:
         self.checkers = HealthCheckers(
             self.api, kernel, lambda name: self.network.connection("health-checker", name)
         )
-        self.edge = LoadBalancer(self.api, self.checkers.probe)
+        self.edge = LoadBalancer(self.api, self._answer)
         self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
         self.outside.note = self.note
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
@@ -164,6 +164,9 @@ class World:
         self.every(load_balancer.PERIOD, self._probe, "load balancer")
         self.every(CLOUD_SHOWN, self.outside.changed, "bill")
         self.kernel.after_turn = self.outside.look
+
+    def _answer(self, node: str, port: int) -> int:
+        return 0 if node in self.kubernetes.kubelets.off else self.checkers.probe(node, port)
 
     def _probe(self) -> None:
         self.edge.poll()
@@ -236,6 +239,11 @@ class World:
         self.network.calm()
         self.cloud.calm()
         self._refused.clear()
+        kubelets = self.kubernetes.kubelets
+        for name in sorted(kubelets.silent.keys() - kubelets.off):
+            kubelets.recover(name, self.now())
+        for name in sorted(kubelets.dead):
+            self.forget_machine(name)
 
     def _struck(self, call: Request) -> Reply | None:
         if call.method == "GET" or not self._refused:
@@ -246,6 +254,12 @@ class World:
             if manager == who and is_of and self.kernel.now < until:
                 return refusal(403, "Forbidden", "denied by a policy of others")
         return None
+
+    def forget_machine(self, name: str) -> None:
+        """As the cloud's controller of nodes does once there is no such machine."""
+        node = self.api.find(NODES, name)
+        if node is not None:
+            self._tried(name, lambda: self.api.client("cloud-controller-manager").delete(NODES, name))
 
     # What is installed.
 

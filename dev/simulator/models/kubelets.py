@@ -76,6 +76,8 @@ class Kubelets:
         self._seen = 0
         self.silent: dict[str, datetime] = {}
         """Nodes whose kubelets do not report, since when."""
+        self.off: set[str] = set()
+        """Machines without power: nothing runs on them."""
         self._returns: dict[str, datetime] = {}
 
     def step(self, now: datetime) -> datetime | None:
@@ -92,6 +94,8 @@ class Kubelets:
                     self._forget(_uid(change.old.raw), now)
                 if change.new and change.new.raw["spec"].get("nodeName"):
                     self._sync(change.key, change.new.raw, now)
+        if self.dead and changes:
+            self._bury()
         for each in [each for each in self._pods.values() if each.at is not None and each.at <= now]:
             if each.node not in self.silent:
                 each.at = None
@@ -122,13 +126,19 @@ class Kubelets:
     def reboot(self, node: str, now: datetime, seconds: float) -> None:
         """It is away for *seconds*, and its pods begin again with new sandboxes."""
         self.silence(node, now)
+        self.off.add(node)
         self._returns[node] = now + timedelta(seconds=seconds)
 
     def switch_off(self, node: str, now: datetime) -> None:
-        """For ever: nothing releases the addresses of its pods."""
+        """For ever: the addresses of its pods are released once its Node is gone, too."""
         self.silence(node, now)
+        self.off.add(node)
         self._returns.pop(node, None)
-        self._pods = {uid: each for uid, each in self._pods.items() if each.node != node}
+
+    @property
+    def dead(self) -> set[str]:
+        """Machines that do not come back."""
+        return self.off - self._returns.keys()
 
     def restart(self, node: str, now: datetime) -> None:
         """Of the kubelet alone: it admits all its pods again, and may reject some that run."""
@@ -149,6 +159,7 @@ class Kubelets:
 
     def _boot(self, node: str, now: datetime) -> None:
         del self._returns[node]
+        self.off.discard(node)
         for each in [each for each in self._pods.values() if each.node == node]:
             if each.stage is not Stage.ENDED:
                 self._release(each)
@@ -213,6 +224,13 @@ class Kubelets:
             del self._pods[uid]
         elif each.stage is not Stage.STOPPING:
             each.stage, each.at = Stage.STOPPING, self._in(0.1, 3.0, now)
+
+    def _bury(self) -> None:
+        """Release what pods of dead machines had, as calico-kube-controllers does once Node and pod are gone."""
+        for uid, each in list(self._pods.items()):
+            if each.node in self.dead and not self._cluster.node(each.node) and not self._cluster.key_of(uid):
+                self._release(each)
+                del self._pods[uid]
 
     def _advance(self, each: Sandbox, now: datetime) -> None:
         if each.stage is Stage.SEEN:

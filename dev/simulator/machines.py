@@ -1,0 +1,151 @@
+"""What happens to machines and their kubelets, and what people do before they take one away."""
+
+from __future__ import annotations
+
+from random import Random
+
+from dev.simulator.operations import Raw, is_home, operation
+from dev.simulator.world import World
+from kube.errors import KubeError, NotFound
+from kube.resources import NODES, PODS
+
+FEWEST = 3
+"""Machines that stay."""
+DRAIN_RETRY = 5.0
+LONGEST_DRAIN = 180.0
+
+
+@operation("platform")
+def reboot_a_node(world: World, dice: Random) -> str:
+    name, seconds = _machine(world, dice), dice.uniform(15, 120)
+    if not name:
+        return ""
+    world.kubernetes.kubelets.reboot(name, world.now(), seconds)
+    _excuse(world, name, seconds)
+    return f"{name}, away for {seconds:.0f} s"
+
+
+@operation("platform")
+def a_kubelet_falls_silent(world: World, dice: Random) -> str:
+    """Its machine and the pods there go on, but cannot reach the API server."""
+    name, seconds = _machine(world, dice), dice.uniform(20, 400)
+    if not name:
+        return ""
+    kubelets = world.kubernetes.kubelets
+    kubelets.silence(name, world.now())
+    world.network.cut(f"health-checker-{name}", world.kernel.now + seconds)
+    _excuse(world, name, seconds)
+
+    def end() -> None:
+        if name not in kubelets.off:
+            kubelets.recover(name, world.now())
+
+    world.kernel.spawn(end, f"recovery of {name}", world.kernel.system, after=seconds)
+    return f"{name} for {seconds:.0f} s"
+
+
+@operation("platform")
+def restart_a_kubelet(world: World, dice: Random) -> str:
+    """It may reject pods that run, where labels or what is allocatable have changed."""
+    if name := _machine(world, dice):
+        world.outside.disturb(name)
+        world.kubernetes.kubelets.restart(name, world.now())
+    return name
+
+
+@operation("platform")
+def run_out_of_memory(world: World, dice: Random) -> str:
+    """A kubelet evicts a pod."""
+    pod = world.some(PODS, dice, lambda raw: raw.get("status", {}).get("phase") == "Running")
+    if pod is None:
+        return ""
+    world.outside.disturb(pod["metadata"]["name"], pod["spec"]["nodeName"])
+    world.kubernetes.kubelets.evict(pod, world.now())
+    return str(pod["metadata"]["name"])
+
+
+@operation("platform")
+def a_machine_dies(world: World, dice: Random) -> str:
+    """And the cloud's controller of nodes deletes its Node."""
+    name, seconds = _machine(world, dice, fewest=FEWEST + 1), dice.uniform(30, 300)
+    if not name:
+        return ""
+    world.outside.disturb(name)
+    world.kubernetes.kubelets.switch_off(name, world.now())
+    _excuse(world, name, seconds)
+    world.kernel.spawn(
+        lambda: world.forget_machine(name), f"end of {name}", world.kernel.system, after=seconds
+    )
+    return f"{name}; its Node goes in {seconds:.0f} s"
+
+
+@operation("platform", 2)
+def drain_a_node(world: World, dice: Random) -> str:
+    """Then it is uncordoned again, or goes."""
+    leaves = dice.random() < 0.5
+    name, pause = _machine(world, dice, fewest=FEWEST + leaves), dice.uniform(20, 120)
+    if not name:
+        return ""
+
+    def drain() -> None:
+        end = world.kernel.now + LONGEST_DRAIN
+        while _evict_all(world, name) and world.kernel.now < end:
+            world.kernel.sleep(DRAIN_RETRY)
+        world.kernel.sleep(pause)
+        world.outside.disturb(name)
+        if leaves:
+            world.kubernetes.kubelets.switch_off(name, world.now())
+            world.forget_machine(name)
+        elif world.api.find(NODES, name):
+            world.patch(NODES, name, {"spec": {"unschedulable": None}})
+
+    world.patch(NODES, name, {"spec": {"unschedulable": True}})
+    world.kernel.spawn(drain, f"drain of {name}", world.kernel.system)
+    return f"{name}, {'which then leaves' if leaves else 'for a while'}"
+
+
+def _evict_all(world: World, node: str) -> bool:
+    """Whether pods are left, as `kubectl drain --ignore-daemonsets --force` sees it."""
+    left = [
+        each for each in world.api.peek(PODS) if each["spec"].get("nodeName") == node and _is_drained(each)
+    ]
+    for each in left:
+        metadata = each["metadata"]
+        if "deletionTimestamp" in metadata:
+            continue
+        world.outside.disturb(metadata["name"], node)
+        try:
+            world.kubectl.evict(
+                metadata["name"], metadata["namespace"], preconditions={"uid": metadata["uid"]}
+            )
+        except NotFound:
+            continue
+        except KubeError as error:
+            world.note("kubectl", f"{metadata['name']} is not evicted: {error}")
+    return bool(left)
+
+
+def _is_drained(pod: Raw) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return not any(each["kind"] == "DaemonSet" and each.get("controller") for each in owners)
+
+
+def _machine(world: World, dice: Random, fewest: int = 1) -> str:
+    """One whose kubelet reports; "" where too few would be left."""
+    silent = world.kubernetes.kubelets.silent
+    node = world.some(NODES, dice, lambda raw: is_home(raw) and raw["metadata"]["name"] not in silent)
+    count = sum(map(is_home, world.api.peek(NODES)))
+    return str(node["metadata"]["name"]) if node and count >= fewest else ""
+
+
+def _excuse(world: World, name: str, seconds: float) -> None:
+    """What it and its pods do while it is away, and while they come back, is no fault of ours."""
+
+    def excuse() -> None:
+        end = world.kernel.now + seconds
+        while world.kernel.now <= end:
+            pods = [each for each in world.api.peek(PODS) if each["spec"].get("nodeName") == name]
+            world.outside.disturb(name, *(each["metadata"]["name"] for each in pods))
+            world.kernel.sleep(min(15.0, max(0.5, end - world.kernel.now)))
+
+    world.kernel.spawn(excuse, f"excuse of {name}", world.kernel.system)
