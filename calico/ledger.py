@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 
 from calico.reservations import NotServed, Reservations
-from calico.segment import SIZE, IPReservation, NotReserved, Record, pages, size_of
+from calico.segment import SIZE, IPReservation, NotReserved, Record, name_of, pages, size_of
 from kube.errors import (
     AlreadyExists,
     ApiError,
@@ -196,7 +196,7 @@ class Ledger:
         What is refused for certain is queued again, to share the next write with those that came meanwhile.
         """
         records = [record for ticket in batch for record in ticket.records]
-        name, may_exist = f"{self._owner}-{secrets.token_hex(8)}", False
+        name, may_exist = name_of(self._owner, secrets.token_hex(8)), False
         while batch:
             try:
                 segment = self._create(name, records, batch, may_exist=may_exist)

@@ -29,6 +29,8 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
 LEVEL = "drawbridge.io/level"
 """The label that says that no writer appends; its value is a number."""
+PREFIX = "drawbridge-"
+"""How the name of each segment begins, whatever the installation is called: the admission policy knows them by it."""
 METADATA = "projectcalico.org/metadata"
 """Where Calico's API server (``projectcalico.org/v3``) puts the labels and annotations that its clients write.
 
@@ -171,6 +173,11 @@ def pages(records: Iterable[Record], entries: int, size: int = SIZE) -> Iterator
 def size_of(records: Iterable[Record]) -> int:
     """Bytes of *records* in a segment, at most."""
     return len(_encode(records))
+
+
+def name_of(writer: str, token: str) -> str:
+    """Of a segment that *writer* creates, a pod or what it does; *token* is another one each time."""
+    return f"{PREFIX}{writer.removeprefix(PREFIX)}-{token}"
 
 
 def body(records: Iterable[Record]) -> dict[str, Any]:

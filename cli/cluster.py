@@ -14,6 +14,7 @@ import msgspec
 from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client, Page
 from kube.errors import KubeError, NotConfigured
+from kube.impersonation import Impersonating, Impersonation
 from kube.resources import ALL, NODES, Resource, Selection
 from kube.rest_config import Connection, connect
 from kube.service_account import MOUNTED, in_cluster, of_pod
@@ -108,6 +109,12 @@ class Cluster:
     def super_nodes(self) -> list[str]:
         return [each.metadata.name for each in self.nodes(f"{INSTANCE_TYPE}={SUPER_NODE}")]
 
+    def client_of(self, user: str) -> Client | None:
+        """A client in the name of *user*, which takes a permission; None where a kubeconfig names one already."""
+        if self._connection is None or isinstance(self._connection, Impersonating):
+            return None
+        return Client(Impersonating(self._connection, Impersonation(user)), timeout=TIMEOUT)
+
     def server_time(self) -> datetime | None:
         """The Date of an answer, where there is a connection of which to ask."""
         if self._connection is None:
@@ -121,7 +128,8 @@ class Cluster:
 def cluster_of(kubeconfig: str | None = None, context: str | None = None) -> Cluster:
     """By the kubeconfig, as kubectl finds it; in a pod that has none, by its ServiceAccount. NotConfigured."""
     if kubeconfig is None and context is None and in_cluster() and not _has_kubeconfig():
-        return Cluster(Client(of_pod(), timeout=TIMEOUT), (MOUNTED / "namespace").read_text())
+        mounted = of_pod()
+        return Cluster(Client(mounted, timeout=TIMEOUT), (MOUNTED / "namespace").read_text(), mounted)
     path = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     connection, namespace = _connected(path, context)
     return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)

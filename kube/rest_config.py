@@ -1,8 +1,9 @@
-"""A connection to the API server: its address, a pool of sockets, and the Authorization header of the moment."""
+"""A connection to the API server: its address, a pool of sockets, and the headers of the moment that say who asks."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kube.errors import NotConfigured
@@ -20,8 +21,8 @@ class Connection(ABC):
     pool: PoolManager
 
     @abstractmethod
-    def authorization(self) -> dict[str, str]:
-        """The header, if any; NotConfigured."""
+    def authorization(self) -> Mapping[str, str]:
+        """The headers that say who asks, if any; NotConfigured."""
 
 
 class Configured(Connection):

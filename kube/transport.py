@@ -101,11 +101,8 @@ class Transport:
     def _send(
         self, method: str, path: str, timeout: urllib3.Timeout, body: object = None, accept: str = JSON
     ) -> urllib3.BaseHTTPResponse:
-        headers = {
-            "User-Agent": f"drawbridge/{VERSION}",
-            "Accept": accept,
-            **self._connection.authorization(),
-        }
+        headers = urllib3.HTTPHeaderDict({"User-Agent": f"drawbridge/{VERSION}", "Accept": accept})
+        headers.extend(self._connection.authorization())
         typed = body if isinstance(body, Typed) else Typed(_content_type(method, body), body)
         if typed.body is not None:
             headers["Content-Type"] = typed.content_type

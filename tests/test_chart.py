@@ -278,7 +278,7 @@ def register_what_is_served(objects: Objects) -> None:
     settings = settings_in(objects)
     configurations = [each for (kind, _), each in objects.items() if kind.endswith("WebhookConfiguration")]
     hooks = [hook for each in configurations for hook in each["webhooks"]]
-    tests = [each for (kind, _), each in objects.items() if kind == "Pod"]
+    tests = [each for (kind, name), each in objects.items() if kind == "Pod" and name.endswith("-test")]
     called = [
         word for pod in tests for word in pod["spec"]["containers"][0]["args"] if not word.startswith("--")
     ]

@@ -236,6 +236,48 @@ def test_a_missing_permission_of_the_user_is_a_warning() -> None:
     assert cli.run(api, "doctor").exit_code == 0
 
 
+AS_WEBHOOK = "system:serviceaccount:drawbridge:drawbridge-webhook"
+
+
+def of_reservation(api: FakeAPI) -> tuple[str, str]:
+    found = cli.shown(api, "doctor")["findings"]
+    [(verdict, message)] = [
+        (each["verdict"], each["message"]) for each in found if each["check"] == "a reservation"
+    ]
+    return verdict, message
+
+
+def test_an_address_is_reserved_as_the_webhook_servers_do_and_released() -> None:
+    api = answering(cli.installed())
+
+    assert of_reservation(api)[0] == "ok"
+
+    writes = [each for each in api.calls if "ipreservations" in each.path and each.method != "GET"]
+    assert [each.method for each in writes] == ["POST", "PATCH"]
+    assert {each.headers["impersonate-user"] for each in writes} == {AS_WEBHOOK}
+    [left] = api.list(cli.resource("IPReservation"))
+    assert left["spec"]["reservedCIDRs"] == []
+
+
+def test_a_reservation_that_a_policy_refuses_is_wrong() -> None:
+    denied = refusal(422, "Invalid", "ValidatingAdmissionPolicy 'drawbridge-reservations' denied the request")
+    api = answering(
+        cli.installed(),
+        lambda call: denied if call.headers.get("impersonate-user") == AS_WEBHOOK else None,
+    )
+
+    verdict, message = of_reservation(api)
+    assert verdict == "wrong"
+    assert "denied the request" in message
+
+
+def test_a_user_who_may_not_impersonate_reserves_nothing() -> None:
+    api = answering(cli.installed(), access(lambda spec: spec["resourceAttributes"]["verb"] != "impersonate"))
+
+    assert of_reservation(api)[0] == "skipped"
+    assert not any(each.method != "GET" and "ipreservations" in each.path for each in api.calls)
+
+
 def test_clocks_must_agree() -> None:
     late = format_datetime(NOW - timedelta(minutes=7), usegmt=True)
 

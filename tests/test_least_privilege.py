@@ -294,11 +294,12 @@ def test_a_policy_limits_evictions_where_there_are_some() -> None:
 
 
 @helm_needed
-def test_the_pod_of_helm_test_has_no_token() -> None:
+def test_of_the_pods_of_helm_test_the_one_that_reserves_alone_has_a_token() -> None:
     objects = installed(*(each for each in WITH if each != "openGates: controllers"))
     test = objects["Pod", "drawbridge-test"]["spec"]
     assert test["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in test
+    assert objects["Pod", "drawbridge-test-reservation"]["spec"]["serviceAccountName"] == "drawbridge-webhook"
 
 
 # The page

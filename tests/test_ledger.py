@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
@@ -58,7 +60,22 @@ def test_a_reservation_stands_when_reserve_returns() -> None:
     ledger(store).reserve([record("10.0.0.1/32"), record("fd00::1/128")], soon())
 
     assert store.held == ["10.0.0.1/32", "fd00::1/128"]
-    assert all(name.startswith("pod-a-") for name in store.objects)
+    assert all(name.startswith("drawbridge-pod-a-") for name in store.objects)
+
+
+POLICIES = Path(__file__).parent.parent / "charts" / "drawbridge" / "templates" / "admissionpolicies.yaml"
+
+
+@pytest.mark.parametrize("pod", ["drawbridge-webhook-7d4", "prod-keeper-webhook-7d4", "gate-webhook-7d4"])
+def test_the_admission_policy_knows_segments_whatever_the_installation_is_called(pod: str) -> None:
+    store = FakeReservations()
+
+    Ledger(store, pod).reserve([record()], soon())
+
+    [name] = store.objects
+    [demanded] = re.findall(r"\.metadata\.name\.startsWith\('(drawbridge-.*?)'\)", POLICIES.read_text())
+    assert name.startswith(demanded)
+    assert pod.removeprefix(demanded) in name
 
 
 def test_each_write_is_a_new_segment_that_no_writer_reads_or_adds_to() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from certs.issue import new_ca
+from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, Reply, Request, refusal
 from settings import parse as parse_settings
 from tests.fakes import FakeClock
 from tests.features import Naps
@@ -19,7 +20,9 @@ from webhook import smoke_check
 from webhook.admission import Webhook, parse
 from webhook.features import Server as Shared
 from webhook.features import webhooks
+from webhook.ip_reservation import smoke_check as reservation
 
+RESERVATIONS = CALICO_V3[0].resource
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()
 
 
@@ -157,3 +160,40 @@ def test_without_a_word_of_the_kubelet_the_service_is_looked_up_by_its_name() ->
     assert smoke_check.address_of("gate-webhook.ns.svc", {}) == ("gate-webhook.ns.svc", 443)
     given = {"GATE_WEBHOOK_SERVICE_HOST": "10.0.0.7", "GATE_WEBHOOK_SERVICE_PORT": "8443"}
     assert smoke_check.address_of("gate-webhook.ns.svc", given) == ("10.0.0.7", 8443)
+
+
+def reserved_in(api: FakeAPI) -> int:
+    return reservation.main(["--namespace", "keeper", "--seconds", "0"], api.client, "prod-test-reservation")
+
+
+def test_an_address_is_reserved_and_released_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    api = FakeAPI(*BUILT_IN, *CALICO_V3)
+    seen: list[list[str]] = []
+
+    def remember(call: Request, _reply: Reply) -> None:
+        if call.method != "GET":
+            seen.append([cidr for each in api.list(RESERVATIONS) for cidr in each["spec"]["reservedCIDRs"]])
+
+    api.after = remember
+    assert reserved_in(api) == 0
+
+    assert capsys.readouterr().out == "ok 192.0.2.1 was reserved and released\n"
+    assert seen == [["192.0.2.1/32"], []]
+
+
+@pytest.mark.parametrize(
+    ("method", "found"), [("POST", "cannot be reserved"), ("PATCH", "cannot be released")]
+)
+def test_what_a_policy_refuses_fails_the_test(
+    capsys: pytest.CaptureFixture[str], method: str, found: str
+) -> None:
+    denied = refusal(422, "Invalid", "ValidatingAdmissionPolicy 'prod-reservations' denied the request")
+    api = FakeAPI(*BUILT_IN, *CALICO_V3)
+    api.fault = lambda call: denied if call.method == method else None
+
+    assert reserved_in(api) == 1
+
+    said = capsys.readouterr().out
+    assert said.startswith("FAILED 192.0.2.1")
+    assert found in said
+    assert "ValidatingAdmissionPolicy 'prod-reservations'" in said

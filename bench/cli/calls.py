@@ -52,7 +52,7 @@ class Recording(Connection):
         self.host, self.pool, self.reads = connection.host, self, list[Read]()  # type: ignore[assignment]
         self._connection = connection
 
-    def authorization(self) -> dict[str, str]:
+    def authorization(self) -> Mapping[str, str]:
         return self._connection.authorization()
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], **others: Any) -> Any:

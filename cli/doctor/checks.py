@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 
+from calico.round_trip import ADDRESS
 from cli.doctor.access import Access, of_accounts, of_user
 from cli.doctor.cooldown import of_cooldown
 from cli.doctor.others import of_others
@@ -24,6 +26,14 @@ SKEW = timedelta(seconds=5)
 NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
 
 
+class NotTried(Enum):
+    """Why no address was reserved."""
+
+    OFF = "IP reservation is off"
+    FORBIDDEN = "you may not impersonate the ServiceAccount of the webhook servers"
+    IMPERSONATING = "your kubeconfig impersonates another user, which cannot be done twice"
+
+
 @dataclass(frozen=True)
 class Answers:
     """What was asked besides the facts of the status.
@@ -35,6 +45,8 @@ class Answers:
     """Of the API server, and of this command."""
     calico: tuple[Mapping[str, bool], int | KubeError]
     """Which of its groups serve IPReservation; the seconds of its cooldown."""
+    reserved: str | KubeError | NotTried
+    """What kept an address from being reserved and released, or nothing."""
     reached: Mapping[str, str | KubeError]
     access: tuple[Mapping[tuple[str, Access], bool | KubeError], Mapping[Access, bool | KubeError]]
     others: tuple[list[Configuration], list[Configuration]]
@@ -53,6 +65,7 @@ def findings(facts: Facts, status: Status, answers: Answers) -> Iterator[Finding
     yield from _unreadable(facts)
     yield from _calico(facts, answers.calico[0])
     yield from of_cooldown(facts.installed.in_force.ip_reservation, answers.calico[1])
+    yield from _reserved(answers.reserved)
     yield from _reached(facts, answers.reached)
     yield from of_accounts(answers.access[0])
     yield from of_user(answers.access[1])
@@ -86,6 +99,20 @@ def _calico(facts: Facts, served: Mapping[str, bool]) -> Iterator[Finding]:
         f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
         "install Calico's CRDs, or set ipReservation.calicoApiVersion to auto",
     )
+
+
+def _reserved(answer: str | KubeError | NotTried) -> Iterator[Finding]:
+    check = "a reservation"
+    if answer is NotTried.OFF:
+        return
+    if isinstance(answer, NotTried):
+        yield Finding(check, Verdict.SKIPPED, f"not tried: {answer.value}", "helm test checks it")
+    elif isinstance(answer, KubeError):
+        yield Finding(check, Verdict.SKIPPED, f"not tried: {answer}", "helm test checks it")
+    elif answer:
+        yield Finding(check, Verdict.WRONG, answer, f"{PAGE}#a-request-is-refused-or-fails")
+    else:
+        yield Finding(check, Verdict.OK, f"{ADDRESS} was reserved as pods' addresses are, and released")
 
 
 def _reached(facts: Facts, reached: Mapping[str, str | KubeError]) -> Iterator[Finding]:

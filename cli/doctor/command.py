@@ -18,7 +18,8 @@ from cli.status.reader import facts_of
 def doctor(session: Session) -> None:
     """Find out what is wrong with the installation.
 
-    Runs the checks of docs/how-to/troubleshooting.md. Nothing is written. Ends with 1 when something is wrong.
+    Runs the checks of docs/how-to/troubleshooting.md. Reserves an IP that no pod has, as the webhook servers do, and
+    releases it; writes nothing else. Ends with 1 when something is wrong.
     """
     facts = facts_of(session.cluster)
     answers = answers_of(session.cluster, facts.installed)

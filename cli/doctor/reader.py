@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from calico.reservations import GROUPS
+from calico.reservations import GROUPS, Reservations
+from calico.round_trip import round_trip
 from cli.cluster import Cluster
 from cli.doctor.access import OF_USER, Access, attributes, located, needed
-from cli.doctor.checks import Answers
+from cli.doctor.checks import Answers, NotTried
 from cli.doctor.probes import Probe, probes, problem_of
 from cli.installed.reader import webhook_configurations
-from cli.installed.types import Installed
+from cli.installed.types import WEBHOOK, Installed
 from cli.pools.reader import cooldown
 from kube.client import Resource
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
@@ -24,6 +25,7 @@ from webhook.smoke_check import fault, review
 
 REVIEWS = "/apis/authorization.k8s.io/v1"
 PROXY_TIMEOUT = 10.0
+TRIAL_SECONDS = 5.0
 
 
 class _Verdict(msgspec.Struct):
@@ -46,6 +48,7 @@ def answers_of(cluster: Cluster, ours: Installed) -> Answers:
     return Answers(
         (version["gitVersion"], VERSION),
         (calico, cluster.read({"cooldown": partial(cooldown, cluster)})["cooldown"]),
+        _reserved(cluster, ours),
         _all(cluster, ours.paths, partial(_reach, cluster, ours)) | _probed(cluster, ours),
         (
             _all(cluster, of_accounts, lambda each: _may(cluster, each[1], accounts[each[0]])),
@@ -54,6 +57,22 @@ def answers_of(cluster: Cluster, ours: Installed) -> Answers:
         (everyones.mutating, everyones.validating),
         (cluster.server_time(), cluster.now()),
     )
+
+
+def _reserved(cluster: Cluster, ours: Installed) -> str | KubeError | NotTried:
+    """What keeps the webhook server's ServiceAccount from reserving and releasing an address, or nothing."""
+    account, settings = ours.accounts.get(WEBHOOK, ""), ours.in_force.ip_reservation
+    if not settings.enabled or not account:
+        return NotTried.OFF
+    client = cluster.client_of(account)
+    if client is None:
+        return NotTried.IMPERSONATING
+    asked = Access("impersonate", "serviceaccounts", "", ours.namespace, account.rpartition(":")[2])
+    may = cluster.read({"may": partial(_may, cluster, asked)})["may"]
+    if may is not True:
+        return may or NotTried.FORBIDDEN
+    store = Reservations(client, settings.calico_api_version)
+    return round_trip(store, "doctor", ours.namespace, cluster.now(), TRIAL_SECONDS)
 
 
 def _all(cluster: Cluster, keys: Iterable[Any], ask: Callable[[Any], Any]) -> dict[Any, Any]:

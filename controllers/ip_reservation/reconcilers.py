@@ -9,7 +9,7 @@ from datetime import datetime
 import structlog
 
 from calico.reservations import Reservations
-from calico.segment import IPReservation, Record
+from calico.segment import IPReservation, Record, name_of
 from controllers.clock import Clock
 from controllers.ip_reservation.compaction import Compaction
 from controllers.ip_reservation.late_planner import Departure, decide, passes_admission
@@ -90,7 +90,7 @@ class ReleaseReconciler:
     def _compact(self, compaction: Compaction) -> bool:
         """Create what takes the place of small segments, which the next run deletes."""
         try:
-            name = f"drawbridge-compacted-{secrets.token_hex(8)}"
+            name = name_of("compacted", secrets.token_hex(8))
             made = self.reservations.create_compacted(
                 name, compaction.records, level=compaction.level, timeout=5.0
             )

@@ -59,7 +59,7 @@ class Pool:
     ) -> Any:
         parts = urlsplit(url.removeprefix(HOST))
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        named = {name.lower(): value for name, value in headers.items()} | {"user-agent": self._manager}
+        named = {name.lower(): headers[name] for name in headers} | {"user-agent": self._manager}
         call = Request(method, parts.path, query, named, json.loads(body) if body else None)
         timeout = timeout if isinstance(timeout, urllib3.Timeout) else urllib3.Timeout(timeout)
         limit = timeout.total or timeout.connect_timeout

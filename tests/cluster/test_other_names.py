@@ -1,0 +1,48 @@
+"""An installation works whatever its release, its namespace and its parts are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from lab import admission, install
+from lab.bootstrap import running
+from lab.session import Lab
+from tests.cluster import workloads
+from tests.cluster.test_cli import shown
+from tests.cluster.workloads import SECONDS
+
+RELEASE, NAMESPACE = "prod", "gate"
+WHERE = ("--namespace", NAMESPACE)
+NAMES = {"nameOverride": "keeper", "certs": {"mode": "self-managed", "existingSecret": ""}}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with running(chart=False, nodes=2, kwok_nodes=1) as up:
+        values = install.merged(install.lab_values(up, b""), {**workloads.VALUES, **NAMES})
+        what = ("install", RELEASE, str(install.CHART), "--create-namespace", "--values", "-")
+        waiting = ("--wait", "--timeout", install.HELM_TIMEOUT)
+        up.helm(*what, *WHERE, *waiting, stdin=yaml.safe_dump(values))
+        admission.await_evictions(up.client)
+        yield up
+
+
+def test_ips_are_reserved_and_what_checks_it_reserves_one(lab: Lab) -> None:
+    redis = workloads.reserved_namespace(lab.client, "redis")
+    pod = workloads.running_pod(lab, redis, "a")
+
+    lab.client.delete(workloads.PODS, "a", redis)
+
+    held = workloads.records(lab, "v3")[pod.metadata.uid]
+    assert held.cidr == f"{pod.status.addresses[0]}/32"
+
+    tested = lab.helm("test", RELEASE, *WHERE).stdout
+    assert tested.count("Phase:          Succeeded") == 2
+
+    found = shown(lab, "doctor")["findings"]
+    assert [each for each in found if each["verdict"] == "wrong"] == []
+    assert [each["verdict"] for each in found if each["check"] == "a reservation"] == ["ok"]
+    lab.wait(lambda: [*workloads.records(lab, "v3")] == [pod.metadata.uid], SECONDS, "the leader to clear up")
