@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from controllers.ingress_daemonset.canary import BY_HAND
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import NODES, Rolling
-from tests.ingress_daemonset_world import DETACHED
+from tests.ingress_daemonset_world import DETACHED, raw_node
 from webhook.ingress_daemonset import PROMOTE
 from webhook.ingress_daemonset.types import time_of
 
@@ -226,6 +226,101 @@ def test_a_node_that_gets_no_traffic_is_not_the_canary_while_another_is_left() -
     turns(here)
 
     assert updated(here) == {"n3"}
+
+
+def ready(here: Rolling, name: str, is_ready: bool) -> None:
+    """Its pods are ready as long as it is."""
+    here.world.nodes[name]["status"]["conditions"][0]["status"] = str(is_ready)
+    here.world.deployments[f"web-{name}"]["status"]["availableReplicas"] = 2 if is_ready else 0
+
+
+def join(here: Rolling, name: str, **labels: str) -> None:
+    here.world.nodes[name] = raw_node(name, labels=labels)
+
+
+@pytest.mark.parametrize("wanted", [{"nodes": 3}, {"nodeSelector": {"canary": "true"}}])
+def test_a_node_that_is_not_ready_is_not_waited_for(wanted: Raw) -> None:
+    here = rolling_with(wanted, "n1", "n2", "n3")
+    for name in here.world.nodes:
+        label(here, name, canary="true")
+    ready(here, "n2", False)
+    here.roll_out()
+    here.play(lambda: reason(here) == "CanaryPaused")
+    assert updated(here) == {"n1", "n3"}
+
+    ready(here, "n2", True)
+    turns(here)
+    assert (updated(here), reason(here)) == ({"n1", "n3"}, "CanaryPaused")
+    promote(here)
+    here.finish()
+    assert updated(here) == {*here.world.nodes}
+
+
+def test_a_canary_without_a_ready_node_says_so() -> None:
+    here = rolling_with({"nodeSelector": {"canary": "true"}}, "n1", "n2", maxUnavailableNodes=2)
+    label(here, "n1", canary="true")
+    ready(here, "n1", False)
+    here.roll_out()
+    turns(here, 10)
+
+    assert (updated(here), reason(here)) == (set(), "WaitingForNodes")
+    assert "canary: it has no Ready node" in progressing(here)["message"]
+    ready(here, "n1", True)
+    here.play(lambda: reason(here) == "CanaryPaused")
+    assert updated(here) == {"n1"}
+
+
+@pytest.mark.parametrize("wanted", [{"nodes": "34%"}, {"nodeSelector": {"canary": "true"}}])
+def test_lost_and_new_nodes_do_not_begin_a_pause_again(wanted: Raw) -> None:
+    here = rolling_with({**wanted, "pause": {"durationSeconds": 600}})
+    for name in ("n1", "n2", "n3"):
+        label(here, name, canary="true")
+    here.roll_out()
+    here.play(lambda: reason(here) == "CanaryPaused")
+    since = time_of(canary(here)["completeSince"])
+    assert since
+    assert updated(here) == {"n1", "n2", "n3"}
+
+    ready(here, "n1", False)
+    for name in ("n0", "n7", "n8", "n9"):
+        join(here, name, canary="true")
+    here.play(lambda: "promotedAt" in canary(here))
+    assert here.world.now - since < timedelta(seconds=610)
+
+
+def test_a_lost_node_is_replaced_in_the_canary() -> None:
+    here = paused(ONE)
+    ready(here, "n1", False)
+    here.play(lambda: len(updated(here)) == 2)
+    here.play(lambda: reason(here) == "CanaryPaused")
+    assert "1 of 1 nodes are as desired" in progressing(here)["message"]
+
+    ready(here, "n1", True)
+    turns(here)
+    assert len(updated(here)) == 2
+
+
+def test_where_the_lost_node_has_the_whole_budget_the_reason_is_true() -> None:
+    here = paused(ONE)
+    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 1
+    ready(here, "n1", False)
+    turns(here, 5)
+
+    assert reason(here) == "WaitingForNodes"
+    assert "count against maxUnavailableNodes: n1 is NotReady" in progressing(here)["message"]
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_node_that_joins_is_not_the_canary(when: str) -> None:
+    """It had no other pods, and load balancers send it little yet: nothing would be measured."""
+    here = rolling_with(ONE)
+    if when == "during":
+        here.roll_out()
+    join(here, "n0")
+    here.roll_out()
+    here.play(lambda: reason(here) == "CanaryPaused")
+
+    assert updated(here) - {"n0"} == {"n1"}
 
 
 def test_a_selector_without_nodes_waits_and_says_so() -> None:

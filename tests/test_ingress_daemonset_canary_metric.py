@@ -183,6 +183,21 @@ def test_it_is_measured_only_while_all_nodes_of_the_canary_are_as_desired() -> N
     assert "passingSince" not in canary(here)["metric"]
 
 
+def test_the_loss_of_a_node_interrupts_no_measurement_of_the_others() -> None:
+    here = begun(canary=CANARY | {"nodes": 2})
+    here.world.metric = 0.05
+    here.play(lambda: "passingSince" in canary(here)["metric"])
+    since = canary(here)["metric"]["passingSince"]
+
+    here.world.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
+    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.turn()
+    assert here.world.query
+    assert here.world.query.text == 'errors{node=~"n2"}'
+    here.play(lambda: "promotedAt" in canary(here))
+    assert canary(here)["metric"]["passingSince"] == since
+
+
 @pytest.mark.parametrize("metric", [LOST, "the query has 2 series", "its value is NaN"])
 def test_what_is_not_known_waits_and_says_so(metric: str) -> None:
     here = begun()

@@ -3,6 +3,8 @@
 It is decided on what is observed: a node belongs to the canary when it has the new template, or is on the way. What
 cannot be observed is in the status, and counts from when it is stored: since when the canary is as desired, and that
 it was promoted. All of it is void for another template.
+
+Nodes that are NotReady, or joined with the template, prove nothing: they are not chosen, and not waited for.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ AFTER_FAILURE = "drawbridge rollout abort returns, promote goes on"
 class Canary:
     """The nodes that have *begun* have the new template or get it, and *waiting* ones are next; *size* is of both.
 
-    *stored* is the field of the status, empty at first; *measured* is the last answer to its query.
+    *stored* is the field of the status, empty at first; *measured* is the last answer to its query. *matches* is
+    whether any node has the labels.
     """
 
     resource: IngressDaemonSet
@@ -44,6 +47,12 @@ class Canary:
     waiting: tuple[NodeRollout, ...]
     stored: Raw
     measured: Measurement | None = None
+    matches: bool = True
+
+    @cached_property
+    def observed(self) -> tuple[NodeRollout, ...]:
+        """Those that have begun, and show what the template does."""
+        return tuple(each for each in self.begun if each.node.ready)
 
     @property
     def pause(self) -> timedelta:
@@ -78,7 +87,7 @@ class Canary:
     def _asked(self) -> Query | None:
         if self.metric is None or "completeSince" not in self.stored or not self.is_complete:
             return None
-        text = canary_metric.filled(self.metric.query, (each.node.name for each in self.begun))
+        text = canary_metric.filled(self.metric.query, (each.node.name for each in self.observed))
         return Query(self.stored["id"], text, self.metric.interval_seconds)
 
     @property
@@ -91,8 +100,8 @@ class Canary:
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
         """In the order of their turns. One that gets no traffic shows little, so it comes last."""
-        room = max(0, self.size - len(self.begun))
-        serving = [each for each in self.waiting if not each.unavailable]
+        room = max(0, self.size - len(self.observed))
+        serving = [each for each in self.waiting if not each.unavailable and _has_pods(each)]
         return tuple((serving or self.waiting)[:room])
 
     @property
@@ -103,17 +112,17 @@ class Canary:
     @property
     def is_complete(self) -> bool:
         """Whether all of its nodes have the new template and their pods, and have answered health checks since."""
-        return bool(self.size) and len(self.begun) >= self.size and not self.lacking
+        return bool(self.size) and len(self.observed) >= self.size and not self.lacking
 
     @cached_property
     def lacking(self) -> tuple[str, ...]:
-        """What the nodes that have begun lack, one sentence for each."""
-        return tuple(text for each in self.begun if (text := self._lack_of(each)))
+        """What the nodes that are observed lack, one sentence for each."""
+        return tuple(text for each in self.observed if (text := self._lack_of(each)))
 
     @cached_property
     def failing(self) -> tuple[str, ...]:
         """The same of nodes that have had their pods: a node that is being updated has its own deadline."""
-        suspects = [each for each in self.begun if each.node.ready and _is_suspect(each)]
+        suspects = [each for each in self.observed if _is_suspect(each)]
         return tuple(text for each in suspects if (text := self._lack_of(each)))
 
     @property
@@ -121,7 +130,7 @@ class Canary:
         """Nodes whose health checkers are to be read: they have their pods, and not all of them have answered 200."""
         if "completeSince" in self.stored:
             return ()
-        return tuple(each.node.name for each in self.begun if each.phase is Phase.CURRENT)
+        return tuple(each.node.name for each in self.observed if each.phase is Phase.CURRENT)
 
     @property
     def fails_at(self) -> datetime | None:
@@ -140,7 +149,7 @@ class Canary:
         found = {
             **_identity(self.resource, self.stored, now),
             "nodes": self.size,
-            "nodesComplete": len(self.begun) - len(self.lacking),
+            "nodesComplete": len(self.observed) - len(self.lacking),
             **self._since(now),
             **({"metric": dict(self.judgement)} if self.metric else {}),
         }
@@ -181,19 +190,29 @@ class Canary:
 def canary_of(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], measured: Measurement | None = None
 ) -> Canary | None:
-    """None when all nodes may be updated."""
+    """None when all nodes may be updated, as at the first installation."""
     wanted = resource.spec.update_strategy.rolling_update.canary
     if wanted is None or _is_promoted(resource) or revision_of(resource) == resource.current_revision:
         return None
-    nodes = [each for each in rollouts if _is_eligible(wanted, each)]
-    size = len(nodes) if wanted.nodes is None else min(len(nodes), share(wanted.nodes, len(nodes)))
+    stored = stored_canary(resource)
+    if not stored and all(map(_has_joined, rollouts)):
+        return None
+    matching = [each for each in rollouts if _is_eligible(wanted, each)]
+    nodes = [each for each in matching if not _has_joined(each)]
     begun = [each for each in nodes if each.phase is not Phase.OUTDATED and not each.untouched]
+    observed = sum(each.node.ready for each in begun)
+    size = sum(each.node.ready for each in nodes)
+    if "completeSince" in stored and observed:
+        # Nodes that join, or are Ready again, do not begin the pause again.
+        size = observed
+    elif wanted.nodes is not None:
+        size = min(size, share(wanted.nodes, len(nodes)))
     # After a drain, or for the template before, more nodes may be detached than the canary has room for.
-    untouched = (each for each in nodes if each.untouched and not each.draining)
+    untouched = (each for each in nodes if each.untouched and each.node.ready and not each.draining)
     detached = sorted(untouched, key=lambda each: (each.marked_at, each.node.name))
-    begun += detached[: max(0, size - len(begun))]
-    waiting = [each for each in nodes if each.phase is Phase.OUTDATED]
-    return Canary(resource, size, tuple(begun), tuple(waiting), stored_canary(resource), measured)
+    begun += detached[: max(0, size - observed)]
+    waiting = [each for each in nodes if each.phase is Phase.OUTDATED and each.node.ready]
+    return Canary(resource, size, tuple(begun), tuple(waiting), stored, measured, bool(matching))
 
 
 def canary_status(
@@ -268,20 +287,33 @@ def _is_eligible(wanted: spec.Canary, rollout: NodeRollout) -> bool:
     return all(labels.get(key) == value for key, value in wanted.node_selector.items())
 
 
+def _has_joined(rollout: NodeRollout) -> bool:
+    """Whether its first pods have the new template, or get it: no others were replaced there."""
+    if rollout.absent:
+        return True
+    return not rollout.outdated and rollout.baseline is not None and rollout.baseline.updated is None
+
+
+def _has_pods(rollout: NodeRollout) -> bool:
+    return rollout.deployment is not None and rollout.deployment.available
+
+
 def standstill(canary: Canary) -> tuple[str, str] | None:
     """The reason and the message of the condition Progressing; None while its nodes are being updated."""
-    begun = canary.begun
-    if any(each.in_flight for each in begun) or (canary.begins and canary.size):
+    if any(each.in_flight for each in canary.observed) or canary.begins:
         return None
-    counted = f"canary: {len(begun) - len(canary.lacking)} of {canary.size} nodes are as desired"
-    if not canary.size:
+    done = len(canary.observed) - len(canary.lacking)
+    counted = f"canary: {done} of {canary.size} nodes are as desired"
+    if not canary.matches:
         return "CanaryPaused", f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}"
+    if not canary.size:
+        return "WaitingForNodes", f"canary: it has no Ready node with pods to replace; {PROMOTED_BY_HAND}"
     if canary.failing:
         return "CanaryDegraded", f"{counted}; {canary.failing[0]}"
     if canary.failure:
         return "CanaryDegraded", f"{counted}; {canary.failure}; {AFTER_FAILURE}"
     if canary.lacking:
-        return None
+        return "RollingOut", f"{counted}; {canary.lacking[0]}"
     if canary.metric:
         return "CanaryPaused", f"{counted}; {canary_metric.sentence(canary.metric, canary.judgement)}"
     if ends_at := canary.ends_at:
