@@ -128,7 +128,7 @@ class Client(kube.client.Client):
     """One leader's way to the cluster; *fault* is what becomes of its next write, *before* runs ahead of each call."""
 
     def __init__(self, cluster: Cluster) -> None:
-        connection: Any = Connection(self._handle)
+        connection: Any = Connection(lambda call, _seconds: self._handle(call))
         super().__init__(connection)
         self.cluster = cluster
         self.fault = ""
