@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
+from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from webhook.ingress_daemonset.types import resource
 
 NODES = tuple(f"n{number}" for number in range(1, 7))
 DETACHING = {
@@ -76,3 +81,16 @@ class Rolling:
 
     def finish(self) -> None:
         self.play(lambda: not self.rollout)
+
+
+def record(here: Rolling) -> None:
+    """Keep templates, as the leader does."""
+    held = here.world.revisions
+    planned = plan_revisions(resource(copy.deepcopy(here.world.raw)), held)
+    gone = {each.metadata.name for each in planned.surplus}
+    kept = [each for each in held if each.metadata.name not in gone and each is not planned.renumber]
+    if planned.renumber:
+        kept.append(msgspec.structs.replace(planned.renumber, revision=planned.number))
+    if planned.create:
+        kept.append(msgspec.convert(planned.create, Revision))
+    here.world.revisions = kept

@@ -263,7 +263,9 @@ def state_of(deployment: Raw, now: datetime) -> State:
     metadata = workload(deployment).metadata
     mark = rollout_annotations.on_deployment(metadata.annotations)
     if mark is None or mark.key not in metadata.annotations:
-        return State(200, uid=metadata.uid)
+        status = deployment.get("status", {})
+        is_short = status.get("availableReplicas", 0) < deployment["spec"]["replicas"]
+        return State(503, "pods are missing", uid=metadata.uid) if is_short else State(200, uid=metadata.uid)
     seconds = (now - mark.at).total_seconds()
     scheduled = metadata.annotations[SCHEDULED]
     return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)

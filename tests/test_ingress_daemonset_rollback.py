@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.reporter import news
-from controllers.ingress_daemonset.revisions import Revision, of, plan_revisions
+from controllers.ingress_daemonset.revisions import of
 from healthchecker import State
-from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_rolling import NODES, Rolling, record
 from tests.ingress_daemonset_world import UID
-from webhook.ingress_daemonset.types import resource, time_of
+from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 BAD = "proxy:bad"
@@ -45,18 +43,6 @@ class Returning(Rolling):
                 stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
                 held["status"] = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 0}
                 held["status"] |= {"observedGeneration": generation, "conditions": [stuck]}
-
-
-def record(here: Rolling) -> None:
-    held = here.world.revisions
-    planned = plan_revisions(resource(copy.deepcopy(here.world.raw)), held)
-    gone = {each.metadata.name for each in planned.surplus}
-    kept = [each for each in held if each.metadata.name not in gone and each is not planned.renumber]
-    if planned.renumber:
-        kept.append(msgspec.structs.replace(planned.renumber, revision=planned.number))
-    if planned.create:
-        kept.append(msgspec.convert(planned.create, Revision))
-    here.world.revisions = kept
 
 
 def progressing(here: Rolling) -> Raw:

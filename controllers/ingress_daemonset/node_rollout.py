@@ -67,12 +67,20 @@ class NodeRollout(Detachment):
         )
 
     @cached_property
+    def lost(self) -> bool:
+        """Whether a Ready node lacks pods that it had: its health checks fail."""
+        if self.absent or self.unmanaged or self.deployment is None:
+            return False
+        return self.node.ready and self.deployment.was_complete and not self.deployment.available
+
+    @cached_property
     def unavailable(self) -> bool:
         """Whether it counts against the budget: detached, or about to be, or just attached, or unreliable."""
         node = self.node
         return (
             self.in_flight
             or self.detached
+            or self.lost
             or not node.ready
             or node.cordoned
             or node.excluded
@@ -97,9 +105,7 @@ class NodeRollout(Detachment):
     @cached_property
     def degraded(self) -> bool:
         """Whether it is being updated or has lost pods; a new or a NotReady node alone is not degraded."""
-        if self.in_flight or self.absent or self.deployment is None:
-            return self.in_flight
-        return self.node.ready and self.deployment.was_complete and not self.deployment.available
+        return self.in_flight or self.lost
 
     @property
     def desired_hash(self) -> str:

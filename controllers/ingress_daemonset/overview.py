@@ -7,7 +7,7 @@ complete, paused or halted; a new template ends it, too. New nodes and drains ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from controllers.ingress_daemonset.canary import Canary, canary_status
 from controllers.ingress_daemonset.closed_window import ClosedWindow
 from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.failures import NO_FAILURES, ROLLING, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.waves import Waves
 from kube.types import rfc3339
@@ -24,12 +25,11 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
-FIELDS = ("currentRevision", "rollout", "history", "canary", "waves", "rollback")
+FIELDS = ("currentRevision", "rollout", "history", "canary", "waves", "rollback", "failures")
 """Those of a status that earlier versions of the CRD do not have."""
 ENDED = ("Complete", "Paused", "Halted", "RolledBack")
 BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
 """Reasons of Progressing whose end is not known."""
-ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 ASSUMED = 30.0
 """Seconds until the pods of a node are available, where no rollout has shown it."""
 OVERDUE = 0.25
@@ -58,6 +58,9 @@ class Turns:
     window: Window | None = None
     """In which updates may begin; None is always."""
     closed: ClosedWindow | None = None
+    failures: Failures = NO_FAILURES
+    halting: Mapping[str, str] = field(default_factory=dict)
+    """The nodes because of which it halts, and what is wrong."""
 
     def parts(self, left: Sequence[NodeRollout]) -> Sequence[Sequence[NodeRollout]]:
         """Those of *left* that are updated before the next ones begin."""
@@ -81,7 +84,7 @@ def overview(
     """The fields of the status; *progressing* is the reason of that condition."""
     old: Raw | None = resource.status.get("rollout")
     revision, current = revision_of(resource), resource.status.get("currentRevision", "")
-    left = [each for each in rollouts if each.phase in ROLLING]
+    left = [each for each in rollouts if each.phase in ROLLING or each.node.name in turns.failures.nodes]
     history = list(resource.status.get("history") or ())
     runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
     if old and not (runs and old["toRevision"] == revision):
@@ -104,7 +107,7 @@ def overview(
     if runs:
         began = old or _begun(turns.failed or current, revision, now)
         found["rollout"] = _plan(began, left, turns, history, progressing, now)
-    return found
+    return found | turns.failures.status()
 
 
 def _is_behind(rollout: NodeRollout) -> bool:

@@ -13,6 +13,7 @@ from controllers.ingress_daemonset.canary import canary_of, pause_of
 from controllers.ingress_daemonset.canary_metric import Query
 from controllers.ingress_daemonset.closed_window import closed_window_of, window_of
 from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.failures import failures_of, halting, is_return
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
 from controllers.ingress_daemonset.node_actions import Turn, node_actions
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
@@ -86,6 +87,9 @@ class _Planning:
         self._canary = canary_of(snapshot.resource, self._rollouts, snapshot.measured)
         self._waves = None if self._canary else waves_of(snapshot.resource, self._rollouts)
         self._closed = closed_window_of(snapshot.resource, snapshot.now)
+        self._failures = failures_of(snapshot.resource, self._rollouts, snapshot.now)
+        self._halting = halting(self._rollouts, self._failures, snapshot.now)
+        self._halts = bool(self._halting) and not is_return(snapshot.resource, self._rollouts)
         served = {each.node.name for each in self._rollouts if not each.unmanaged}
         self._left = [node for node in _marked_nodes(snapshot) if node.name not in served]
         """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
@@ -107,6 +111,8 @@ class _Planning:
             self._waves,
             window_of(self._resource),
             self._closed,
+            self._failures,
+            self._halting,
         )
         findings = Findings(self._departures, self._children.unmanaged(), altered, turns, self._rollback)
         return Plan(
@@ -153,19 +159,28 @@ class _Planning:
             return {*self._rollouts}
         closed = self._closed
         withheld = {each for each in self._rollouts if closed.withholds(each)} if closed else set()
+        withheld |= self._given_back()
         if self._canary:
             return withheld | ({*self._rollouts} - self._canary.nodes)
         return withheld | self._waves.withheld if self._waves else withheld
+
+    def _given_back(self) -> set[NodeRollout]:
+        """Nodes whose pods are untouched, so that they serve while others fail with the template."""
+        untouched = [each for each in self._rollouts if each.untouched and not each.draining]
+        if self._halts:
+            return {*untouched}
+        surplus = self._counted - self._limit if self._failures.nodes else 0
+        latest = sorted(untouched, key=lambda each: each.marked_at, reverse=True)
+        return {*latest[: max(0, surplus)]}
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.
 
         Nodes that are unavailable anyway cost no further budget, but never are more updated at a time than allowed.
         """
-        if self._resource.spec.paused:
+        if self._resource.spec.paused or self._halts:
             return []
-        counted = sum(self._counts(each) for each in self._rollouts)
-        free = max(0, self._limit - counted - (len(self._left) if self._detaches else 0))
+        free = max(0, self._limit - self._counted - (len(self._left) if self._detaches else 0))
         waiting = self._queue()
         in_flight = sum(each.in_flight for each in self._rollouts)
         first = sum(self._counts(each) for each in waiting)
@@ -189,7 +204,12 @@ class _Planning:
 
     def _counts(self, rollout: NodeRollout) -> bool:
         """Against the budget."""
-        return rollout.unavailable if self._detaches else rollout.degraded
+        lacks = rollout.unavailable if self._detaches else rollout.degraded
+        return lacks or rollout.node.name in self._failures.nodes
+
+    @property
+    def _counted(self) -> int:
+        return sum(self._counts(each) for each in self._rollouts)
 
     def _in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
         """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
@@ -212,6 +232,7 @@ class _Planning:
     def _requeue_at(self) -> datetime | None:
         waits = [each.goes_at for each in self._departures]
         waits += [drains.times_out(self._resource, each) for each in self._resource.drain_requests.values()]
+        waits += [self._failures.ends_at(each) for each in self._failures.nodes]
         if self._canary:
             waits += [self._canary.ends_at, self._canary.fails_at]
         if self._waves:

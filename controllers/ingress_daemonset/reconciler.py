@@ -46,7 +46,7 @@ LOAD = 2.0
 """A reconcile is followed by a pause of so many times the length of its plan, which leaves the processor to others."""
 STATUS_PERIOD = 1.0
 """Seconds between two writes of a status at least: each is sent to all watches."""
-GUARDED = {"canary", "waves", "rollback"}
+GUARDED = {"canary", "waves", "rollback", "failures"}
 """Fields of a status that decide about nodes: those of an old version, or of a former leader, are not merged in."""
 UNLABELLED_PERIOD = 15.0
 """Seconds after which an object that no informer follows is read again."""

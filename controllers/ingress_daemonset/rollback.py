@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from controllers.ingress_daemonset.canary import Canary
 from controllers.ingress_daemonset.desired import revision_of
-from controllers.ingress_daemonset.node_rollout import NodeRollout
 from controllers.ingress_daemonset.revisions import Revision, of
 from kube.types import rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -57,7 +56,7 @@ def resolved(resource: IngressDaemonSet, held: Sequence[Revision]) -> tuple[Ingr
 
 def rollback_status(
     resource: IngressDaemonSet,
-    rollouts: Sequence[NodeRollout],
+    halting: Mapping[str, str],
     canary: Canary | None,
     rollback: Rollback,
     now: datetime,
@@ -67,7 +66,7 @@ def rollback_status(
         return {"rollback": dict(rollback.stored)}
     if not rollback.is_possible or resource.spec.paused:
         return {}
-    if not (reason := _failure(rollouts, canary, now)):
+    if not (reason := _failure(halting, canary, now)):
         return {}
     revisions = {"revision": revision_of(resource), "toRevision": resource.current_revision}
     return {"rollback": revisions | {"at": rfc3339(now), "reason": reason}}
@@ -78,12 +77,11 @@ def _template(resource: IngressDaemonSet, held: Sequence[Revision], revision: st
     return next((each.template for each in ours if each.digest == revision), None)
 
 
-def _failure(rollouts: Sequence[NodeRollout], canary: Canary | None, now: datetime) -> str:
-    """Of nodes that are ready: what a lost node lacks says nothing about the template."""
-    stuck = [each.node.name for each in rollouts if each.node.ready and each.is_stuck(now)]
-    if stuck:
-        names = ", ".join(stuck[:SHOWN])
-        return f"pods on {names} did not become available within progressDeadlineSeconds"
+def _failure(halting: Mapping[str, str], canary: Canary | None, now: datetime) -> str:
+    if halting:
+        reason = next(iter(halting.values()))
+        names = [name for name, each in halting.items() if each == reason]
+        return f"{', '.join(names[:SHOWN])}: {reason}"
     if canary and canary.failure:
         return f"the canary failed: {canary.failure}"
     fails_at = canary.fails_at if canary else None

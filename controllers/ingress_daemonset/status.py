@@ -11,6 +11,7 @@ from controllers.ingress_daemonset.canary import standstill
 from controllers.ingress_daemonset.detachment import LONG_AGO
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.failures import Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview
 from controllers.ingress_daemonset.reasons import available_pods, open_connections, why
@@ -70,7 +71,7 @@ def status_of(
     verdicts = {
         "Available": _available(rollouts),
         "Progressing": _progressing(resource, rollouts, findings, now),
-        "Degraded": _degraded(rollouts, findings, now),
+        "Degraded": _degraded(rollouts, findings),
     }
     leaving = [_leaving(each) for each in findings.departures if each.goes_at]
     return {
@@ -79,7 +80,7 @@ def status_of(
         "conditions": [_condition(resource, kind, verdict, now) for kind, verdict in verdicts.items()],
         "waitingFor": [*leaving, *_waiting_for(rollouts, now)][:SHOWN],
         **overview(resource, rollouts, findings.turns, verdicts["Progressing"][1], now),
-        **rollback_status(resource, rollouts, findings.turns.canary, findings.rollback, now),
+        **rollback_status(resource, findings.turns.halting, findings.turns.canary, findings.rollback, now),
     }
 
 
@@ -142,7 +143,14 @@ def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
 def _progressing(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
 ) -> Verdict:
-    behind = [each for each in rollouts if each.in_flight or each.phase in (Phase.OUTDATED, Phase.STARTING)]
+    failures = findings.turns.failures
+    behind = [
+        each
+        for each in rollouts
+        if each.in_flight
+        or each.phase in (Phase.OUTDATED, Phase.STARTING)
+        or each.node.name in failures.nodes
+    ]
     left_alone = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED)]
     message = f"{len(rollouts) - len({*behind, *left_alone})} of {len(rollouts)} nodes are as desired"
     canary, rollback = findings.turns.canary, findings.rollback.stored
@@ -152,9 +160,8 @@ def _progressing(
         return False, "RolledBack" if rollback else "Complete", message
     if resource.spec.paused:
         return False, "Paused", message
-    if stuck := _stuck(rollouts, now):
-        message += f"; {stuck} did not become available with the new template"
-        return False, "Halted", message
+    if halting := findings.turns.halting:
+        return False, "Halted", f"{message}; {_listed(halting)}"
     for each in rollouts:
         if each.lacks_timestamp or each.is_doubted(now):
             return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
@@ -166,24 +173,30 @@ def _progressing(
         return True, "WaitingForWindow", f"{message}; {stands}"
     if (waves := findings.turns.waves) and (stands := waves.standstill(now)):
         return True, "WavePaused", f"{message}; {stands}"
-    if blocking := _blocking(resource, rollouts):
+    if blocking := _blocking(resource, rollouts, failures):
         return True, "WaitingForNodes", f"{message}; {blocking}"
     return True, "RollingBack" if rollback else "RollingOut", message
 
 
-def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> str:
+def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], failures: Failures) -> str:
     """The nodes that use up the budget, when none of them is being updated."""
-    if not resource.spec.update_strategy.rolling_update.detaches:
-        return ""
+    detaches = resource.spec.update_strategy.rolling_update.detaches
     waiting = any(each.phase is Phase.OUTDATED for each in rollouts)
-    under_way = any(each.in_flight and not each.draining for each in rollouts)
-    others = [f"{each.node.name} is {_hindrance(each)}" for each in rollouts if each.unavailable]
-    if not waiting or under_way or not others:
+    under_way = any(each.in_flight and each.node.ready and not each.draining for each in rollouts)
+    counted = [each for each in rollouts if each.node.name in failures.nodes]
+    counted += [each for each in rollouts if (each.unavailable if detaches else each.degraded)]
+    others = [f"{each.node.name} is {_hindrance(each, failures)}" for each in dict.fromkeys(counted)]
+    if not (waiting or failures.nodes) or under_way or not others:
         return ""
-    return f"these also count against maxUnavailableNodes: {', '.join(others[:SHOWN])}"
+    budget = "maxUnavailableNodes" if detaches else "maxDegradedNodes"
+    return f"these also count against {budget}: {', '.join(others[:SHOWN])}"
 
 
-def _hindrance(rollout: NodeRollout) -> str:
+def _hindrance(rollout: NodeRollout, failures: Failures) -> str:
+    if rollout.node.name in failures.nodes and not rollout.lost:
+        return f"not trusted before {rfc3339(failures.ends_at(rollout.node.name) or LONG_AGO)}, since it lost pods"
+    if rollout.lost:
+        return "without all of its pods"
     if not rollout.node.ready:
         return "NotReady"
     if rollout.draining or rollout.node.to_be_deleted:
@@ -191,15 +204,15 @@ def _hindrance(rollout: NodeRollout) -> str:
     return "cordoned" if rollout.node.cordoned else "detached"
 
 
-def _degraded(rollouts: Sequence[NodeRollout], findings: Findings, now: datetime) -> Verdict:
+def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Verdict:
     for each in rollouts:
         if each.unmanaged:
             return True, "ForeignDeployment", f"{each.node.name}: {why(each, LONG_AGO)}"
     if findings.unmanaged:
         taken = f"{findings.unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
         return True, "ForeignObject", taken
-    if stuck := _stuck(rollouts, now):
-        return True, "RolloutStuck", f"no available pods in time on {stuck}"
+    if halting := findings.turns.halting:
+        return True, "RolloutStuck", _listed(halting)
     if findings.altered:
         return True, "TemplateAltered", _altered(findings.altered)
     short = [each for each in rollouts if each.phase is Phase.DEGRADED]
@@ -209,8 +222,8 @@ def _degraded(rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
     return False, "AsDesired", "no node has lost pods"
 
 
-def _stuck(rollouts: Sequence[NodeRollout], now: datetime) -> str:
-    return ", ".join([each.node.name for each in rollouts if each.is_stuck(now)][:SHOWN])
+def _listed(halting: Mapping[str, str]) -> str:
+    return "; ".join([f"{name}: {each}" for name, each in halting.items()][:SHOWN])
 
 
 def _altered(altered: Sequence[Altered]) -> str:

@@ -67,7 +67,8 @@ class Workload(Child, frozen=True, dict=True):
 
     @property
     def available(self) -> bool:
-        return self.status.available_replicas >= self.replicas
+        """Whether health checks may pass; another writer may have scaled it to 0."""
+        return self.status.available_replicas >= max(1, self.replicas)
 
     @property
     def rolled_out(self) -> bool:

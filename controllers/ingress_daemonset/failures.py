@@ -1,0 +1,140 @@
+"""Nodes that fail with what a rollout has given them: since when, and for how long in all.
+
+Pods may crash again and again after they were available. So a node that has lost its pods counts against the budget
+until it has had them for progressDeadlineSeconds without interruption, and it has failed when it has lacked them for
+that long in all. What fails now is observed; the times are in the status, and void for another template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.drift import Drift
+from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from kube.types import Value, complete, rfc3339
+from webhook.ingress_daemonset.types import IngressDaemonSet
+
+ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
+"""Of a node whose update is not over."""
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+LOST = "it has lost pods with the new template"
+
+
+class Failure(Value, frozen=True):
+    """Of a node, *since* a time, or until *well_since*; *seconds* are those before, in all."""
+
+    reason: str = ""
+    since: Moment | None = None
+    well_since: Moment | None = None
+    seconds: int = 0
+
+    def lasted(self, now: datetime) -> timedelta:
+        return timedelta(seconds=self.seconds) + (now - self.since if self.since else timedelta())
+
+    def ends_at(self, deadline: timedelta) -> datetime | None:
+        """When the node has failed, or is trusted again."""
+        if self.well_since:
+            return self.well_since + deadline
+        return self.since + deadline - timedelta(seconds=self.seconds) if self.since else None
+
+    def raw(self) -> dict[str, Any]:
+        times = {"since": self.since, "wellSince": self.well_since}
+        known = {name: rfc3339(each) for name, each in times.items() if each}
+        return {"reason": self.reason, **known, "seconds": self.seconds}
+
+
+class Stored(Value, frozen=True):
+    """The field of the status."""
+
+    revision: str = ""
+    nodes: dict[str, Failure] = {}
+
+
+complete(Failure, Stored)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """*nodes* fail, or did less than *deadline* ago; without any, there is no field of the status."""
+
+    revision: str = ""
+    nodes: Mapping[str, Failure] = field(default_factory=dict)
+    deadline: timedelta = timedelta()
+
+    def failed(self, now: datetime) -> Iterator[tuple[str, Failure]]:
+        """Those that have failed for the deadline, in all, though they may be well again at the moment."""
+        return ((name, each) for name, each in self.nodes.items() if each.lasted(now) >= self.deadline)
+
+    def ends_at(self, node: str) -> datetime | None:
+        return self.nodes[node].ends_at(self.deadline)
+
+    def status(self) -> dict[str, Any]:
+        nodes = {name: each.raw() for name, each in self.nodes.items()}
+        return {"failures": {"revision": self.revision, "nodes": nodes}} if nodes else {}
+
+
+NO_FAILURES = Failures()
+
+
+def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Failures:
+    """None while the rollout is paused, and on the way back to the template that all nodes had."""
+    revision = revision_of(resource)
+    if resource.spec.paused or is_return(resource, rollouts):
+        return NO_FAILURES
+    old = _stored(resource, revision)
+    if not old and not any(each.phase in ROLLING for each in rollouts):
+        return NO_FAILURES
+    deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
+    found = ((each.node.name, _failure(each, old.get(each.node.name), deadline, moment)) for each in rollouts)
+    return Failures(revision, {name: each for name, each in found if each}, deadline)
+
+
+def is_return(resource: IngressDaemonSet, rollouts: Iterable[NodeRollout]) -> bool:
+    """Whether nodes go back to the template that all of them had: nothing holds that up."""
+    if revision_of(resource) != resource.current_revision:
+        return False
+    return any(each.drift is Drift.OUTDATED for each in rollouts)
+
+
+def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) -> dict[str, str]:
+    """The nodes because of which the rollout halts, and what is wrong.
+
+    What a NotReady node lacks says nothing about the template.
+    """
+    stuck = (each.node.name for each in rollouts if each.node.ready and each.is_stuck(now))
+    found = dict.fromkeys(stuck, "pods did not become available within progressDeadlineSeconds")
+    return found | {
+        name: f"{each.reason}, for progressDeadlineSeconds" for name, each in failures.failed(now)
+    }
+
+
+def _stored(resource: IngressDaemonSet, revision: str) -> Mapping[str, Failure]:
+    try:
+        found = msgspec.convert(resource.status.get("failures") or {}, Stored)
+    except msgspec.ValidationError:
+        return {}
+    return found.nodes if found.revision == revision else {}
+
+
+def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now: datetime) -> Failure | None:
+    if not rollout.node.ready or rollout.draining:
+        return None
+    if _has_lost_pods(rollout):
+        before = old or Failure()
+        return Failure(LOST, before.since or now, None, before.seconds)
+    if old and old.since:
+        return Failure(old.reason, None, now, round(old.lasted(now).total_seconds()))
+    ends_at = old.ends_at(deadline) if old else None
+    return old if ends_at and ends_at > now else None
+
+
+def _has_lost_pods(rollout: NodeRollout) -> bool:
+    """Not one that lacks them in its update."""
+    was_attached = rollout.phase is Phase.DEGRADED or rollout.settled_at is not None
+    return was_attached and not rollout.outdated and rollout.lost

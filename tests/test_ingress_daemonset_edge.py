@@ -1,0 +1,56 @@
+"""What the load balancer has at every second, whatever becomes of the pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.ingress_daemonset_edge import NODES, Edge, Image
+
+DEADLINE = 60
+GRACE = {"annotateDeploymentToDetach": {"gracePeriodSeconds": 10}}
+
+
+def crashing(rolling: dict[str, Any] | None = None, **spec: Any) -> Edge:
+    """A template whose pods become available, and crash 15 seconds later, again and again."""
+    images = {"proxy:2": Image(starts=5, lasts=15)}
+    here = Edge(images=images, rolling=GRACE | (rolling or {}), progressDeadlineSeconds=DEADLINE, **spec)
+    here.world.retemplate("proxy:2")
+    return here
+
+
+def test_pods_that_crash_after_they_were_available_reach_no_further_node_and_halt_the_rollout() -> None:
+    here = crashing()
+    here.pass_time(300)
+
+    assert here.fewest >= len(NODES) - 2
+    assert here.with_image("proxy:2") <= {"n1", "n2"}
+    assert "Complete" not in here.reasons
+    assert len({each["currentRevision"] for each in here.statuses}) == 1
+    assert here.reason == "Halted"
+    assert "n1: it has lost pods with the new template" in here.condition("Progressing")["message"]
+
+
+def test_pods_that_crash_after_they_were_available_return_all_nodes_to_the_template_before() -> None:
+    here = crashing({"autoRollback": True})
+    here.play(lambda: here.reason == "RolledBack")
+
+    assert here.fewest >= len(NODES) - 2
+    assert here.serving() == set(NODES)
+    assert here.with_image("proxy:1") == set(NODES)
+    assert "n1: it has lost pods with the new template" in here.status["rollback"]["reason"]
+
+
+def test_no_serving_node_is_detached_while_others_lack_their_pods() -> None:
+    here = Edge(rolling=GRACE, progressDeadlineSeconds=DEADLINE)
+    here.room = dict.fromkeys(("n4", "n5", "n6"), 1)
+    here.pass_time(1)
+    here.world.retemplate("proxy:2")
+    here.pass_time(120)
+
+    assert here.serving() == {"n1", "n2", "n3"}
+    assert here.reason == "Halted"
+    assert here.status["unavailableNodes"] == 3
+
+    here.room = {}
+    here.play(lambda: here.reason == "Complete")
+    assert here.with_image("proxy:2") == here.serving() == set(NODES)
