@@ -21,6 +21,8 @@ Raw = dict[str, Any]
 NODE_LABEL = "ingress-daemon-for-node"
 SETTLED = 120.0
 """Seconds for which a node has been Ready and selected before it counts."""
+FLICKER = 10.0
+"""Seconds for which a node may be without its label and still be the same."""
 FORGIVEN = 90.0
 """Seconds for which a node is excused after somebody else has interfered with it or its pods."""
 DONE = ("Complete",)
@@ -53,6 +55,8 @@ class EdgeServes(Always):
 
     def __init__(self) -> None:
         self._could = Since()
+        self._selected: dict[str, float] = {}
+        """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets: dict[str, tuple[int, float]] = {}
         self._served: set[str] = set()
         """Nodes that have answered 200 since they were selected."""
@@ -66,9 +70,11 @@ class EdgeServes(Always):
                 for each, node in seen.nodes.items()
                 if is_ready(node) and not is_terminating(node) and selected(node, resource)
             ]
-            since = self._could.of(ready, seen.at)
+            self._selected = {each: at for each, at in self._selected.items() if seen.at - at <= FLICKER}
+            self._selected |= dict.fromkeys(ready, seen.at)
+            since = self._could.of(self._selected, seen.at)
             good = {each for each in ready if seen.answers.get(each) == 200}
-            self._served = (self._served & set(ready)) | good
+            self._served = (self._served & self._selected.keys()) | good
             could = [
                 each
                 for each in ready

@@ -12,7 +12,7 @@ from typing import Any
 from dev.simulator import objects
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES
+from kube.resources import CONFIG_MAPS, NODES
 from settings.anycast_ip import NEED_LABEL
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
@@ -177,14 +177,6 @@ def more_pods_per_node(world: World) -> Iterator[float]:
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
-def more_ready_seconds(world: World) -> Iterator[float]:
-    """Raising minReadySeconds takes no more nodes off than the budget allows."""
-    yield 150.0
-    edge_spec(world, minReadySeconds=20)
-    yield 200.0
-
-
-@history("ingress_daemonset", nodes=4, lasts=500.0)
 def fewer_pods_per_node(world: World) -> Iterator[float]:
     """Lowering podsPerNode stops no pod on a node that the load balancer uses."""
     yield 150.0
@@ -195,14 +187,22 @@ def fewer_pods_per_node(world: World) -> Iterator[float]:
 @history("ingress_daemonset", nodes=5, lasts=500.0)
 def label_off_and_on(world: World) -> Iterator[float]:
     """A node whose label goes and comes back at once does not free its place in the budget."""
+    rolling(world, maxUnavailableNodes=2)
     yield 150.0
     give_template(world, "proxy:2")
-    yield 12.0
-    for name in ("node-1", "node-2", "node-3", "node-4", "node-5"):
-        if name not in world.edge.uses:
-            world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: None}}})
+    for _ in range(3):
+        yield 6.0
+        off = [
+            each
+            for each in world.api.list(NODES)
+            if DETACH_KEY in (each["metadata"].get("annotations") or {})
+        ]
+        for value in (None, "true"):
+            for each in off:
+                world.patch(
+                    NODES, each["metadata"]["name"], {"metadata": {"labels": {objects.INGRESS_LABEL: value}}}
+                )
             yield 0.1
-            world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}})
     yield 200.0
 
 
@@ -211,7 +211,7 @@ def refused_template(world: World) -> Iterator[float]:
     """A template that the API server refuses does not keep its node detached past progressDeadlineSeconds."""
     edge_spec(world, progressDeadlineSeconds=60)
     yield 150.0
-    world.refuse(DEPLOYMENTS, "drawbridge-controllers", world.kernel.now + 500.0)
+    world.refuse_image("proxy:2", world.kernel.now + 500.0)
     give_template(world, "proxy:2")
     yield 200.0
     for node in world.api.list(NODES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ from dev.simulator.outside import Outside
 from dev.simulator.product import Configuration, Network, Product
 from kube.client import Resource
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, LEASES, NODES
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES
 from lab import chart
 
 Raw = dict[str, Any]
@@ -145,6 +146,7 @@ class World:
         self._placed: set[tuple[Resource, str, str]] = set()
         self.kubectl = self.api.client("kubectl")
         self._refused: dict[tuple[Resource, str], float] = {}
+        self._refused_images: dict[str, float] = {}
         self._numbers = 0
         self.api.fault = self._struck
         for name in NAMESPACES:
@@ -234,11 +236,16 @@ class World:
         """Writes of *resource* by *manager* are denied, as by a policy of others."""
         self._refused[resource, manager] = until
 
+    def refuse_image(self, image: str, until: float) -> None:
+        """No Deployment may have it, says a policy of others."""
+        self._refused_images[image] = until
+
     def calm(self) -> None:
         """From now on nothing goes wrong any more."""
         self.network.calm()
         self.cloud.calm()
         self._refused.clear()
+        self._refused_images.clear()
         kubelets = self.kubernetes.kubelets
         for name in sorted(kubelets.silent.keys() - kubelets.off):
             kubelets.recover(name, self.now())
@@ -246,13 +253,15 @@ class World:
             self.forget_machine(name)
 
     def _struck(self, call: Request) -> Reply | None:
-        if call.method == "GET" or not self._refused:
+        if call.method == "GET":
             return None
-        who = call.headers.get("user-agent", "")
+        who, now = call.headers.get("user-agent", ""), self.kernel.now
         for (resource, manager), until in self._refused.items():
-            is_of = call.path.startswith(resource.root) and f"/{resource.plural}" in call.path
-            if manager == who and is_of and self.kernel.now < until:
+            if manager == who and _is_of(call, resource) and now < until:
                 return refusal(403, "Forbidden", "denied by a policy of others")
+        for image, until in self._refused_images.items():
+            if _is_of(call, DEPLOYMENTS) and now < until and f'"{image}"' in json.dumps(call.body):
+                return refusal(403, "Forbidden", f"image {image} is denied by a policy of others")
         return None
 
     def forget_machine(self, name: str) -> None:
@@ -325,6 +334,10 @@ class World:
             name = f" {made['metadata']['name']}" if "metadata" in made else ""
             self.note(who, f"{call.method} {path}{name} -> {reply.status}")
         return None
+
+
+def _is_of(call: Request, resource: Resource) -> bool:
+    return call.path.startswith(resource.root) and f"/{resource.plural}" in call.path
 
 
 def user_of(manager: str) -> str:
