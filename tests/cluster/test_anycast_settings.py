@@ -35,9 +35,11 @@ def an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label(
     fleet.patch("a", metadata={"labels": {NEED_LABEL: None}})
     fleet.wait(lambda: fleet.addresses() == [], "the address to be given back")
 
-    node = fleet.node("a")
-    assert not is_tainted(node)
-    assert not {ADDRESS_ID, BOUND} & node.metadata.annotations.keys()
+    fleet.wait(
+        lambda: not {ADDRESS_ID, BOUND} & fleet.node("a").metadata.annotations.keys(),
+        "the node to be cleared",
+    )
+    assert not is_tainted(fleet.node("a"))
 
 
 def the_bandwidth_of_an_address_follows_the_labels_of_its_node(fleet: Fleet) -> None:

@@ -175,7 +175,8 @@ def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
     edge.change(template=bad, minReadySeconds=2)
     generation = edge.resource()["metadata"]["generation"]
     edge.wait(lambda: edge.status().get("observedGeneration") == generation, "the controllers to see it")
-    assert edge.reasons()["Progressing"] == "False RolledBack"
+    # The pods that take the other minReadySeconds may be under way when the status is written first.
+    edge.wait(lambda: edge.reasons()["Progressing"] == "False RolledBack", "the rollback to stand")
     assert {each["spec"]["containers"][0]["command"][-1] for each in edge.pods()} == {RUNS}
     pods = [each.object for each in edge.history() if isinstance(each.object, SeenPod)]
     assert {each.node for each in pods if each.spec["containers"][0]["command"][-1] == CRASHES} == {node}

@@ -195,8 +195,13 @@ def test_a_stolen_token_makes_no_pod_ask_for_an_address(lab: Lab, patch: Mapping
 
 
 def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
-    found = lab.kubectl("get", "validatingadmissionpolicy", "drawbridge-pods", "--output=json").stdout
-    assert json.loads(found)["status"]["typeChecking"] == {}
+    def checked() -> list[Any]:
+        """What a controller of Kubernetes has found; empty until it has looked."""
+        found = lab.kubectl("get", "validatingadmissionpolicy", "drawbridge-pods", "--output=json").stdout
+        status = json.loads(found).get("status", {})
+        return [status["typeChecking"]] if "typeChecking" in status else []
+
+    assert lab.wait(checked, SECONDS, "the types of the policy to be checked") == [{}]
 
 
 def test_where_nodes_may_not_borrow_addresses_none_is_promised(lab: Lab) -> None:
