@@ -35,7 +35,8 @@ log = structlog.get_logger(__name__)
 class Context:
     """What a controller works with until *stop*.
 
-    *check* raises LeadershipLost: a controller calls it before each write to the outside. It asks only the clock.
+    *check* raises LeadershipLost: a controller calls it before each write to the outside. It asks only the clock. A
+    write of *client* that begins then ends before another process may lead.
     """
 
     client: Client
@@ -100,7 +101,8 @@ class Manager:
         informers = Informers(self._client)
         namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
         check = elector.check if elector else lambda: None
-        context = Context(self._client, informers, self._recorder, check, stop, namespace)
+        client = self._client.with_writes_within(elector.grace) if elector else self._client
+        context = Context(client, informers, self._recorder, check, stop, namespace)
         if elector:
             context = replace(context, annotate=elector.annotate)
         try:

@@ -8,8 +8,10 @@ are read, ``msgspec.Raw``, or ``bytes`` for the body as it came. Nothing is retr
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, Generic
 from urllib.parse import urlencode
 
@@ -55,7 +57,7 @@ class Client:
     """Safe to share between threads; *timeout* in seconds is for calls that do not bring their own."""
 
     def __init__(self, connection: Connection, *, timeout: float = 10.0) -> None:
-        self._transport, self._timeout = Transport(connection), timeout
+        self._transport, self._timeout, self._longest_write = Transport(connection), timeout, math.inf
 
     @classmethod
     def from_environment(cls, *, timeout: float = 10.0) -> Client:
@@ -70,6 +72,12 @@ class Client:
     ) -> Client:
         """By the current context of the file at *path*; NotConfigured."""
         return cls(connect(os.fspath(path), pool_size), timeout=timeout)
+
+    def with_writes_within(self, seconds: float) -> Client:
+        """The same, but no write takes longer, whatever timeout its caller names."""
+        bounded = copy(self)
+        bounded._longest_write = seconds
+        return bounded
 
     def close(self) -> None:
         self._transport.close()
@@ -89,6 +97,8 @@ class Client:
         The body of a PATCH is a merge patch, or a JSON patch when it is a list; Typed for another type.
         """
         limit = self._timeout if timeout is None else timeout
+        if method != "GET":
+            limit = min(limit, self._longest_write)
         return self._transport.request(method, path + _encoded(query), body=body, type=type, timeout=limit)
 
     def get_as(self, accept: str, path: str, *, query: Mapping[str, object], type: type[T] = AS_DICT) -> T:

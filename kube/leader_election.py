@@ -1,10 +1,10 @@
 """At most one process leads: it writes to the outside only between the renewals of its Lease.
 
 Leadership counts from the *start* of the last successful renewal and ends ``renew_deadline`` later; other processes
-wait ``lease_duration``. The time between the two is for writes in flight and for ``lead`` to stop. So ``lead`` calls
-:meth:`LeaderElector.check` before each write to the outside: it reads only the clock, and holds also after the process
-was suspended. The lease of another process has expired when its record did not change for the duration that it names,
-on our clock: clocks of two machines are never compared.
+wait ``lease_duration``. The time between the two is for writes in flight and for ``lead`` to stop: no write may take
+longer than :attr:`LeaderElector.grace`. So ``lead`` calls :meth:`LeaderElector.check` before each write to the outside:
+it reads only the clock, and holds also after the process was suspended. The lease of another process has expired when
+its record did not change for the duration that it names, on our clock: clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         return self._clock() < self._valid_until
+
+    @property
+    def grace(self) -> float:
+        """Seconds for a write that begins while this process leads: then another one may."""
+        return min(CALL_TIMEOUT, self._times.lease_duration - self._times.renew_deadline)
 
     def check(self) -> None:
         """Raise LeadershipLost unless a write that begins now ends before another process may lead."""

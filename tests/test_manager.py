@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +14,17 @@ import pytest
 from controllers.informers import Informers
 from controllers.manager import Context, Controller, Manager, identity, run_all
 from controllers.workqueue import WorkQueue
-from kube.errors import Backoff, Unreachable
+from dev.fake_api import FakeAPI, Reply, Request, refusal
+from dev.fake_api.front import Connection
+from kube.client import Client
+from kube.errors import Backoff, Conflict, Unreachable
 from kube.leader_election import LeadershipLost, StillWorking
+from kube.resources import PODS
 from lab.waiting import until
 from settings import LeaderElection
 from tests.test_controllers_main import ELECTION, LEASE, cluster
+
+ROOT = Path(__file__).parent.parent
 
 
 class Works:
@@ -134,6 +142,59 @@ def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:
     assert isinstance(error, LeadershipLost)
     with pytest.raises(LeadershipLost):
         feature.check()
+
+
+WRITES: dict[str, Callable[[Client], object]] = {
+    "create": lambda client: client.create(PODS, {}, "default"),
+    "create that takes its time": lambda client: client.create(PODS, {}, "default", timeout=60),
+    "replace": lambda client: client.replace(PODS, "a", {}, "default"),
+    "patch": lambda client: client.patch(PODS, "a", {}, "default"),
+    "delete": lambda client: client.delete(PODS, "a", "default"),
+    "evict": lambda client: client.evict("a", "default", preconditions={}),
+    "any request": lambda client: client.request("POST", PODS.path("default"), body={}, timeout=60),
+}
+
+
+@pytest.mark.parametrize(
+    ("election", "longest"),
+    [
+        pytest.param({}, 5.0, id="by default"),
+        pytest.param({"leaseDuration": "12s"}, 2.0, id="where another process may lead earlier"),
+    ],
+)
+def test_no_write_of_a_leader_outlasts_the_time_after_which_another_may_lead(
+    election: dict[str, str], longest: float
+) -> None:
+    api, limits = FakeAPI(), list[float]()
+
+    def remember(call: Request, seconds: float) -> Reply:
+        if "/pods" not in call.path:
+            return api.handle(call)
+        limits.append(seconds)
+        return refusal(409, "Conflict", "not now")
+
+    def writes(context: Context) -> None:
+        for write in WRITES.values():
+            with pytest.raises(Conflict):
+                write(context.client)
+
+    api.ensure_namespace("drawbridge")
+    recorder: Any = None
+    client = Client(Connection(remember), timeout=10)
+    manager = Manager(client, recorder, LeaderElection.model_validate(election))
+    assert outcome(lambda: manager.run({"writes": writes}, threading.Event())) is None
+    assert limits == [longest] * len(WRITES)
+
+
+def test_no_controller_makes_a_client_of_its_own() -> None:
+    """But the program, whose manager has it, and the job that opens gates, which no leader does."""
+    made = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "controllers").rglob("*.py")
+        if re.search(r"\bClient(\.from_\w+)?\(", path.read_text())
+    }
+
+    assert made <= {"controllers/__main__.py", "controllers/elasticity/open_gates.py"}
 
 
 @pytest.mark.parametrize(
