@@ -23,8 +23,11 @@ from dev.fake_api import FakeAPI
 from dev.fake_api.patches import JSON_PATCH, patched
 from dev.fake_api.server import NAMESPACES, Denied, Review, Unavailable
 from dev.simulator.core.kernel import Kernel
+from dev.simulator.policies import Policies
 
 Raw = dict[str, Any]
+OURS = "drawbridge-"
+"""The prefix of our clients' names."""
 TIMEOUT = 10.0
 """Seconds; what the API server gives a webhook that names none."""
 Ask = Callable[[str, bytes, float], bytes]
@@ -49,6 +52,7 @@ class Admission:
         self._api, self._kernel, self._ask, self._users = api, kernel, ask, users
         self._registered: dict[str, list[RegisteredWebhook]] = {}
         self._seen = -1
+        self.policies = Policies()
         self.refusals: list[tuple[float, str, str]] = []
         """When, who and why: of each request that admission refused."""
 
@@ -62,8 +66,16 @@ class Admission:
         return new if new is not review.new else None
 
     def validate(self, review: Review) -> None:
+        if review.manager.startswith(OURS):
+            self._check_policies(review)
         for webhook in self._called("ValidatingWebhookConfiguration", review):
             self._answer(webhook, review)
+
+    def _check_policies(self, review: Review) -> None:
+        request = self._request(review)
+        variables = {"object": request.object, "oldObject": request.old_object, "request": request.admission}
+        names = filter(None, (review.resource.plural, review.subresource))
+        self.policies.check(review.resource.group, "/".join(names), review.operation, variables)
 
     def _called(self, kind: str, review: Review) -> Iterator[RegisteredWebhook]:
         if review.subresource == "status":

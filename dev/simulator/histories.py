@@ -7,12 +7,15 @@ the rest, then a fresh start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 from dev.simulator import objects
+from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
-from kube.resources import CONFIG_MAPS, NODES
+from kube.resources import CONFIG_MAPS, NODES, PODS
+from kube.types import rfc3339
 from settings.anycast_ip import NEED_LABEL
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
@@ -23,6 +26,8 @@ EDGE = "edge"
 DETACH_KEY = "node-detacher.variant.run/detached"
 PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a template that is refused"
 LEFT_DETACHED = "edge: no node stays detached when the feature is off"
+ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
+IP_RESERVATIONS = RESERVATIONS[0]
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
 REST = 600.0
@@ -244,3 +249,69 @@ def switch(world: World, values: Raw) -> None:
         world.product.replace(replica)
     for replica in world.product.servers:
         world.product.restart_server(replica)
+
+
+# Reservations.
+
+
+def delete_pods(world: World, *names: str) -> None:
+    for name in names:
+        if pod := world.api.find(PODS, name, objects.SHOP):
+            world.note("kubectl", world.kubectl_delete(PODS, pod))
+
+
+@history("ip_reservation", nodes=3, values={"fullnameOverride": "ipkeeper"})
+def other_name(world: World) -> Iterator[float]:
+    """An installation under another name reserves addresses, and lets pods be deleted."""
+    yield 10.0
+    delete_pods(world, "redis-0", "redis-1")
+    yield 30.0
+
+
+@history("ip_reservation", nodes=3, lasts=600.0)
+def compaction_refused(world: World) -> Iterator[float]:
+    """While compaction is refused, reservations still end."""
+    yield 10.0
+    world.refuse(IP_RESERVATIONS, "drawbridge-controllers", world.kernel.now + 500.0, "POST")
+    for _ in range(8):
+        delete_pods(world, "redis-0", "redis-1", "redis-2")
+        yield 20.0
+    yield 250.0
+    if reserved := world.calico.reserved():
+        message = f"{len(reserved)} addresses are reserved {250:.0f} s after the last deletion"
+        world.outside.judge.find(ENDS_ANYWAY, world.kernel.now, message)
+    yield 1.0
+
+
+@history("ip_reservation", nodes=3)
+def old_foreign_condition(world: World) -> Iterator[float]:
+    """A pod that its kubelet evicts keeps its reservation whatever old conditions of others it has."""
+    yield 10.0
+    pod = world.api.get(PODS, "redis-0", objects.SHOP)
+    long_ago = rfc3339(world.now() - timedelta(days=3))
+    foreign = [
+        {"type": kind, "status": "False", "lastTransitionTime": long_ago}
+        for kind in ("example.com/gate", "DisruptionTarget")
+    ]
+    conditions = [*pod["status"]["conditions"], *foreign]
+    world.api.edit(PODS, "redis-0", {"status": {"conditions": conditions}}, objects.SHOP, manager="other")
+    yield 5.0
+    world.outside.disturb("redis-0")
+    world.kubernetes.kubelets.evict(world.api.get(PODS, "redis-0", objects.SHOP), world.now())
+    yield 60.0
+
+
+@history("ip_reservation", nodes=3, lasts=1200.0)
+def reads_hang(world: World) -> Iterator[float]:
+    """Reads that hang neither end the leader nor keep reservations for ever."""
+    yield 10.0
+    delete_pods(world, "redis-0", "redis-1", "redis-2")
+    yield 5.0
+    world.network.hang("GET", "/pods/", world.kernel.now + 900.0)
+    yield 950.0
+    for replica in world.product.controllers:
+        for at, why in replica.ended:
+            world.outside.judge.find(
+                "leadership: each pass ends within a bound", at, f"{replica.name}: {why}"
+            )
+    yield 1.0

@@ -74,6 +74,7 @@ class Network:
         """Called with the process that wrote the Lease, and the holder that it names."""
         self._cut: dict[str, float] = {}
         self._slow_until, self._slowest = 0.0, 0.0
+        self._hanging = "", "", 0.0
         self._losing_until, self._share = 0.0, 0.0
 
     def cut(self, replica: str, until: float) -> None:
@@ -83,12 +84,17 @@ class Network:
     def slow(self, until: float, most: float) -> None:
         self._slow_until, self._slowest = until, most
 
+    def hang(self, method: str, path: str, until: float) -> None:
+        """Requests of ours with such a method and path have no answer."""
+        self._hanging = method, path, until
+
     def lose(self, until: float, share: float) -> None:
         """So many requests of ours have no answer: half of them never arrive, half are carried out."""
         self._losing_until, self._share = until, share
 
     def calm(self) -> None:
         self._cut.clear()
+        self._hanging = "", "", 0.0
         self._slow_until = self._losing_until = 0.0
 
     def connection(self, manager: str, replica: str) -> Any:
@@ -96,7 +102,7 @@ class Network:
             kernel = self._kernel
             began = kernel.now
             kernel.sleep(self._latency())
-            trouble = self._trouble(replica)
+            trouble = self._trouble(replica, call)
             if trouble == "hangs":
                 kernel.sleep(max(0.0, timeout - (kernel.now - began)))
                 raise TimeoutError("timed out")
@@ -121,8 +127,11 @@ class Network:
         slowest = self._slowest if self._kernel.now < self._slow_until else 0.02
         return 0.001 + self._dice.random() * slowest
 
-    def _trouble(self, replica: str) -> str:
+    def _trouble(self, replica: str, call: Request) -> str:
         now = self._kernel.now
+        method, path, until = self._hanging
+        if now < until and method == call.method and path in call.path:
+            return "hangs"
         if now < self._cut.get(replica, 0.0):
             return "hangs"
         if now < self._losing_until and self._dice.random() < self._share:

@@ -104,17 +104,19 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
             own["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
         if dice.random() < 0.4:
             own["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
+    if dice.random() < 0.1:
+        own["fullnameOverride"] = dice.choice(["ipkeeper", "prod-drawbridge"])
     return values_of(features, own)
 
 
-def values_of(features: Sequence[str], own: Mapping[str, Raw]) -> Raw:
+def values_of(features: Sequence[str], own: Mapping[str, Any]) -> Raw:
     """Of a release with these features, short times, and what is its *own*, by section."""
     values: Raw = {SECTIONS[each]: {"enabled": each in features, **SHORT.get(each, {})} for each in FEATURES}
     values["config"] = {"ipReserveTime": "2m"}
     values["cloud"] = {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"}
     values["certs"] = {"mode": "files", "existingSecret": "tls", "caBundle": CA_BUNDLE}
     for section, changes in own.items():
-        values[section] = {**values.get(section, {}), **changes}
+        values[section] = {**values.get(section, {}), **changes} if isinstance(changes, dict) else changes
     return values
 
 

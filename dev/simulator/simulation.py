@@ -127,9 +127,11 @@ def furnish(world: World, scenario: Scenario) -> None:
         world.api.put(NODES, objects.node(f"node-{number}", number, marks))
     skews = iter(scenario.skews)
     for number in range(2):
-        world.product.start_controllers(f"drawbridge-controllers-{number}", world.configuration, next(skews))
+        world.product.start_controllers(
+            f"{world.full_name}-controllers-{number}", world.configuration, next(skews)
+        )
     for number in range(2):
-        world.product.start_server(f"drawbridge-webhook-{number}", world.configuration, next(skews))
+        world.product.start_server(f"{world.full_name}-webhook-{number}", world.configuration, next(skews))
     world.kernel.spawn(lambda: workloads(world, scenario), "users", after=5.0)
 
 

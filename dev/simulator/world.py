@@ -23,7 +23,7 @@ from controllers.ingress_daemonset import health_check_reader
 from dev.fake_api import FakeAPI
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
-from dev.simulator.admission import Admission
+from dev.simulator.admission import OURS, Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
 from dev.simulator.models import load_balancer
 from dev.simulator.models.calico import Calico
@@ -33,6 +33,7 @@ from dev.simulator.models.kubernetes import Kubernetes
 from dev.simulator.models.load_balancer import LoadBalancer
 from dev.simulator.objects import SHOP
 from dev.simulator.outside import Outside
+from dev.simulator.policies import Policies
 from dev.simulator.product import Configuration, Network, Product
 from kube.client import Resource
 from kube.errors import KubeError
@@ -129,7 +130,7 @@ class World:
         self.api.after = self._answered
         self.network = Network(self.api, kernel, self.dice("network"))
         self.product = Product(kernel, self.api, self.network)
-        self.admission = Admission(self.api, kernel, self.product.ask, user_of)
+        self.admission = Admission(self.api, kernel, self.product.ask, self._user_of)
         self.api.webhooks = self.admission
         self.calico = Calico(self.api)
         self.cloud = Cloud(kernel, self.dice("cloud"))
@@ -145,7 +146,7 @@ class World:
         self.values: Raw = {}
         self._placed: set[tuple[Resource, str, str]] = set()
         self.kubectl = self.api.client("kubectl")
-        self._refused: dict[tuple[Resource, str], float] = {}
+        self._refused: dict[tuple[Resource, str, str], float] = {}
         self._refused_images: dict[str, float] = {}
         self._numbers = 0
         self.api.fault = self._struck
@@ -173,6 +174,17 @@ class World:
     def _probe(self) -> None:
         self.edge.poll()
         self.outside.changed()
+
+    @property
+    def full_name(self) -> str:
+        """Of the release; the names of its objects begin with it."""
+        return str(self.values.get("fullnameOverride") or "drawbridge")
+
+    def _user_of(self, manager: str) -> str:
+        """The user by whose permissions a client acts."""
+        if manager.startswith(OURS):
+            return f"system:serviceaccount:{NAMESPACE}:{self.full_name}-{manager.removeprefix(OURS)}"
+        return USERS.get(manager, manager)
 
     def now(self) -> datetime:
         """The true time, which no process knows."""
@@ -232,9 +244,9 @@ class World:
         self._numbers += 1
         return self._numbers
 
-    def refuse(self, resource: Resource, manager: str, until: float) -> None:
-        """Writes of *resource* by *manager* are denied, as by a policy of others."""
-        self._refused[resource, manager] = until
+    def refuse(self, resource: Resource, manager: str, until: float, method: str = "") -> None:
+        """Writes of *resource* by *manager* are denied, as by a policy of others; of one *method*, or all."""
+        self._refused[resource, manager, method] = until
 
     def refuse_image(self, image: str, until: float) -> None:
         """No Deployment may have it, says a policy of others."""
@@ -256,8 +268,8 @@ class World:
         if call.method == "GET":
             return None
         who, now = call.headers.get("user-agent", ""), self.kernel.now
-        for (resource, manager), until in self._refused.items():
-            if manager == who and _is_of(call, resource) and now < until:
+        for (resource, manager, method), until in self._refused.items():
+            if manager == who and method in ("", call.method) and _is_of(call, resource) and now < until:
                 return refusal(403, "Forbidden", "denied by a policy of others")
         for image, until in self._refused_images.items():
             if _is_of(call, DEPLOYMENTS) and now < until and f'"{image}"' in json.dumps(call.body):
@@ -276,7 +288,9 @@ class World:
         """As `helm upgrade --install`: the webhook configurations, the settings, and all else that the API serves."""
         self.values = values
         placed = set()
-        for each in rendered(yaml.safe_dump(values, sort_keys=True)):
+        manifests = rendered(yaml.safe_dump(values, sort_keys=True))
+        self.admission.policies = Policies(manifests)
+        for each in manifests:
             resource = CONFIGURATIONS.get(each["kind"], CONFIG_MAPS if each["kind"] == "ConfigMap" else None)
             if resource is None:
                 continue
@@ -338,13 +352,6 @@ class World:
 
 def _is_of(call: Request, resource: Resource) -> bool:
     return call.path.startswith(resource.root) and f"/{resource.plural}" in call.path
-
-
-def user_of(manager: str) -> str:
-    """The user by whose rights a client acts."""
-    if manager.startswith("drawbridge-"):
-        return f"system:serviceaccount:{NAMESPACE}:{manager}"
-    return USERS.get(manager, manager)
 
 
 USERS = {

@@ -1,0 +1,59 @@
+"""ValidatingAdmissionPolicies of the release: what the API server refuses to our own ServiceAccounts.
+
+https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cli.explain.conditions import evaluate
+from dev.fake_api.server import Denied
+
+Raw = dict[str, Any]
+VARIABLE = re.compile(r"\bvariables\.(\w+)")
+KIND = "ValidatingAdmissionPolicy"
+
+
+class Policies:
+    """Each with its binding, which denies."""
+
+    def __init__(self, manifests: Iterable[Raw] = ()) -> None:
+        self._policies = [inlined(each["spec"]) for each in manifests if each["kind"] == KIND]
+
+    def check(self, group: str, resource: str, operation: str, variables: Mapping[str, Any]) -> None:
+        """Raises Denied; an expression without a value denies, too, as failurePolicy is Fail."""
+        for spec in self._policies:
+            if any(_applies(rule, group, resource, operation) for rule in _rules(spec)) and all(
+                evaluate(each["expression"], variables) is True for each in spec.get("matchConditions") or ()
+            ):
+                self._validate(spec, variables)
+
+    def _validate(self, spec: Raw, variables: Mapping[str, Any]) -> None:
+        for each in spec["validations"]:
+            if evaluate(each["expression"], variables) is not True:
+                raise Denied(f"denied by a ValidatingAdmissionPolicy: {each.get('message')}", 422, "Invalid")
+
+
+def inlined(spec: Raw) -> Raw:
+    """With the expressions of its variables in the place of their names."""
+    variables: dict[str, str] = {}
+
+    def whole(expression: str) -> str:
+        return VARIABLE.sub(lambda found: f"({variables[found[1]]})", expression)
+
+    for each in spec.get("variables") or ():
+        variables[each["name"]] = whole(each["expression"])
+    validations = [{**each, "expression": whole(each["expression"])} for each in spec["validations"]]
+    return {**spec, "validations": validations}
+
+
+def _rules(spec: Raw) -> Iterator[Raw]:
+    yield from spec["matchConstraints"]["resourceRules"]
+
+
+def _applies(rule: Raw, group: str, resource: str, operation: str) -> bool:
+    wanted = ((rule["apiGroups"], group), (rule["resources"], resource), (rule["operations"], operation))
+    return all("*" in some or one in some for some, one in wanted)
