@@ -195,10 +195,10 @@ def canary_of(
     if wanted is None or _is_promoted(resource) or revision_of(resource) == resource.current_revision:
         return None
     stored = stored_canary(resource)
-    if not stored and all(map(_has_joined, rollouts)):
+    if not stored and all(each.joined for each in rollouts):
         return None
     matching = [each for each in rollouts if _is_eligible(wanted, each)]
-    nodes = [each for each in matching if not _has_joined(each)]
+    nodes = [each for each in matching if not each.joined]
     begun = [each for each in nodes if each.phase is not Phase.OUTDATED and not each.untouched]
     observed = sum(each.node.ready for each in begun)
     size = sum(each.node.ready for each in nodes)
@@ -285,13 +285,6 @@ def _is_eligible(wanted: spec.Canary, rollout: NodeRollout) -> bool:
         return False
     labels = rollout.node.metadata.labels
     return all(labels.get(key) == value for key, value in wanted.node_selector.items())
-
-
-def _has_joined(rollout: NodeRollout) -> bool:
-    """Whether its first pods have the new template, or get it: no others were replaced there."""
-    if rollout.absent:
-        return True
-    return not rollout.outdated and rollout.baseline is not None and rollout.baseline.updated is None
 
 
 def _has_pods(rollout: NodeRollout) -> bool:

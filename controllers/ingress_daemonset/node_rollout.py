@@ -150,6 +150,13 @@ class NodeRollout(Detachment):
             return Phase.CURRENT
         return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
 
+    @cached_property
+    def joined(self) -> bool:
+        """Whether its first pods have the desired template, or get it: no others were replaced there."""
+        if self.absent:
+            return True
+        return not self.outdated and self.baseline is not None and self.baseline.updated is None
+
     @property
     def altered(self) -> Altered | None:
         """The Deployment, if it is left as another writer made it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from controllers.ingress_daemonset import drains, rollout_annotations
@@ -15,6 +16,7 @@ from controllers.ingress_daemonset.closed_window import closed_window_of, window
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import failures_of, halting, is_return
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
+from controllers.ingress_daemonset.joining import has_shown_itself, with_former
 from controllers.ingress_daemonset.node_actions import Turn, node_actions
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.overview import Turns
@@ -151,7 +153,25 @@ class _Planning:
         waiting = self._waiting()
         for each in self._rollouts:
             if not each.uncertain:
-                yield tuple(node_actions(each, Turn(each in chosen, each in waiting), self._now))
+                turn = Turn(each in chosen, each in waiting)
+                yield tuple(node_actions(self._with_first_template(each), turn, self._now))
+
+    def _with_first_template(self, rollout: NodeRollout) -> NodeRollout:
+        """*rollout*, with another template if the node is new, and may not have the present one yet."""
+        former = self._rollback.former
+        if former is None or rollout.deployment is not None or self._may_begin_with(rollout):
+            return rollout
+        return with_former(rollout, former)
+
+    def _may_begin_with(self, rollout: NodeRollout) -> bool:
+        """Whether a new node gets the present template."""
+        if self._resource.spec.paused or self._canary or self._closed or not self._is_proven:
+            return False
+        return self._waves is None or self._waves.has_come(rollout)
+
+    @cached_property
+    def _is_proven(self) -> bool:
+        return has_shown_itself(self._rollouts, self._now)
 
     def _waiting(self) -> set[NodeRollout]:
         """Those whose template stays as it is for now."""

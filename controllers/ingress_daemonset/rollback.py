@@ -26,10 +26,14 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Rollback:
-    """*stored* is as in the status, while it is in force; *is_possible* is whether the template before is kept."""
+    """*stored* is as in the status, while it is in force; *is_possible* is whether the template before is kept.
+
+    *former* is that template, the last one that all nodes had, while another one is rolled out.
+    """
 
     stored: Raw | None = None
     is_possible: bool = False
+    former: Raw | None = None
 
 
 NO_ROLLBACK = Rollback()
@@ -41,14 +45,16 @@ def resolved(resource: IngressDaemonSet, held: Sequence[Revision]) -> tuple[Ingr
     When that is the former one, and not kept any more, the rollout is paused: there is nothing to give to nodes.
     """
     revision, current = revision_of(resource), resource.current_revision
-    if not resource.spec.update_strategy.rolling_update.auto_rollback or revision == current:
+    if revision == current:
         return resource, NO_ROLLBACK
+    if not resource.spec.update_strategy.rolling_update.auto_rollback:
+        return resource, Rollback(former=_template(resource, held, current))
     stored: Raw = resource.status.get("rollback") or {}
     in_force = stored.get("revision") == revision
     wanted = stored["toRevision"] if in_force else current
     template = _template(resource, held, wanted)
     if not in_force:
-        return resource, Rollback(None, template is not None)
+        return resource, Rollback(None, template is not None, template)
     if template is None:
         return replace(resource, spec=replace(resource.spec, paused=True)), Rollback(stored)
     return replace(resource, spec=replace(resource.spec, template=template)), Rollback(stored, True)

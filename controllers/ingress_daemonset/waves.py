@@ -60,6 +60,11 @@ class Waves:
         others = bool(self._with(_is_unfinished))
         return tuple(each for each in self.groups[self.current] if each.node.ready or not others)
 
+    def has_come(self, rollout: NodeRollout) -> bool:
+        """Whether its wave is the current one, or over."""
+        value = value_of(rollout, self.wanted.by_label)
+        return value == self.current or (self.current is not None and value not in self.unfinished)
+
     @property
     def withheld(self) -> set[NodeRollout]:
         """Those of other waves that are detached, though their pods are untouched."""
