@@ -30,7 +30,7 @@ from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.elasticity import GATE, LOCAL_REPLICAS, TAINT
+from webhook.elasticity import GATE, LOCAL_REPLICAS, SUPER, TAINT
 
 OTHERS = (CLAIMS, VOLUMES, CLASSES)
 HOME, AWAY = "home-1", "eklet-subnet-1"
@@ -97,8 +97,11 @@ class Cluster:
         )
 
     def sent(self) -> int:
+        """Those that the provider bills until they are gone, and those that may come to a super node."""
         return sum(
-            standing(pod, frozenset({AWAY})) is Standing.SUPER or pod.may_come_to_super_nodes
+            (pod.node_name == AWAY and not pod.finished)
+            or (pod.active and pod.placed == SUPER)
+            or pod.may_come_to_super_nodes
             for pod in self.decoded()
         )
 
@@ -347,8 +350,9 @@ class World:
         self.cluster.edit(name, {"spec": {"nodeName": node}, "status": status})
 
     def bind_all(self) -> None:
+        """The API server binds no pod that terminates."""
         for pod in list(self.cluster.decoded()):
-            if pod.unbound and not pod.gated:
+            if pod.active and pod.unbound and not pod.gated:
                 self.bind(pod.metadata.name, AWAY if pod.placed == "super" else HOME)
 
     def no_room(self, name: str) -> None:

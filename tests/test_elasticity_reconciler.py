@@ -407,6 +407,27 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
     assert len(waiting) == 1
 
 
+def test_a_pod_that_terminates_on_a_super_node_is_billed_and_counted_until_it_is_gone() -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
+    old, new = world.create(2, n="0")
+    world.leader.settle()
+    world.bind(old, AWAY)
+    world.cluster.edit(old, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
+    world.leader.settle()
+
+    assert world.cluster.pod(new).gated
+    assert FULL in world.annotations(new)[REASON]
+    assert PODS_BY_STATE.labels("super")._value.get() == 1, "what the provider bills"
+
+    world.take_over()
+    world.leader.settle()
+    assert world.cluster.sent() == 1, "a new leader counts it, too"
+
+    world.cluster.remove(old)
+    world.leader.settle()
+    assert world.annotations(new)[PLACEMENT] == "super"
+
+
 def test_a_reason_that_is_on_its_way_holds_no_place_and_is_no_obstacle() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")

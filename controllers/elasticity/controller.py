@@ -89,7 +89,7 @@ class Elasticity:
         self._reporter.report_waiting(having("gated"))
         tiers: Counter[int] = Counter()
         for node in self._sources.nodes().super:
-            tiers[tier_of(node)] += len(having(f"node {node.metadata.name}"))
+            tiers[tier_of(node)] += len(having(f"held {node.metadata.name}"))
         self._reporter.count_tiers(tiers)
         self._reporter.count(
             pending=sum(pod.stuck_since is not None for pod in having("unbound")),

@@ -108,7 +108,7 @@ class Fleet:
     def _is_full(self, node: WatchedNode) -> bool:
         """By the number of its pods: a subnet has so many addresses."""
         most = node.status.allocatable.get("pods")
-        return most is not None and len(self._having(f"node {node.metadata.name}")) >= amount(most)
+        return most is not None and len(self._having(f"held {node.metadata.name}")) >= amount(most)
 
     def take(self, request: Request) -> None:
         """From now on the pod counts as on its way."""

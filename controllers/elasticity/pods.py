@@ -153,7 +153,9 @@ def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def facets(pod: Pod) -> Iterable[str]:
-    """The index values of a pod; one that is over has none."""
+    """The index values of a pod; one that is over has none, but takes its place until it is gone."""
+    if pod.node_name and not pod.finished:
+        yield f"held {pod.node_name}"
     if not pod.active:
         return
     yield f"key {pod.key}"

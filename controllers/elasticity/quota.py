@@ -28,8 +28,8 @@ def waits(pod: Pod) -> bool:
 
 
 def counts(pod: Pod, super_nodes: Container[str]) -> bool:
-    """Whether it is on a super node, or may come there."""
-    if not pod.active or is_daemon_pod(pod.metadata):
+    """Whether it is on a super node, where it is billed until it is gone, or may come there."""
+    if pod.finished or is_daemon_pod(pod.metadata):
         return False
     return pod.node_name in super_nodes or pod.may_come_to_super_nodes
 
