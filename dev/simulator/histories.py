@@ -14,14 +14,15 @@ from dev.simulator import objects
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
-from kube.resources import CONFIG_MAPS, NODES, PODS
-from kube.types import rfc3339
+from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 Script = Callable[[World], Iterator[float]]
 """Acts, and yields the seconds until it acts again."""
+RELEASING = '"releasing":true'
+"""In an address claim."""
 EDGE = "edge"
 DETACH_KEY = "node-detacher.variant.run/detached"
 PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a template that is refused"
@@ -112,7 +113,7 @@ def wrong_keys_while_releasing(world: World) -> Iterator[float]:
     need_addresses(world)
     yield 60.0
     leaves(world, "node-2")
-    while not any("releasing" in str(each.get("data")) for each in world.api.peek(CONFIG_MAPS)):
+    while not any(RELEASING in str(each.get("data")) for each in world.api.peek(CONFIG_MAPS)):
         yield 0.005
     world.cloud.use_keys_of_the_other_account(world.kernel.now + 60.0)
     yield 90.0
@@ -271,33 +272,26 @@ def other_name(world: World) -> Iterator[float]:
 @history("ip_reservation", nodes=3, lasts=600.0)
 def compaction_refused(world: World) -> Iterator[float]:
     """While compaction is refused, reservations still end."""
-    yield 10.0
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 20}})
+    yield 30.0
     world.refuse(IP_RESERVATIONS, "drawbridge-controllers", world.kernel.now + 500.0, "POST")
-    for _ in range(8):
-        delete_pods(world, "redis-0", "redis-1", "redis-2")
-        yield 20.0
+    for number in range(20):
+        delete_pods(world, f"redis-{number}")
+        yield 0.15
     yield 250.0
     if reserved := world.calico.reserved():
-        message = f"{len(reserved)} addresses are reserved {250:.0f} s after the last deletion"
+        message = f"{len(reserved)} addresses are reserved 250 s after the last deletion"
         world.outside.judge.find(ENDS_ANYWAY, world.kernel.now, message)
     yield 1.0
 
 
 @history("ip_reservation", nodes=3)
-def old_foreign_condition(world: World) -> Iterator[float]:
-    """A pod that its kubelet evicts keeps its reservation whatever old conditions of others it has."""
+def slow_clock_of_a_node(world: World) -> Iterator[float]:
+    """A pod that its kubelet evicts keeps its reservation although the clock of its node is slow."""
     yield 10.0
-    pod = world.api.get(PODS, "redis-0", objects.SHOP)
-    long_ago = rfc3339(world.now() - timedelta(days=3))
-    foreign = [
-        {"type": kind, "status": "False", "lastTransitionTime": long_ago}
-        for kind in ("example.com/gate", "DisruptionTarget")
-    ]
-    conditions = [*pod["status"]["conditions"], *foreign]
-    world.api.edit(PODS, "redis-0", {"status": {"conditions": conditions}}, objects.SHOP, manager="other")
-    yield 5.0
     world.outside.disturb("redis-0")
-    world.kubernetes.kubelets.evict(world.api.get(PODS, "redis-0", objects.SHOP), world.now())
+    pod = world.api.get(PODS, "redis-0", objects.SHOP)
+    world.kubernetes.kubelets.evict(pod, world.now() - timedelta(minutes=3))
     yield 60.0
 
 

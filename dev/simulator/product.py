@@ -92,6 +92,12 @@ class Network:
         """So many requests of ours have no answer: half of them never arrive, half are carried out."""
         self._losing_until, self._share = until, share
 
+    @property
+    def is_calm(self) -> bool:
+        return self._kernel.now > max(
+            self._slow_until, self._losing_until, self._hanging[2], *self._cut.values()
+        )
+
     def calm(self) -> None:
         self._cut.clear()
         self._hanging = "", "", 0.0

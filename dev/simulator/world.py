@@ -45,6 +45,10 @@ NAMESPACE = "drawbridge"
 NAMESPACES = (NAMESPACE, "kube-system", "default", "shop")
 CLOUD_SHOWN = 0.5
 """Seconds between two looks at the cloud's list, whose tasks end by themselves."""
+RETRY = 10.0
+REFUSED_FOR = 60.0
+"""Seconds without trouble of the network after which a deletion should not be refused any more."""
+STAYS_REFUSED = "ip: no deletion stays refused while the API server works"
 WATCH_POLL = 5.0
 """Seconds after which a watch looks whether its client has gone."""
 SOON = (0.01, 0.3)
@@ -230,8 +234,27 @@ class World:
         return done
 
     def kubectl_delete(self, resource: Resource, raw: Raw) -> str:
+        """Once; a person whose deletion is refused tries again for as long as it is."""
         name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace")
-        return self._tried(name, lambda: self.kubectl.delete(resource, name, namespace))
+        done = self._tried(name, lambda: self.kubectl.delete(resource, name, namespace))
+        if done != name:
+            self.kernel.spawn(lambda: self._insist(resource, raw), f"deletion of {name}", self.kernel.system)
+        return done
+
+    def _insist(self, resource: Resource, raw: Raw) -> None:
+        name, namespace = raw["metadata"]["name"], raw["metadata"].get("namespace")
+        undisturbed = 0.0
+        while undisturbed < REFUSED_FOR:
+            self.kernel.sleep(RETRY)
+            undisturbed = undisturbed + RETRY if self.network.is_calm else 0.0
+            held = self.api.find(resource, name, namespace or "")
+            is_there = held is not None and held["metadata"]["uid"] == raw["metadata"]["uid"]
+            if (
+                not is_there
+                or self._tried(name, lambda: self.kubectl.delete(resource, name, namespace)) == name
+            ):
+                return
+        self.outside.judge.find(STAYS_REFUSED, self.kernel.now, f"{resource.plural} {name}")
 
     def _tried(self, name: str, work: Callable[[], object], change: object = "") -> str:
         try:
