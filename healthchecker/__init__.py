@@ -32,6 +32,9 @@ METRICS_PATH = "/metrics"
 STATE_PATH = "/state"
 """Where the controllers read the answer, and the version of the Deployment that it is for."""
 
+READY_PATH = "/ready"
+"""Where the kubelet asks whether it has seen its Deployment; only then is the next health checker updated."""
+
 DEFAULT_ANNOTATION = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
 SCHEDULED = "drawbridge.io/update-scheduled"
 """On a Deployment: the detachment for which it has the other annotation."""

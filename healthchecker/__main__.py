@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
-from healthchecker import METRICS_PATH, PATHS, STATE_PATH, State
+from healthchecker import METRICS_PATH, PATHS, READY_PATH, STATE_PATH, State
 from healthchecker.checker import Checker, export_metrics
 from healthchecker.config import Config, ConfigError
 from healthchecker.connections import Counter as ConnectionCounter
@@ -41,7 +41,9 @@ def serve(
             return metrics(request, registry)
         if request.path == STATE_PATH:
             return Response(200, msgspec.json.encode(state()), {"Content-Type": "application/json"})
-        return text(404, f"not found; here are {', '.join([*PATHS, METRICS_PATH, STATE_PATH])}")
+        if request.path == READY_PATH:
+            return health(lambda: None if state().seen_seconds_ago is not None else state().reason)
+        return text(404, f"not found; here are {', '.join([*PATHS, METRICS_PATH, STATE_PATH, READY_PATH])}")
 
     return Server(address, respond)
 

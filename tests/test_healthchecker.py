@@ -230,11 +230,13 @@ def test_a_number_that_cannot_be_used_is_refused_with_its_name_and_the_range(nam
         Config.from_environment(ENVIRONMENT | {name: value})
 
 
-def ask(path: str, problem: str | None = None, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+def ask(
+    path: str, problem: str | None = None, method: str = "GET", seen: float | None = None
+) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
     registry = CollectorRegistry()
     Gauge("some", "thing", registry=registry).set(7)
-    state = State(503, problem or "")
+    state = State(503, problem or "", seen_seconds_ago=seen)
     with (
         closing(serve(lambda: problem, lambda: state, ("127.0.0.1", 0), registry)) as server,
         closing(http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)) as connection,
@@ -257,8 +259,15 @@ def test_the_state_is_on_the_same_port_and_is_no_health_check() -> None:
     assert msgspec.json.decode(body, type=State) == State(503, "no pods")
 
 
+@pytest.mark.parametrize(("seen", "status"), [(None, 503), (0.5, 200)])
+def test_it_is_ready_when_it_has_seen_its_deployment_whatever_it_answers(
+    seen: float | None, status: int
+) -> None:
+    assert ask("/ready", "not for load balancers", seen=seen)[0] == status
+
+
 def test_another_path_or_method_is_refused() -> None:
-    assert ask("/health")[::2] == (404, b"not found; here are /healthz, /ok, /, /metrics, /state\n")
+    assert ask("/health")[::2] == (404, b"not found; here are /healthz, /ok, /, /metrics, /state, /ready\n")
     assert ask("/healthz", method="POST")[0] == 405
 
 

@@ -115,7 +115,7 @@ def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
     assert body["metadata"]["name"] == "web-10080"
     assert spec["hostNetwork"] is True
     assert container["image"] == "drawbridge:1"
-    assert container["readinessProbe"]["httpGet"] == {"path": "/metrics", "port": "health"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "health"}
     assert container["securityContext"]["runAsNonRoot"] is True
     assert said == {
         healthchecker.INGRESS_DAEMONSET: "web",
@@ -126,6 +126,27 @@ def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
         healthchecker.NODE: {"fieldRef": {"fieldPath": "spec.nodeName"}},
         healthchecker.NAMESPACE: {"fieldRef": {"fieldPath": "metadata.namespace"}},
     }
+
+
+@pytest.mark.parametrize(
+    ("rolling", "limit", "seconds"),
+    [
+        ({"maxUnavailableNodes": 2, "attachGracePeriodSeconds": 30}, 2, 30),
+        ({"maxUnavailableNodes": "25%"}, "25%", 10),
+        ({"maxDegradedNodes": 3}, 3, 10),
+        ({"maxDegradedNodes": 0, "maxUnavailableNodes": 0}, 1, 10),
+    ],
+)
+def test_as_many_health_checkers_are_replaced_at_a_time_as_nodes_may_be_off(
+    rolling: dict[str, Any], limit: int | str, seconds: int
+) -> None:
+    """A node without one is off the load balancer, until that has noticed the next one."""
+    (body,) = daemon_sets(
+        resource(healthCheckNodePorts=[10080], rolling=rolling), HealthChecker(image="drawbridge:1")
+    )
+
+    assert body["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": limit}
+    assert body["spec"]["minReadySeconds"] == seconds
 
 
 def test_a_health_checker_may_fail_without_the_api_server_after_its_own_time() -> None:

@@ -28,7 +28,7 @@ from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.detaching import Connections
 from webhook.ingress_daemonset.node_matching import tolerations
 from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
 
 FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""
@@ -36,6 +36,9 @@ RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "
 ACCOUNT = "default"
 KINDS: tuple[Kind, ...] = ("DaemonSet", "RoleBinding")
 SERVING = {"path": healthchecker.METRICS_PATH, "port": "health"}
+SEEING = {"path": healthchecker.READY_PATH, "port": "health"}
+SETTLED = 10
+"""Seconds, at least, until a load balancer has noticed that a health checker answers again."""
 SECURITY = {
     "runAsNonRoot": True,
     "allowPrivilegeEscalation": False,
@@ -72,7 +75,22 @@ def _daemon_set(resource: IngressDaemonSet, port: int, given: HealthChecker) -> 
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": metadata(resource, name, labels),
-        "spec": {"selector": {"matchLabels": labels}, "template": pod, "revisionHistoryLimit": 1},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": pod,
+            "revisionHistoryLimit": 1,
+            **_pace(resource.spec.update_strategy.rolling_update),
+        },
+    }
+
+
+def _pace(rolling: RollingUpdate) -> dict[str, Any]:
+    """The load balancer sends a node nothing while its health checker is replaced: as many at a time as may be off."""
+    limit = rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit if is_some(limit) else 1}}
+    return {
+        "minReadySeconds": max(SETTLED, rolling.attach_grace_period_seconds),
+        "updateStrategy": strategy,
     }
 
 
@@ -102,7 +120,7 @@ def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> d
         "ports": [{"name": "health", "containerPort": port, "hostPort": port}],
         "resources": wanted.resources or given.resources or RESOURCES,
         # Not the answer on the port: the checker of a detached node is healthy.
-        "readinessProbe": {"httpGet": SERVING, "periodSeconds": 2},
+        "readinessProbe": {"httpGet": SEEING, "periodSeconds": 2},
         "livenessProbe": {"httpGet": SERVING, "periodSeconds": 10, "failureThreshold": 3},
         "securityContext": SECURITY,
     }
