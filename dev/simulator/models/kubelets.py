@@ -114,6 +114,7 @@ class Kubelets:
         self.silent.setdefault(node, now)
 
     def recover(self, node: str, now: datetime) -> None:
+        self._cluster.look()
         if self.silent.pop(node, None) is None:
             return
         self._returns.pop(node, None)
@@ -142,6 +143,7 @@ class Kubelets:
 
     def restart(self, node: str, now: datetime) -> None:
         """Of the kubelet alone: it admits all its pods again, and may reject some that run."""
+        self._cluster.look()
         if node in self.silent:
             return
         for each in [each for each in self._pods.values() if each.node == node]:
@@ -150,6 +152,7 @@ class Kubelets:
 
     def evict(self, pod: Raw, now: datetime) -> None:
         """For want of memory on its node."""
+        self._cluster.look()
         each = self._pods.get(_uid(pod))
         if each is None or each.node in self.silent or each.stage in (Stage.STOPPING, Stage.ENDED):
             return
