@@ -103,6 +103,10 @@ def pods(place: Place) -> list[Raw]:
     return place.client.list(PODS, place.namespace).items
 
 
+def uid_of(raw: Raw) -> str:
+    return str(raw["metadata"]["uid"])
+
+
 def conditions(raw: Raw) -> dict[str, str]:
     """Status and reason by type."""
     found = raw.get("status", {}).get("conditions") or []
@@ -214,8 +218,9 @@ def a_stateful_set(place: Place) -> Iterator[Any]:
     yield "updated above the partition", seen()
 
     for name in ("web-0", "web-3"):
+        uid = place.client.get(PODS, name, place.namespace)["metadata"]["uid"]
         place.client.delete(PODS, name, place.namespace)
-        place.until(lambda: not settled(1, 1, 2, 2), "its end")
+        place.until(lambda: uid not in map(uid_of, pods(place)), "its end")  # noqa: B023
         place.until(lambda: settled(1, 1, 2, 2), "it to be back, of its revision")
 
     patch({"updateStrategy": {"rollingUpdate": {"partition": 0}}})

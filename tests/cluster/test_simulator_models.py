@@ -14,7 +14,7 @@ from lab.session import Lab
 from lab.waiting import until
 from tests.model_histories import HISTORIES, Modelled, node_of
 
-PATIENCE = 120.0
+PATIENCE = 30.0
 
 
 class Real:
