@@ -13,7 +13,8 @@ from dev.simulator.models.cluster import Raw
 from dev.simulator.models.pods import condition, is_deleted, stamp, time_of, with_condition
 
 if TYPE_CHECKING:
-    from dev.simulator.models.deployments import Deployments, Rollout
+    from dev.simulator.models.deployments import Deployments
+    from dev.simulator.models.rollout import Rollout
 
 NO_DEADLINE = 2**31 - 1
 AVAILABLE, LATE = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"

@@ -7,63 +7,27 @@ recreate.go, sync.go, util/deployment_util.go)
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from dev.fake_api.storage import Change, Key
 from dev.simulator.models import deployment_status
 from dev.simulator.models.cluster import DEPLOYMENTS, REPLICA_SETS, Cluster, Raw, controlled_by, controller_of
 from dev.simulator.models.controller import Controller, Spawn, at_once
-from dev.simulator.models.pods import created_at, hashed, is_deleted, is_ended, scaled
+from dev.simulator.models.pods import created_at, hashed, is_deleted, is_ended
+from dev.simulator.models.rollout import (
+    DESIRED,
+    HASH,
+    MOST,
+    REVISION,
+    Rollout,
+    available,
+    number,
+    size,
+    without_hash,
+)
 from kube.resources import PODS
 
-HASH = "pod-template-hash"
-PREFIX = "deployment.kubernetes.io/"
-REVISION, DESIRED, MOST = f"{PREFIX}revision", f"{PREFIX}desired-replicas", f"{PREFIX}max-replicas"
 NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MOST}
-
-
-@dataclass
-class Rollout:
-    """A Deployment with its ReplicaSets; *new* is of its present template."""
-
-    raw: Raw
-    new: Raw | None
-    old: list[Raw]
-
-    @property
-    def spec(self) -> Raw:
-        spec: Raw = self.raw["spec"]
-        return spec
-
-    @property
-    def sets(self) -> list[Raw]:
-        return [*self.old, self.new] if self.new else self.old
-
-    @property
-    def replicas(self) -> int:
-        return int(self.spec["replicas"])
-
-    @property
-    def is_rolling(self) -> bool:
-        return bool(self.spec["strategy"]["type"] == "RollingUpdate")
-
-    @property
-    def max_unavailable(self) -> int:
-        if not self.is_rolling or self.replicas == 0:
-            return 0
-        rolling = self.spec["strategy"]["rollingUpdate"]
-        unavailable = scaled(rolling["maxUnavailable"], self.replicas, up=False)
-        if unavailable == 0 and self.max_surge == 0:
-            return 1
-        return min(unavailable, self.replicas)
-
-    @property
-    def max_surge(self) -> int:
-        if not self.is_rolling:
-            return 0
-        return scaled(self.spec["strategy"]["rollingUpdate"]["maxSurge"], self.replicas, up=True)
 
 
 class Deployments(Controller):
@@ -265,22 +229,3 @@ class Deployments(Controller):
         status, due = deployment_status.status(rollout, now)
         self.set_status(rollout.raw, status)
         return due
-
-
-def without_hash(template: Raw) -> Raw:
-    metadata = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != HASH}
-    return {**template, "metadata": {**metadata, "labels": labels}}
-
-
-def size(raw: Raw) -> int:
-    return int(raw["spec"]["replicas"])
-
-
-def available(raw: Raw) -> int:
-    return int((raw.get("status") or {}).get("availableReplicas", 0))
-
-
-def number(raw: Raw, annotation: str, otherwise: int) -> int:
-    value: Any = (raw["metadata"].get("annotations") or {}).get(annotation)
-    return int(value) if value is not None else otherwise
