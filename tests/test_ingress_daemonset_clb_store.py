@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from controllers.ingress_daemonset.clb.planner import Remembered
-from controllers.ingress_daemonset.clb.store import KEY, WeightStore
+from controllers.ingress_daemonset.clb.store import KEY, Unreadable, WeightStore
 from dev.fake_api import NAMESPACES, FakeAPI
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from kube.resources import CONFIG_MAPS
 from tests.factories import NOW
-from tests.ingress_daemonset_clb_world import BALANCER, ClbLeader, rolling
+from tests.ingress_daemonset_clb_world import BALANCER, WEIGHT, ClbLeader, rolling
 from webhook.ingress_daemonset import WEIGHTS_OF
 
 ONE, TWO = ({"lbl-1//ins-1:80": Remembered("n1", weight, NOW)} for weight in (10, 20))
@@ -75,12 +75,38 @@ def test_one_that_does_not_lead_writes_nothing(api: FakeAPI) -> None:
     assert api.list(CONFIG_MAPS) == []
 
 
-def test_what_cannot_be_read_is_an_error_that_says_so(api: FakeAPI) -> None:
-    metadata = {"name": "drawbridge-weights-lb-1", "namespace": "drawbridge", "labels": {WEIGHTS_OF: "lb-1"}}
-    api.put(CONFIG_MAPS, {"metadata": metadata, "data": {KEY: "{"}})
+def unreadable(load_balancer: str) -> dict[str, object]:
+    name = f"drawbridge-weights-{load_balancer}"
+    metadata = {"name": name, "namespace": "drawbridge", "labels": {WEIGHTS_OF: load_balancer}}
+    return {"metadata": metadata, "data": {KEY: "{"}}
 
-    with pytest.raises(ValueError, match="drawbridge-weights-lb-1 is unreadable"):
-        store(api)
+
+def test_what_cannot_be_read_is_an_error_for_its_load_balancer_alone(api: FakeAPI) -> None:
+    store(api).put(BALANCER, ONE)
+    api.put(CONFIG_MAPS, unreadable("lb-1"))
+    held = store(api)
+
+    assert held.memory(BALANCER) == ONE
+    assert {*held.load_balancers} == {BALANCER, "lb-1"}
+    with pytest.raises(Unreadable, match="drawbridge-weights-lb-1 is unreadable"):
+        held.memory("lb-1")
+    api.remove(CONFIG_MAPS, "drawbridge-weights-lb-1", "drawbridge")
+    assert held.memory("lb-1") == {}
+
+
+def test_an_unreadable_memory_holds_up_the_rollouts_at_its_load_balancer_until_it_is_corrected() -> None:
+    here = rolling("n1", "n2")
+    here.api.fake.put(CONFIG_MAPS, unreadable(BALANCER))
+    other = ClbLeader(here.api, before=here)
+    for _ in range(30):
+        other.step()
+    assert {*other.image_by_node().values()} == {"proxy:1"}
+    assert {*other.weight_by_key.values()} == {WEIGHT}
+    [waiting, *_] = other.api.objects["IngressDaemonSet", "edge/web"]["status"]["waitingFor"]
+    assert f"drawbridge-weights-{BALANCER} is unreadable" in waiting["reason"]
+
+    other.api.fake.remove(CONFIG_MAPS, f"drawbridge-weights-{BALANCER}", "drawbridge")
+    other.run(lambda: other.is_restored and {*other.image_by_node().values()} == {"proxy:2"})
 
 
 def test_a_former_leader_with_an_old_cache_changes_no_weight_after_the_next_one() -> None:

@@ -38,7 +38,7 @@ def weighing(
 ) -> Iterator[Callable[[], None]]:
     """Work within the block; gives a function that queues all load balancers."""
     store = WeightStore(context.client, context.namespace, context.check)
-    context.wait_for(store.load, PAUSES, "former weights", ValueError)
+    context.wait_for(store.load, PAUSES, "former weights")
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
     edges = Edges(_connection(context, settings), store, changed)
     reconciler = WeightReconciler(edges, cache, known, lambda: settings().ingress_daemonset.clb, queue)

@@ -22,12 +22,13 @@ from controllers.ingress_daemonset.clb.backends import NodeBackends
 from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
 from controllers.ingress_daemonset.clb.planner import (
     Identity,
+    Memory,
     Weighing,
     plan_weights,
     summed_up,
     unhealthy,
 )
-from controllers.ingress_daemonset.clb.store import WeightStore
+from controllers.ingress_daemonset.clb.store import Unreadable, WeightStore
 from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.types import Workload
 from controllers.workqueue import PENDING, Stopping, WorkQueue
@@ -87,22 +88,26 @@ class WeightReconciler:
     def reconcile(self, load_balancer: str) -> float | None:
         """Seconds until it is read again; None while no node is detached and nothing is remembered. LeadershipLost."""
         detached, attached = self._wanted(load_balancer)
-        if not (detached or attached or self._edges.store.memory(load_balancer)):
-            self._found(load_balancer, {})
-            return None
         try:
-            return self._weigh(load_balancer, detached, attached)
+            memory = self._edges.store.memory(load_balancer)
+            if detached or attached or memory:
+                return self._weigh(load_balancer, memory, detached, attached)
         except Stopping:
             return None
-        except (CloudError, KubeError) as error:
+        except (CloudError, KubeError, Unreadable) as error:
             self._failed(load_balancer, {**detached, **attached}, error)
             return PENDING
+        self._found(load_balancer, {})
+        return None
 
     def _weigh(
-        self, load_balancer: str, detached: Mapping[str, Identity], attached: Mapping[str, Identity]
+        self,
+        load_balancer: str,
+        memory: Memory,
+        detached: Mapping[str, Identity],
+        attached: Mapping[str, Identity],
     ) -> float:
         cloud, store = self._edges.cloud(), self._edges.store
-        memory = store.memory(load_balancer)
         backends = cloud.backends(load_balancer)
         now = self._clock.now()
         others = [_identity(each) for each in self._cache.list("Node")]

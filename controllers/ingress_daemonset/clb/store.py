@@ -28,6 +28,10 @@ DECODER = msgspec.json.Decoder(dict[str, Remembered])
 log = structlog.stdlib.get_logger(__name__)
 
 
+class Unreadable(Exception):
+    """The former weights at one load balancer are not known."""
+
+
 class WeightStore:
     """Safe to share between threads, one for each load balancer; *check* runs before each write.
 
@@ -39,19 +43,25 @@ class WeightStore:
         self._client, self._namespace, self._check = client, namespace, check
         self._stored: dict[str, ObjectMeta] = {}
         self._memory: dict[str, Memory] = {}
+        self._unreadable: dict[str, Unreadable] = {}
 
     @property
     def load_balancers(self) -> list[str]:
         """Those of which weights are remembered."""
-        return [each for each, memory in list(self._memory.items()) if memory]
+        return [*(each for each, memory in list(self._memory.items()) if memory), *list(self._unreadable)]
 
     def load(self) -> None:
-        """Read all. KubeError; ValueError for one that is unreadable: its weights are not known."""
+        """Read all. KubeError."""
         found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=WEIGHTS_OF)
         for each in found.items:
             self._enter(each.metadata.labels[WEIGHTS_OF], each)
 
     def memory(self, load_balancer: str) -> Memory:
+        """Unreadable, KubeError: what could not be read is read again."""
+        if load_balancer in self._unreadable:
+            self._read(load_balancer)
+        if load_balancer in self._unreadable:
+            raise self._unreadable[load_balancer]
         return self._memory.get(load_balancer, {})
 
     def put(self, load_balancer: str, memory: Memory) -> None:
@@ -112,15 +122,16 @@ class WeightStore:
         try:
             memory = DECODER.decode(found.data.get(KEY, "{}"))
         except msgspec.MsgspecError as error:
-            raise ValueError(
+            self._unreadable[load_balancer] = Unreadable(
                 f"ConfigMap {found.metadata.name} is unreadable, and with it the former weights at {load_balancer}:"
                 f" {error}; correct it, or set the weights yourself and delete it"
-            ) from error
-        self._stored[load_balancer], self._memory[load_balancer] = found.metadata, memory
+            )
+        else:
+            self._stored[load_balancer], self._memory[load_balancer] = found.metadata, memory
 
     def _forget(self, load_balancer: str) -> None:
-        self._stored.pop(load_balancer, None)
-        self._memory.pop(load_balancer, None)
+        for known in (self._stored, self._memory, self._unreadable):
+            known.pop(load_balancer, None)
 
 
 def _name(load_balancer: str) -> str:
