@@ -327,9 +327,6 @@ def a_daemon_set(place: Place) -> Iterator[Any]:
     )
     place.until(lambda: seen() == [3, 3, 3, 3, 3, 0, 0], "the end of the rollout")
     place.client.patch(NODES, f"{place.namespace}-a", {"spec": {"taints": [taint]}})
-    place.until(lambda: seen()[0] == 2, "the taint to be seen")
-    yield "one is there that should not", (seen(), nodes())
-
     place.client.patch(NODES, f"{place.namespace}-b", {"metadata": {"labels": {ONLY: None}}})
     place.until(lambda: len(pods(place)) == 2, "the end of one")
     place.until(lambda: seen()[0] == 1, "the label to be seen")

@@ -50,7 +50,13 @@ class DaemonSets(Controller):
         yield from super().keys_of(change)
         if change.key[0] == NODES and _placement(change.old) != _placement(change.new):
             for each in self.cluster.all(DAEMON_SETS):
-                yield DAEMON_SETS, each["metadata"]["namespace"], each["metadata"]["name"]
+                if change.new is None or self._has_work(each, change.key[2]):
+                    yield DAEMON_SETS, each["metadata"]["namespace"], each["metadata"]["name"]
+
+    def _has_work(self, raw: Raw, node: str) -> bool:
+        """Whether a pod must come or go there; that one is misscheduled shows only at the next look."""
+        site = self._sites(raw).get(node)
+        return site is not None and ((site.runs and not site.pods) or (bool(site.pods) and not site.keeps))
 
     def reconcile(self, raw: Raw, now: datetime) -> datetime | None:
         sites = self._sites(raw)
