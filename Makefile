@@ -42,11 +42,11 @@ programs: | $(RUN)
 demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises  [KEEP=1: it stays until Ctrl-C]
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
-test: $(STAMP) programs ## Run the unit tests, and each promise once on a real control plane
-	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise or not (cluster or slow))"
+test: $(STAMP) programs ## Run the unit tests, and the key tests of promises on a real control plane
+	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise and not apart or not (cluster or slow))"
 
 sample: $(STAMP) programs ## Run what CI runs beside make test: of the rest, the tests that find most for their time
-	@$(PYTEST) --numprocesses 2 -m "(cluster or slow) and not (nightly or promise or chaos or e2e or browser)"
+	@$(PYTEST) --numprocesses 2 -m "promise and apart or (cluster or slow) and not (nightly or promise or chaos or e2e or browser)"
 	@$(ONE_BY_ONE) -m promise tests/chaos
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]

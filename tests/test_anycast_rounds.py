@@ -33,6 +33,7 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> N
     assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == set()
 
 
+@pytest.mark.slow
 def test_two_hundred_nodes_share_their_calls() -> None:
     lab = Lab()
     names = [f"n{number}" for number in range(200)]
@@ -52,6 +53,7 @@ def test_two_hundred_nodes_share_their_calls() -> None:
     assert lab.tag_values("aia-node-name") == set()
 
 
+@pytest.mark.slow
 def test_a_quiet_cluster_costs_a_page_of_a_hundred_addresses_for_each_sweep() -> None:
     lab = Lab()
     for number in range(150):

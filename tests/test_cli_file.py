@@ -13,6 +13,8 @@ import pytest
 from lab import cli_bootstrap, cli_file
 from lab.waiting import stretch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -25,7 +25,7 @@ from tests.cluster import (
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.least_privilege import audit_logs as audit_logs
-from tests.cluster.shared_labs import grouped_by_lab
+from tests.cluster.shared_labs import grouped_by_lab, shared_lab
 from tests.cluster.workloads import VALUES, reserved_namespace
 from tests.sockets import PEER_GONE
 
@@ -40,6 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             item.add_marker(grouped_by_lab(item, LABS))
             item.add_marker(PEER_GONE)
+            if not shared_lab(item, LABS):
+                item.add_marker(pytest.mark.apart)
 
 
 @pytest.fixture(scope="session")
