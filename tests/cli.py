@@ -25,6 +25,20 @@ MANIFEST = Path(__file__).parent.parent / "deploy" / "install.yaml"
 HOST = "drawbridge-webhook.drawbridge.svc"
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
 CLUSTER_ID = "cls-ab12cd34"
+PATHS = {
+    "MutatingWebhookConfiguration": {
+        "anycastIP": ["/mutate/nodes/anycast-ip"],
+        "elasticity": ["/mutate/pods/elasticity", "/mutate/daemonsets/elasticity"],
+        "ingressDaemonSet": ["/mutate/ingressdaemonsets"],
+    },
+    "ValidatingWebhookConfiguration": {
+        "ingressDaemonSet": ["/validate/ingressdaemonsets", "/validate/evictions/ingress-daemonset"],
+    },
+}
+METADATA = {
+    "name": "drawbridge",
+    "labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"},
+}
 
 
 def run(api: FakeAPI, *arguments: str, answer: str | None = None) -> Result:
@@ -57,7 +71,27 @@ def installed(*features: str, leads: bool = True, kinds: Sequence[Kind] = ()) ->
             api.put(resource, _prepared(raw, features))
     if leads:
         api.put(_RESOURCES["Lease"], lease(NOW))
+    _register(api, features)
     return api
+
+
+def _register(api: FakeAPI, features: Sequence[str]) -> None:
+    """As the chart does it for *features*, but for rules: none is called."""
+    for kind, paths in PATHS.items():
+        wanted = [path for feature in features for path in paths.get(feature, ())]
+        webhooks = [_webhook(path) for path in wanted]
+        stored = api.find(resource(kind), "drawbridge") or {"metadata": METADATA, "webhooks": []}
+        if webhooks:
+            api.put(resource(kind), stored | {"webhooks": [*stored["webhooks"], *webhooks]})
+
+
+def _webhook(path: str) -> dict[str, Any]:
+    service = {"name": "drawbridge-webhook", "namespace": "drawbridge", "path": path}
+    bundle = b64encode(authority().certificate).decode()
+    return {
+        "name": f"{path[1:].replace('/', '-')}.drawbridge.io",
+        "clientConfig": {"service": service, "caBundle": bundle},
+    }
 
 
 def configure(api: FakeAPI, section: str, **fields: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from certs.issue import COMMON_NAME_LENGTH
+from cli.installed.registered import needed
 from controllers.certificates.controller import rules
 from lab import chart
 from lab.errors import LabError
@@ -34,8 +35,6 @@ from tests.charts import (
     settings_in,
     table,
 )
-from webhook import anycast_ip, elasticity, ingress_daemonset, ip_reservation
-from webhook.elasticity import daemon_sets
 
 FEATURES = merged(ANYCAST_IP, {"elasticity": {"enabled": True}, "ingressDaemonSet": {"enabled": True}})
 WHOLE = ("resources", "podSecurityContext", "securityContext", "nodeLabels", "nodeSelector", "labels")
@@ -282,7 +281,8 @@ def register_what_is_served(objects: Objects) -> None:
     called = [
         word for pod in tests for word in pod["spec"]["containers"][0]["args"] if not word.startswith("--")
     ]
-    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == set(called)
+    registered = {hook["clientConfig"]["service"]["path"] for hook in hooks}
+    assert registered == set(called) == set(needed(settings))
     assert {"caBundle" in hook["clientConfig"] for hook in hooks} <= {settings.certs.mode == "files"}
     injected = {
         "cert-manager.io/inject-ca-from" in str(each["metadata"].get("annotations"))
@@ -315,25 +315,6 @@ def test_the_parts_fit_together(name: str) -> None:
     objects = render(SETS[name])
     for fit in FITS:
         fit(objects)
-
-
-@helm_needed
-def test_all_paths_of_the_program_are_registered() -> None:
-    registered = {
-        hook["clientConfig"]["service"]["path"]
-        for (kind, _), each in render(FEATURES).items()
-        if kind.endswith("WebhookConfiguration")
-        for hook in each["webhooks"]
-    }
-    assert registered == {
-        ip_reservation.PATH,
-        anycast_ip.PATH,
-        elasticity.PATH,
-        daemon_sets.PATH,
-        ingress_daemonset.DEFAULTS_PATH,
-        ingress_daemonset.RULES_PATH,
-        ingress_daemonset.EVICTIONS_PATH,
-    }
 
 
 @helm_needed

@@ -14,7 +14,7 @@ from calico.segment import IPReservation, Record, body
 from cli.explain.node import standing, terms_in_words
 from cli.explain.webhook_configurations import CONFIGURATIONS
 from dev.fake_api import FakeAPI
-from kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Resource
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, Resource
 from kube.types import Node
 from settings import AnycastIPSettings
 from tests.cli import run, shown
@@ -272,6 +272,21 @@ def test_a_drain_reserves_the_ips_of_selected_pods(api: FakeAPI) -> None:
     }
     printed = run(api, "simulate", "drain", "node-1").output
     assert "Draining node node-1: 1 IP reserved, 3 pods removed" in printed
+
+
+def test_a_drain_without_the_webhook_that_reserves_says_so_first(api: FakeAPI) -> None:
+    drained(api)
+    ours = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"}
+    api.put(DEPLOYMENTS, {"metadata": {"name": "drawbridge", "namespace": "drawbridge", "labels": ours}})
+    api.remove(CONFIGURATIONS["ValidatingWebhookConfiguration"], "drawbridge")
+    why = "no webhook configuration has the webhook that reserves IPs"
+
+    found = shown(api, "simulate", "drain", "node-1")
+    assert (found["reserved"], found["problem"]) == ([], why)
+    assert {each["why"] for each in found["notReserved"]} == {why}
+    assert f"{why}: see drawbridge status." in run(api, "simulate", "drain", "node-1").output
+    asked = answers(shown(api, "explain", "pod", "redis-0", "-n", "redis"))
+    assert [asked[each]["notReservedBecause"] for each in ("delete", "evict", "create")] == [why, why, ""]
 
 
 def test_a_removal_that_is_over_the_limit_says_so(api: FakeAPI) -> None:

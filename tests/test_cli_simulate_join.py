@@ -85,6 +85,7 @@ def test_admission_taints_each_node_as_the_charts_webhook_does(api: FakeAPI) -> 
 
 
 def test_without_its_webhook_the_leader_closes_the_node(api: FakeAPI) -> None:
+    api.remove(cli.resource("MutatingWebhookConfiguration"), "drawbridge")
     assert "is not installed" in cli.shown(api, "simulate", "join", "1")["admission"]
 
 

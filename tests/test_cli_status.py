@@ -90,6 +90,23 @@ def test_deleted_webhook_configurations_are_the_first_problem() -> None:
     assert problem.startswith("there is no webhook configuration")
 
 
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        pytest.param("Mutating", "/mutate/nodes/anycast-ip", id="mutating"),
+        pytest.param("Validating", "/validate/pods/ip-reservation", id="validating"),
+    ],
+)
+def test_one_of_two_webhook_configurations_that_was_deleted_is_a_problem(kind: str, missing: str) -> None:
+    api = cli.installed("anycastIP")
+    assert problems(api) == []
+    api.remove(cli.resource(f"{kind}WebhookConfiguration"), "drawbridge")
+
+    [problem] = problems(api)
+    assert problem.startswith(f"no {kind.lower()} webhook configuration has {missing}: ")
+    assert cli.run(api, "doctor").exit_code == 1
+
+
 def test_without_leader_election_there_is_no_lease_to_miss() -> None:
     api = cli.installed(leads=False)
     text = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\nleaderElection: {leaderElect: false}\n"

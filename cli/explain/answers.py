@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from cli.explain.foresight import Answer, Foresight
 from cli.explain.matching import Outcome
 from cli.explain.reservations import ip_of
+from cli.explain.webhook_configurations import ApiRequest
 from cli.output import Cell, Document, bad, faint, good, warning
-from webhook.ip_reservation import PATH as RESERVES
+
+UNREGISTERED = "no webhook configuration has the webhook that reserves IPs"
 
 
 class WebhookAnswer(Document, frozen=True):
@@ -47,10 +49,16 @@ def question(action: str, foreseen: Foresight) -> Question:
 
 def why_not_reserved(foreseen: Foresight) -> str:
     """Of the webhooks that reserve addresses: one that is called decides; nothing for other requests."""
-    asked = [each for each in foreseen.answers if each.verdict.webhook.path == RESERVES]
-    concerned = [each for each in asked if each.verdict.by != "rules"]
+    if not foreseen.reserving and _removes_a_pod(foreseen.request):
+        return UNREGISTERED
+    concerned = [each for each in foreseen.reserving if each.verdict.by != "rules"]
     called = [each for each in concerned if each.decision]
     return next((each.effect for each in (*called, *concerned)), "")
+
+
+def _removes_a_pod(request: ApiRequest) -> bool:
+    asked = request.operation, request.resource.plural, request.resource.subresource
+    return asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
 
 
 def rows(asked: Question) -> Iterator[tuple[Cell, ...]]:

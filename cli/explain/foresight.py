@@ -11,6 +11,7 @@ from cli.explain.matching import Outcome, Verdict, judge
 from cli.explain.snapshot import Remembered, Snapshot, webhooks_of
 from cli.explain.webhook_configurations import ApiRequest
 from webhook.admission import Decision, Request, ReviewError, Webhook, parse, unreviewed
+from webhook.ip_reservation import PATH as RESERVES
 
 UID = "explained"
 """Of the request: some denials name it."""
@@ -49,6 +50,11 @@ class Foresight:
         decisions = [each.decision for each in self.answers if each.decision]
         denied = tuple(each.message for each in decisions if not each.allowed)
         return (*denied, *(f"{each.by} {each.why}" for each in refused))
+
+    @property
+    def reserving(self) -> tuple[Answer, ...]:
+        """Of the webhooks that reserve addresses, whether they are called or not."""
+        return tuple(each for each in self.answers if each.verdict.webhook.path == RESERVES)
 
     @property
     def unknown(self) -> tuple[str, ...]:

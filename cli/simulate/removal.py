@@ -8,17 +8,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from cli.explain import requests
-from cli.explain.answers import why_not_reserved
+from cli.explain.answers import UNREGISTERED, why_not_reserved
 from cli.explain.foresight import Foresight, foresee
 from cli.explain.reservations import ip_of
 from cli.explain.snapshot import Snapshot
 from cli.explain.webhook_configurations import ApiRequest
-from cli.output import Document, Part, Table, title, warning
+from cli.installed.registered import unregistered
+from cli.output import Document, Part, Table, bad, title, warning
 from cli.pools.headroom import Headroom, PoolFacts, headroom
 from cli.pools.headroom import parts as of_pools
 from cli.simulate.returning import Returning, kept_ips, returning
 from cli.simulate.returning import parts as of_returning
 from kube.types import MIRROR
+from webhook.ip_reservation import PATH as RESERVES
 
 Raw = Mapping[str, Any]
 Foreseen = tuple[Raw, Foresight]
@@ -56,7 +58,8 @@ class Denied(Document, frozen=True):
 class Removal(Document, frozen=True):
     """*counted* reservations are of pods that are gone, of at most *most*; *beyond* are released early after this.
 
-    *unknown* says which conditions could not be evaluated: their webhooks are taken to be called.
+    *problem* is why no IP is reserved though the feature is on; *unknown* says which conditions could not be evaluated:
+    their webhooks are taken to be called.
     """
 
     what: str
@@ -70,6 +73,7 @@ class Removal(Document, frozen=True):
     pools: tuple[Headroom, ...] = ()
     pools_unknown: str = ""
     returning: tuple[Returning, ...] = ()
+    problem: str = ""
 
     @property
     def beyond(self) -> int:
@@ -117,6 +121,8 @@ def stays(pod: Raw) -> str:
 def parts(found: Removal) -> Iterator[Part]:
     going = len({each.pod for each in found.reserved}) + len(found.not_reserved)
     yield title(f"{found.what}: {_count(len(found.reserved), 'IP')} reserved, {_count(going, 'pod')} removed")
+    if found.problem:
+        yield bad(f"{found.problem}: see drawbridge status.")
     if found.beyond:
         yield warning(
             f"With the {found.counted} that are reserved, this is {found.beyond} over ipReserveMaxCount"
@@ -163,7 +169,13 @@ def _removal(
         unknown=tuple(dict.fromkeys(each for _, ahead in foreseen for each in ahead.unknown)),
         counted=counted,
         most=snapshot.settings.ip_reservation.ip_reserve_max_count,
+        problem=_problem(snapshot),
     )
+
+
+def _problem(snapshot: Snapshot) -> str:
+    registered = [each.path for each in snapshot.webhooks]
+    return UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else ""
 
 
 def _foreseen(
@@ -179,7 +191,7 @@ def _reserved(pod: Raw, ahead: Foresight) -> Iterator[ReservedIP]:
 
 def _unreserved(pod: Raw, ahead: Foresight) -> Unreserved:
     ips = tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
-    return Unreserved(key_of(pod), ips, why_not_reserved(ahead) or "the feature is not installed")
+    return Unreserved(key_of(pod), ips, why_not_reserved(ahead))
 
 
 def _count(number: int, what: str) -> str:

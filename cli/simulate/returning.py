@@ -16,8 +16,8 @@ from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, good
 from kube.resources import PODS
 from kube.types import ObjectMeta
+from webhook.ip_reservation import SAME_ADDRESS_PATH
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
-from webhook.ip_reservation.same_address_webhook import PATH
 
 Raw = Mapping[str, Any]
 NAME = "simulated"
@@ -72,7 +72,7 @@ def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returnin
 
 def _answer(ahead: Foresight) -> Answer | None:
     """Of the webhook that promises: of one that is called, if any is."""
-    asked = [each for each in ahead.answers if each.verdict.webhook.path == PATH]
+    asked = [each for each in ahead.answers if each.verdict.webhook.path == SAME_ADDRESS_PATH]
     return next((each for each in (*(each for each in asked if each.decision), *asked)), None)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from calico.segment import IPReservation
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by
 from cli.errors import way_to_permission
+from cli.installed.registered import kind_of, unregistered
 from cli.installed.types import CONTROLLERS, WEBHOOK
 from cli.pools.headroom import PoolFacts, headroom
 from cli.status.facts import Facts, PodCounts
@@ -25,6 +27,7 @@ LOW = 0.1
 """The share of a pool's addresses that should be free; the alert has the same."""
 PAGE = "docs/how-to/troubleshooting.md"
 CERTIFICATES = "docs/how-to/certificates.md"
+RESTORE = "repair the cause; then helm upgrade creates it again: docs/how-to/break-glass.md"
 
 
 def problems_of(facts: Facts, status: Status, now: datetime) -> Iterator[Problem]:
@@ -45,8 +48,13 @@ def webhooks(facts: Facts, status: Status) -> Iterator[Problem]:
     if any(status.settings.features.values()) and not [*facts.installed.configurations()]:
         yield Problem(
             "there is no webhook configuration: nothing is held at admission, as after break glass",
-            "repair the cause; then helm upgrade creates it again: docs/how-to/break-glass.md",
+            RESTORE,
         )
+    elif ours := facts.installed.settings:
+        missing = unregistered(ours, facts.installed.paths)
+        for kind, paths in groupby(sorted(missing, key=kind_of), kind_of):
+            what = f"no {kind} webhook configuration has {', '.join(paths)}"
+            yield Problem(f"{what}: the API server does not ask, as after break glass", RESTORE)
 
 
 def programs(status: Status) -> Iterator[Problem]:

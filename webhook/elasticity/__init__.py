@@ -16,6 +16,7 @@ from settings import ElasticitySettings
 
 NAME = "elasticity"
 PATH = "/mutate/pods/elasticity"
+DAEMON_SETS_PATH = "/mutate/daemonsets/elasticity"
 
 GATE = "drawbridge.io/placement"
 PLACEMENT = "drawbridge.io/placement"

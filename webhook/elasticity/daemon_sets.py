@@ -16,12 +16,11 @@ import msgspec
 from kube.types import Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
-from webhook.elasticity import tolerates_super_nodes
+from webhook.elasticity import DAEMON_SETS_PATH, tolerates_super_nodes
 from webhook.elasticity.affinity import kept_off_super_nodes
 from webhook.elasticity.webhook import MOST_ENTRIES, NewPod, number_of_terms
 
 NAME = "elasticity-daemonsets"
-PATH = "/mutate/daemonsets/elasticity"
 
 Raw = Mapping[str, Any]
 
@@ -42,7 +41,7 @@ complete(NewDaemonSet)
 class DaemonSetWebhook:
     """As the admission server calls it."""
 
-    name, path = NAME, PATH
+    name, path = NAME, DAEMON_SETS_PATH
 
     def __init__(self, settings: Callable[[], ElasticitySettings]) -> None:
         self._settings = settings

@@ -15,6 +15,7 @@ from settings import IPReservationSettings
 
 NAME = "ip_reservation"
 PATH = "/validate/pods/ip-reservation"
+SAME_ADDRESS_PATH = "/mutate/pods/same-address"
 
 NAMESPACE_LABEL = "ip-reserve"
 NAMESPACE_LABEL_VALUES = ("enabled", "enable")

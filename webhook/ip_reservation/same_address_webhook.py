@@ -18,6 +18,7 @@ from kube.types import Namespace, ObjectMeta, Pod
 from runtime import time, utc_now
 from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.ip_reservation import SAME_ADDRESS_PATH
 from webhook.ip_reservation.same_address import (
     Outcome,
     Place,
@@ -29,7 +30,6 @@ from webhook.ip_reservation.same_address import (
 )
 
 NAME = "same-address"
-PATH = "/mutate/pods/same-address"
 LONGEST = 1.5
 """Seconds for all reads: a pod must not wait longer for an address than it would for a new one."""
 
@@ -68,7 +68,7 @@ class Reads(Protocol):
 
 
 class SameAddressWebhook:
-    name, path = NAME, PATH
+    name, path = NAME, SAME_ADDRESS_PATH
 
     def __init__(
         self,
