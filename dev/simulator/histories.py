@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from cli.explain.webhook_configurations import ApiRequest
 from dev.simulator import objects
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
-from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from webhook.ip_reservation import PATH
 
 Raw = dict[str, Any]
 Script = Callable[[World], Iterator[float]]
@@ -29,6 +31,8 @@ PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a
 LEFT_DETACHED = "edge: no node stays detached when the feature is off"
 ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
 IP_RESERVATIONS = RESERVATIONS[0]
+ABORTED = "edge: what abort restores is what ran before"
+ASKED = "truth: what was asked is what runs in the end"
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
 REST = 600.0
@@ -295,17 +299,125 @@ def slow_clock_of_a_node(world: World) -> Iterator[float]:
     yield 60.0
 
 
-@history("ip_reservation", nodes=3, lasts=1200.0)
+@history("ip_reservation", nodes=3, lasts=800.0)
 def reads_hang(world: World) -> Iterator[float]:
-    """Reads that hang neither end the leader nor keep reservations for ever."""
+    """Reads of pods that hang keep no reservation beyond its time."""
     yield 10.0
-    delete_pods(world, "redis-0", "redis-1", "redis-2")
+    forge(world, 100)
+    delete_pods(world, "redis-0")
     yield 5.0
-    world.network.hang("GET", "/pods/", world.kernel.now + 900.0)
-    yield 950.0
-    for replica in world.product.controllers:
-        for at, why in replica.ended:
-            world.outside.judge.find(
-                "leadership: each pass ends within a bound", at, f"{replica.name}: {why}"
-            )
+    world.network.hang("GET", "/pods/", world.kernel.now + 600.0)
+    yield 240.0
+    for address in world.calico.reserved() & {"10.244.0.1", "10.244.0.2", "10.244.0.3"}:
+        world.outside.judge.find(ENDS_ANYWAY, world.kernel.now, f"{address} is still reserved")
+    yield 400.0
+
+
+def forge(world: World, count: int) -> None:
+    """Reviews of pods that do not exist, sent to the webhook by an unauthenticated client."""
+    for number in range(count):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"forged-{number}",
+                "namespace": objects.SHOP,
+                "uid": f"forged-{number}",
+                "labels": {"statefulset.kubernetes.io/pod-name": f"forged-{number}"},
+            },
+            "spec": {"nodeName": "node-1", "containers": [{"name": "main", "image": "redis:1"}]},
+            "status": {"phase": "Running", "podIP": f"10.244.0.{100 + number}"},
+        }
+        request = ApiRequest("DELETE", PODS, f"forged-{number}", objects.SHOP, old_object=pod)
+        world.product.ask(PATH, request.review(f"forged-{number}"), 10.0)
+
+
+# Rollouts by hand.
+
+
+def edge_pods(world: World) -> list[Raw]:
+    return [each for each in world.api.peek(PODS) if NODE_LABEL in (each["metadata"].get("labels") or {})]
+
+
+def image(pod: Raw) -> str:
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def images(world: World) -> set[str]:
+    return {image(each) for each in edge_pods(world)}
+
+
+@history("ingress_daemonset", nodes=4, lasts=700.0)
+def abort_of_superseded(world: World) -> Iterator[float]:
+    """An abort returns to the template that all nodes had, not to one that was superseded before it was proven."""
+    yield 120.0
+    give_template(world, "proxy:2")
+    yield 10.0
+    give_template(world, "never-ready:3")
+    yield 25.0
+    world.drawbridge("rollout", "abort", EDGE)
+    yield 200.0
+    if images(world) != {"proxy:1"}:
+        world.outside.judge.find(ABORTED, world.kernel.now, f"the pods have {images(world)}")
     yield 1.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=700.0)
+def canary_with_rollback(world: World) -> Iterator[float]:
+    """A canary that fails for a moment, long after it was attached, is not rolled back."""
+    edge_spec(world, progressDeadlineSeconds=60)
+    rolling(world, canary={"nodes": 1}, autoRollback=True)
+    yield 120.0
+    give_template(world, "proxy:2")
+    yield 120.0
+    for pod in edge_pods(world):
+        if image(pod) == "proxy:2":
+            world.outside.disturb(pod["metadata"]["name"], pod["spec"]["nodeName"])
+            delete_pods(world, pod["metadata"]["name"])
+    yield 100.0
+    if "proxy:2" not in {image(each) for each in edge_pods(world)}:
+        world.outside.judge.find(ASKED, world.kernel.now, "the canary was rolled back")
+    world.drawbridge("rollout", "promote", EDGE)
+    yield 200.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=700.0)
+def canary_beside_a_lost_node(world: World) -> Iterator[float]:
+    """A node that is not ready does not keep a canary from its end."""
+    rolling(world, canary={"nodes": 1, "pause": {"durationSeconds": 20}}, maxUnavailableNodes=2)
+    yield 120.0
+    world.outside.disturb("node-2")
+    world.kubernetes.kubelets.silence("node-2", world.now())
+    yield 60.0
+    give_template(world, "proxy:2")
+    yield 300.0
+    there = {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] != "node-2"}
+    if there != {"proxy:2"}:
+        world.outside.judge.find(ASKED, world.kernel.now, f"the pods of ready nodes have {there}")
+    yield 1.0
+
+
+# Placement.
+
+
+@history("elasticity", nodes=3, lasts=500.0, values={"elasticity": {"maxSuperPods": {"total": 2}}})
+def rollout_within_a_full_cap(world: World) -> Iterator[float]:
+    """A full cap does not block the rollout of a small Deployment."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}})
+    yield 60.0
+    local = {"metadata": {"annotations": {"LOCAL_REPLICAS": "1"}}}
+    world.patch(DEPLOYMENTS, "web", {"spec": {"template": local}})
+    yield 120.0
+    world.patch_template(DEPLOYMENTS, "web", [{"name": "main", "image": "web:2"}])
+    yield 200.0
+
+
+@history("elasticity", nodes=3, lasts=500.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
+def cap_while_pods_terminate(world: World) -> Iterator[float]:
+    """Pods that terminate on super nodes count under the cap."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 5}})
+    yield 60.0
+    for number in range(2, 8):
+        world.patch_template(DEPLOYMENTS, "web", [{"name": "main", "image": f"stubborn:{number}"}])
+        yield 15.0
+    yield 100.0

@@ -16,11 +16,14 @@ from typing import Any, Protocol
 
 import structlog
 import yaml
+from click.testing import CliRunner
 
 import cloud.client
+from cli.app import drawbridge
+from cli.cluster import Cluster
 from cli.explain.webhook_configurations import CONFIGURATIONS
 from controllers.ingress_daemonset import health_check_reader
-from dev.fake_api import FakeAPI
+from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
 from dev.simulator.admission import OURS, Admission
@@ -262,6 +265,15 @@ class World:
         except KubeError as error:
             return f"{name} {change or ''}: {error}"
         return f"{name} {change or ''}".rstrip()
+
+    def drawbridge(self, *arguments: str) -> str:
+        """The command of an administrator; its output."""
+        cluster = Cluster(self.kubectl, SHOP, connection_to(self.api, "kubectl"), self.now)
+        result = CliRunner().invoke(drawbridge, [*arguments, "--yes"], obj=lambda _options: cluster)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        self.note("drawbridge", f"{' '.join(arguments)} -> {result.exit_code}")
+        return str(result.output)
 
     def next_number(self) -> int:
         self._numbers += 1
