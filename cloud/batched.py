@@ -97,6 +97,7 @@ class BatchedCloud:
         return self._unbinds.submit(address_id, address_id)
 
     def release(self, address_id: str) -> Pending[None]:
+        """Gone also for an address of another account or region."""
         return self._releases.submit(address_id, address_id)
 
     def set_bandwidth(self, address_id: str, bandwidth: int) -> Pending[None]:

@@ -125,10 +125,10 @@ class Cloud:
     def release(self, ids: Collection[str]) -> dict[str, CloudError]:
         """Give back addresses that are UNBIND, permanently; returns those that were refused, and why.
 
-        One that is gone counts as released. When the outcome of a call is not known, that is raised.
+        One of another account is Gone, as one is that was released. When the outcome of a call is not known, that is
+        raised.
         """
-        refused = self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES)
-        return {each: error for each, error in refused.items() if not isinstance(error, Gone)}
+        return self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES)
 
     def set_bandwidth(self, ids: Collection[str], bandwidth: int) -> dict[str, CloudError]:
         """Give addresses so many Mbps, bound or not; returns those that were refused, and why."""

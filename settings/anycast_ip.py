@@ -23,7 +23,7 @@ NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
 class ReverseReconcile(Model):
     """The search for addresses of nodes that are gone."""
 
-    mode: Literal["off", "report", "release"] = "off"
+    mode: Literal["off", "report", "release"] = "report"
     period: Period = 600.0
     grace: Period = 1800.0
     max_per_round: Count = 10

@@ -117,17 +117,21 @@ class Sender:
     """The emulator without a socket; *before* and *after* each call may raise."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._dice = world, Random(7)  # noqa: S311 - dice, not secrets
+        self.world, self._dice = world, Random(7)  # noqa: S311 - dice, not secrets
         self.before: Callable[[str], None] = lambda action: None
         self.after: Callable[[str], None] = lambda action: None
 
+    def use(self, world: World) -> None:
+        """As with the keys of another account."""
+        self.world = world
+
     def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T:  # noqa: A002
         self.before(api.action)
-        strike = faults.strike(self._world.knobs, api.action, self._dice)
+        strike = faults.strike(self.world.knobs, api.action, self._dice)
         body, outcome = self._answer(api, params) if not strike.kind else (b"", strike.kind)
-        self._world.log.append(
+        self.world.log.append(
             Call(
-                at=self._world.clock(),
+                at=self.world.clock(),
                 action=api.action,
                 region=REGION,
                 outcome=outcome,
@@ -144,12 +148,12 @@ class Sender:
     def _answer(self, api: Api, params: Mapping[str, object]) -> tuple[bytes, str]:
         service = api.service
         try:
-            policy.check_action(self._world, api.action)
+            policy.check_action(self.world, api.action)
             action = products.find(service.name, service.version, api.action, REGION)
             read = Request("POST", "/", "", {}, msgspec.json.encode(params)).read(action.params)
-            with self._world.advanced():
-                policy.check_resources(self._world, api.action, read)
-                return envelope.success(action.run(self._world, read, REGION), "r"), "OK"
+            with self.world.advanced():
+                policy.check_resources(self.world, api.action, read)
+                return envelope.success(action.run(self.world, read, REGION), "r"), "OK"
         except Fault as fault:
             return envelope.failure(fault, "r"), fault.code
 

@@ -29,6 +29,7 @@ from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.anycast_ip.locks import Busy
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
+from controllers.anycast_ip.reader import UNPROVEN
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from kube.errors import ServerError, Unreachable
@@ -624,7 +625,7 @@ def test_whatever_happens_every_address_is_bound_promised_idle_or_being_released
         happen(lab, verb, number)
         assert not unaccounted(lab)
     lab.sender.before = lab.kube.after = lambda verb: None
-    run_with_deaths(lab, lambda: lab.all_open() and lab.is_settled(), 2500, "settled")
+    run_with_deaths(lab, lambda: lab.all_open() and lab.is_settled(), UNPROVEN + 2500, "settled")
     lab.run_for(30)
 
     living = sorted(f"ins-{each.metadata.name}" for each in lab.nodes())

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL, Claim, body, instance_of, name_of
 from controllers.anycast_ip.claim_store import ClaimStore
+from controllers.anycast_ip.reader import ABSENT, UNPROVEN
 from controllers.anycast_ip.resync import Inventory, Resync
 from kube.errors import Conflict
 from lab.cloud import Knobs
 from lab.cloud.world import World
-from settings.anycast_ip import NEED_LABEL, ReverseReconcile
+from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
 from tests.anycast_deaths import run_with_deaths
 from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
@@ -104,23 +105,77 @@ def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
     lab.run(lambda: lab.is_open("n2"), 60, "open")
 
 
-def test_the_last_node_of_a_cluster_leaves_nothing_behind_though_its_release_was_the_last_deed() -> None:
-    lab = open_lab("n1")
+@pytest.mark.parametrize(
+    ("others", "seconds"),
+    [
+        pytest.param(["n2"], 2 * ABSENT, id="beside another address"),
+        pytest.param(["n3"], 3 * ABSENT, id="beside a node without an address"),
+        pytest.param([], UNPROVEN + 2 * ABSENT, id="alone"),
+    ],
+)
+def test_a_node_leaves_nothing_behind_though_its_release_was_the_last_deed(
+    others: list[str], seconds: float
+) -> None:
+    lab = open_lab("n1", *(["n2"] if "n2" in others else []))
+    if "n3" in others:
+        lab.join("n3", gated=False, **{NEED_LABEL: "false"})
 
     def die(action: str) -> None:
         if action == "ReleaseAddresses":
             raise Killed
 
-    lab.leave()
+    lab.leave("n1")
     lab.world.end_instance("ins-n1")
     lab.sender.after = die
     with pytest.raises(Killed):
         lab.run_for(60)
     lab.sender.after = lambda action: None
     lab.start()
-    lab.run(lab.is_clean, 120, "clean")
+    lab.run(lab.is_clean, seconds, "clean")
 
-    assert lab.tag_values("aia-node-name") == set()
+    assert lab.tag_values("aia-node-name") == {each.metadata.name for each in lab.nodes()} - {"n3"}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a start"])
+@pytest.mark.parametrize("seconds", [70.0, 3000.0])
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize(
+    ("idle", "call"),
+    [
+        pytest.param(False, "DisassociateAddress", id="a bound address"),
+        pytest.param(False, "ReleaseAddresses", id="an unbound address"),
+        pytest.param(True, "ReleaseAddresses", id="a spare"),
+    ],
+)
+def test_keys_of_another_account_meanwhile_leave_no_address_behind(
+    idle: bool, call: str, others: int, seconds: float, restarted: bool
+) -> None:
+    pool = Pool(min_idle=1) if idle else Pool()
+    lab = Lab(Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"pool": pool}))
+    for name in ["n2", "n1"][1 - others : 1 + (not idle)]:
+        lab.join(name)
+    lab.run(lambda: lab.all_open() and lab.is_settled(), 120, "open")
+    theirs = World(Knobs(**PLENTY, instances_exist=False), lab.clock)
+
+    def lose_keys(action: str) -> None:
+        if action == call:
+            lab.sender.use(theirs)
+
+    lab.sender.before = lose_keys
+    if idle:
+        lab.settings = SETTINGS
+    else:
+        lab.leave("n1")
+    lab.run(lambda: lab.sender.world is theirs, 60, "the keys are another account's")
+    if restarted:
+        lab.start()
+    lab.run_for(seconds)
+    lab.sender.before = lambda action: None
+    lab.sender.use(lab.world)
+    lab.run(lab.is_clean, 300, "clean")
+
+    assert [each.instance_id for each in lab.elastic()] == ["ins-n2"] * others
+    assert lab.all_open()
 
 
 def test_addresses_that_a_user_deleted_all_at_once_are_replaced() -> None:

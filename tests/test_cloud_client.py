@@ -222,6 +222,7 @@ def test_what_cannot_be_released_is_reported_and_the_rest_released() -> None:
     world = Releases(a=errors.Gone, b=errors.StateConflict, c=errors.Blocked)
     refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
     assert {each: type(why) for each, why in refused.items()} == {
+        "a": errors.Gone,
         "b": errors.StateConflict,
         "c": errors.Blocked,
     }

@@ -114,7 +114,7 @@ ipReservation:
   segmentMaxAge: 1m
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
-  repair: false, resyncPeriod: 1m, reverseReconcile: {mode: report, period: 1m, grace: 2m, maxPerRound: 1},
+  repair: false, resyncPeriod: 1m, reverseReconcile: {mode: "off", period: 1m, grace: 2m, maxPerRound: 1},
   addresses: [{nodeSelector: {a: b}, bandwidth: 5}],
   egressCheck: {url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},
   pool: {retain: {count: 1, age: 1h}, minIdle: 1, prefer: zone, adopt: {a: b}},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import structlog
 from msgspec.structs import replace
 
-from cloud.errors import Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
+from cloud.errors import Gone, Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
 from cloud.types import Order, Tag
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
@@ -130,7 +131,9 @@ class Actions:
         return 0.0
 
     def _forget_address(self, snapshot: Snapshot) -> None:
-        self._inventory.spend(claim_in(snapshot).address)
+        address = claim_in(snapshot).address
+        self._inventory.spend(address)
+        self._memory.released.discard(address)
         self._memory.waits.end(snapshot.uid)
         self._memory.egress.end(snapshot.uid)
 
@@ -177,6 +180,7 @@ class Actions:
         return snapshot.announcement.left(self._memory.clocks.now()) if snapshot.announcement else 0.0
 
     def _stays(self, claim: Claim) -> None:
+        self._memory.released.discard(claim.address)
         if claim.releasing or claim.pooled:  # it was not released after all
             self._claims.put(replace(claim, releasing=False, pooled=None))
 
@@ -195,11 +199,14 @@ class Actions:
         return FIRST_WATCH
 
     async def _release(self, snapshot: Snapshot, _: Step) -> float:
+        """What the cloud does not know may be in another account: that is no release."""
         claim = self._confirmed(snapshot)
         if not claim.releasing:
             self._claims.put(replace(claim, releasing=True))
-        await self._cloud.release(claim.address)
-        log.info("address released", node=claim.node, uid=claim.uid, address=claim.address)
+        with suppress(Gone):
+            await self._cloud.release(claim.address)
+            self._memory.released.add(claim.address)
+            log.info("address released", node=claim.node, uid=claim.uid, address=claim.address)
         return FIRST_WATCH
 
     def _confirmed(self, snapshot: Snapshot) -> Claim:

@@ -89,7 +89,8 @@ class Memory:
     """*wanted*: uids of nodes that were seen with the labels, and have not been stripped since.
 
     *unsent*: tokens of orders that have not been sent; after a start there is none, so that each order is in doubt: it
-    may have brought an address that no claim names yet. *refused*: tokens that the cloud takes no more.
+    may have brought an address that no claim names yet. *refused*: tokens that the cloud takes no more. *released*:
+    addresses whose release the cloud has accepted from this process.
     """
 
     def __init__(self, clocks: Clocks) -> None:
@@ -97,6 +98,7 @@ class Memory:
         self.announcements = Announcements(clocks.now)
         self.egress = EgressChecks(clocks.monotonic)
         self.wanted, self.unsent, self.refused = set[str](), set[str](), set[str]()
+        self.released = set[str]()
 
     def forget(self, uid: str) -> None:
         """The node is gone, and so is its claim."""

@@ -101,7 +101,7 @@ class Orphans:
         if settings.mode == "off":
             self._since.clear()
             return False
-        if self._clock() < self._next:
+        if self._clock() < self._next or self._sources.inventory.read_at is None:
             return False
         self._next = self._clock() + settings.period
         return True
@@ -110,7 +110,9 @@ class Orphans:
         if self._sources.claims.has_unmanaged:
             log.warning("search for orphans skipped", reason="there are claims of another cluster")
             return
-        addresses = self._sources.inventory.read()
+        inventory = self._sources.inventory
+        # A report is not worth another call.
+        addresses = inventory.read() if settings.mode == "release" else inventory.listed()
         claims = self._sources.claims.claims
         nodes = self._sources.nodes.read_all()  # last: a node that came meanwhile is among them
         if not nodes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
@@ -11,6 +12,7 @@ from controllers.anycast_ip.announcements import Announcement
 from controllers.anycast_ip.bound import is_open, serves
 from controllers.anycast_ip.claim import (
     NODE_INSTANCE,
+    POOL,
     POOLED,
     Claim,
     bound_to,
@@ -45,8 +47,12 @@ from kube.types import Node
 from webhook.anycast_ip import is_tainted, wanted
 
 ABSENT, ALONE = 60.0, 900.0
-"""Seconds for which an address that was not released must be missing before it counts as gone: while others of the
-cluster are listed, and while none is, but its instance."""
+"""Seconds for which an address must be missing before it counts as gone: while others of the cluster are listed, or its
+release has begun; and while none is listed. Then its instance, or that of a node, must be known to the cloud."""
+UNPROVEN = 3600.0
+"""The same for a release that has begun while no node names an instance: nothing is left to show the account by."""
+WITNESSES = 10
+"""Nodes whose instances are looked up: any of them shows that this is the right account and region."""
 AGAIN = 60.0
 NO_POOL = Pool()
 
@@ -218,7 +224,7 @@ class Reader:
     async def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
         # One that is lent would be adopted again.
-        if claim.releasing or (claim.lent and claim.pooled):
+        if claim.address in self._memory.released or (claim.lent and claim.pooled):
             return GONE
         missing = self._memory.waits.seconds(claim.uid, Do.WATCH, UNKNOWN.value)
         if missing < ABSENT:
@@ -234,10 +240,20 @@ class Reader:
     async def _is_certain(self, claim: Claim, missing: float) -> bool:
         if listed := self._inventory.ids():
             return claim.address not in listed
+        if missing < ALONE and not claim.releasing:
+            return False
+        witnesses = self._witnesses()
+        own = () if claim.instance == POOL else (claim.instance,)
+        asked = [self._cloud.has_instance(each) for each in dict.fromkeys((*own, *witnesses))]
         try:
-            return missing >= ALONE and await self._cloud.has_instance(claim.instance)
+            found = [await each for each in asked]
         except (CloudError, RetryAfter) as error:
             raise _not_believed(claim, error) from error
+        return any(found) or (claim.releasing and not witnesses and missing >= UNPROVEN)
+
+    def _witnesses(self) -> Sequence[str]:
+        named = map(instance_of, self._nodes.list())
+        return list(islice(filter(None, named), WITNESSES))
 
 
 def _precedence(claim: Claim) -> tuple[bool, str]:
@@ -246,8 +262,8 @@ def _precedence(claim: Claim) -> tuple[bool, str]:
 
 def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
     error = NotBelieved(
-        f"{claim.address} is not listed, and does not count as gone before another address of the cluster, or its"
-        " instance, is listed: check that cloud.region and the keys are those with which it was allocated"
+        f"{claim.address} is not listed, and does not count as gone before another address of the cluster, or an"
+        " instance of it, is listed: check that cloud.region and the keys are those with which it was allocated"
         + (f": {why}" if why else "")
     )
     return RetryAfter(error, AGAIN)

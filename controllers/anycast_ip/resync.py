@@ -78,6 +78,10 @@ class Inventory:
         self.is_wanted = True
         return False
 
+    def listed(self) -> Sequence[Address]:
+        """As of the last resync."""
+        return list(self._by_id.values())
+
     def ids(self) -> Collection[str]:
         return self._by_id.keys()
 
