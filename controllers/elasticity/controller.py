@@ -21,6 +21,7 @@ from controllers.elasticity.quota import Quota, counts, waits
 from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home.controller import ReturnHomeController
+from controllers.elasticity.rollouts import Standstills
 from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
@@ -62,8 +63,13 @@ class Elasticity:
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
         )
         self.writer = Writer(sources.pods, quota, self._reporter, self.writes, self.keys.add, clock.monotonic)
+        self._standstills = Standstills(clock.monotonic)
         state = SuperNodeState(
-            quota, self._eligibility, Outages(clock.monotonic), Rejections(clock.monotonic)
+            quota,
+            self._eligibility,
+            Outages(clock.monotonic),
+            Rejections(clock.monotonic),
+            self._standstills,
         )
         self.reconciler = Reconciler(sources, self.takeover, self.writer, state, self._reporter, clock.now)
         self.handlers = EventHandlers(sources, quota, self.keys.add)
@@ -78,6 +84,7 @@ class Elasticity:
             self.handlers.look_again(all_keys=True)
         self._report()
         self._eligibility.keep_only(lambda: _uids(*having("gated"), *having("unbound")))
+        self._standstills.keep_only(lambda: {pod.key for pod in having("gated")})
         for each in (self.writer, self._reporter):
             each.keep_only(lambda: _uids(*self._sources.pods.all()))
 

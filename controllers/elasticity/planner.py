@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -22,6 +22,8 @@ PATIENCE = 60.0
 """Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
 CAPPED = "SuperNodeCapReached"
 """The reason of the Event of a pod that waits for a cap or a budget."""
+FOR_ROLLOUT = "LocalForRollout"
+"""The same of one that is local instead, because a rollout waits for it."""
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
 
 
@@ -136,11 +138,18 @@ def standing(pod: Pod, super_nodes: frozenset[str]) -> Standing:
     return Standing.SUPER if pod.placed == SUPER else Standing.LOCAL
 
 
-def plan(cases: Iterable[Case], siblings: Siblings, destination: Destination) -> list[Verdict]:
-    """*cases* are those of one key, the oldest first. What goes to super nodes takes its place there."""
+def plan(
+    cases: Iterable[Case], siblings: Siblings, destination: Destination, *, stalled: bool = False
+) -> list[Verdict]:
+    """*cases* are those of one key, the oldest first. What goes to super nodes takes its place there.
+
+    *stalled*: the rollout of their workload stands still until one of them runs.
+    """
     verdicts = []
-    for case in cases:
+    for number, case in enumerate(cases):
         verdict = _verdict(case, siblings, destination)
+        if stalled and number == 0:
+            verdict = _for_rollout(verdict)
         verdicts.append(verdict)
         siblings = siblings.with_one(verdict.place)
     return verdicts
@@ -213,6 +222,15 @@ def _sent(case: Case, said: str, found: Objections | None, destination: Destinat
     if full := destination.take(case.pod, bound=True):
         return Verdict(case, Place.WAIT, f"{said}: waits, {full}", CAPPED)
     return Verdict(case, Place.SUPER, f"{said}: to super node")
+
+
+def _for_rollout(verdict: Verdict) -> Verdict:
+    """A cap holds; so the pod for which a rollout waits is local, if it can be, beyond the first N."""
+    if verdict.place is not Place.WAIT:
+        return verdict
+    if verdict.case.asks:
+        return replace(verdict, why=f"{verdict.why}; so does its rollout")
+    return Verdict(verdict.case, Place.STAY, f"{verdict.why}; so would its rollout: stays local", FOR_ROLLOUT)
 
 
 @dataclass(frozen=True)

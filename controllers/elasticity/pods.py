@@ -28,6 +28,8 @@ from webhook.elasticity import (
 
 REVISIONS = ("pod-template-hash", "controller-revision-hash")
 """Labels by which Deployments, and StatefulSets and others, name their revisions."""
+ROLLED = (*REVISIONS, "rollouts-pod-template-hash")
+"""These, and that of Argo Rollouts: each of its ReplicaSets is one revision, as with Deployments."""
 KEPT = frozenset((LOCAL_REPLICAS, SWITCH, PLACEMENT, COST, OUR_COST, BURST))
 """The annotations that still matter when a pod is bound."""
 
@@ -94,6 +96,20 @@ class Pod(Value, frozen=True):
     key: str = ""
     """What the total "at most N" is of: its owner and revision, or the pod itself."""
     specification: Specification | None = None
+    ready: bool = False
+
+    @property
+    def workload(self) -> str:
+        """What the pods of all revisions share; nothing where there are no revisions.
+
+        A ReplicaSet is called after its workload and its revision.
+        """
+        owner, labels = self.metadata.controller, self.metadata.labels
+        revision = next(filter(None, map(labels.get, ROLLED)), "")
+        if owner is None or not revision:
+            return ""
+        name = owner.name.removesuffix(f"-{revision}")
+        return owner.uid if name == owner.name else f"{self.metadata.namespace}/{owner.kind}/{name}"
 
     @property
     def active(self) -> bool:
@@ -135,9 +151,19 @@ def decode(encoded: msgspec.Raw) -> Pod:
     repels = repelled_by(bytes(spec.affinity))
     ports = host_ports(spec.containers, spec.init_containers)
     key = _key(raw.metadata)
+    ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
     if spec.node_name or finished:
         bound = compact(raw.metadata, KEPT)
-        return Pod(bound, sys.intern(spec.node_name), finished, None, repels, ports, key)
+        return Pod(
+            bound,
+            sys.intern(spec.node_name),
+            finished,
+            None,
+            repels,
+            ports,
+            key,
+            ready=ready and not finished,
+        )
     return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key)
 
 
@@ -154,8 +180,12 @@ def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
 
 def facets(pod: Pod) -> Iterable[str]:
     """The index values of a pod; one that is over has none, but takes its place until it is gone."""
-    if pod.node_name and not pod.finished:
+    if pod.finished:
+        return
+    if pod.node_name:
         yield f"held {pod.node_name}"
+    if workload := pod.workload:
+        yield f"workload {workload}"
     if not pod.active:
         return
     yield f"key {pod.key}"

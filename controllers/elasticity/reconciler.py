@@ -26,6 +26,7 @@ from controllers.elasticity.planner import Burst, Case, Place, Refused, Verdict
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import Reporter
+from controllers.elasticity.rollouts import PATIENCE, Standstills, stands_still
 from controllers.elasticity.snapshot import Snapshot, Sources
 from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.writer import Writer
@@ -55,7 +56,8 @@ class Rejections:
 class Decision:
     """*rests* is for how many seconds a pod is not to be written to.
 
-    *events* are to be reported once; *waits* say by uid what gated pods wait for; *again* are in seconds.
+    *stalled*: the rollout goes on when one of the gated pods runs. *events* are to be reported once; *waits* say by uid
+    what gated pods wait for; *again* are in seconds.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class Decision:
         destination: SuperNodeDestination,
         rejections: Rejections,
         rests: Callable[[str], float],
+        *,
+        stalled: bool = False,
     ) -> None:
         self._snapshot, self._destination = snapshot, destination
-        self._rejections, self._rests = rejections, rests
+        self._rejections, self._rests, self._stalled = rejections, rests, stalled
         self.actions: list[Action] = []
         self.events: list[Refused] = []
         self.waits: dict[str, str] = {}
@@ -76,7 +80,8 @@ class Decision:
         for action in self._snapshot.assumed.values():
             self.waits[action.uid] = "it is decided, and the API server has not accepted it yet"
         if gated := self._at_work(self._snapshot.gated):
-            for verdict in planner.plan(map(self._case, gated), self._snapshot.siblings, self._destination):
+            cases, siblings = map(self._case, gated), self._snapshot.siblings
+            for verdict in planner.plan(cases, siblings, self._destination, stalled=self._stalled):
                 self._take(verdict)
         if stuck := self._at_work(self._snapshot.stuck):
             self.again.append(LATER)
@@ -201,6 +206,7 @@ class SuperNodeState:
     eligibility: Eligibility
     outages: Outages
     rejections: Rejections
+    standstills: Standstills
 
 
 class Reconciler:
@@ -225,7 +231,13 @@ class Reconciler:
         settings = snapshot.settings
         with self._state.quota.acquire(key, settings.max_super_pods, settings.prices) as room:
             destination = self._destination(snapshot, room)
-            decision = Decision(snapshot, destination, self._state.rejections, self._writer.rests)
+            decision = Decision(
+                snapshot,
+                destination,
+                self._state.rejections,
+                self._writer.rests,
+                stalled=self._is_stalled(key, snapshot),
+            )
             decision.make()
             self._writer.start(decision.actions)
         for each in decision.events:
@@ -234,6 +246,14 @@ class Reconciler:
         looked_up = [self._state.eligibility.look_up(pod) for pod in destination.to_look_up]
         borders = filter(None, [room.opens_in])
         return min((*decision.again, *looked_up, *borders), default=None)
+
+    def _is_stalled(self, key: str, snapshot: Snapshot) -> bool:
+        """Only a limit holds up a rollout."""
+        if not snapshot.settings.max_super_pods.is_limited or not (gated := snapshot.gated):
+            return False
+        pods = self._sources.pods.having(f"workload {gated[0].workload}")
+        is_still = stands_still(pods, key, snapshot.assumed, snapshot.now)
+        return self._state.standstills.observe(key, is_still=is_still) >= PATIENCE
 
     def _destination(self, snapshot: Snapshot, room: Room) -> SuperNodeDestination:
         having, nodes = self._sources.pods.having, snapshot.nodes
