@@ -53,7 +53,7 @@ class Pod:
 class Edge(Rolling):
     """Second by second; *room* is how many pods are ready at most, by node.
 
-    No serving node is ever detached while others that do not serve use up the budget.
+    No serving node is ever detached while others that do not serve use up the budget, and no pod is stopped there.
     """
 
     def __init__(
@@ -110,10 +110,12 @@ class Edge(Rolling):
     def _reconcile(self, name: str, held: Raw) -> None:
         spec, pods = held["spec"], self.pods_on.setdefault(name, [])
         image = spec["template"]["spec"]["containers"][0]["image"]
-        if is_changed := any(each.image != image for each in pods):
-            pods.clear()
+        is_changed = any(each.image != image for each in pods)
         pods.sort(key=lambda each: each.ready_since is None)
-        del pods[spec["replicas"] :]
+        if stopped := pods if is_changed else pods[spec["replicas"] :]:
+            node = spec["template"]["spec"]["nodeName"]
+            assert not self.answers_200(node), f"pods are stopped on {node}, which serves"
+            del pods[len(pods) - len(stopped) :]
         while len(pods) < spec["replicas"]:
             starts = self.images.get(image, Image()).starts
             pods.append(Pod(image, None, self.world.now + timedelta(seconds=starts)))

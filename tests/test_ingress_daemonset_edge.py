@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.ingress_daemonset_edge import NODES, Edge, Image
 
 DEADLINE = 60
@@ -54,3 +56,44 @@ def test_no_serving_node_is_detached_while_others_lack_their_pods() -> None:
     here.room = {}
     here.play(lambda: here.reason == "Complete")
     assert here.with_image("proxy:2") == here.serving() == set(NODES)
+
+
+@pytest.mark.parametrize("size", [{"podsPerNode": 3}, {"minReadySeconds": 30}, {"podsPerNode": 1}], ids=str)
+def test_another_number_of_pods_reaches_one_node_after_the_other(size: dict[str, int]) -> None:
+    here = Edge("n1", "n2", "n3", "n4", rolling=GRACE)
+    here.world.raw["spec"] |= size
+    here.play(lambda: here.reason == "Complete" and here.rollout == {} and len(here.served) > 3)
+
+    wanted = {"podsPerNode": 2, "minReadySeconds": 0} | size
+    held = [each["spec"] for each in here.world.deployments.values()]
+    assert [(each["replicas"], each["minReadySeconds"]) for each in held] == [(*wanted.values(),)] * 4
+    assert here.fewest == 3
+    assert len(here.serving()) == 4
+
+
+def test_a_pod_that_never_fits_takes_no_more_nodes_off_than_the_budget_and_the_way_back_is_short() -> None:
+    here = Edge("n1", "n2", "n3", "n4", rolling=GRACE, progressDeadlineSeconds=DEADLINE)
+    here.room = dict.fromkeys(here.world.nodes, 2)
+    here.world.raw["spec"]["podsPerNode"] = 3
+    here.pass_time(150)
+    assert (here.fewest, here.reason, here.status["readyNodes"]) == (3, "Halted", 3)
+
+    here.world.raw["spec"]["podsPerNode"] = 2
+    here.pass_time(5)
+    assert (here.reason, len(here.serving())) == ("Complete", 4)
+
+
+@pytest.mark.parametrize(("replicas", "fewest"), [(1, 5), (0, 0)])
+def test_a_number_of_pods_that_another_writer_changed_is_restored_where_nothing_serves_or_in_turn(
+    replicas: int, fewest: int
+) -> None:
+    here = Edge(rolling=GRACE)
+    for name in here.world.nodes:
+        here.pods_on[f"web-{name}"][replicas:] = []
+        here.world.edit(
+            f"web-{name}", {"spec": {"replicas": replicas}, "status": {"availableReplicas": replicas}}
+        )
+    here.play(lambda: {each["spec"]["replicas"] for each in here.world.deployments.values()} == {2})
+    here.play(lambda: here.reason == "Complete" and len(here.serving()) == 6)
+
+    assert here.fewest == fewest

@@ -272,15 +272,6 @@ def test_a_rollout_halts_though_the_deployment_controller_counts_it_as_complete(
     assert conditions(here)["Progressing"]["reason"] == "Complete"
 
 
-def test_a_changed_number_of_pods_is_written_at_once_and_detaches_no_node() -> None:
-    here = world(rolling=detaching(1))
-    here.raw["spec"]["podsPerNode"] = 3
-    here.turn()
-
-    assert {each["spec"]["replicas"] for each in here.deployments.values()} == {3}
-    assert here.off() == set()
-
-
 def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:
     here = begun(rolling=detaching(2))
     here.raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"

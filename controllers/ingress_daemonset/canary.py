@@ -102,7 +102,8 @@ class Canary:
         """In the order of their turns. One that gets no traffic shows little, so it comes last."""
         room = max(0, self.size - len(self.observed))
         serving = [each for each in self.waiting if not each.unavailable and _has_pods(each)]
-        return tuple((serving or self.waiting)[:room])
+        resized = (each for each in self.begun if each.phase is Phase.OUTDATED)
+        return (*resized, *(serving or self.waiting)[:room])
 
     @property
     def nodes(self) -> set[NodeRollout]:
@@ -199,7 +200,7 @@ def canary_of(
         return None
     matching = [each for each in rollouts if _is_eligible(wanted, each)]
     nodes = [each for each in matching if not each.joined]
-    begun = [each for each in nodes if each.phase is not Phase.OUTDATED and not each.untouched]
+    begun = [each for each in nodes if _has_begun(each)]
     observed = sum(each.node.ready for each in begun)
     size = sum(each.node.ready for each in nodes)
     if "completeSince" in stored and observed:
@@ -208,10 +209,16 @@ def canary_of(
     elif wanted.nodes is not None:
         size = min(size, share(wanted.nodes, len(nodes)))
     # After a drain, or for the template before, more nodes may be detached than the canary has room for.
-    untouched = (each for each in nodes if each.untouched and each.node.ready and not each.draining)
+    untouched = (
+        each
+        for each in nodes
+        if not _has_begun(each) and each.untouched and each.node.ready and not each.draining
+    )
     detached = sorted(untouched, key=lambda each: (each.marked_at, each.node.name))
     begun += detached[: max(0, size - observed)]
-    waiting = [each for each in nodes if each.phase is Phase.OUTDATED and each.node.ready]
+    waiting = [
+        each for each in nodes if each.phase is Phase.OUTDATED and each.node.ready and each.needs_template
+    ]
     return Canary(resource, size, tuple(begun), tuple(waiting), stored, measured, bool(matching))
 
 
@@ -285,6 +292,12 @@ def _is_eligible(wanted: spec.Canary, rollout: NodeRollout) -> bool:
         return False
     labels = rollout.node.metadata.labels
     return all(labels.get(key) == value for key, value in wanted.node_selector.items())
+
+
+def _has_begun(rollout: NodeRollout) -> bool:
+    """Whether it has the new template, or gets it; it may still wait for another number of pods."""
+    is_on_its_way = rollout.phase is not Phase.OUTDATED and not rollout.untouched
+    return is_on_its_way or not rollout.needs_template
 
 
 def _has_pods(rollout: NodeRollout) -> bool:

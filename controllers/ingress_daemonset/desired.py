@@ -27,7 +27,12 @@ def deployment(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": own | {"annotations": {TEMPLATE_HASH: digest(template)}},
-        "spec": {**settings_of(resource), "selector": {"matchLabels": labels}, "template": template},
+        "spec": {
+            **settings_of(resource),
+            **size_of(resource),
+            "selector": {"matchLabels": labels},
+            "template": template,
+        },
     }
 
 
@@ -44,11 +49,14 @@ def metadata(resource: IngressDaemonSet, name: str, labels: Mapping[str, str]) -
     return whole | {"ownerReferences": [owner]}
 
 
+def size_of(resource: IngressDaemonSet) -> dict[str, Any]:
+    """The fields by which health checks are judged: with other ones, a node may fail them until it has more pods."""
+    return {"replicas": resource.spec.pods_per_node, "minReadySeconds": resource.spec.min_ready_seconds}
+
+
 def settings_of(resource: IngressDaemonSet) -> dict[str, Any]:
-    """The fields of the spec that can change without replacing a pod."""
+    """The fields that can change without an effect on pods or health checks."""
     return {
-        "replicas": resource.spec.pods_per_node,
-        "minReadySeconds": resource.spec.min_ready_seconds,
         "progressDeadlineSeconds": resource.spec.progress_deadline_seconds,
         "revisionHistoryLimit": HISTORY,
         # The IngressDaemonSet pauses a rollout; a paused Deployment would hold up its node silently.
@@ -93,6 +101,11 @@ def _crowds(resource: IngressDaemonSet) -> bool:
     """Whether a node may have to run two of the pods at a time."""
     surge = resource.spec.update_strategy.rolling_update.max_surged_pods_per_node
     return resource.spec.pods_per_node > 1 or is_some(surge)
+
+
+def applied_digest(resource: IngressDaemonSet) -> str:
+    """Of all that nodes get; the revision is only of the part that the user writes."""
+    return digest({"template": shared_digest(template_for(resource, "")), **size_of(resource)})[:10]
 
 
 def revision_of(resource: IngressDaemonSet) -> str:

@@ -31,14 +31,16 @@ QUANTITIES = ("limits", "requests", "sizeLimit", "divisor")
 
 
 class Baseline(Value, frozen=True):
-    """What we applied: hashes of the *template* and the *settings*, and the *digest* of what became of the template.
+    """What we applied: hashes of the *template*, the *size* and other *settings*, and the template's *digest* there.
 
     *shared* is a hash of the part of the template that is the same for all nodes, *generation* the one that our write
-    made, *undone* has the digests of alterations that we have restored, *updated* is when the template was replaced.
+    made, *undone* has the digests of alterations that we have restored, *updated* is when the node was last updated.
+    The *size* is empty while it waits to be changed.
     """
 
     template: str = ""
     shared: str = ""
+    size: str = ""
     settings: str = ""
     generation: int = 0
     digest: str = ""

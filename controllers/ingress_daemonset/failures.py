@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import applied_digest, revision_of
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import Value, complete, rfc3339
@@ -52,7 +52,7 @@ class Failure(Value, frozen=True):
 class Stored(Value, frozen=True):
     """The field of the status."""
 
-    revision: str = ""
+    digest: str = ""
     nodes: dict[str, Failure] = {}
 
 
@@ -63,7 +63,7 @@ complete(Failure, Stored)
 class Failures:
     """*nodes* fail, or did less than *deadline* ago; without any, there is no field of the status."""
 
-    revision: str = ""
+    digest: str = ""
     nodes: Mapping[str, Failure] = field(default_factory=dict)
     deadline: timedelta = timedelta()
 
@@ -76,7 +76,7 @@ class Failures:
 
     def status(self) -> dict[str, Any]:
         nodes = {name: each.raw() for name, each in self.nodes.items()}
-        return {"failures": {"revision": self.revision, "nodes": nodes}} if nodes else {}
+        return {"failures": {"digest": self.digest, "nodes": nodes}} if nodes else {}
 
 
 NO_FAILURES = Failures()
@@ -84,15 +84,15 @@ NO_FAILURES = Failures()
 
 def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Failures:
     """None while the rollout is paused, and on the way back to the template that all nodes had."""
-    revision = revision_of(resource)
     if resource.spec.paused or is_return(resource, rollouts):
         return NO_FAILURES
-    old = _stored(resource, revision)
+    digest = applied_digest(resource)
+    old = _stored(resource, digest)
     if not old and not any(each.phase in ROLLING for each in rollouts):
         return NO_FAILURES
     deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
     found = ((each.node.name, _failure(each, old.get(each.node.name), deadline, moment)) for each in rollouts)
-    return Failures(revision, {name: each for name, each in found if each}, deadline)
+    return Failures(digest, {name: each for name, each in found if each}, deadline)
 
 
 def is_return(resource: IngressDaemonSet, rollouts: Iterable[NodeRollout]) -> bool:
@@ -114,12 +114,12 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
     }
 
 
-def _stored(resource: IngressDaemonSet, revision: str) -> Mapping[str, Failure]:
+def _stored(resource: IngressDaemonSet, digest: str) -> Mapping[str, Failure]:
     try:
         found = msgspec.convert(resource.status.get("failures") or {}, Stored)
     except msgspec.ValidationError:
         return {}
-    return found.nodes if found.revision == revision else {}
+    return found.nodes if found.digest == digest else {}
 
 
 def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now: datetime) -> Failure | None:

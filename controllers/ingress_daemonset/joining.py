@@ -28,7 +28,7 @@ def with_former(rollout: NodeRollout, former: Mapping[str, Any]) -> NodeRollout:
 
 def has_shown_itself(rollouts: Iterable[NodeRollout], now: datetime) -> bool:
     """Whether the desired template has replaced pods, and no Ready node that has it lacks any."""
-    having = [each for each in rollouts if each.node.ready and not each.absent and not each.outdated]
+    having = [each for each in rollouts if each.node.ready and not each.absent and not each.needs_template]
     if any(each.phase is Phase.DEGRADED or each.is_stuck(now) for each in having):
         return False
     return any(each.phase is Phase.CURRENT and not each.joined for each in having)

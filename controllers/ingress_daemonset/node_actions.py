@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, change, create
-from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, shares_ports
+from controllers.ingress_daemonset.desired import digest, settings_of, shared_digest, size_of
 from controllers.ingress_daemonset.drift import Baseline, Drift, annotations_of, covers, overwrite, rewritten
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.rollout_annotations import Changes
@@ -52,19 +52,16 @@ def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
 def _deployment_changes(
     rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    annotations, template = _annotations_and_template(rollout, held, turn, now)
-    # With the old template, the number of pods for the new one could refuse each other's ports.
-    apart = rollout.outdated and shares_ports(rollout.resource) and not template
-    spec = ({} if apart else _settings(rollout, held)) | template
+    annotations, update = _annotations_and_update(rollout, held, turn, now)
+    spec = _settings(rollout, held) | (update or _size_at_once(rollout, held))
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
-        updated = now if template else None
-        annotations = annotations | _recorded(rollout, held, apart=apart, updated=updated)
+        annotations = annotations | _recorded(rollout, held, spec, updated=now if update else None)
     labels = rollout.body["metadata"]["labels"]
     metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
     return metadata | ({"annotations": annotations} if annotations else {}), spec
 
 
-def _annotations_and_template(
+def _annotations_and_update(
     rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
 ) -> tuple[Changes, dict[str, Any]]:
     if _is_over(rollout, turn):
@@ -73,12 +70,23 @@ def _annotations_and_template(
     if _should_detach(rollout, turn) and rollout.deployment_unmarked:
         return rollout_annotations.schedule(rollout.annotations, wanted, now), {}
     if turn.begun and rollout.outdated and not turn.waits and rollout.is_released(now):
-        template = overwrite(rollout.body["spec"]["template"], held.spec.get("template"))
         marked = {} if mark else rollout_annotations.schedule(rollout.annotations, None, now)
-        return marked, {"template": template}
+        return marked, _update(rollout, held)
     # Another writer may have removed it during the update.
     lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
     return ({wanted.key: wanted.value} if wanted and lost else {}), {}
+
+
+def _update(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
+    size = _differing(size_of(rollout.resource), held) if rollout.needs_size else {}
+    if not rollout.needs_template:
+        return size
+    return {**size, "template": overwrite(rollout.body["spec"]["template"], held.spec.get("template"))}
+
+
+def _size_at_once(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
+    at_once = rollout.needs_size and rollout.resizes_at_once
+    return _differing(size_of(rollout.resource), held) if at_once else {}
 
 
 def _attached(rollout: NodeRollout, now: datetime) -> Changes:
@@ -93,40 +101,50 @@ def _attached(rollout: NodeRollout, now: datetime) -> Changes:
     return rollout_annotations.unschedule(rollout.annotations)
 
 
-def _recorded(rollout: NodeRollout, held: Workload, *, apart: bool, updated: datetime | None) -> Changes:
-    """The baseline after a write, which makes a generation. Settings *apart* are not written.
+def _recorded(
+    rollout: NodeRollout, held: Workload, spec: Mapping[str, Any], updated: datetime | None
+) -> Changes:
+    """The baseline after a write of *spec*, which makes a generation.
 
-    *updated* is when the template is replaced; None if this write does not replace it.
+    *updated* is when the node is updated; None if this write does not do it.
 
     While the template is not as we applied it, the baseline stays; one without digest gets it before the generation
     moves on, because the template may be desired again.
     """
     old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
-    if apart:
-        asked = replace(asked, settings=old.settings)
-    if updated:
-        asked = replace(asked, updated=updated)
+    if rollout.needs_size and spec.keys().isdisjoint(size_of(rollout.resource)):
+        asked = replace(asked, size="")
+    asked = replace(asked, updated=updated or old.updated)
+    if "template" in spec:
         return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
     if rollout.drift.is_accepted:
-        kept = replace(asked, undone=old.undone, updated=old.updated)
-        return annotations_of(replace(kept, digest=held.template_digest))
+        return annotations_of(replace(asked, undone=old.undone, digest=held.template_digest))
     if old.template and not old.digest and old.is_answered_by(held):
         return annotations_of(replace(old, digest=held.template_digest))
     return {}
 
 
 def _asked(rollout: NodeRollout, generation: int) -> Baseline:
-    shared = shared_digest(rollout.body["spec"]["template"])
-    return Baseline(rollout.desired_hash, shared, digest(settings_of(rollout.resource)), generation)
+    shared, resource = shared_digest(rollout.body["spec"]["template"]), rollout.resource
+    size, settings = digest(size_of(resource)), digest(settings_of(resource))
+    return Baseline(rollout.desired_hash, shared, size, settings, generation)
 
 
 def _settings(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
     """Those that differ, unless a policy made them of ours."""
     desired, baseline = settings_of(rollout.resource), rollout.baseline
-    differing = [name for name, value in desired.items() if not covers(value, held.spec.get(name))]
-    if differing and baseline and baseline.settings == digest(desired) and baseline.is_answered_by(held):
+    if baseline and baseline.settings == digest(desired) and baseline.is_answered_by(held):
         return {}
-    return {name: overwrite(desired[name], held.spec.get(name)) for name in differing}
+    return _differing(desired, held)
+
+
+def _differing(desired: Mapping[str, Any], held: Workload) -> dict[str, Any]:
+    live = held.spec
+    return {
+        name: overwrite(value, live.get(name))
+        for name, value in desired.items()
+        if not covers(value, live.get(name))
+    }
 
 
 def _node_changes(rollout: NodeRollout, turn: Turn, now: datetime) -> Changes:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from controllers.ingress_daemonset.actions import target
+from controllers.ingress_daemonset.desired import digest, shares_ports, size_of
 from controllers.ingress_daemonset.detachment import Detachment, after
 from controllers.ingress_daemonset.drift import Altered, Baseline, Drift, baseline_of, covers, drift_of
 from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
@@ -128,9 +129,38 @@ class NodeRollout(Detachment):
             placed=_place(live) == _place(desired),
         )
 
+    @property
+    def needs_template(self) -> bool:
+        return self.drift.calls_for_update
+
     @cached_property
     def outdated(self) -> bool:
-        return self.drift.calls_for_update
+        """Whether it is to be updated, when it is its turn."""
+        return self.needs_template or (self.needs_size and not self.resizes_at_once)
+
+    @cached_property
+    def needs_size(self) -> bool:
+        """Whether its Deployment has another number of pods, or another minReadySeconds, and no policy made it so."""
+        held, baseline, size = self.deployment, self.baseline, size_of(self.resource)
+        if (
+            held is None
+            or self.unmanaged
+            or all(covers(each, held.spec.get(name)) for name, each in size.items())
+        ):
+            return False
+        return baseline is None or baseline.size != digest(size) or not baseline.is_answered_by(held)
+
+    @cached_property
+    def resizes_at_once(self) -> bool:
+        """Whether that makes no health check fail: of a node that fails anyway, or with a shorter time to be ready.
+
+        With the old template, the number of pods for the new one could refuse each other's ports.
+        """
+        held, spec = self.deployment, self.resource.spec
+        if held is None or (self.needs_template and shares_ports(self.resource)):
+            return False
+        is_shorter = held.replicas == spec.pods_per_node and spec.min_ready_seconds <= held.min_ready_seconds
+        return is_shorter or not held.available
 
     @cached_property
     def phase(self) -> Phase:
@@ -155,7 +185,7 @@ class NodeRollout(Detachment):
         """Whether its first pods have the desired template, or get it: no others were replaced there."""
         if self.absent:
             return True
-        return not self.outdated and self.baseline is not None and self.baseline.updated is None
+        return not self.needs_template and self.baseline is not None and self.baseline.updated is None
 
     @property
     def altered(self) -> Altered | None:

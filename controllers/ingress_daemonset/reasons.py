@@ -26,7 +26,7 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
         case Phase.UPDATING if rollout.is_stuck(now):
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
-            return f"{available_pods(rollout)} of {rollout.resource.spec.pods_per_node} pods are available"
+            return f"{available_pods(rollout)} of {_wanted_pods(rollout)} pods are available"
         case Phase.ATTACHING if (
             rollout.settled_at and rollout.settled_at <= now and rollout.attach_doubt(now)
         ):
@@ -88,6 +88,10 @@ def _way_out(rollout: NodeRollout) -> str:
     if (ends := rollout.doubt_ends_at) is not None:
         return f"the update goes on without a confirmation at {rfc3339(ends)}"
     return "see why, or set confirm to preferred or off"
+
+
+def _wanted_pods(rollout: NodeRollout) -> int:
+    return rollout.deployment.replicas if rollout.deployment else rollout.resource.spec.pods_per_node
 
 
 def available_pods(rollout: NodeRollout) -> int:

@@ -123,11 +123,16 @@ def _counts(rollouts: Sequence[NodeRollout]) -> dict[str, int]:
     return {
         "desiredNodes": len(rollouts),
         "updatedNodes": sum(each.deployment is not None and each.phase in UP_TO_DATE for each in rollouts),
-        "readyNodes": sum(available_pods(each) >= each.resource.spec.pods_per_node for each in rollouts),
+        "readyNodes": sum(_has_its_pods(each) for each in rollouts),
         "detachedNodes": sum(each.detached for each in rollouts),
         "unavailableNodes": sum(each.unavailable for each in rollouts),
         "degradedNodes": sum(each.degraded for each in rollouts),
     }
+
+
+def _has_its_pods(rollout: NodeRollout) -> bool:
+    """As many as its Deployment should have: a node whose number changes has the former one until its turn."""
+    return rollout.deployment is not None and not rollout.unmanaged and rollout.deployment.available
 
 
 def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
@@ -151,8 +156,8 @@ def _progressing(
         or each.phase in (Phase.OUTDATED, Phase.STARTING)
         or each.node.name in failures.nodes
     ]
-    left_alone = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED)]
-    message = f"{len(rollouts) - len({*behind, *left_alone})} of {len(rollouts)} nodes are as desired"
+    others = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED, Phase.DEGRADED)]
+    message = f"{len(rollouts) - len({*behind, *others})} of {len(rollouts)} nodes are as desired"
     canary, rollback = findings.turns.canary, findings.rollback.stored
     if rollback:
         message += f"; template {rollback['revision']} of the spec has failed: {rollback['reason']}"

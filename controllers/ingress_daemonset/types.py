@@ -60,6 +60,10 @@ class Workload(Child, frozen=True, dict=True):
         return int(self.spec.get("replicas", 1))
 
     @property
+    def min_ready_seconds(self) -> int:
+        return int(self.spec.get("minReadySeconds", 0))
+
+    @property
     def termination_grace(self) -> int:
         """Of its pods, in seconds."""
         pod = (self.spec.get("template") or {}).get("spec") or {}
