@@ -16,12 +16,9 @@ from dashboard.guard import HEADERS, Guard, Hosts
 from dashboard.pages import Page, slug, until
 from dashboard.streams import Streams
 from dashboard.writer import VERBS, Write
-from kube.errors import Conflict, KubeError
+from kube.errors import KubeError
 from runtime import threading
 
-CHANGED = Failure(
-    "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
-)
 DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
 UNKNOWN_HOST = "this page is not served under that name: add it to dashboard.allowedHosts of the chart"
 HEALTH = "/healthz"
@@ -162,9 +159,9 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         if not guard.accepts_form(request.form.get("form", ""), request.headers.get("Origin")):
             abort(403, "this form is of another page: open the page of rollouts, and repeat it")
         try:
-            write(namespace, name, verb)
+            write(namespace, name, verb, request.form.get("shown", ""))
         except KubeError as error:
-            return refused(CHANGED if isinstance(error, Conflict) else unreadable(error))
+            return refused(unreadable(error))
         except Failure as failure:
             return refused(failure)
         for each in ("rollouts", "overview"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,16 @@ class Page:
         answer = self.open(path)
         assert answer.status_code == 200, answer.text
         return " ".join(answer.text.split())
+
+    def shown(self) -> str:
+        """The stamp of the only rollout, as its forms have it."""
+        [stamp] = set(re.findall('name="shown" value="([^"]*)"', self.text("/rollouts")))
+        return str(stamp)
+
+    def change(self, verb: str, shown: str | None = None) -> TestResponse:
+        """Send the form of edge/web, as the page has it now, or as it had it when the rollout was as *shown*."""
+        stamp = self.shown() if shown is None else shown
+        return self.send(f"/rollouts/edge/web/{verb}", form=self.guard.form, shown=stamp)
 
     def send(self, path: str, origin: str = BASE, **form: str) -> TestResponse:
         return self.browser.post(path, base_url=BASE, data=form, headers={"Origin": origin})

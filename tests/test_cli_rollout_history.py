@@ -157,7 +157,9 @@ def test_a_change_in_the_meantime_is_not_overwritten(api: FakeAPI) -> None:
     def meanwhile(call: Any) -> None:
         if call.method == "PATCH":
             api.fault = lambda _call: None
-            api.put(INGRESS_DAEMONSETS, raw_with(4, "RollingOut"))
+            changed = raw_with(4, "RollingOut")
+            changed["metadata"]["generation"] = 2
+            api.put(INGRESS_DAEMONSETS, changed)
 
     api.fault = meanwhile
     result = cli.run(api, "rollout", "undo", *HERE, "--yes")

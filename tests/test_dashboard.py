@@ -313,7 +313,7 @@ def test_a_canary_is_shown_and_promoted(api: FakeAPI, page: Page, world: World) 
 
     assert "Canary: 1 of 2 nodes complete" in page.text("/rollouts")
     assert "Promote edge/web" in page.text("/rollouts")
-    assert page.send("/rollouts/edge/web/promote", form=page.guard.form).status_code == 303
+    assert page.change("promote").status_code == 303
     assert api.get(ROLLOUTS, "web", "edge")["metadata"]["annotations"][PROMOTE] == "aaaaaaaaaa-1"
 
 
@@ -348,12 +348,12 @@ def test_a_rollout_is_paused_and_resumed(api: FakeAPI, page: Page, world: World)
         return api.get(ROLLOUTS, "web", "edge")["spec"].get("paused", False)
 
     assert "Pause edge/web" in page.text("/rollouts")
-    answer = page.send("/rollouts/edge/web/pause", form=page.guard.form)
+    answer = page.change("pause")
     assert (answer.status_code, answer.location) == (303, "/rollouts")
     assert paused()
     assert "Resume edge/web" in page.text("/rollouts")
 
-    assert page.send("/rollouts/edge/web/resume", form=page.guard.form).status_code == 303
+    assert page.change("resume").status_code == 303
     assert not paused()
 
 
@@ -408,22 +408,49 @@ def test_a_rollout_is_aborted_to_the_template_before_it(api: FakeAPI, page: Page
     api.put(CONTROLLER_REVISIONS, former.create or {})
     assert "Abort edge/web" in page.text("/rollouts")
 
-    assert page.send("/rollouts/edge/web/abort", form=page.guard.form).status_code == 303
+    assert page.change("abort").status_code == 303
     assert api.get(ROLLOUTS, "web", "edge")["spec"]["template"] == before
 
 
 def test_a_rollout_without_a_former_template_is_not_aborted(api: FakeAPI, page: Page, world: World) -> None:
-    answer = page.send("/rollouts/edge/web/abort", form=page.guard.form)
+    answer = page.change("abort")
 
     assert answer.status_code == 409
     assert "no template has reached all nodes yet" in answer.text
     assert "Abort edge/web" not in page.text("/rollouts")
 
 
+@pytest.mark.parametrize("verb", ["pause", "abort", "promote"])
+@pytest.mark.parametrize("part", ["template", "canary", "proven"])
+def test_a_form_of_what_is_no_longer_so_changes_nothing(
+    api: FakeAPI, page: Page, world: World, verb: str, part: str
+) -> None:
+    """The page may be minutes old: what it showed was decided on, and nothing else."""
+    held = api.get(ROLLOUTS, "web", "edge")
+    held["status"] |= {"canary": {"id": "a-1", "revision": "a", "nodes": 1}, "currentRevision": "b"}
+    api.put(ROLLOUTS, held)
+    shown = page.shown()
+    match part:
+        case "template":
+            held["spec"]["template"]["spec"]["containers"][0]["image"] = "proxy:9"
+            held["metadata"]["generation"] += 1
+        case "canary":
+            held["status"]["canary"]["id"] = "a-2"
+        case _:
+            held["status"]["currentRevision"] = "c"
+    api.put(ROLLOUTS, held)
+    before = api.get(ROLLOUTS, "web", "edge")
+
+    answer = page.change(verb, shown)
+    assert (answer.status_code, "was changed in the meantime" in answer.text) == (409, True)
+    assert api.get(ROLLOUTS, "web", "edge") == before
+
+
 def test_a_refused_write_is_explained(api: FakeAPI, page: Page, world: World) -> None:
+    shown = page.shown()
     api.fault = lambda call: refusal(409, "Conflict", "it changed") if call.method == "PATCH" else None
 
-    answer = page.send("/rollouts/edge/web/pause", form=page.guard.form)
+    answer = page.change("pause", shown)
     assert answer.status_code == 409
     assert "was changed in the meantime; nothing was changed by you" in answer.text
 

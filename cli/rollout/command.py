@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import click
 
@@ -25,13 +24,13 @@ from cli.rollout.progress import (
 from cli.rollout.reader import revisions_of, stored_of
 from cli.rollout.revisions import aborted, chosen, history_of, images_of, undo
 from cli.rollout.revisions import table_of as revision_table
+from cli.rollout.writer import Change, write
 from cli.session import Command, Commands, Session, pass_session
 from controllers.ingress_daemonset.revisions import Revision
 from kube.errors import Conflict
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "INGRESSDAEMONSET"
-Change = Callable[[Stored], dict[str, Any] | None]
 Choose = Callable[[Stored, list[Revision]], Revision]
 
 
@@ -106,9 +105,8 @@ def update_nodes_now(session: Session, name: str) -> None:
 @pass_session
 def restart_rollout(session: Session, name: str) -> None:
     """Replace all pods, node by node, within the budget."""
-    _write(
-        session, name, lambda stored: restart(stored, session.cluster.now()), "Replace all pods", "restarted"
-    )
+    patch = restart(session.cluster.now())
+    _write(session, name, lambda _: patch, "Replace all pods", "restarted")
 
 
 @rollout.command(cls=Command)
@@ -159,29 +157,32 @@ def _read(session: Session, name: str) -> Stored:
 
 
 def _return(session: Session, name: str, choose: Choose) -> None:
+    def chosen_now(stored: Stored) -> Revision:
+        return choose(stored, revisions_of(session.cluster.client, stored))
+
     stored = _read(session, name)
-    revision = choose(stored, revisions_of(session.cluster.client, stored))
+    revision = chosen_now(stored)
     images = ", ".join(images_of(revision))
     question = f"Return to revision {revision.revision} ({images})"
     paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
-    _apply(
-        session, name, undo(stored, revision), question, f"returns to revision {revision.revision}{paused}"
-    )
+    done = f"returns to revision {revision.revision}{paused}"
+    _apply(session, stored, lambda each: undo(chosen_now(each)), question, done)
 
 
 def _write(session: Session, name: str, change: Change, question: str, done: str) -> None:
-    place, patch = f"{session.namespace}/{name}", change(_read(session, name))
-    if patch is None:
-        session.output.say(f"{place}: {done} already; nothing was changed")
+    stored = _read(session, name)
+    if change(stored) is None:
+        session.output.say(f"{session.namespace}/{name}: {done} already; nothing was changed")
         return
-    _apply(session, name, patch, question, done)
+    _apply(session, stored, change, question, done)
 
 
-def _apply(session: Session, name: str, patch: object, question: str, done: str) -> None:
+def _apply(session: Session, shown: Stored, change: Change, question: str, done: str) -> None:
+    name = shown.metadata.name
     place = f"{session.namespace}/{name}"
     session.confirm(f"{question} of {place}?")
     try:
-        session.cluster.client.patch(INGRESS_DAEMONSETS, name, patch, session.namespace)
+        write(session.cluster.client, shown, change)
     except Conflict:
         raise Failure(
             f"{place} was changed in the meantime; nothing was changed by you", "repeat it"

@@ -12,8 +12,8 @@ from cli.rollout import waves as waves_by_label
 from cli.rollout.canary import Canary
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from controllers.ingress_daemonset.desired import revision_of_template
-from kube.types import ObjectMeta, Value
-from webhook.ingress_daemonset.types import time_of
+from kube.types import Value
+from webhook.ingress_daemonset.types import Metadata, time_of
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
@@ -24,7 +24,7 @@ WRONG = ("Halted", "RollingBack", "RolledBack", "CanaryDegraded")
 class Stored(Value, frozen=True):
     """An IngressDaemonSet: *spec* and *status* as they are."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: Metadata = Metadata()
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
@@ -70,6 +70,12 @@ class Rollout(Document, frozen=True):
     canary: Canary | None = None
     waves: waves_by_label.Waves | None = None
     spec_revision: str = ""
+    generation: int = 0
+
+    @property
+    def stamp(self) -> str:
+        """What a person who decides on a change has seen: the spec, the canary, and to what an abort returns."""
+        return f"{self.generation}/{self.revision}/{self.canary.id if self.canary else ''}"
 
     @property
     def is_of_template(self) -> bool:
@@ -100,6 +106,7 @@ def rollout_of(stored: Stored) -> Rollout:
         canary=canaries.canary_of(status),
         waves=waves_by_label.waves_of(status),
         spec_revision=revision_of_template(stored.spec.get("template") or {}),
+        generation=stored.metadata.generation,
     )
 
 
@@ -151,34 +158,29 @@ def parts_of(rollout: Rollout, now: datetime) -> Iterator[Part]:
         yield history_table(rollout.history, now)
 
 
-def restart(stored: Stored, now: datetime) -> dict[str, Any]:
+def restart(now: datetime) -> dict[str, Any]:
     """The patch that gives all pods another template."""
     annotations = {RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    template = {"metadata": {"annotations": annotations}}
-    return {"metadata": _version(stored), "spec": {"template": template}}
+    return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
 
 
 def pause(stored: Stored, paused: bool) -> dict[str, Any] | None:
     """The patch; None when it is so already."""
     if stored.spec.get("paused", False) == paused:
         return None
-    return {"metadata": _version(stored), "spec": {"paused": paused}}
+    return {"spec": {"paused": paused}}
 
 
 def promote(stored: Stored) -> dict[str, Any] | None:
-    """The patch for the version of *stored*; None when its canary is promoted already. Failure without a canary."""
+    """The patch; None when its canary is promoted already. Failure without a canary."""
     patch = canaries.promote(stored.metadata.annotations, stored.status)
-    return patch and {"metadata": {**patch, **_version(stored)}}
+    return patch and {"metadata": patch}
 
 
 def update_now(stored: Stored) -> dict[str, Any] | None:
-    """The patch for the version of *stored*; None when it does not wait for its window. Failure without one."""
+    """The patch; None when it does not wait for its window. Failure without one."""
     patch = waves_by_label.update_now(stored.spec, stored.metadata.annotations)
-    return patch and {"metadata": {**patch, **_version(stored)}}
-
-
-def _version(stored: Stored) -> dict[str, str]:
-    return {"resourceVersion": stored.metadata.resource_version}
+    return patch and {"metadata": patch}
 
 
 def _condition(raw: dict[str, str]) -> Condition:

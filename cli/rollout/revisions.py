@@ -66,13 +66,9 @@ def aborted(stored: Stored, held: Sequence[Revision]) -> Revision:
     return found[0]
 
 
-def undo(stored: Stored, revision: Revision) -> list[dict[str, Any]]:
-    """The JSON patch, for the version of *stored*; a merge patch would keep fields that the former one lacks."""
-    version = stored.metadata.resource_version
-    return [
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "replace", "path": "/spec/template", "value": revision.template},
-    ]
+def undo(revision: Revision) -> list[dict[str, Any]]:
+    """The JSON patch; a merge patch would keep fields that the former one lacks."""
+    return [{"op": "replace", "path": "/spec/template", "value": revision.template}]
 
 
 def _is_current(stored: Stored, revision: Revision) -> bool:

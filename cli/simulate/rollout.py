@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from cli.output import Document, Part, Table, duration, title, warning
-from cli.rollout.progress import Stored, restart
+from cli.rollout.progress import restart
 from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.forecast import Step, forecast, measured, pace_of
@@ -204,7 +202,7 @@ def _is_under_way(snapshot: Snapshot) -> bool:
 
 
 def _restarted(facts: RolloutFacts) -> dict[str, Any]:
-    patch = restart(msgspec.convert(facts.raw, Stored), facts.now)
+    patch = restart(facts.now)
     raw = copy.deepcopy(dict(facts.raw))
     metadata = raw["spec"]["template"].setdefault("metadata", {})
     added = patch["spec"]["template"]["metadata"]["annotations"]

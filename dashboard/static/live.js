@@ -17,7 +17,12 @@ function keep(old, next) {
   // What the user opened or closed stays so.
   for (const each of old.querySelectorAll("details[id]")) {
     const same = next.querySelector("#" + CSS.escape(each.id));
-    if (same) same.open = each.open;
+    if (!same) continue;
+    same.open = each.open;
+    // A person who is about to confirm decides on what was shown when the form was opened.
+    const shown = each.open && each.querySelector(":scope > form > input[name=shown]");
+    const fresh = shown && same.querySelector(":scope > form > input[name=shown]");
+    if (fresh) fresh.value = shown.value;
   }
 }
 

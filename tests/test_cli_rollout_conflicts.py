@@ -1,0 +1,120 @@
+"""What was decided on is written although the status moves on, and is not when spec or canary are others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
+from dev.fake_api import FakeAPI
+from tests import cli
+from tests.ingress_daemonset_world import raw_resource
+from webhook.ingress_daemonset import INGRESS_DAEMONSETS
+from webhook.ingress_daemonset.types import resource
+
+HERE = ("web", "-n", "edge")
+VERBS = ("pause", "resume", "promote", "now", "restart", "undo", "abort")
+WINDOW = {"days": ["Sat"], "start": "02:00", "durationSeconds": 7200}
+Raw = dict[str, Any]
+
+
+def raw_with(image: str, **spec: Any) -> Raw:
+    return raw_resource({"containers": [{"name": "proxy", "image": image}]}, **spec)
+
+
+def cluster(verb: str) -> FakeAPI:
+    """A rollout of the second template with a canary, whose status moves on with each of the next three writes."""
+    api = cli.installed("ingressDaemonSet")
+    former = plan_revisions(resource(raw_with("proxy:1")), ()).create
+    api.put(CONTROLLER_REVISIONS, former or {})
+    raw = raw_with("proxy:2", rolling={"window": WINDOW}, paused=verb == "resume")
+    raw["status"] = {
+        "conditions": [{"type": "Progressing", "status": "True", "reason": "CanaryPaused"}],
+        "currentRevision": revision_of(resource(raw_with("proxy:1"))),
+        "canary": {"id": "a-1", "revision": "a", "startedAt": "", "nodes": 1},
+    }
+    api.put(INGRESS_DAEMONSETS, raw)
+    return api
+
+
+def meanwhile(api: FakeAPI, change: Callable[[Raw], None], times: int = 3) -> None:
+    """Let *change* happen just before each of so many patches."""
+    left = [change] * times
+
+    def fault(call: Any) -> None:
+        if call.method == "PATCH" and left:
+            held = api.list(INGRESS_DAEMONSETS)[0]
+            left.pop()(held)
+            api.put(INGRESS_DAEMONSETS, held)
+
+    api.fault = fault
+
+
+def move_on(held: Raw) -> None:
+    held["status"]["updatedNodes"] = held["status"].get("updatedNodes", 0) + 1
+
+
+def replace_template(held: Raw) -> None:
+    held["spec"]["template"]["spec"]["containers"][0]["image"] = "proxy:3"
+    held["metadata"]["generation"] += 1
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_status_that_moves_on_is_no_conflict(verb: str) -> None:
+    api = cluster(verb)
+    before = api.list(INGRESS_DAEMONSETS)[0]
+    meanwhile(api, move_on)
+    result = cli.run(api, "rollout", verb, *HERE, answer="y\n")
+
+    assert result.exit_code == 0, result.output
+    after = api.list(INGRESS_DAEMONSETS)[0]
+    assert after["status"]["updatedNodes"] == 3
+    assert (after["spec"], after["metadata"].get("annotations")) != (before["spec"], None)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_another_template_is_not_written_to(verb: str) -> None:
+    api = cluster(verb)
+    meanwhile(api, replace_template, times=1)
+    result = cli.run(api, "rollout", verb, *HERE, "--yes")
+
+    assert (result.exit_code, "was changed in the meantime" in result.output) == (1, True)
+    [after] = api.list(INGRESS_DAEMONSETS)
+    assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "proxy:3"
+    assert (after["spec"].get("paused", False), "annotations" in after["metadata"]) == (
+        verb == "resume",
+        False,
+    )
+
+
+def test_another_canary_is_not_promoted() -> None:
+    api = cluster("promote")
+    meanwhile(api, lambda held: held["status"]["canary"].update(id="a-2"), times=1)
+    result = cli.run(api, "rollout", "promote", *HERE, "--yes")
+
+    assert (result.exit_code, "was changed in the meantime" in result.output) == (1, True)
+    assert "annotations" not in api.list(INGRESS_DAEMONSETS)[0]["metadata"]
+
+
+def test_a_rollout_that_has_ended_is_not_aborted() -> None:
+    api = cluster("abort")
+
+    def complete(held: Raw) -> None:
+        held["status"]["currentRevision"] = revision_of(resource(raw_with("proxy:2")))
+
+    meanwhile(api, complete, times=1)
+    result = cli.run(api, "rollout", "abort", *HERE, "--yes")
+
+    assert (result.exit_code, "no template is being rolled out" in result.output) == (1, True)
+    assert api.list(INGRESS_DAEMONSETS)[0]["spec"]["template"]["spec"]["containers"][0]["image"] == "proxy:2"
+
+
+def test_a_status_that_never_rests_ends_the_attempts() -> None:
+    api = cluster("pause")
+    meanwhile(api, move_on, times=1000)
+    result = cli.run(api, "rollout", "pause", *HERE, "--yes")
+
+    assert (result.exit_code, "was changed in the meantime" in result.output) == (1, True)
