@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import click
 
+from cli.printable import printable
 from kube.errors import Forbidden, KubeError, NotConfigured, NotFound, Unreachable
 
 FINE, WRONG, USAGE, UNREADABLE = 0, 1, 2, 3
@@ -32,10 +33,13 @@ class Failure(click.ClickException):
         super().__init__(message)
         self.way_out = way_out
 
+    def format_message(self) -> str:
+        return printable(self.message)
+
     def show(self, file: IO[Any] | None = None) -> None:
         super().show(file)
         if self.way_out:
-            click.echo(f"Way out: {self.way_out}", file=file, err=file is None)
+            click.echo(f"Way out: {printable(self.way_out)}", file=file, err=file is None)
 
 
 class Unreadable(Failure):

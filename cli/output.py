@@ -17,6 +17,7 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cli.printable import json_printable, printable
 from runtime import time
 
 Form = Literal["table", "wide", "json", "yaml"]
@@ -124,7 +125,7 @@ class Output:
 
     def show(self, value: T, render: Render[T]) -> None:
         if self.for_people:
-            self._print(render(value))
+            self._print(map(_printable, render(value)))
         else:
             self._echo(self._encoded(value))
 
@@ -142,7 +143,9 @@ class Output:
 
             with Live(console=self._console, auto_refresh=False, screen=False) as live:
                 self._each(
-                    read, lambda value: live.update(self._group(render(value)), refresh=True), interval
+                    read,
+                    lambda value: live.update(self._group(map(_printable, render(value))), refresh=True),
+                    interval,
                 )
         else:
             self._each(read, lambda value: self.show(value, render), interval)
@@ -150,9 +153,9 @@ class Output:
     def say(self, text: Cell) -> None:
         """A line about what was done; on the error stream where the output is for programs."""
         if self.for_people:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(_cell(text), soft_wrap=True)
         else:
-            click.echo(str(text), err=True)
+            click.echo(printable(str(text)), err=True)
 
     def _print(self, parts: Iterable[Part]) -> None:
         if not self._console.is_terminal:
@@ -212,12 +215,46 @@ class Output:
     def _encoded(self, value: object) -> str:
         plain = msgspec.to_builtins(value)
         if self.form == "json":
-            return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip("\n")
+            return json_printable(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+        return _yaml(plain)
 
     def _echo(self, text: str) -> None:
         self._console.file.write(f"{text}\n")
         self._console.file.flush()
+
+
+def _printable(part: Part) -> Part:
+    if not isinstance(part, Table):
+        return _cell(part)
+    rows = [[_cell(each) for each in row] for row in part.rows]
+    return Table(part.columns, rows, printable(part.title), printable(part.empty), part.wide)
+
+
+def _cell(cell: Cell) -> Cell:
+    if isinstance(cell, str):
+        return printable(cell)
+    return cell if cell.plain.isprintable() else Text(printable(cell.plain), cell.style)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Strings that have to be escaped are quoted: YAML has escapes nowhere else."""
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if text.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent)
+
+
+def _yaml(plain: object) -> str:
+    """Without letters of other languages where one character must be escaped: PyYAML escapes all or few."""
+    for unicode in (True, False):
+        text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=unicode)
+        if text.replace("\n", "").isprintable():
+            break
+    return text.rstrip("\n")
 
 
 def _console(color: bool, file: IO[str] | None) -> Console:

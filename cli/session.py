@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from cli.cluster import Cluster, cluster_of
 from cli.errors import FINE, Failure
 from cli.output import FORMS, Form, Output, Render
+from cli.printable import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,12 +68,15 @@ class Session:
         self.output.show(value, render)
         return value
 
-    def confirm(self, question: str) -> None:
-        """Ask before a write, unless --yes; Failure when the user declines, or there is no terminal to ask at."""
+    def confirm(self, *question: str) -> None:
+        """Ask before a write, unless --yes; Failure when the user declines, or there is no terminal to ask at.
+
+        *question* are its lines.
+        """
         if self.options.yes:
             return
         try:
-            agreed = click.confirm(question, err=True)
+            agreed = click.confirm("\n".join(map(printable, question)), err=True)
         except click.Abort:
             raise Failure("not confirmed; nothing was changed", "answer y, or repeat it with --yes") from None
         if not agreed:

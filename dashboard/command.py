@@ -36,7 +36,8 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
     with closing(listen(port)) as listener:
         guard = Guard(listener.getsockname()[1])
         app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
-        session.output.say(f"{guard.url}\nCtrl-C ends it.")
+        session.output.say(guard.url)
+        session.output.say("Ctrl-C ends it.")
         with _opened(guard.url, not no_browser):
             serve(listener, app, stop)
 

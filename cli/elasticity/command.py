@@ -40,8 +40,8 @@ def return_pods(session: Session, pods: tuple[str, ...]) -> None:
     if not chosen:
         session.output.say(f"no pod of namespace {session.namespace} is to return; nothing was changed")
         return
-    names = "\n".join(f"  {each.pod} on {each.node}" for each in chosen)
-    session.confirm(f"Pods of namespace {session.namespace} to evict:\n{names}\nEvict?")
+    names = (f"  {each.pod} on {each.node}" for each in chosen)
+    session.confirm(f"Pods of namespace {session.namespace} to evict:", *names, "Evict?")
     evicted = [_evict(session, each) for each in chosen]
     if not all(evicted):
         raise SystemExit(WRONG)

@@ -43,7 +43,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
     actions = to_release(found.segments, addresses)
     named = {each.partition("/")[0] for each in addresses}
     known = [each for each in listed(found.segments, found.settings) if each.address in named]
-    session.confirm(question(known, session.cluster.now()))
+    session.confirm(*question(known, session.cluster.now()))
     for action in actions:
         write(session.cluster, found.resource, [action])
         for line in done(action, known, found.settings.ip_release_period):

@@ -17,10 +17,10 @@ def parts_of(found: Reservations, now: datetime) -> Iterator[Part]:
     yield Table(COLUMNS, rows, empty="no IP is reserved", wide=4)
 
 
-def question(found: Sequence[Reservation], now: datetime) -> str:
+def question(found: Sequence[Reservation], now: datetime) -> list[str]:
     """Before a release: whose addresses these are."""
     lines = [f"  {each.address}: {_owner(each, now)}" for each in found]
-    return "\n".join(["Calico may then assign these IPs to any pod:", *lines, "Release?"])
+    return ["Calico may then assign these IPs to any pod:", *lines, "Release?"]
 
 
 def done(action: Annotate | Delete, found: Sequence[Reservation], seconds: float) -> Iterator[str]:
