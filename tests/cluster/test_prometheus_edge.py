@@ -23,7 +23,7 @@ from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.prometheus import OF_INGRESS_DAEMONSETS, Prometheus
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.apart, pytest.mark.nightly]
 
 NODES = ("a", "b")
 PORT = 10090
