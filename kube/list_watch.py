@@ -22,6 +22,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client, Resource
+from kube.depth import at_any_depth
 from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
 from kube.resources import ALL as ALL
 from kube.resources import Selection as Selection
@@ -86,6 +87,7 @@ class Identified(msgspec.Struct):
 
 
 complete(Event, Identified)
+_EVENT = msgspec.json.Decoder(Event)
 
 
 def identity_of(item: msgspec.Raw) -> Identity:
@@ -279,7 +281,7 @@ class ListWatch:
 
     def _follow(self, line: bytes) -> None:
         try:
-            event = msgspec.json.decode(line, type=Event)
+            event = at_any_depth(_EVENT.decode, line)
         except msgspec.MsgspecError as error:
             raise Unreachable(f"an event of {self.kind} cannot be read: {error}") from error
         if event.type == "ERROR":

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
 import urllib3
 
+from kube.depth import at_any_depth
 from kube.errors import Unreachable, api_error
 from kube.rest_config import Connection
 from kube.waiting import waiting
@@ -168,7 +170,8 @@ def decoded(content: bytes, type: type[T], what: str) -> T:
         return cast(T, content)
     if type not in _COMPLETE:
         _complete(type)
+    decode: Callable[[bytes], T] = partial(msgspec.json.decode, type=type)
     try:
-        return msgspec.json.decode(content, type=type)
+        return at_any_depth(decode, content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreachable(f"{what}: the answer cannot be read: {error}") from error

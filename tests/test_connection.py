@@ -1,5 +1,6 @@
 """A request is handed to a thread when the thread will not have to wait for more of it, and held in a budget."""
 
+import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -8,13 +9,16 @@ from selectors import EVENT_READ, DefaultSelector
 
 import pytest
 from gunicorn.config import Config
+from hypothesis import given
+from hypothesis import strategies as st
 
 from certs.cert_watcher import ServingPair
 from lab.waiting import stretch, until
 from tests.server import leaf, trusting, write_pair
+from webhook import inbox
 from webhook.admission import MAX_BODY
 from webhook.connection import OWN_BYTES, Budget, Connection, Limits
-from webhook.inbox import MAX_HEAD, Inbox, Refused
+from webhook.inbox import MAX_HEAD, Inbox, Refused, outside_strings
 
 
 @pytest.mark.parametrize(
@@ -105,6 +109,26 @@ def test_a_request_in_too_many_small_pieces_is_refused(size: int, most: int) -> 
 def test_the_cost_of_a_body_is_what_parsing_makes_of_it() -> None:
     assert Inbox(b"[]," * 1000).cost > 64 * len(b"[]," * 1000)
     assert Inbox(b"x" * 3000).cost < 10_000
+
+
+TEXT = st.text('",[{\\/\n1')
+VALUES = st.recursive(TEXT, lambda each: st.lists(each) | st.dictionaries(TEXT, each))
+
+
+def brackets(value: object) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, (dict, list)) + sum(map(brackets, inside))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64 * 1024])
+@given(VALUES)
+def test_what_is_in_strings_costs_nothing(size: int, value: object) -> None:
+    """Brackets and escapes in any order, cut anywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inbox, "CHUNK", size)
+        found = b"".join(outside_strings(json.dumps(value).encode()))
+
+    assert found.count(b"{") + found.count(b"[") == brackets(value)
 
 
 def test_a_budget_is_never_overdrawn_and_what_is_given_back_can_be_taken_again() -> None:

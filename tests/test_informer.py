@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -413,6 +414,18 @@ def test_an_object_that_cannot_be_decoded_is_left_out_of_the_list_and_counted() 
         assert informer.wait_synced(60)
         assert sorted(pod.metadata.name for pod in informer.list()) == ["a", "c"]
     assert sample("drawbridge_informer_undecodable_objects_total") == before + 1
+
+
+DEEP = b'"fieldsV1":%s{}%s' % (b'{"f:a":' * 9_000, b"}" * 9_000)
+
+
+def test_an_object_however_deep_hides_no_other() -> None:
+    lists = {"metadata": {"resourceVersion": "10"}, "items": [raw("deep"), raw("a")]}
+    deep = json.dumps(lists).encode().replace(b'"deep"', b'"deep", ' + DEEP)
+    added = json.dumps(event("ADDED", raw("b", 11))).encode().replace(b'"b"', b'"b", ' + DEEP, 1) + b"\n"
+    with informing(answers(deep), streams([added, event("ADDED", raw("c", 12))])) as (_, informer, story):
+        until(lambda: len(story.changes) == 4)
+        assert sorted(pod.metadata.name for pod in informer.list()) == ["a", "b", "c", "deep"]
 
 
 def test_an_event_that_cannot_be_decoded_is_passed_over_and_the_version_moves_on() -> None:

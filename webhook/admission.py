@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from kube.depth import at_any_depth
 from kube.types import complete
+from webhook.outline import shortened
 from webhook.patch import patch
 
 API_VERSION = "admission.k8s.io/v1"
@@ -28,6 +30,8 @@ MESSAGE_LENGTH, MOST_WARNINGS = 8_000, 20
 """Of an answer."""
 MOST_PARTS = 20_000
 """Of an object that is decoded whole, as `parts` counts them: large ones have 2,000."""
+MOST_TOKENS = 1_000_000
+"""Strings and brackets of a body that is deep: an object of 1.5 MiB has fewer."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -182,7 +186,7 @@ complete(_Eviction)
 def parse(body: bytes) -> Request:
     """The request in *body*; raises ReviewError."""
     try:
-        review = _review_decoder.decode(body)
+        review = at_any_depth(_review_decoder.decode, body, most=MOST_TOKENS)
     except msgspec.ValidationError as error:
         _check_version(body)
         raise ReviewError(f"the AdmissionReview is malformed: {error}") from None
@@ -197,8 +201,13 @@ def parse(body: bytes) -> Request:
 
 
 def decoded(raw: msgspec.Raw, kind: type[T], field: str) -> T:
-    """The object in *field* of a request; raises ReviewError."""
+    """The object in *field* of a request, without fields that are too long; raises ReviewError.
+
+    As a dict it is decoded with all that it has.
+    """
     try:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return msgspec.json.decode(shortened(raw, kind), type=kind)
         return msgspec.json.decode(raw, type=kind)
     except UNREADABLE as error:
         raise ReviewError(f"request.{field} is malformed: {error}") from None

@@ -19,6 +19,8 @@ READS = 16
 OWN_BYTES, OWN_COST = 128 * 1024, 512 * 1024
 """Bytes outside the budget, of a request that arrives and of one that is served: enough for nearly every review, so
 that large ones crowd out only each other."""
+MOST_COST = 32 * 1024 * 1024
+"""Bytes of the budget that any one request takes: what is longer than it needs to be is not decoded."""
 DISCARDED = bytearray(1024 * 1024)
 """Never read, and with MSG_TRUNC never written: for what a refused client still sends."""
 OPENED_FOR = 1.0
@@ -44,7 +46,7 @@ class Budget:
     """Bytes of memory that large requests of all connections of a process may take together."""
 
     def __init__(self, size: int) -> None:
-        self.size = self._left = size
+        self._left = size
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
@@ -219,15 +221,14 @@ class Connection:
         if not self._inbox:
             self._begin(self.limits.request)
         self._inbox.add(data)
-        if self._inbox.cost - OWN_COST > self._budget.size:
-            raise Refused(
-                "413 Content Too Large", f"decoding the body would take {self._inbox.cost} bytes or more"
-            )
         self._hold(len(self._inbox) - OWN_BYTES)
 
     def _whole(self) -> Arrival:
         """Account for what decoding makes of the request, until it has been answered."""
-        self._hold(self._inbox.cost - OWN_COST)
+        cost = self._inbox.cost
+        if cost > OWN_COST:
+            cost = min(self._inbox.cost_of_whole(), MOST_COST)
+        self._hold(cost - OWN_COST)
         return Arrival.WHOLE
 
     def _check_time(self) -> None:

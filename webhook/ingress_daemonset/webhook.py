@@ -147,7 +147,7 @@ def written_in(request: Request, settings: IngressDaemonSetSettings) -> Written 
     if request.object is None or request.sub_resource:
         return "no spec"
     outline, before = _outline(request.object, "object"), _outline(request.old_object, "oldObject")
-    if outline.metadata and outline.metadata.deletion_timestamp:
+    if outline.metadata.deletion_timestamp:
         return "being deleted"
     # A newer rule must not prevent changes of labels, or of our finalizer.
     if request.old_object and bytes(outline.spec) == bytes(before.spec):
@@ -156,18 +156,23 @@ def written_in(request: Request, settings: IngressDaemonSetSettings) -> Written 
         raise ReviewError(
             f"request.object.spec has about {count} fields and values; at most {MOST_PARTS} are read"
         )
-    new = _raw(request.object, "object")
-    old = _raw(request.old_object, "oldObject") if parts(before.spec) <= MOST_PARTS else {}
+    new = _raw(outline, "object")
+    old = _raw(before, "oldObject") if parts(before.spec) <= MOST_PARTS else {}
     return "same spec" if request.old_object and new.get("spec") == old.get("spec") else Written(new, old)
 
 
-class _Deletion(Value, frozen=True):
-    deletion_timestamp: Any = None
+class _Metadata(Value, frozen=True):
+    """What the rules read: others, as managedFields, may be long."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    deletion_timestamp: str | None = None
 
 
 class _Outline(Value, frozen=True):
-    metadata: _Deletion | None = None
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    metadata: _Metadata = _Metadata()
+    spec: msgspec.Raw = msgspec.Raw()
 
 
 complete(_Outline)
@@ -177,8 +182,10 @@ def _outline(raw: msgspec.Raw | None, field: str) -> _Outline:
     return decoded(raw or msgspec.Raw(b"{}"), _Outline, field)
 
 
-def _raw(raw: msgspec.Raw | None, field: str) -> Raw:
-    return decoded(raw or msgspec.Raw(b"{}"), dict[str, Any], field)
+def _raw(outline: _Outline, field: str) -> Raw:
+    """Without its status, which may be long."""
+    found: Raw = {"metadata": msgspec.to_builtins(outline.metadata)}
+    return found | ({"spec": decoded(outline.spec, Any, field)} if outline.spec else {})
 
 
 def is_readable(raw: Raw) -> bool:
