@@ -66,6 +66,24 @@ SIZES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         },
         ("2", "4"),
     ),
+    "an init container beside the sidecars that run already": (
+        {
+            "containers": [asking()],
+            "initContainers": [
+                {**asking({"cpu": "2", "memory": "4Gi"}), "restartPolicy": "Always"},
+                asking({"cpu": "2", "memory": "4Gi"}),
+            ],
+        },
+        ("4", "8"),
+    ),
+    "what the pod asks for as a whole": (
+        {"containers": [asking()], "resources": {"requests": {"cpu": "32", "memory": "64Gi"}}},
+        ("32", "64"),
+    ),
+    "the limit of the pod as a whole": (
+        {"containers": [asking({"cpu": "1"})], "resources": {"limits": {"cpu": "4"}}},
+        ("4", "8"),
+    ),
 }
 
 

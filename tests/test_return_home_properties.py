@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from random import Random
+from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.return_home.occupants import Occupant
 from controllers.elasticity.return_home.progress import LONGEST, Attempts, Outcome
 from controllers.elasticity.return_home.room import free
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
+from dev.simulator.models.node_fit import requests_of
 from tests.elasticity_world import AWAY, HOME, Killed, node
 from tests.fakes import FakeClock
 from tests.return_home_world import AFTER, INTERVAL, Homes, fleet
@@ -152,3 +157,29 @@ def test_what_is_free_and_what_is_taken_make_up_all_of_a_node(
         assert found[name]["pods"] == 9 - len(there)
         for resource in ("cpu", "memory"):
             assert found[name][resource] == 100 - sum(each.get(resource, Decimal()) for each in there)
+
+
+QUANTITIES = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "hugepages-2Mi"]), st.integers(0, 9).map(str), max_size=3
+)
+CONTAINERS = st.builds(
+    lambda requests, policy: {"resources": {"requests": requests}, "restartPolicy": policy},
+    QUANTITIES,
+    st.sampled_from(["", "Always"]),
+)
+
+
+@given(
+    containers=st.lists(CONTAINERS, max_size=3),
+    first=st.lists(CONTAINERS, max_size=4),
+    whole=QUANTITIES,
+    overhead=QUANTITIES,
+)
+def test_requests_are_counted_as_a_scheduler_counts_them(
+    containers: list[Any], first: list[Any], whole: dict[str, str], overhead: dict[str, str]
+) -> None:
+    raw = {"containers": containers, "initContainers": first, "overhead": overhead}
+    raw["resources"] = {"requests": whole}
+
+    found = msgspec.convert(raw, PodSpec).requests
+    assert +Counter(found) == +requests_of(raw)

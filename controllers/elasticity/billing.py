@@ -1,7 +1,7 @@
 """What a pod costs on a super node: its specification, rounded up as the provider does, at the user's prices.
 
-The specification is what annotations say, else the larger of what the pod requests and the largest limit of one
-container. Prices, discounts and spot are the user's: the result has the unit of the prices.
+The specification is what annotations say, else the larger of what the pod requests and the largest limit, of one
+container or of the pod as a whole. Prices, discounts and spot are the user's: the result has the unit of the prices.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def decode(encoded: msgspec.Raw) -> Pod:
 
 
 def specification(metadata: ObjectMeta, spec: PodSpec) -> Specification:
-    wanted = spec.requests
-    for container in (*spec.containers, *spec.init_containers):
-        for name, quantity in container.resources.limits.items():
+    wanted = spec.own_requests
+    for each in (spec, *spec.containers, *spec.init_containers):
+        for name, quantity in each.resources.limits.items():
             wanted[name] = max(wanted.get(name, Decimal()), amount(quantity))
     cpu, memory = wanted.pop("cpu", Decimal()), wanted.pop("memory", Decimal()) / GIB
     said = metadata.annotations

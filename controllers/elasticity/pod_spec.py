@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -18,6 +18,9 @@ from kube.types import ObjectMeta, Toleration, Value, complete
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
 ANY_IP = ("", "0.0.0.0", "::")
+Amounts = Mapping[str, Decimal]
+OF_PODS, HUGE_PAGES = ("cpu", "memory"), "hugepages-"
+"""The resources that a pod may request as a whole; of any others, its containers count."""
 
 
 class PodAffinityTerm(Value, frozen=True):
@@ -65,6 +68,11 @@ class Ports(Value, frozen=True):
 
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: whether it goes on beside the others."""
+        return self.restart_policy == "Always"
 
 
 class Resources(Value, frozen=True):
@@ -133,6 +141,8 @@ class PodSpec(Value, frozen=True):
     init_containers: tuple[Container, ...] = ()
     security_context: SecurityContext = SecurityContext()
     volumes: tuple[dict[str, Any], ...] = ()
+    resources: Resources = Resources()
+    overhead: dict[str, str] = {}
 
     @property
     def required(self) -> NodeSelector | None:
@@ -154,15 +164,26 @@ class PodSpec(Value, frozen=True):
 
     @property
     def requests(self) -> dict[str, Decimal]:
-        """At least: of all containers and sidecars together, or of one init container alone."""
-        found: dict[str, Decimal] = defaultdict(Decimal)
-        for container in _lasting(self.containers, self.init_containers):
-            for name, quantity in container.resources.requests.items():
-                found[name] += amount(quantity)
+        """What the scheduler wants of a node: *own_requests*, and the overhead of its runtime class."""
+        return _sum(self.own_requests, _amounts(self.overhead))
+
+    @property
+    def own_requests(self) -> dict[str, Decimal]:
+        """As the pod as a whole requests; else what its containers and sidecars take together, or before that an init
+        container and the sidecars that started before it."""
+        sidecars: Amounts = {}
+        most: Amounts = {}
         for container in self.init_containers:
-            for name, quantity in container.resources.requests.items():
-                found[name] = max(found[name], amount(quantity))
-        return found
+            wanted = _sum(_amounts(container.resources.requests), sidecars)
+            if container.is_sidecar:
+                sidecars = wanted
+            most = _max(most, wanted)
+        together = _sum(sidecars, *(_amounts(each.resources.requests) for each in self.containers))
+        return _max(together, most) | {
+            name: amount(quantity)
+            for name, quantity in self.resources.requests.items()
+            if name in OF_PODS or name.startswith(HUGE_PAGES)
+        }
 
     @property
     def host_ports(self) -> tuple[HostPort, ...]:
@@ -212,7 +233,23 @@ def repelled_by(affinity: bytes) -> tuple[PodAffinityTerm, ...]:
 def _lasting(containers: Iterable[C], init_containers: Iterable[C]) -> Iterator[C]:
     """Without init containers that end: all but sidecars."""
     yield from containers
-    yield from (each for each in init_containers if each.restart_policy == "Always")
+    yield from (each for each in init_containers if each.is_sidecar)
+
+
+def _amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
+    return {name: amount(quantity) for name, quantity in quantities.items()}
+
+
+def _sum(*all_of: Amounts) -> dict[str, Decimal]:
+    found: dict[str, Decimal] = defaultdict(Decimal)
+    for each in all_of:
+        for name, quantity in each.items():
+            found[name] += quantity
+    return dict(found)
+
+
+def _max(one: Amounts, other: Amounts) -> dict[str, Decimal]:
+    return {name: max(one.get(name, Decimal()), other.get(name, Decimal())) for name in {**one, **other}}
 
 
 _AFFINITY = msgspec.json.Decoder(Affinity)

@@ -1,7 +1,7 @@
 """Where local nodes have room for a pod: an estimate, by what is requested of each node.
 
-It is the scheduler that decides. What it counts and this does not: overheads of runtime classes, resources of pods as
-a whole, volumes per node, and dynamic resources. A wrong guess costs one eviction, and a pause that grows.
+It is the scheduler that decides. What it counts and this does not: volumes per node, dynamic resources, and resizes in
+progress. A wrong guess costs one eviction, and a pause that grows.
 """
 
 from __future__ import annotations
