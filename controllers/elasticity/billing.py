@@ -56,8 +56,9 @@ def decode(encoded: msgspec.Raw) -> Pod:
 
 def specification(metadata: ObjectMeta, spec: PodSpec) -> Specification:
     wanted = spec.own_requests
-    for each in (spec, *spec.containers, *spec.init_containers):
-        for name, quantity in each.resources.limits.items():
+    containers = (*spec.containers, *spec.init_containers)
+    for each in (spec.resources, *(container.resources for container in containers)):
+        for name, quantity in each.limits.items():
             wanted[name] = max(wanted.get(name, Decimal()), amount(quantity))
     cpu, memory = wanted.pop("cpu", Decimal()), wanted.pop("memory", Decimal()) / GIB
     said = metadata.annotations
