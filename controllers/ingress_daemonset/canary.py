@@ -123,8 +123,14 @@ class Canary:
     @cached_property
     def failing(self) -> tuple[str, ...]:
         """The same of nodes that have had their pods: a node that is being updated has its own deadline."""
-        suspects = [each for each in self.observed if _is_suspect(each)]
-        return tuple(text for each in suspects if (text := self._lack_of(each)))
+        lost = (self._lack_of(each) for each in self.observed if each.phase is Phase.DEGRADED)
+        return (*lost, *self.refusing)
+
+    @cached_property
+    def refusing(self) -> tuple[str, ...]:
+        """Of nodes that have all their pods, and whose health checks have not been answered 200 since."""
+        read = (each for each in self.observed if each.phase is Phase.CURRENT and each.readings)
+        return tuple(text for each in read if (text := self._lack_of(each)))
 
     @property
     def unanswered(self) -> tuple[str, ...]:
@@ -135,9 +141,9 @@ class Canary:
 
     @property
     def fails_at(self) -> datetime | None:
-        """When it has failed for too long; None while it does not fail."""
+        """When health checks have not been answered 200 for too long; None while they are."""
         since = time_of(self.stored.get("failingSince", ""))
-        return since + self._deadline if since and self.failing else None
+        return since + self._deadline if since and self.refusing else None
 
     @property
     def ends_at(self) -> datetime | None:
@@ -167,16 +173,8 @@ class Canary:
         return BY_METRIC if has_passed else ""
 
     def _since(self, now: datetime) -> dict[str, str]:
-        """A canary that fails again and again has failed since the first time, unless it was well for long."""
-        since = {name: self.stored[name] for name in ("completeSince", "failingSince") if name in self.stored}
-        if self.failing:
-            since.setdefault("failingSince", rfc3339(now))
-        if not self.is_complete:
-            return {name: at for name, at in since.items() if name != "completeSince"}
-        began = time_of(since.setdefault("completeSince", rfc3339(now)))
-        if began and began + self._deadline <= now:
-            since.pop("failingSince", None)
-        return since
+        holds = {"completeSince": self.is_complete, "failingSince": bool(self.refusing)}
+        return {name: self.stored.get(name, rfc3339(now)) for name, is_so in holds.items() if is_so}
 
     @property
     def _deadline(self) -> timedelta:
@@ -266,11 +264,6 @@ def unserved(rollout: NodeRollout) -> str:
         if reading.state.status != SERVING:
             return f"{checker} answers {reading.state.status}: {reading.state.reason}"
     return ""
-
-
-def _is_suspect(rollout: NodeRollout) -> bool:
-    is_read = rollout.phase is Phase.CURRENT and bool(rollout.readings)
-    return rollout.phase is Phase.DEGRADED or is_read
 
 
 def _identity(resource: IngressDaemonSet, stored: Raw, now: datetime) -> dict[str, Any]:

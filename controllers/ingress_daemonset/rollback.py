@@ -92,5 +92,5 @@ def _failure(halting: Mapping[str, str], canary: Canary | None, now: datetime) -
         return f"the canary failed: {canary.failure}"
     fails_at = canary.fails_at if canary else None
     if canary and fails_at and fails_at <= now:
-        return f"the canary failed for progressDeadlineSeconds: {canary.failing[0]}"
+        return f"the canary failed for progressDeadlineSeconds: {canary.refusing[0]}"
     return ""
