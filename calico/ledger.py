@@ -57,7 +57,11 @@ many times what the first one took.
 Each write costs the API server more than a request does, and as much again when its segment is deleted. Requests that
 come at a lower rate than one in so many seconds are soon alone again.
 """
-CALL_TIMEOUT = 4.0
+CALL_TIMEOUT, SHORT_CALL = 4.0, 1.0
+"""Seconds of one write at most, and what it may take though it is more than half of what its requests have left.
+
+Half of it stays for another write when one hangs.
+"""
 PAUSE = 0.1
 UNKNOWN = (Unreachable, ServerError)
 """The write may have been carried out, or be so later."""
@@ -216,8 +220,9 @@ class Ledger:
         self, name: str, records: Sequence[Record], batch: Sequence[_Ticket], *, may_exist: bool
     ) -> IPReservation:
         left = max(ticket.deadline for ticket in batch) - self._clock()
+        limit = min(CALL_TIMEOUT, left, max(SHORT_CALL, left / 2))
         try:
-            return self._store.create(name, records, timeout=max(PAUSE, min(CALL_TIMEOUT, left)))
+            return self._store.create(name, records, timeout=max(PAUSE, limit))
         except AlreadyExists:
             if not may_exist:
                 raise
