@@ -20,7 +20,7 @@ from tests.factories import NOW
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
-from tests.ingress_daemonset_world import World, raw_resource
+from tests.ingress_daemonset_world import World, raw_node, raw_resource
 from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = dict[str, Any]
@@ -133,6 +133,46 @@ def test_templates_that_no_node_got_are_not_in_the_history() -> None:
     rolling.finish()
 
     assert [each["result"] for each in rolling.history] == ["Complete"]
+
+
+def test_a_template_that_is_withdrawn_before_a_pod_is_touched_is_no_rollout_that_was_complete() -> None:
+    """As in a closed window, or while nodes are being detached."""
+    rolling = Rolling()
+    rolling.roll_out("proxy:2")
+    rolling.world.retemplate("proxy:1")
+    rolling.finish()
+
+    assert rolling.history == []
+    rolling.roll_out("proxy:3")
+    ends = time_of(rolling.rollout["estimatedEnd"])
+    assert ends
+    assert ends - rolling.world.now > timedelta(seconds=100), "as if nothing was measured"
+
+
+def test_a_template_that_is_withdrawn_later_was_not_complete() -> None:
+    """Nor where the nodes are back before a status says that they are to return."""
+    rolling = Rolling()
+    rolling.roll_out("proxy:2")
+    rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    stored = rolling.status
+    rolling.world.retemplate("proxy:1")
+    rolling.finish()
+    rolling.world.raw["status"] = stored
+    rolling.turn()
+
+    assert [(each["result"], each["nodes"]) for each in rolling.history] == [("Superseded", 2)]
+
+
+def test_a_rollout_that_touched_no_pod_is_not_in_the_history() -> None:
+    """All nodes that were to be updated have left."""
+    rolling = Rolling("n1", "n2")
+    rolling.roll_out("proxy:2")
+    rolling.world.nodes.clear()
+    for name in ("m1", "m2"):
+        rolling.world.nodes[name] = raw_node(name)
+    rolling.finish()
+
+    assert rolling.history == []
 
 
 def test_a_pause_ends_it_and_the_rest_is_a_rollout_of_its_own() -> None:

@@ -88,12 +88,13 @@ def overview(
     history = list(resource.status.get("history") or ())
     runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
     if old and not (runs and old["toRevision"] == revision):
-        result = "Complete" if not left else progressing if progressing in ENDED else "Superseded"
+        result = _result(old, revision, left, progressing)
         if turns.failed == old["toRevision"]:
             result = "RolledBack"
-        entry = _entry(old, result, now)
-        # Several templates in a row, before a node was updated, would displace what did happen.
-        kept = [entry] if entry["nodes"] or result != "Superseded" else []
+        nodes = _updated(rollouts, old) if result == "Complete" else old["nodes"] - old["nodesLeft"]
+        entry = _entry(old, result, nodes, now)
+        # Templates that no node got would displace what did happen.
+        kept = [entry] if entry["nodes"] or result not in ("Complete", "Superseded") else []
         history = [*kept, *history][:HISTORY_SIZE]
         old = None
     found: dict[str, Any] = {"history": history} if history else {}
@@ -108,6 +109,20 @@ def overview(
         began = old or _begun(turns.failed or current, revision, now)
         found["rollout"] = _plan(began, left, turns, history, progressing, now)
     return found | turns.failures.status()
+
+
+def _result(old: Raw, revision: str, left: Sequence[NodeRollout], progressing: str) -> str:
+    """Of the *old* rollout; one whose template was withdrawn, or replaced, is never complete."""
+    if old["toRevision"] == revision and not left:
+        return "Complete"
+    return progressing if left and progressing in ENDED else "Superseded"
+
+
+def _updated(rollouts: Sequence[NodeRollout], old: Raw) -> int:
+    """How many nodes have been updated since the *old* rollout began."""
+    began = time_of(old["startedAt"])
+    times = (each.baseline.updated for each in rollouts if each.baseline)
+    return sum(began is not None and at is not None and at >= began for at in times)
 
 
 def _is_behind(rollout: NodeRollout) -> bool:
@@ -210,14 +225,14 @@ def _rewritten(before: str, end: datetime, now: datetime) -> str:
     return rfc3339(datetime.fromtimestamp(seconds, now.tzinfo))
 
 
-def _entry(old: Raw, result: str, now: datetime) -> dict[str, Any]:
-    """Of a rollout that ended: how many nodes it updated, and in how many seconds."""
+def _entry(old: Raw, result: str, nodes: int, now: datetime) -> dict[str, Any]:
+    """Of a rollout that ended: how many *nodes* it updated, and in how many seconds."""
     began = time_of(old["startedAt"]) or now
     return {
         **{name: old[name] for name in ("fromRevision", "toRevision", "startedAt")},
         "endedAt": rfc3339(now),
         "result": result,
-        "nodes": old["nodes"] - (0 if result == "Complete" else old["nodesLeft"]),
+        "nodes": nodes,
         "seconds": max(0, round((now - began).total_seconds())),
         "atATime": old["atATime"],
     }
