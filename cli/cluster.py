@@ -14,9 +14,8 @@ import msgspec
 from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client, Page
 from kube.errors import KubeError, NotConfigured
-from kube.impersonation import Impersonating, Impersonation
 from kube.resources import ALL, NODES, Resource, Selection
-from kube.rest_config import Connection, connect
+from kube.rest_config import Connection, Impersonating, Impersonation, connect
 from kube.service_account import MOUNTED, in_cluster, of_pod
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from runtime import futures, utc_now

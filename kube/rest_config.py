@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+from urllib3 import HTTPHeaderDict
 
 from kube.errors import NotConfigured
 
@@ -49,6 +54,41 @@ class Configured(Connection):
         return {"Authorization": token.strip()} if token else {}
 
 
+@dataclass(frozen=True)
+class Impersonation:
+    """As a kubeconfig has it: `as`, `as-groups`, `as-uid` and `as-user-extra`."""
+
+    user: str
+    groups: Sequence[str] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> HTTPHeaderDict:
+        found = HTTPHeaderDict({"Impersonate-User": self.user})
+        if self.uid:
+            found.add("Impersonate-Uid", self.uid)
+        for group in self.groups:
+            found.add("Impersonate-Group", group)
+        for key, values in self.extra.items():
+            for value in values:
+                found.add(f"Impersonate-Extra-{quote(key, safe='')}", value)
+        return found
+
+
+class Impersonating(Connection):
+    """*connection*, in the name of another user than the one whose credentials it bears."""
+
+    def __init__(self, connection: Connection, impersonation: Impersonation) -> None:
+        self.host, self.pool = connection.host, connection.pool
+        self._connection, self._headers = connection, impersonation.headers
+
+    def authorization(self) -> HTTPHeaderDict:
+        found = HTTPHeaderDict(self._connection.authorization())
+        found.extend(self._headers)
+        return found
+
+
 def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
     """By *kubeconfig*: one path, or several as in KUBECONFIG; by its current context when none is named."""
     from kubernetes import config
@@ -57,6 +97,36 @@ def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = N
     configuration = Configuration()
     try:
         config.load_kube_config(kubeconfig, context, configuration, persist_config=False)
-        return Configured(configuration, pool_size)
+        impersonation = impersonation_of(_user(kubeconfig, context))
+        connection = Configured(configuration, pool_size)
+        return Impersonating(connection, impersonation) if impersonation else connection
     except Exception as error:
         raise NotConfigured(f"cannot connect to the API server by {kubeconfig}: {error}") from error
+
+
+def impersonation_of(user: Mapping[str, Any]) -> Impersonation | None:
+    """By the entry of a user in a kubeconfig, of which the official client reads no such field. ValueError."""
+    named = msgspec.convert(user, _AsUser)
+    given = Impersonation(named.as_, named.as_groups, named.as_uid, named.as_user_extra)
+    if given.user:
+        return given
+    if given != Impersonation(""):
+        raise ValueError("as-groups, as-uid and as-user-extra are nothing without as")
+    return None
+
+
+class _AsUser(msgspec.Struct, rename="kebab"):
+    as_: str = msgspec.field(default="", name="as")
+    as_groups: tuple[str, ...] = ()
+    as_uid: str = ""
+    as_user_extra: dict[str, tuple[str, ...]] = {}
+
+
+def _user(kubeconfig: str, context: str | None) -> Mapping[str, Any]:
+    """The entry of the user that *context* names, or the current one."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    merged = KubeConfigMerger(kubeconfig).config
+    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+    named = "users" in merged and merged["users"].get_with_name(chosen.safe_get("user"), safe=True)
+    return (named and named.safe_get("user")) or {}

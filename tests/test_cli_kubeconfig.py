@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.cluster import cluster_of
 from cli.kubeconfig import NotPlain, plain_connection, read
+from kube.client import Client
 from kube.errors import NotConfigured
+from kube.resources import NODES
+from tests.misbehaving_server import Handler, answers, serving
 from tests.server import ROOT, leaf
 
 HOST = "https://127.0.0.1:6443"
@@ -112,6 +116,70 @@ def test_so_is_a_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(NotPlain):
         plain_connection(written(tmp_path / "config"), None, 4)
+
+
+PLUGIN = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "interactiveMode": "Never",
+    "command": "echo",
+    "args": [
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "x"}}'
+    ],
+}
+EVERYTHING = {
+    "as": "jane",
+    "as-groups": ["dev", "ops"],
+    "as-uid": "u-1",
+    "as-user-extra": {"example.com/Scopes%": ["view", "edit"]},
+}
+ASKED = {
+    "impersonate-user": ["jane"],
+    "impersonate-group": ["dev", "ops"],
+    "impersonate-uid": ["u-1"],
+    "impersonate-extra-example.com%2fscopes%25": ["view", "edit"],
+}
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        pytest.param({"token": "x"}, id="token"),
+        pytest.param({"exec": PLUGIN}, id="plugin"),
+    ],
+)
+def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, credentials: Any) -> None:
+    found: list[dict[str, list[str]]] = []
+
+    def answer(handler: Handler) -> None:
+        names = {name.lower() for name in handler.headers}
+        found.append({name: handler.headers.get_all(name) or [] for name in names})
+        answers({"items": []})(handler)
+
+    with serving(lambda _asked: answer) as server:
+        path = written(tmp_path / "config", user=credentials | EVERYTHING, cluster={"server": server.url})
+        for client in (cluster_of(path).client, Client.from_kubeconfig(path)):
+            client.list(NODES)
+
+    for each in found:
+        assert {name: value for name, value in each.items() if name.startswith("imperson")} == ASKED
+        assert each["authorization"] == ["Bearer x"]
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"as-groups": ["system:masters"]}, id="groups of no user"),
+        pytest.param({"as": ["jane"]}, id="several users"),
+        pytest.param({"as": "jane", "as-groups": "dev"}, id="no list"),
+    ],
+)
+def test_an_impersonation_that_is_not_understood_is_refused(tmp_path: Path, user: Any) -> None:
+    path = written(tmp_path / "config", user={"token": "x", **user})
+
+    for connect in (cluster_of, Client.from_kubeconfig):
+        with pytest.raises(NotConfigured, match="cannot connect to the API server by"):
+            connect(path)
 
 
 STATUS = """
