@@ -91,9 +91,9 @@ NODE = {"key": "example.com/detached"}
             "'/x' is not the key",
         ),
         (
-            rolling(maxUnavailableNodes=1, annotateNodeToDetach={"key": "a=true"}),
+            rolling(maxUnavailableNodes=1, annotateNodeToDetach={"key": "a,b=true"}),
             "R.annotateNodeToDetach.key",
-            "'a=true' is not the key",
+            "'a,b' is not the key",
         ),
         (
             rolling(maxUnavailableNodes=1, annotateNodeToDetach={"key": "drawbridge.io/detached-by"}),

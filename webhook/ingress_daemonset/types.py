@@ -30,6 +30,8 @@ PARTS = {
     "waitForDetachmentByAnnotatedTimestamp": {"format": "RFC3339"},
 }
 """Defaults of these fields where they are given."""
+PAIRS = ("annotateDeploymentToDetach", "annotateNodeToDetach")
+"""Whose key may be written as key=value, as the original's README says."""
 
 
 Share = int | str
@@ -90,6 +92,9 @@ def rolling_update(raw: Raw) -> dict[str, Any]:
 def _rolling(given: Raw, before: Raw) -> dict[str, Any]:
     rolling = _back_from_detaching(_one_spelling(given, before), before)
     rolling = NOT_DETACHING | rolling | (DETACHING if _detaches(given) else {})
+    rolling |= {
+        name: _pair(rolling[name], before.get(name)) for name in PAIRS if rolling.get(name) is not None
+    }
     parts = {name: value | rolling[name] for name, value in PARTS.items() if rolling.get(name) is not None}
     return rolling | parts
 
@@ -105,6 +110,17 @@ def _one_spelling(given: Raw, before: Raw) -> dict[str, Any]:
     if given.get(PODS) not in (None, before.get(PODS), written[0]):
         return dict(given)
     return {name: value for name, value in given.items() if name not in OTHER_SPELLINGS} | {PODS: written[0]}
+
+
+def _pair(given: Raw, before: Raw | None) -> Raw:
+    """*given* with key and value apart, unless it has another value, which the rules deny.
+
+    If that is only what was stored *before*, the one in the key has been written now.
+    """
+    key, equals, value = str(given.get("key", "")).partition("=")
+    if not equals or given.get("value") not in (None, value, (before or {}).get("value")):
+        return given
+    return {**given, "key": key, "value": value}
 
 
 def _back_from_detaching(given: dict[str, Any], before: Raw) -> dict[str, Any]:

@@ -231,7 +231,10 @@ def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:
         TIMESTAMP_KEY: timestamp,
     }
     for path, key in ((path, each.key) for path, each in written.items() if each):
-        yield from key_problems(path, key)
+        if "=" in key and path != TIMESTAMP_KEY:
+            yield path, f"{key[:80]} has a value, and there may be another one: write key and value"
+        else:
+            yield from key_problems(path, key)
         if key.startswith(RESERVED):
             yield path, f"{key} belongs to Drawbridge itself; choose another key"
     if timestamp and node and node.key == timestamp.key:
