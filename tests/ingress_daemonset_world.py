@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Writes
+from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Target, Writes
 from controllers.ingress_daemonset.canary_metric import Measurement, Query
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.drift import Answers
@@ -95,6 +95,9 @@ class World:
         self._values: dict[bytes, Any] = {}
         self._rollouts: Sequence[NodeRollout] = ()
         self._answers = Answers()
+        self.refused: str | None = None
+        """The image that the API server allows in no Deployment."""
+        self.refusals: dict[Target, str] = {}
         self.unasked: set[str] = set()
         self.unread: set[str] = set()
         """Nodes whose health checkers have not been read yet, and those whose cannot be."""
@@ -109,8 +112,9 @@ class World:
         self.connections: dict[str, int | str] = {}
         """By the names of nodes: how many are open, or why that is not known."""
 
-    def plan(self, writes: Writes = NO_WRITES) -> Plan:
+    def plan(self, writes: Writes | None = None) -> Plan:
         """With the rollouts of the plan before, which must not matter."""
+        writes = Writes(refused=self.refusals) if writes is None else writes
         children: Children = {
             "Deployment": [self._value(each, Workload) for each in self.deployments.values()],
             "DaemonSet": [self._value(each, Workload) for each in self.daemonsets.values()],
@@ -176,9 +180,19 @@ class World:
     def turn(self) -> Plan:
         """One round, applied."""
         planned = self.plan()
-        for action in planned.actions:
-            self.apply(action)
+        self.refusals = {}
+        for step in planned.steps:
+            for action in step:
+                if self._is_refused(action):
+                    self.refusals[action.target] = "no such image here (403 Forbidden)"
+                    break
+                self.apply(action)
         return planned
+
+    def _is_refused(self, action: Action) -> bool:
+        if self.refused is None or action.target.kind != "Deployment" or isinstance(action, Delete):
+            return False
+        return self.refused in msgspec.json.encode(action.body).decode()
 
     def settle(self, turns: int = 200) -> None:
         """Until nothing is left to do, pods start at once, and time goes on only where it is waited for."""

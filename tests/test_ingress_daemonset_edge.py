@@ -97,3 +97,36 @@ def test_a_number_of_pods_that_another_writer_changed_is_restored_where_nothing_
     here.play(lambda: here.reason == "Complete" and len(here.serving()) == 6)
 
     assert here.fewest == fewest
+
+
+@pytest.mark.parametrize("rolls_back", [True, False])
+def test_a_template_that_the_api_server_refuses_keeps_its_node_detached_for_the_deadline_at_most(
+    rolls_back: bool,
+) -> None:
+    here = Edge(rolling=GRACE | {"autoRollback": rolls_back}, progressDeadlineSeconds=DEADLINE)
+    here.world.refused = "proxy:2"
+    here.world.retemplate("proxy:2")
+    here.pass_time(30)
+    assert (here.reason, len(here.serving())) == ("WaitingForNodes", 5)
+    assert (
+        "n1: the API server refuses to change Deployment web-n1" in here.condition("Progressing")["message"]
+    )
+    assert "estimatedEnd" not in here.rollout
+
+    here.pass_time(DEADLINE)
+    assert here.serving() == set(NODES)
+    assert here.reason == ("RolledBack" if rolls_back else "Halted")
+    assert (
+        "no such image here (403 Forbidden), for progressDeadlineSeconds"
+        in here.condition("Progressing")["message"]
+    )
+    here.served.clear()
+    here.pass_time(2 * DEADLINE)
+    assert here.fewest == 6
+
+    here.world.refused = None
+    here.world.raw["spec"]["paused"] = True
+    here.pass_time(2)
+    here.world.raw["spec"]["paused"] = False
+    here.play(lambda: here.reason == ("RolledBack" if rolls_back else "Complete"))
+    assert here.with_image("proxy:1" if rolls_back else "proxy:2") == set(NODES)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, UNLABELLED_PERIOD
+from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
@@ -104,6 +105,38 @@ def test_no_pod_is_touched_while_the_node_cannot_be_annotated() -> None:
 
     assert here.images() == {"proxy:1"}
     assert here.off() == set()
+
+
+def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_object_says_so() -> None:
+    here = outdated("n1", "n2", rolling=DETACHING, progressDeadlineSeconds=60)
+    faults = here.api.fake.fault
+
+    def refuse(call: Request) -> Reply | None:
+        refused = call.method == "PATCH" and "proxy:2" in str(call.body) and "deployments" in call.path
+        return refusal(403, "Forbidden", "proxy:2 is not signed") if refused else faults(call)
+
+    here.api.fake.fault = refuse
+    here.looks(1)
+    here.run_pods()
+    here.api.deliver()
+    here.looks(68)
+    assert here.off() == {"n1"}
+    here.looks(3)
+    assert here.off() == set()
+    here.looks(600)
+    assert here.off() == set()
+
+    conditions = here.api.objects["IngressDaemonSet", KEY]["status"]["conditions"]
+    found = {each["type"]: (each["status"], each["reason"]) for each in conditions}
+    assert (found["Progressing"], found["Degraded"]) == (("False", "Halted"), ("True", "RolloutStuck"))
+    assert "proxy:2 is not signed (403 Forbidden), for progressDeadlineSeconds" in conditions[1]["message"]
+    assert {"FailedUpdate", "RolloutHalted"} <= {*here.recorder.reasons}
+
+    here.api.fake.fault = faults
+    for paused in (True, False):
+        here.api.change("IngressDaemonSet", KEY, {"spec": {"paused": paused}})
+        here.settle()
+    assert here.images() == {"proxy:2"}
 
 
 def test_a_write_that_waited_for_others_is_late() -> None:

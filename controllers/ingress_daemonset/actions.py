@@ -59,11 +59,12 @@ class Writes:
     """What is known of the controller's writes, but not visible in the objects.
 
     A write may still arrive at an *uncertain* target. A *late* one was written so long after it was decided on that
-    graces count from the time given here.
+    graces count from the time given here. What is wanted of a *refused* one is refused, with these words.
     """
 
     uncertain: frozenset[Target] = frozenset()
     late: Mapping[Target, datetime] = field(default_factory=dict)
+    refused: Mapping[Target, str] = field(default_factory=dict)
 
     @property
     def may_detach(self) -> bool:

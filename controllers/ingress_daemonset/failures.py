@@ -2,7 +2,8 @@
 
 Pods may crash again and again after they were available. So a node that has lost its pods counts against the budget
 until it has had them for progressDeadlineSeconds without interruption, and it has failed when it has lacked them for
-that long in all. What fails now is observed; the times are in the status, and void for another template.
+that long in all. So has one whose update the API server has refused for that long. What fails now is observed; the
+times are in the status, and void for another template, and after a pause.
 """
 
 from __future__ import annotations
@@ -125,9 +126,15 @@ def _stored(resource: IngressDaemonSet, digest: str) -> Mapping[str, Failure]:
 def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now: datetime) -> Failure | None:
     if not rollout.node.ready or rollout.draining:
         return None
+    before = old or Failure()
+    if rollout.refusal:
+        return Failure(rollout.refusal, before.since or now, None, before.seconds)
     if _has_lost_pods(rollout):
-        before = old or Failure()
         return Failure(LOST, before.since or now, None, before.seconds)
+    if old and rollout.outdated:
+        return old
+    if old and old.reason != LOST:
+        return None
     if old and old.since:
         return Failure(old.reason, None, now, round(old.lasted(now).total_seconds()))
     ends_at = old.ends_at(deadline) if old else None

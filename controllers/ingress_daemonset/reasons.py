@@ -16,6 +16,8 @@ def why(rollout: NodeRollout, now: datetime) -> str:
 
 def _sentence(rollout: NodeRollout, now: datetime) -> str:
     name = rollout.name
+    if rollout.refusal:
+        return rollout.refusal
     match rollout.phase:
         case Phase.UNMANAGED:
             return f"Deployment {name} {_difference(rollout)}: delete or rename it"

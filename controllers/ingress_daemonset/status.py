@@ -11,7 +11,7 @@ from controllers.ingress_daemonset.canary import standstill
 from controllers.ingress_daemonset.detachment import LONG_AGO
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.failures import Failures
+from controllers.ingress_daemonset.failures import LOST, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview
 from controllers.ingress_daemonset.reasons import available_pods, open_connections, why
@@ -178,6 +178,8 @@ def _progressing(
         return True, "WaitingForWindow", f"{message}; {stands}"
     if (waves := findings.turns.waves) and (stands := waves.standstill(now)):
         return True, "WavePaused", f"{message}; {stands}"
+    if refused := next((each for each in rollouts if each.refusal), None):
+        return True, "WaitingForNodes", f"{message}; {refused.node.name}: {refused.refusal}"
     if blocking := _blocking(resource, rollouts, failures):
         return True, "WaitingForNodes", f"{message}; {blocking}"
     return True, "RollingBack" if rollback else "RollingOut", message
@@ -198,7 +200,10 @@ def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], failu
 
 
 def _hindrance(rollout: NodeRollout, failures: Failures) -> str:
-    if rollout.node.name in failures.nodes and not rollout.lost:
+    failure = failures.nodes.get(rollout.node.name)
+    if failure and failure.reason != LOST:
+        return f"not updated: {failure.reason}"
+    if failure and not rollout.lost:
         return f"not trusted before {rfc3339(failures.ends_at(rollout.node.name) or LONG_AGO)}, since it lost pods"
     if rollout.lost:
         return "without all of its pods"

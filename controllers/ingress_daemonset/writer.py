@@ -22,7 +22,16 @@ from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.manager import Context
-from kube.errors import AlreadyExists, ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
+from kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Backoff,
+    Conflict,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+)
 from kube.types import ObjectMeta, Value, complete, key_of
 from runtime import SimpleQueue, threading
 
@@ -30,6 +39,8 @@ PAUSES = Backoff(base=0.2, cap=30.0)
 AT_ONCE = 1.0
 """Seconds after which a write that was decided on is late, so that graces count from its answer."""
 
+LONGEST_REFUSAL = 300
+"""Characters of it in a status; the Event has all."""
 PATIENCE = 3
 """Refusals of the kind that may pass by itself, before an Event."""
 FAILURES = {
@@ -61,13 +72,19 @@ class Write:
 class Failures:
     """Of the writes to a target for *owner*, a key; the next try is *due* on the clock.
 
-    *doubtful* is a write whose outcome is unknown.
+    *doubtful* is a write whose outcome is unknown, *refused* the last one, if it was refused, and *refusal* says why.
     """
 
     owner: str = ""
     doubtful: Write | None = None
+    refused: Write | None = None
+    refusal: str = ""
     in_a_row: int = 0
     due: float = 0.0
+
+    def concerns(self, action: Action) -> bool:
+        """Not when *action* would write another spec than the one that was refused."""
+        return self.refused is None or _spec_of(self.refused.action) == _spec_of(action)
 
 
 class RetryState:
@@ -79,15 +96,17 @@ class RetryState:
         self._late: dict[Target, datetime] = {}
         self._lock = threading.Lock()
 
-    def may_begin(self, target: Target) -> bool:
-        failures = self._failures.get(target)
-        return failures is None or failures.due <= self._clock.monotonic()
+    def may_begin(self, action: Action) -> bool:
+        failures = self._failures.get(action.target)
+        if failures is None or failures.due <= self._clock.monotonic():
+            return True
+        return not failures.doubtful and not failures.concerns(action)
 
     def doubtful(self) -> Sequence[Write]:
         """Those that are to be repeated now."""
         with self._lock:
             doubts = [each.doubtful for each in self._failures.values()]
-        return [write for write in doubts if write and self.may_begin(write.action.target)]
+        return [write for write in doubts if write and self.may_begin(write.action)]
 
     def retry_after(self, owner: str, wanted: Collection[Target]) -> float | None:
         """Seconds until the next retry of what *owner* wants now, or of what is in doubt; None without one.
@@ -111,11 +130,13 @@ class RetryState:
         with self._lock:
             self._late = {target: at for target, at in self._late.items() if exists(target)}
             uncertain = [target for target, it in self._failures.items() if it.doubtful]
+            refused = {target: it.refusal for target, it in self._failures.items() if it.refusal}
             late = dict(self._late)
         here = ("", namespace)
         return Writes(
             frozenset(each for each in uncertain if each.namespace in here),
             {each: at for each, at in late.items() if each.namespace in here},
+            {each: why for each, why in refused.items() if each.namespace in here},
         )
 
     def settled(self, write: Write) -> None:
@@ -126,7 +147,7 @@ class RetryState:
             if failed or self._clock.monotonic() - write.decided > AT_ONCE:
                 self._late[target] = self._clock.now()
 
-    def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0) -> int:
+    def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0, refusal: str = "") -> int:
         target = write.action.target
         with self._lock:
             old = self._failures.get(target, Failures())
@@ -134,7 +155,8 @@ class RetryState:
             pause = max(PAUSES.delay(in_a_row), min(retry_after, PAUSES.cap))
             # A repetition that is refused does not tell the outcome of the first write.
             doubt, due = write if doubtful else old.doubtful, self._clock.monotonic() + pause
-            self._failures[target] = Failures(key_of(write.owner), doubt, in_a_row, due)
+            refused = write if refusal else None
+            self._failures[target] = Failures(key_of(write.owner), doubt, refused, refusal, in_a_row, due)
         return in_a_row
 
 
@@ -188,7 +210,7 @@ class Writer:
         """Whether something is known now that was not before."""
         learned = False
         for write in step:
-            if not self.retries.may_begin(write.action.target):
+            if not self.retries.may_begin(write.action):
                 break
             learned = True
             if not self._try(write):
@@ -282,7 +304,22 @@ class Writer:
         said = {"error": str(error)} if error else {}
         log.warning(FAILURES[result], **_keys(write), **said)
         self._reporter.wrote(write.action, result)
-        return self.retries.failed(write, doubtful=result == "unknown", retry_after=retry_after)
+        refusal = _refusal(result, error)
+        return self.retries.failed(
+            write, doubtful=result == "unknown", retry_after=retry_after, refusal=refusal
+        )
+
+
+def _spec_of(action: Action) -> object:
+    return None if isinstance(action, Delete) else action.body.get("spec")
+
+
+def _refusal(result: str, error: Exception | None) -> str:
+    """Empty for what may pass by itself."""
+    if result == "unknown" or isinstance(error, TooManyRequests):
+        return ""
+    text = str(error) if error else "it stores the change unchanged, as an admission policy undoes it"
+    return text[:LONGEST_REFUSAL]
 
 
 def _keys(write: Write) -> dict[str, str]:
