@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dev.judge.judge import Always
-from dev.judge.observation import Observation, labels, name
+from dev.judge.observation import Observation, is_terminating, labels, name
 
 Raw = dict[str, Any]
 SELECTING = "statefulset.kubernetes.io/pod-name"
@@ -65,9 +65,14 @@ class KeptOutOfCirculation(Always):
             if address and SELECTING in labels(pod) and seen.assigned.get(address) == uid:
                 living[uid] = address, name(pod)
         for uid, (address, of) in self._living.items():
-            if uid not in living and seen.assigned.get(address) != uid:
+            if uid not in living and seen.assigned.get(address) != uid and not _lives(seen.pods.get(uid)):
                 self._gone[address] = Gone(address, of, seen.at)
         self._living = living
+
+
+def _lives(pod: Raw | None) -> bool:
+    """A pod that goes on with another address was not deleted: a new sandbox, as after a reboot."""
+    return pod is not None and not is_terminating(pod) and pod["status"].get("phase") == "Running"
 
 
 class ReservationsEnd(Always):

@@ -16,7 +16,7 @@ from dev.judge.observation import CloudAddress
 from dev.simulator.core.kernel import Kernel, Process
 from dev.simulator.models.calico import RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
-from dev.simulator.models.load_balancer import LoadBalancer
+from dev.simulator.models.load_balancer import LoadBalancer, is_target
 from kube.client import Resource
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from lab.cloud.values import Address
@@ -65,14 +65,15 @@ class Outside:
             self.judge.look(self.observation())
 
     def observation(self) -> Observation:
+        nodes = {raw["metadata"]["name"]: raw for raw in self._of(NODES).values()}
         workloads = {**self._of(DEPLOYMENTS), **self._of(STATEFUL_SETS)}
         return Observation(
             at=self._kernel.now,
-            nodes={raw["metadata"]["name"]: raw for raw in self._of(NODES).values()},
+            nodes=nodes,
             pods=self._of(PODS),
             workloads=workloads,
             ingress_daemon_sets=list(self._of(INGRESS_DAEMONSETS).values()),
-            uses=self._edge.uses,
+            uses={name for name in self._edge.uses if (node := nodes.get(name)) and is_target(node)},
             answers=self._edge.answers,
             addresses={each.id: _shown(each) for each in self._cloud.addresses},
             reserved=self._calico.reserved(),
