@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -16,10 +15,10 @@ import structlog
 import controllers
 from controllers import liveness
 from controllers.informers import StaleInformer
-from controllers.manager import Controller, Manager
+from controllers.manager import Controller, Manager, own_pod
 from kube.client import Client
 from kube.errors import KubeError
-from kube.event_recorder import EventRecorder, Regarding
+from kube.event_recorder import EventRecorder
 from kube.leader_election import LeadershipLost, StillWorking
 from kube.metrics_access import metrics_access
 from runtime import threading
@@ -109,7 +108,7 @@ def follow(_old: Settings, new: Settings) -> None:
 
 def report_refused(recorder: EventRecorder, error: SettingsError) -> None:
     recorder.event(
-        Regarding.pod(*(os.environ.get(name, "") for name in ("POD_NAMESPACE", "POD_NAME", "POD_UID"))),
+        own_pod(),
         "ConfigurationRefused",
         f"The last good configuration stays: {error}",
         type="Warning",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,7 +24,7 @@ GATHER = 0.1
 
 
 class StaleInformer(Exception):
-    """A kind that decisions rest on has not been received for too long; a new process may find out why."""
+    """A kind that all decisions rest on has not been received for too long; a new process may find out why."""
 
 
 class Informers:
@@ -43,12 +43,18 @@ class Informers:
         selection: Selection = ALL,
         *,
         decode: Callable[[msgspec.Raw], T] | None = None,
+        optional: bool = False,
     ) -> Informer[T]:
-        """A started informer; it shares LIST and WATCH with others of the same *resource* and *selection*."""
+        """A started informer; it shares LIST and WATCH with others of the same *resource* and *selection*.
+
+        Work that needs an *optional* one waits while it is silent, and all other work goes on.
+        """
         with self._lock:
             source = self._sources.get((resource, selection))
             if source is None or source.stopped:
                 source = self._sources[resource, selection] = ListWatch(self._client, resource, selection)
+                source.optional = optional
+            source.optional = source.optional and optional
             informer = Informer(source, decode or msgspec.json.Decoder(type).decode)
             self._informers.add(informer)
             source.start(self._gather)
@@ -70,15 +76,22 @@ class Informers:
         return not stop.is_set()
 
     def check(self) -> None:
-        """Raise StaleInformer when an informer has been silent for too long.
+        """Raise StaleInformer when an informer that is not optional has been silent for too long.
 
         Then its kind is not served any more, not in this version, or not to us. If the whole API server is away, the
         lease is lost before.
         """
+        for each in self._silent():
+            if not each.optional:
+                raise StaleInformer(f"no LIST or watch of {each.kind} has succeeded for {each.silence:.0f} s")
+
+    def silent(self) -> frozenset[str]:
+        """The kinds of optional informers that have been silent for too long."""
+        return frozenset(each.kind for each in self._silent() if each.optional)
+
+    def _silent(self) -> Sequence[ListWatch]:
         with self._lock:
-            silence, kind = max(((each.silence, each.kind) for each in self._informers), default=(0.0, ""))
-        if silence > LONGEST_SILENCE:
-            raise StaleInformer(f"no LIST or watch of {kind} has succeeded for {silence:.0f} s")
+            return [each.source for each in self._informers if each.silence > LONGEST_SILENCE]
 
     def stop(self) -> None:
         """Return within about a second, also when no server answers."""

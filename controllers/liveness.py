@@ -58,6 +58,6 @@ def diagnose(running: Iterable[Runs], following: Iterable[ListWatch]) -> str | N
     silent = [
         f"nothing was received of {each.kind} for {seconds:.0f} s, the bound is {LONGEST_SILENCE:.0f} s"
         for each in following
-        if (seconds := each.silence) > LONGEST_SILENCE
+        if (seconds := each.silence) > LONGEST_SILENCE and not each.optional
     ]
     return "; ".join(sorted(hanging + silent)) or None

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import structlog
 
-from controllers.informers import Informers
+from controllers.informers import LONGEST_SILENCE, Informers
 from controllers.workqueue import Reconcile, WorkQueue, working
 from kube.client import Client
 from kube.errors import Backoff, KubeError
-from kube.event_recorder import EventRecorder
+from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
 from kube.leader_election import LeaderElector, StillWorking
 from runtime import SimpleQueue, secrets, threading, time
@@ -134,14 +134,30 @@ def run_all(controllers: Mapping[str, Controller], context: Context, *, within: 
         raise error
 
 
+def own_pod() -> Regarding:
+    return Regarding.pod(*(os.environ.get(name, "") for name in ("POD_NAMESPACE", "POD_NAME", "POD_UID")))
+
+
 def identity() -> str:
     """Unique also when a restarted container has the name of the one before it: its pod's."""
     return f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}"
 
 
 def _check_informers(context: Context) -> None:
+    known = frozenset[str]()
     while not context.stop.wait(CHECK):
         context.informers.check()
+        silent = context.informers.silent()
+        for kind in sorted(silent - known):
+            log.warning("informer silent", kind=kind)
+            context.recorder.event(
+                own_pod(),
+                "WatchSilent",
+                f"The API server has sent no {kind} for {LONGEST_SILENCE:.0f} seconds, or refuses to: what needs them"
+                " waits, and all else goes on. The log has the cause; drawbridge doctor checks the permissions",
+                type="Warning",
+            )
+        known = silent
 
 
 def _run(controller: Controller, context: Context, failures: SimpleQueue[BaseException]) -> None:

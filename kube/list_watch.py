@@ -134,7 +134,9 @@ class ListWatch:
         self._is_new_sink_due = False
         self._failures: Count[str] = Count()
         self._bookmarks = False
-        self.kind = resource.plural
+        self.resource, self.kind = resource, resource.plural
+        self.optional = False
+        """Whether the process does the rest of its work without it."""
         self._heard_at, self._begin_after = time.monotonic(), 0.0
         self._thread = threading.Thread(target=self._run, name=f"informer-{self.kind}", daemon=True)
 

@@ -16,6 +16,7 @@ from controllers.ip_reservation import controller
 from controllers.ip_reservation.compaction import MANY
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
+from kube.list_watch import RUNNING
 from lab.waiting import until
 from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
@@ -72,6 +73,34 @@ def test_a_forged_record_is_dropped_and_one_of_a_pod_that_went_is_released_in_it
         here.api.remove(PODS, "redis-0", "redis")
         until(lambda: not here.held)
         until(lambda: released() == [forged + 1, over + 2])
+
+
+@pytest.mark.parametrize("path", [DEPLOYMENTS, STATEFUL_SETS])
+def test_workloads_that_may_not_be_read_hold_up_nothing_but_their_annotations(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(controller, "WORKLOADS_WITHIN", 0.2)
+    with world(V3) as here:
+        here.settings = SETTINGS.model_copy(update={"workload_opt_in": True})
+        here.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == path else None
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)
+        assert {each.kind for each in RUNNING.list() if not each.optional} == {"pods", "namespaces"}
+
+
+def test_a_leader_ends_when_reservations_have_moved_to_another_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "LONGEST_SILENCE", 0.0)
+    monkeypatch.setattr(controller, "LOOK", 0.05)
+    with world(V3, V1) as here:
+        here.hold(DUE)
+        here.thread.start()
+        until(lambda: not here.held)
+        assert here.thread.is_alive()
+        here.api.unserved = {V3}
+        until(lambda: not here.thread.is_alive())
+        assert repr(here.raised) == "StaleInformer('IPReservation is served in crd.projectcalico.org/v1 now')"
+        here.raised = None
 
 
 def test_a_storm_is_compacted_before_the_next_pass_is_due() -> None:

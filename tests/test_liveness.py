@@ -24,8 +24,8 @@ from tests.fakes import FakeClock
 class Silent:
     """An informer of *kind* that received nothing for some seconds."""
 
-    def __init__(self, kind: str, silence: float) -> None:
-        self.kind, self.silence = kind, silence
+    def __init__(self, kind: str, silence: float, *, optional: bool = False) -> None:
+        self.kind, self.silence, self.optional = kind, silence, optional
 
 
 def queue_at_work(clock: FakeClock) -> WorkQueue:
@@ -64,7 +64,8 @@ def test_an_informer_whose_silence_is_over_its_bound_is_not_alive(
     silence: float, expected: str | None
 ) -> None:
     nodes: Any = Silent("nodes", silence)
-    assert diagnose([], [nodes]) == expected
+    others: Any = Silent("pods", silence, optional=True)
+    assert diagnose([], [nodes, others]) == expected
 
 
 def test_a_loop_that_does_not_come_round_is_not_alive() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from controllers import informers
+from controllers import manager as manager_module
 from controllers.informers import Informers
 from controllers.manager import Context, Controller, Manager, identity, run_all
 from controllers.workqueue import WorkQueue
@@ -20,8 +22,11 @@ from kube.client import Client
 from kube.errors import Backoff, Conflict, Unreachable
 from kube.leader_election import LeadershipLost, StillWorking
 from kube.resources import PODS
+from kube.types import Pod
 from lab.waiting import until
 from settings import LeaderElection
+from tests.fakes import FakeRecorder
+from tests.misbehaving_server import refuses, serving
 from tests.test_controllers_main import ELECTION, LEASE, cluster
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +128,33 @@ def test_a_feature_that_ends_by_itself_ends_all() -> None:
     other = Works()
     assert outcome(lambda: run_all({"other": other, "returns": returns}, context())) is None
     assert other.ended.is_set()
+
+
+def test_an_optional_kind_that_is_refused_ends_nothing_and_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.2)
+    monkeypatch.setattr(manager_module, "CHECK", 0.05)
+    other, stop, recorder, waits = Works(), threading.Event(), FakeRecorder(), threading.Event()
+
+    def needs_pods(context: Context) -> None:
+        pods = context.informers.of(PODS, Pod, optional=True)
+        assert not context.wait_synced(pods)
+        waits.set()
+
+    with serving(lambda _: refuses(403, "Forbidden")) as server:
+        election = LeaderElection.model_validate({"leaderElect": False})
+        events: Any = recorder
+        manager = Manager(server.client(), events, election)
+        controllers = {"other": other, "needs pods": needs_pods}
+        runner = threading.Thread(target=manager.run, args=(controllers, stop), daemon=True)
+        runner.start()
+        until(lambda: len(server.lists) > 1)
+        assert runner.is_alive()
+        stop.set()
+        runner.join(10)
+    assert (waits.is_set(), recorder.reasons) == (True, ["WatchSilent"])
+    assert "has sent no pods for" in recorder.events[0][1]
 
 
 def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:

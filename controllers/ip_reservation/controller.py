@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -12,6 +13,7 @@ from calico.ledger import Ledger
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import CLOCK
+from controllers.informers import LONGEST_SILENCE, StaleInformer
 from controllers.ip_reservation.compaction import MANY, is_small
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.history_reconciler import HistoryReconciler
@@ -31,7 +33,7 @@ from controllers.ip_reservation.swap_reporter import SwapReporter
 from controllers.ip_reservation.swaps import Arrivals, SwapReconciler
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
-from kube.errors import Backoff
+from kube.errors import Backoff, KubeError
 from kube.leader_election import LeadershipLost
 from runtime import time
 from settings import IPReservationSettings
@@ -48,6 +50,10 @@ SEGMENTS = "segments"
 LAST_WORK = 5.0
 """Seconds for queued reservations when the leader stops."""
 
+WORKLOADS_WITHIN = 10.0
+"""Seconds in which workloads are known before the first pod is judged."""
+LOOK = 10.0
+"""Seconds between two looks whether reservations have moved."""
 BREATH = 0.1
 """Seconds between passes at least while a pool runs low."""
 
@@ -68,7 +74,16 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
         return
     caches = caches_of(context.informers, resource, opt_in=now().workload_opt_in)
     if context.wait_synced(*caches.informers):
+        _wait_for_workloads(context, caches)
         _work(context, now, reservations, caches)
+
+
+def _wait_for_workloads(context: Context, caches: Caches) -> None:
+    """A moment: nothing but their own annotations depends on them, and they may not be readable."""
+    end = time.monotonic() + WORKLOADS_WITHIN
+    for each in caches.workloads.informers if caches.workloads else ():
+        while not (each.wait_synced(0.1) or context.stop.is_set() or time.monotonic() > end):
+            pass
 
 
 def _work(context: Context, settings: Settings, reservations: Reservations, caches: Caches) -> None:
@@ -115,8 +130,20 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         caches.segments.on_change(arrivals.observe_segment)
         caches.pods.on_change(arrivals.observe_pod)
         release_queue.add(SEGMENTS)
-        context.stop.wait()
+        while not context.stop.wait(LOOK):
+            _check_served(context, settings, caches)
         _finish((late_queue, restore_queue), context.check)
+
+
+def _check_served(context: Context, settings: Settings, caches: Caches) -> None:
+    """Raise StaleInformer when another group serves reservations by now: a new process follows that one."""
+    segments = caches.segments.source
+    if segments.silence <= LONGEST_SILENCE:
+        return
+    with suppress(KubeError, NotServed):
+        served = Reservations(context.client, settings().calico_api_version).resource(timeout=DEADLINE)
+        if served != segments.resource:
+            raise StaleInformer(f"IPReservation is served in {served.api_version} now")
 
 
 def _crowding(settings: Settings, enqueue: Callable[[str], None]) -> Handler:

@@ -101,9 +101,9 @@ class HistoryReconciler:
         blocks = located(client, BLOCKS, self._settings().calico_api_version)
         if blocks is None:
             return None
-        # An informer without permission would end the process after a while: for all else, this is no reason.
+        # Without permission, this says so in the log.
         client.request("GET", blocks.path(), query={"limit": 1}, type=msgspec.Raw)
-        followed = self._context.informers.of(blocks, HeldBlock, decode=decode_held)
+        followed = self._context.informers.of(blocks, HeldBlock, decode=decode_held, optional=True)
         followed.on_change(self._observe)
         return followed
 

@@ -75,12 +75,12 @@ class PoolWatch:
             log.warning("waiting for a prerequisite", resource="Calico's pools and blocks")
             return False
         for each in (pools, blocks):
-            # An informer without permission would end the process after a while: for all else, pools are no reason.
+            # Without permission, this says so in the log.
             client.request("GET", each.path(), query={"limit": 1}, type=msgspec.Raw)
         informers = self._context.informers
-        followed = informers.of(blocks, Block, decode=decode_block)
+        followed = informers.of(blocks, Block, decode=decode_block, optional=True)
         followed.on_change(self._observe)
-        self._followed = informers.of(pools, IPPool, decode=decode_pool), followed
+        self._followed = informers.of(pools, IPPool, decode=decode_pool, optional=True), followed
         return True
 
     def _is_synced(self) -> bool:

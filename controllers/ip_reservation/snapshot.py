@@ -71,12 +71,8 @@ class Caches:
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:
-        return (
-            self.segments,
-            self.namespaces,
-            self.pods,
-            *(self.workloads.informers if self.workloads else ()),
-        )
+        """All but those of workloads."""
+        return self.segments, self.namespaces, self.pods
 
     def is_reserved(self, record: Record) -> bool:
         return bool(self.segments.by_index("keys", record.key))
@@ -95,7 +91,7 @@ class Caches:
 
 def caches_of(informers: Informers, reservations: Resource, *, opt_in: bool = False) -> Caches:
     caches = Caches(
-        informers.of(reservations, IPReservation),
+        informers.of(reservations, IPReservation, optional=True),
         informers.of(NAMESPACES, Namespace, Selection(label_selector=selected_namespaces())),
         informers.of(PODS, Pod, decode=decode),
         workloads_of(informers) if opt_in else None,

@@ -65,7 +65,10 @@ class Workloads:
 
 
 def workloads_of(informers: Informers) -> Workloads:
-    found = {kind: informers.of(resource, Workload, decode=decode) for kind, resource in KINDS.items()}
+    found = {
+        kind: informers.of(resource, Workload, decode=decode, optional=True)
+        for kind, resource in KINDS.items()
+    }
     for each in found.values():
         each.add_index(IN_NAMESPACE, lambda workload: (workload.metadata.namespace,))
     return Workloads(found)
