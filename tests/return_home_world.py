@@ -18,7 +18,10 @@ from controllers.elasticity.return_home.reconciler import FACET, Edge, ReturnRec
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from controllers.elasticity.snapshot import Sources
+from dev.simulator.models.cluster import Cluster as Objects
+from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
 from kube.leader_election import LeadershipLost
+from kube.resources import STATEFUL_SETS
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_pod, super_node
@@ -30,8 +33,8 @@ from webhook.elasticity import BURST
 AFTER, INTERVAL, LOOK = 600.0, 60.0, 20.0
 SETTINGS = ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True))
 ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10"}
-REQUESTS = {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}
-READY = [{"type": "Ready", "status": "True"}]
+REQUESTS = {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}]}
+READY = [{"type": "Ready", "status": "True", "lastTransitionTime": NOW.isoformat()}]
 
 
 def fleet(*others: Any, allocatable: Mapping[str, str] = ALLOCATABLE) -> Nodes:
@@ -85,6 +88,8 @@ class Homes:
         self.evicted: list[tuple[float, str]] = []
         self._born: dict[str, int] = {}
         self.parts: dict[str, dict[str, Any]] = {}
+        self.cluster.api.now = lambda: NOW + timedelta(seconds=self.clock())
+        self._stateful_sets = StatefulSets(Objects(self.cluster.api))
         self.leader = Leader(self)
 
     # What a cluster does.
@@ -121,6 +126,37 @@ class Homes:
             self.create(name, place, **parts)
         self.control()
 
+    def stateful_set(self, name: str, replicas: int, strategy: Mapping[str, Any], **parts: Any) -> None:
+        """Its controller is a model of Kubernetes' own; all its pods start at `placing`."""
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels, "annotations": {"version": "1"}}, "spec": REQUESTS}
+        spec = {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "serviceName": name,
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": dict(strategy),
+            "template": template,
+            **parts,
+        }
+        self.cluster.api.put(STATEFUL_SETS, {"metadata": {"name": name, "namespace": "shop"}, "spec": spec})
+        self.control()
+
+    def versions(self, owner: str) -> dict[str, str]:
+        """Of the template that each pod of a StatefulSet has."""
+        return {
+            name: raw["metadata"]["annotations"]["version"]
+            for name, raw in self.cluster.pods.items()
+            if raw["metadata"]["labels"].get("app") == owner
+        }
+
+    def update(self, owner: str, **spec: Any) -> None:
+        """Change the template of a StatefulSet, and *spec*."""
+        template = {"metadata": {"annotations": {"version": "2"}}}
+        self.cluster.api.edit(STATEFUL_SETS, owner, {"spec": {"template": template, **spec}}, "shop")
+        for _ in range(10):
+            self.control()
+
     def create(self, owner: str, place: str, **parts: Any) -> str:
         number = self._born[owner] = self._born.get(owner, 0) + 1
         name = f"{owner}-{number}"
@@ -156,6 +192,12 @@ class Homes:
                 made = f"{name}-{self._born.get(name, 0) + 1}"
                 self.create(name, self.placing(made), **self.parts.get(name, {}))
             self._count(name)
+        for _ in range(3):
+            self._stateful_sets.step(NOW + timedelta(seconds=self.clock()))
+            for name, raw in self.cluster.pods.items():
+                is_new = not raw["spec"].get("nodeName") and POD_NAME in raw["metadata"]["labels"]
+                if is_new and (place := self.placing(name)):
+                    self.bind(name, place)
 
     def of(self, owner: str) -> dict[str, str]:
         """The node of each pod of a workload."""

@@ -11,7 +11,7 @@ from controllers.elasticity.return_home.planner import never
 from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.fake_api import Denied
-from kube.resources import PODS
+from kube.resources import PODS, STATEFUL_SETS
 from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
@@ -146,6 +146,102 @@ def test_a_replacement_that_does_not_become_ready_gives_its_place_to_another_wor
 
     assert returned(homes) == ["a-1-2", "b-1-2"]
     assert len(events(homes, "ReturnStalled")) == 1
+
+
+ROLLING, ON_DELETE = {"type": "RollingUpdate"}, {"type": "OnDelete"}
+
+
+def partition(number: int) -> dict[str, Any]:
+    return {**ROLLING, "rollingUpdate": {"partition": number}}
+
+
+def databases(strategy: dict[str, Any]) -> Homes:
+    """A StatefulSet with four pods on super nodes, and local nodes that have room again."""
+    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
+    homes.placing = lambda _: AWAY
+    homes.stateful_set("db", 4, strategy)
+    return homes
+
+
+def come_home(homes: Homes) -> None:
+    homes.placing = lambda _: HOME
+    homes.run(AFTER + 8 * INTERVAL)
+
+
+@table(
+    "strategy, versions",
+    {
+        "all of one revision": (ROLLING, "1111"),
+        "below a partition that stays": (partition(2), "1122"),
+        "all below the partition": (partition(4), "1111"),
+        "that were all updated": (partition(0), "2222"),
+    },
+)
+def test_pods_of_stateful_sets_return_the_highest_first_and_keep_their_revision(
+    strategy: dict[str, Any], versions: str
+) -> None:
+    homes = databases(strategy)
+    if strategy is not ROLLING:
+        homes.update("db")
+    before = homes.versions("db")
+    assert "".join(before.values()) == versions
+    come_home(homes)
+
+    assert homes.away("db") == 0
+    assert homes.versions("db") == before
+    for version in set(versions):
+        of = [name for name in returned(homes) if before[name] == version]
+        assert of == sorted(of, reverse=True)
+
+
+def test_pods_that_are_updated_when_they_are_deleted_are_updated_by_the_user_alone() -> None:
+    homes = databases(ON_DELETE)
+    homes.update("db")
+    come_home(homes)
+
+    assert homes.evicted == []
+    assert homes.versions("db") == dict.fromkeys(["db-0", "db-1", "db-2", "db-3"], "1")
+    (said,) = events(homes, "ReturnBlocked")
+    assert "OnDelete" in said
+
+    homes.placing = lambda _: AWAY
+    homes.cluster.remove("db-1")
+    homes.control()
+    come_home(homes)
+    assert returned(homes) == ["db-1"]
+    assert homes.versions("db") == {"db-0": "1", "db-1": "2", "db-2": "1", "db-3": "1"}
+
+
+def test_pods_that_are_updated_when_they_are_deleted_return_where_all_are_updated() -> None:
+    """Kubernetes never says of such a StatefulSet that its update has ended."""
+    homes = databases(ON_DELETE)
+    homes.update("db")
+    for name in ("db-0", "db-1", "db-2", "db-3"):
+        homes.cluster.remove(name)
+        homes.control()
+    come_home(homes)
+
+    assert sorted(returned(homes)) == ["db-0", "db-1", "db-2", "db-3"]
+
+
+def test_no_pod_returns_to_the_revision_before_because_the_partition_was_raised() -> None:
+    homes = databases(partition(2))
+    homes.update("db")
+    homes.cluster.api.edit(STATEFUL_SETS, "db", {"spec": {"updateStrategy": partition(4)}}, "shop")
+    come_home(homes)
+
+    assert homes.versions("db") == {"db-0": "1", "db-1": "1", "db-2": "2", "db-3": "2"}
+    assert sorted(returned(homes)) == ["db-0", "db-1"]
+    assert "partition" in events(homes, "ReturnBlocked")[0]
+
+
+def test_no_pod_returns_while_a_stateful_set_is_updated() -> None:
+    homes = databases(ROLLING)
+    homes.starts = lambda name: False
+    homes.update("db")
+    come_home(homes)
+
+    assert homes.evicted == []
 
 
 @table(

@@ -82,9 +82,10 @@ def test_why_a_workload_waits(members: tuple[Member, ...], after: float, why: st
     assert (found.due is not None) == (not why)
 
 
-def workload(**status: Any) -> Workload:
+def workload(strategy: dict[str, Any] | None = None, **status: Any) -> Workload:
     counted = {"observedGeneration": 2, "replicas": 2, "availableReplicas": 2, **status}
-    raw = {"metadata": {"uid": "a", "generation": 2}, "spec": {"replicas": 2}, "status": counted}
+    spec = {"replicas": 2, "updateStrategy": strategy or {}}
+    raw = {"metadata": {"uid": "a", "generation": 2}, "spec": spec, "status": counted}
     return msgspec.convert(raw, Workload)
 
 
@@ -114,7 +115,7 @@ PODS = [(each.pod, Occupant(ready=True)) for each in TWO]
             "a rollout is in progress: another revision has pods",
         ),
         "its pods are of two revisions": (
-            Current(workload(currentRevision="a", updateRevision="b"), [], PODS),
+            Current(workload({"type": "RollingUpdate"}, updateRevision="b"), [], PODS),
             "a rollout is in progress: its pods are of two revisions",
         ),
     },

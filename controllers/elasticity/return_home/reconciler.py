@@ -21,7 +21,7 @@ from controllers.elasticity.return_home.planner import Burst, Choice, Group, Mem
 from controllers.elasticity.return_home.progress import Attempts, Outcome, Return, outcome
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.room import LocalRoom
-from controllers.elasticity.snapshot import Snapshot, Sources
+from controllers.elasticity.snapshot import Snapshot, Sources, ordinal_of
 from controllers.elasticity.volumes import needs, reach
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
@@ -56,8 +56,12 @@ class Look:
                 found.setdefault(pod.key, []).append((pod, occupant))
         return {key: self._group(key, bursts) for key, bursts in found.items()}
 
-    def members(self, key: str) -> list[Member]:
-        return [Member(pod, self._is_ready(pod)) for pod in self._sources.pods.having(f"key {key}")]
+    def members(self, pod: Pod) -> list[Member]:
+        """The active pods of its workload; those of a StatefulSet may be of several revisions."""
+        having = self._sources.pods.having
+        is_of_set = ordinal_of(pod) is not None and bool(pod.workload)
+        found = having(f"workload {pod.workload}") if is_of_set else having(f"key {pod.key}")
+        return [Member(each, self._is_ready(each)) for each in found if each.active]
 
     def room(self, begun: Iterable[Return]) -> LocalRoom | None:
         """Without what pods take that have no node yet, those included that are to replace evicted ones.
@@ -75,7 +79,7 @@ class Look:
     def _group(self, key: str, found: Sequence[tuple[Pod, Occupant]]) -> Group:
         snapshot = self._sources.snapshot(key, {}, self._now)
         bursts = tuple(_burst(pod, occupant, snapshot) for pod, occupant in found)
-        return Group(self.members(key), bursts, snapshot.siblings.local)
+        return Group(self.members(found[0][0]), bursts, snapshot.siblings.local)
 
     def _is_ready(self, pod: Pod) -> bool:
         found = self._occupants.get(key_of(pod.metadata))
@@ -125,7 +129,7 @@ class ReturnReconciler:
 
     def _follow(self, look: Look, settings: ReturnHome) -> None:
         for key, begun in list(self._begun.items()):
-            members = look.members(key)
+            members = look.members(begun.request.pod)
             ended = outcome(begun, members, look.nodes.names, self._clock.monotonic() - begun.at)
             if ended is None:
                 continue
@@ -169,6 +173,8 @@ class ReturnReconciler:
         pod = burst.pod
         current = workloads.read(pod, self._edge.client)
         why = workloads.changed(pod, current, nodes.names) or workloads.unsettled(current)
+        if not why and (why := workloads.altered(pod, current)):
+            self._reporter.blocked(pod, why)
         request = self._with_volumes(_request(burst))
         node = room.node_for(request)
         if why or not node:

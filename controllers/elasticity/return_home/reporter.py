@@ -32,6 +32,7 @@ class ReturnReporter:
         self._recorder = recorder
         self._why: dict[str, str] = {}
         self._refused: set[str] = set()
+        self._blocked: dict[str, str] = {}
         for each in (*Outcome, "refused"):
             RETURNS.labels(str(each))  # an alert sees no first one that comes from nothing
 
@@ -63,6 +64,14 @@ class ReturnReporter:
             self._refused.add(at.uid)
             self._event(pod, "ReturnRefused", f"Stays on its super node for now: {error}", "Normal")
 
+    def blocked(self, pod: Pod, why: str) -> None:
+        """Once for each pod and reason: what keeps it there does not pass by itself."""
+        if self._blocked.get(pod.metadata.uid) != why:
+            self._blocked[pod.metadata.uid] = why
+            self._event(
+                pod, "ReturnBlocked", f"Stays on its super node, though there is room: {why}", "Normal"
+            )
+
     def ended(self, begun: Return, ended: Outcome, members: Sequence[Member], pause: float) -> None:
         RETURNS.labels(ended.value).inc()
         pod = begun.request.pod
@@ -85,6 +94,7 @@ class ReturnReporter:
 
     def keep_only(self, uids: Collection[str]) -> None:
         self._refused &= set(uids)
+        self._blocked = {uid: why for uid, why in self._blocked.items() if uid in uids}
 
     def _event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
         at = pod.metadata

@@ -12,11 +12,15 @@ from controllers.elasticity.pods import decode as decode_pod
 from controllers.elasticity.return_home.occupants import Occupant
 from controllers.elasticity.return_home.occupants import decode as decode_occupant
 from controllers.elasticity.return_home.planner import Member, never, unavailable
+from controllers.elasticity.snapshot import Ordinals, ordinal_of
 from kube.client import Client, Resource
 from kube.resources import PODS, STATEFUL_SETS
 from kube.types import ObjectMeta, Value, complete
 
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
+POD_NAME, REVISION = "statefulset.kubernetes.io/pod-name", "controller-revision-hash"
+"""The labels of each pod of a StatefulSet."""
+ROLLING_UPDATE, ON_DELETE = "RollingUpdate", "OnDelete"
 CALL_TIMEOUT = 4.0
 """Seconds; less than lies between the end of our leadership and the beginning of another's."""
 
@@ -25,8 +29,19 @@ class _Meta(ObjectMeta, frozen=True):
     generation: int = 0
 
 
+class _RollingUpdate(Value, frozen=True):
+    partition: int = 0
+
+
+class _Strategy(Value, frozen=True):
+    type: str = ""
+    rolling_update: _RollingUpdate = _RollingUpdate()
+
+
 class _Spec(Value, frozen=True):
     replicas: int = 1
+    ordinals: Ordinals = Ordinals()
+    update_strategy: _Strategy = _Strategy()
 
 
 class _Status(Value, frozen=True):
@@ -43,6 +58,17 @@ class Workload(Value, frozen=True):
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
     status: _Status = _Status()
+
+    def updates(self, pod: Pod) -> bool:
+        """Whether it replaces that pod itself when there is a new revision; a ReplicaSet has only one."""
+        strategy = self.spec.update_strategy
+        least = self.spec.ordinals.start + strategy.rolling_update.partition
+        return strategy.type == ROLLING_UPDATE and (ordinal_of(pod) or 0) >= least
+
+    def revision_after(self, pod: Pod) -> str:
+        """That of the pod which it makes when that one is deleted: below the partition, the one before."""
+        is_new = self.updates(pod) or self.spec.update_strategy.type == ON_DELETE
+        return self.status.update_revision if is_new else self.status.current_revision
 
 
 complete(Workload)
@@ -86,7 +112,7 @@ def unsettled(current: Current) -> str:
         return "its controller has not seen the last change"
     if any(each.spec.replicas or each.status.replicas for each in current.others):
         return "a rollout is in progress: another revision has pods"
-    if status.update_revision != status.current_revision:
+    if any(own.updates(pod) and _revision(pod) != status.update_revision for pod, _ in current.pods):
         return "a rollout is in progress: its pods are of two revisions"
     if not (len(current.pods) == status.replicas == status.available_replicas == wanted):
         return f"{status.available_replicas} of {wanted} replicas are available"
@@ -99,6 +125,22 @@ def changed(pod: Pod, current: Current, super_nodes: Collection[str]) -> str:
     if found is None:
         return "it is gone"
     return "it is on no super node" if found.node_name not in super_nodes else never(found.metadata)
+
+
+def altered(pod: Pod, current: Current) -> str:
+    """Why its replacement would be of another revision, which is for the user to decide; nothing when it would not."""
+    own = current.workload
+    if own is None or own.revision_after(pod) == _revision(pod):
+        return ""
+    if own.spec.update_strategy.type == ON_DELETE:
+        return "its StatefulSet has updateStrategy OnDelete, so an eviction would update it"
+    return (
+        "it is below the partition of its StatefulSet, so an eviction would return it to the revision before"
+    )
+
+
+def _revision(pod: Pod) -> str:
+    return pod.metadata.labels.get(REVISION, "") if ordinal_of(pod) is not None else ""
 
 
 def _of_same_controller(own: Workload | None, found: Sequence[Workload]) -> list[Workload]:
@@ -115,10 +157,20 @@ def _of_same_controller(own: Workload | None, found: Sequence[Workload]) -> list
 
 
 def _pods(pod: Pod, client: Client) -> list[tuple[Pod, Occupant]]:
+    """Those of a StatefulSet are of all its revisions."""
     labels = pod.metadata.labels
-    revision = next((f"{name}={labels[name]}" for name in REVISIONS if labels.get(name)), "")
+    those = next((f"{name}={labels[name]}" for name in REVISIONS if labels.get(name)), "")
+    if ordinal_of(pod) is not None:
+        those = POD_NAME
     found = client.list(
-        PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=revision, timeout=CALL_TIMEOUT
+        PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=those, timeout=CALL_TIMEOUT
     ).items
     both = [(decode_pod(each), decode_occupant(each)) for each in found]
-    return [(each, occupant) for each, occupant in both if each.key == pod.key and each.active]
+    return [(each, occupant) for each, occupant in both if each.active and _is_of_same_workload(each, pod)]
+
+
+def _is_of_same_workload(one: Pod, other: Pod) -> bool:
+    if ordinal_of(other) is None:
+        return one.key == other.key
+    owners = [each.metadata.controller for each in (one, other)]
+    return len({owner.uid if owner else "" for owner in owners}) == 1
