@@ -72,7 +72,7 @@ OF_OTHERS = {
     "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
     "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
     "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "PreferNoSchedule", "ProgressDeadlineExceeded",
-    "ClusterRole", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
+    "ClusterRole", "OnDelete", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
     "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
     "TooManyRequests", "WaitForFirstConsumer",
 }
