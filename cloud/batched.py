@@ -76,7 +76,8 @@ class BatchedCloud:
         """All addresses of the instance, of any type."""
         return self._instance_addresses.submit(instance, instance)
 
-    def has_instance(self, instance: str) -> Pending[bool]:
+    def instance_state(self, instance: str) -> Pending[str | None]:
+        """None when the cloud does not list it."""
         return self._instances.submit(instance, instance)
 
     def named(self, name: str) -> Pending[list[Address]]:
@@ -136,9 +137,9 @@ class BatchedCloud:
         found = self._cloud.addresses_on(instances)
         return [tuple(each for each in found if each.instance_id == instance) for instance in instances]
 
-    def _read_instances(self, ids: Sequence[str]) -> Sequence[bool]:
-        found = set(self._cloud.instances(ids))
-        return [each in found for each in ids]
+    def _read_instances(self, ids: Sequence[str]) -> Sequence[str | None]:
+        found = self._cloud.instances(ids)
+        return [found.get(each) for each in ids]
 
     def _read_carriers(self, tags: Sequence[Tag]) -> Sequence[Sequence[Address]]:
         found: dict[Tag, list[Address]] = {tag: [] for tag in tags}

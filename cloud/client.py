@@ -94,15 +94,15 @@ class Cloud:
         """Those with exactly this name."""
         return self._filtered({"address-name": [name], "address-type": ELASTIC})
 
-    def instances(self, ids: Collection[str]) -> list[str]:
-        """Those of *ids* that exist, as in `addresses`."""
+    def instances(self, ids: Collection[str]) -> dict[str, str]:
+        """The states of those of *ids* that exist, as in `addresses`."""
 
-        def read(some: Sequence[str]) -> list[str]:
+        def read(some: Sequence[str]) -> list[tuple[str, str]]:
             asked = {"InstanceIds": some, "Limit": PAGE, "Offset": 0}
             found = self._call(apis.DESCRIBE_INSTANCES, asked, responses.Instances)
-            return [row.instance_id for row in found.instance_set]
+            return [(row.instance_id, (row.instance_state or "").upper()) for row in found.instance_set]
 
-        return gathered(read, ids, PAGE)
+        return dict(gathered(read, ids, PAGE))
 
     def quotas(self) -> list[Quota]:
         """Of addresses, in this region."""

@@ -89,6 +89,7 @@ class Addresses(Pascal):
 
 class InstanceRow(Pascal):
     instance_id: str
+    instance_state: str | None = None
 
 
 class Instances(Pascal):

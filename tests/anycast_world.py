@@ -17,7 +17,9 @@ from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
 from controllers.anycast_ip.allow_list import AllowListStore
-from controllers.anycast_ip.claim import CLUSTER_UUID
+from controllers.anycast_ip.brake import unbinds_in
+from controllers.anycast_ip.brake_watch import Releases, read_releases
+from controllers.anycast_ip.claim import CLUSTER_UUID, instance_of
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
 from controllers.anycast_ip.condition import ReportedNode, decode
 from controllers.anycast_ip.controller import Edges, Published, assemble
@@ -35,9 +37,9 @@ from kube.resources import PODS
 from lab.cloud import Knobs, envelope, faults, policy, products
 from lab.cloud.envelope import Fault
 from lab.cloud.request import Request
-from lab.cloud.values import Address, Call
+from lab.cloud.values import Address, Call, Instance
 from lab.cloud.world import World
-from settings import AnycastIPSettings
+from settings import AnycastIPSettings, LeaderElection
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -47,6 +49,7 @@ T = TypeVar("T")
 REGION = "ap-singapore"
 UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
+NO_ELECTION = LeaderElection(leader_elect=False)
 CALLS = (
     "CreateTags",
     "AllocateAddresses",
@@ -232,7 +235,8 @@ class Lab:
         self.watch.show(self.shown())
         nodes = Nodes(kube, self.watch.informer, check, ProbePods(kube, "drawbridge", check))
         published = Published(AllowListStore(kube, "drawbridge", check), self.lease.update)
-        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, published)
+        releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
+        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, published, releases)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
         self.feature = assemble(edges, lambda: self.settings, clocks)
         self.feature.start(self.watch.informer)
@@ -289,6 +293,7 @@ class Lab:
         """As the API server has it after admission; its uid is new each time."""
         self.born += 1
         instance = f"ins-{name}" if instance == "" else instance.removeprefix("none")
+        self.world.fleet.pop(instance, None)
         node = {
             "metadata": {
                 "name": name,
@@ -304,7 +309,11 @@ class Lab:
         self.kube.place("nodes", node)
         return self.node(name)
 
-    def leave(self, name: str = "n1") -> None:
+    def leave(self, name: str = "n1", *, scaled_in: bool = True) -> None:
+        """Its Node object goes, and if its pool was *scaled_in*, its instance ends soon."""
+        instance = instance_of(self.node(name))
+        if scaled_in and instance:
+            self.world.fleet[instance] = Instance(id=instance, state="TERMINATING")
         del self.kube.objects["nodes", name]
 
     def node(self, name: str = "n1") -> ReportedNode:

@@ -123,12 +123,12 @@ def seen(found: Any) -> Seen:
         pytest.param(MOVED, CLAIM, seen(address()), Do.CLOSE, id="another instance"),
         pytest.param(moved(TAINT, marked=True), CLAIM, seen(address()), Do.CLOSE, id="another instance, tainted"),
         pytest.param(moved(), CLAIM, seen(address()), Do.CLOSE, id="another instance, not proven bound"),
-        pytest.param(moved(TAINT), CLAIM, seen(address()), Do.UNBIND, id="another instance, closed"),
+        pytest.param(moved(TAINT), CLAIM, seen(address()), Do.EXAMINE, id="another instance, closed"),
         pytest.param(UNLABELLED, CLAIM, seen(address()), Do.NOTHING, id="label removed"),
         pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Do.FREE, id="label removed, tainted"),
         pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Do.NOTHING, id="tainted before its label"),
         pytest.param(None, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="node gone"),
-        pytest.param(None, CLAIM, seen(address()), Do.UNBIND, id="gone, bound"),
+        pytest.param(None, CLAIM, seen(address()), Do.EXAMINE, id="gone, bound"),
         pytest.param(None, CLAIM, seen(address("BINDING")), Do.WATCH, id="gone, being bound"),
         pytest.param(None, CLAIM, seen(ELSEWHERE), Do.FORGET, id="gone, bound elsewhere"),
         pytest.param(None, CLAIM, seen(FREE), Do.RELEASE, id="gone, free"),
@@ -169,6 +169,24 @@ def test_what_a_node_waits_for_is_reported(
         assert re.match(expected, f"{note.reason}: {note.message}")
     else:
         assert note is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_braked", "expected"),
+    [
+        pytest.param(None, True, Do.EXAMINE, id="not asked"),
+        pytest.param(False, True, Do.UNBIND, id="its instance has ended"),
+        pytest.param(True, False, Do.UNBIND, id="its instance runs"),
+        pytest.param(True, True, Do.EXAMINE, id="one too many"),
+    ],
+)
+def test_an_address_is_unbound_from_an_instance_that_runs_while_the_brake_is_off(
+    runs: bool | None, is_braked: bool, expected: Do
+) -> None:
+    step = plan(Snapshot("u1", None, CLAIM, seen=seen(address()), runs=runs, is_braked=is_braked), SETTINGS)
+
+    assert step.do is expected
+    assert bool(step.note) is bool(runs and is_braked)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +236,7 @@ def test_the_next_action_by_what_is_related(
     ("node", "seen", "expected"),
     [
         pytest.param(node(annotations=OPEN.metadata.annotations, labels={}), Seen(), Do.STRIP, id="marked"),
-        pytest.param(UNLABELLED, seen(address()), Do.UNBIND, id="bare"),
+        pytest.param(UNLABELLED, seen(address()), Do.EXAMINE, id="bare"),
         pytest.param(OPEN, seen(address()), Do.NOTHING, id="still labelled"),
     ],
 )

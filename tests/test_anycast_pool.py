@@ -174,7 +174,7 @@ OLD = Order(in_doubt=True, age=900)
             Do.RECORD,
             id="ordered long ago, and found",
         ),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BOUND), pool=ROOM), Do.UNBIND, id="left, bound"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BOUND), pool=ROOM), Do.EXAMINE, id="left, bound"),
         pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE), pool=ROOM), Do.KEEP, id="left"),
         pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE)), Do.RELEASE, id="left, no place"),
         pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BLOCKED), pool=ROOM), Do.RELEASE, id="left, blocked"),

@@ -126,7 +126,7 @@ USED = replace(taken(LENT, replace(LEAVING, address="")), tags=())
         pytest.param(LENT, lent(tags={}), ADOPTING, Do.FORGET, id="its tag is gone"),
         pytest.param(LENT, lent(status="BIND", instance_id="ins-9"), ADOPTING, Do.FORGET, id="its user bound it"),
         pytest.param(LENT, lent(type="EIP"), ADOPTING, Do.FORGET, id="another type is wanted"),
-        pytest.param(USED, lent(status="BIND", instance_id=LEAVING.instance), ADOPTING, Do.UNBIND, id="node gone"),
+        pytest.param(USED, lent(status="BIND", instance_id=LEAVING.instance), ADOPTING, Do.EXAMINE, id="node gone"),
         pytest.param(USED, lent(), ADOPTING, Do.KEEP, id="unbound from a node"),
         pytest.param(USED, lent(), SETTINGS, Do.FORGET, id="unbound from a node, without adoption"),
         pytest.param(replace(USED, tags=(("a", "b"),)), lent(), SETTINGS, Do.UNTAG, id="with tags of ours"),

@@ -49,9 +49,9 @@ def test_another_account_is_not_taken_for_a_cloud_without_addresses() -> None:
     lab = open_lab("n1", "n2")
     before = sorted(each.id for each in lab.elastic())
     ours, claims = lab.world, lab.claims.claims
+    lab.leave("n2")
     lab.world = World(Knobs(**PLENTY, instances_exist=False), lab.clock)
     lab.sender = Sender(lab.world)
-    lab.leave("n2")
     lab.start()
     lab.run_for(1800)
     assert lab.is_open("n1")

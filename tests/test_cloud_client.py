@@ -53,7 +53,7 @@ def test_to_ask_for_nothing_asks_nothing() -> None:
     assert (ours.addresses([]), ours.addresses_on([]), ours.instances([]), ours.release([])) == (
         [],
         [],
-        [],
+        {},
         {},
     )
     ours.create_tags([])
@@ -131,12 +131,12 @@ def test_an_instance_that_is_no_more_hides_no_other() -> None:
     def describe(params: Params) -> object:
         if "ins-gone" in params["InstanceIds"]:
             return error(errors.Gone)
-        rows = [{"InstanceId": each} for each in params["InstanceIds"]]
+        rows = [{"InstanceId": each, "InstanceState": "RUNNING"} for each in params["InstanceIds"]]
         return {"InstanceSet": rows, "TotalCount": len(rows)}
 
     ids = [f"ins-{number}" for number in range(7)]
     instances = cloud(FakeTransport(DescribeInstances=describe)).instances([*ids, "ins-gone"])
-    assert instances == ids
+    assert instances == dict.fromkeys(ids, "RUNNING")
 
 
 def test_an_order_asks_for_what_it_names_and_nothing_else() -> None:

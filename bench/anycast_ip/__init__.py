@@ -24,7 +24,7 @@ CREATIONS, QUICK_CREATIONS = 500, 100
 ROUNDS, QUICK_ROUNDS = 3, 1
 REQUESTS, QUICK_REQUESTS = 2000, 500
 JOINS, QUICK_JOINS = 5, 1
-KNOBS = Knobs(quota_total=2 * SIZES[-1])
+KNOBS = Knobs(quota_total=2 * SIZES[-1], instances_run=False)
 """The cloud as it most plausibly is, in its times and in its rate limits, but for the room in its quota."""
 VALUES = {
     "ipReservation": {"enabled": False},

@@ -195,7 +195,10 @@ class Actions:
         return FIRST_WATCH
 
     async def _unbind(self, snapshot: Snapshot, _: Step) -> float:
-        await self._cloud.disassociate(self._confirmed(snapshot).address)
+        claim = self._confirmed(snapshot)
+        if snapshot.runs and not self._memory.brake.take():
+            raise Busy(claim.instance)
+        await self._cloud.disassociate(claim.address)
         return FIRST_WATCH
 
     async def _release(self, snapshot: Snapshot, _: Step) -> float:

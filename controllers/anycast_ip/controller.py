@@ -16,6 +16,9 @@ from cloud.errors import NotConfigured
 from cloud.types import Quota
 from controllers.anycast_ip.adoption import Adoption
 from controllers.anycast_ip.allow_list import AllowList, AllowListStore
+from controllers.anycast_ip.brake import Brake
+from controllers.anycast_ip.brake import annotation as unbinds
+from controllers.anycast_ip.brake_watch import BrakeWatch, Releases, read_releases
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
 from controllers.anycast_ip.condition import ReportedNode, decode, held_by
@@ -64,17 +67,18 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if not context.wait_synced(informer):
         return
 
-    def begin() -> str:
+    def begin() -> tuple[str, Releases]:
         uuid = cluster_uuid(client, context.check)
         claims.load(incarnation(client))
-        return uuid
+        return uuid, read_releases(client, settings().leader_election)
 
-    uuid = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
-    if uuid and not stop.is_set():
+    begun = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
+    if begun and not stop.is_set():
+        uuid, releases = begun
         probes = ProbePods(client, context.namespace, context.check)
         nodes = Nodes(client, informer, context.check, probes)
         published = Published(AllowListStore(client, context.namespace, context.check), context.annotate)
-        edges = Edges(nodes, claims, cloud, uuid, context.recorder, published)
+        edges = Edges(nodes, claims, cloud, uuid, context.recorder, published, releases)
         feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
         feature.start(informer)
         _work(feature, context)
@@ -116,6 +120,7 @@ class Edges:
     cluster_uuid: str
     recorder: EventRecorder
     published: Published
+    releases: Releases
 
 
 class Chore(Protocol):
@@ -170,7 +175,8 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
     cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
     inventory = Inventory(edges.cloud, edges.cluster_uuid, clock)
-    sources = Sources(edges.nodes, edges.claims, inventory, cloud, Memory(clocks), settings)
+    brake = Brake(clocks.now, edges.releases.unbound, lambda times: edges.published.annotate(unbinds(times)))
+    sources = Sources(edges.nodes, edges.claims, inventory, cloud, Memory(clocks, brake), settings)
     reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
     conditions = ConditionReconciler(sources, reporter.trouble)
     reconciler = Reconciler(sources, reporter, queue, conditions.queue.add)
@@ -185,6 +191,7 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
         Upkeep(sources, reconciler.add),
         Adoption(sources, reconciler.add),
         EgressWatch(sources, reconciler.add),
+        BrakeWatch(sources, edges.releases.confirmed, reconciler.add),
         AllowList(sources, edges.published.allow_list, reconciler.add),
     )
     return Feature(sources, queue, reconciler, conditions, resync, chores)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controllers.anycast_ip.announcements import Announcements
+from controllers.anycast_ip.brake import Brake
 from controllers.anycast_ip.egress import EgressChecks
 from controllers.anycast_ip.locks import Locks
 from controllers.anycast_ip.snapshot import Do
@@ -20,6 +21,8 @@ PAUSES = {
     Do.LOOK: Backoff(base=2.0, cap=60.0),
     Do.BIND: Backoff(base=2.0, cap=300.0),
     Do.FIND: Backoff(base=2.0, cap=30.0),
+    # Until it runs no more, an operator confirms, or a period is over.
+    Do.EXAMINE: Backoff(base=5.0, cap=300.0),
     # Until the cloud shows what was set.
     Do.RESIZE: Backoff(base=5.0, cap=300.0),
     # Until the index of tags knows that the address is gone.
@@ -93,9 +96,10 @@ class Memory:
     addresses whose release the cloud has accepted from this process.
     """
 
-    def __init__(self, clocks: Clocks) -> None:
+    def __init__(self, clocks: Clocks, brake: Brake | None = None) -> None:
         self.clocks, self.waits, self.locks = clocks, Waits(clocks.monotonic), Locks()
         self.announcements = Announcements(clocks.now)
+        self.brake = brake or Brake(clocks.now)
         self.egress = EgressChecks(clocks.monotonic)
         self.wanted, self.unsent, self.refused = set[str](), set[str](), set[str]()
         self.released = set[str]()
@@ -104,6 +108,7 @@ class Memory:
         """The node is gone, and so is its claim."""
         self.waits.end(uid)
         self.egress.end(uid)
+        self.brake.note(uid, is_held=False)
         self.wanted.discard(uid)
 
     def end_order(self, token: str) -> None:

@@ -16,7 +16,9 @@ from controllers.anycast_ip.bound import (
     serves,
     stopped,
 )
-from controllers.anycast_ip.claim import HOLDING, Claim, instance_of
+from controllers.anycast_ip.brake import CONFIRMED, MOST
+from controllers.anycast_ip.claim import CLUSTER_UUID, HOLDING, Claim, instance_of
+from controllers.anycast_ip.claim_store import NAMESPACE
 from controllers.anycast_ip.pool import is_offered, is_usable
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
 from kube.types import Node, is_super, rfc3339
@@ -31,7 +33,7 @@ from webhook.anycast_ip import (
     wanted,
 )
 
-ANNOUNCED = "AnycastIpAnnounced"
+ANNOUNCED, HELD = "AnycastIpAnnounced", "AnycastIpReleaseHeld"
 SLOW = 150.0
 """Seconds that an address may be on its way before an Event says so."""
 SURE = 600.0
@@ -274,7 +276,7 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
             return NOTHING  # also while it is blocked: another would be ordered in its place
         if not claim.pooled and is_usable(seen, settings):
             return Step(Do.KEEP, address=seen)
-    return _with_address(seen, claim)
+    return _with_address(seen, claim, snapshot)
 
 
 def _stays_lent(seen: Address, claim: Claim, settings: AnycastIPSettings) -> bool:
@@ -288,16 +290,29 @@ def _without_address(snapshot: Snapshot) -> Step:
     return Step(Do.UNTAG) if is_settled else _plan_order(snapshot)
 
 
-def _with_address(seen: Address, claim: Claim) -> Step:
+def _with_address(seen: Address, claim: Claim, snapshot: Snapshot) -> Step:
     if seen.status == UNBIND and claim.lent:
         return Step(Do.UNTAG if claim.tags else Do.FORGET)
     if seen.status == UNBIND:
         return Step(Do.RELEASE, address=seen)
     if seen.status not in (BIND, BIND_ENI):
         return Step(Do.WATCH)
-    if seen.instance_id == claim.instance:
-        return Step(Do.UNBIND, address=seen)
-    return Step(Do.FORGET, _moved(seen, "it stays there and is not released"))
+    if seen.instance_id != claim.instance:
+        return Step(Do.FORGET, _moved(seen, "it stays there and is not released"))
+    if snapshot.runs is None:
+        return Step(Do.EXAMINE)
+    if snapshot.runs and snapshot.is_braked:
+        return Step(Do.EXAMINE, _held(seen))
+    return Step(Do.UNBIND, address=seen)
+
+
+def _held(seen: Address) -> Note:
+    return Note(
+        HELD,
+        f"{seen.id} stays bound for now: {seen.instance_id} still runs, and {MOST} addresses of instances that run were"
+        f" unbound within an hour. If no other control plane serves these nodes, confirm it: kubectl -n {NAMESPACE}"
+        f" annotate --overwrite configmap {CLUSTER_UUID} {CONFIRMED}=$(date -u +%Y-%m-%dT%H:%M:%SZ)",
+    )
 
 
 def _moved(seen: Address, then: str) -> Note:

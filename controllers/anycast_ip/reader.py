@@ -51,6 +51,8 @@ ABSENT, ALONE = 60.0, 900.0
 release has begun; and while none is listed. Then its instance, or that of a node, must be known to the cloud."""
 UNPROVEN = 3600.0
 """The same for a release that has begun while no node names an instance: nothing is left to show the account by."""
+ENDING = ("STOPPING", "STOPPED", "SHUTDOWN", "TERMINATING", "LAUNCH_FAILED")
+"""States of an instance that a node pool has been scaled in by."""
 WITNESSES = 10
 """Nodes whose instances are looked up: any of them shows that this is the right account and region."""
 AGAIN = 60.0
@@ -84,7 +86,10 @@ class Reader:
         seen = self._listed(node, claim)
         egress = self._memory.egress.view(uid)
         pool, announcement = self._pool(node, claim), self._announcement(claim)
-        return Snapshot(uid, node, claim, related, order, seen, pool, announcement, egress)
+        is_braked = self._memory.brake.is_on
+        return Snapshot(
+            uid, node, claim, related, order, seen, pool, announcement, egress, is_braked=is_braked
+        )
 
     def _announcement(self, claim: Claim | None) -> Announcement | None:
         """None when the address may be bound."""
@@ -133,6 +138,8 @@ class Reader:
             return replace(snapshot, seen=Seen(on_instance=found, owner=self._owner(found)))
         if do is Do.FIND and claim:
             return replace(snapshot, order=replace(snapshot.order, lookup=await self._lookup(claim)))
+        if do is Do.EXAMINE and claim:
+            return replace(snapshot, runs=await self._runs(claim))
         return replace(snapshot, seen=await self._watch(claim)) if claim else snapshot
 
     def _related(self, node: Node | None, claim: Claim | None) -> Related:
@@ -244,12 +251,20 @@ class Reader:
             return False
         witnesses = self._witnesses()
         own = () if claim.instance == POOL else (claim.instance,)
-        asked = [self._cloud.has_instance(each) for each in dict.fromkeys((*own, *witnesses))]
+        asked = [self._cloud.instance_state(each) for each in dict.fromkeys((*own, *witnesses))]
         try:
-            found = [await each for each in asked]
+            found = [await each is not None for each in asked]
         except (CloudError, RetryAfter) as error:
             raise _not_believed(claim, error) from error
         return any(found) or (claim.releasing and not witnesses and missing >= UNPROVEN)
+
+    async def _runs(self, claim: Claim) -> bool:
+        """Whether the instance of *claim* does, as far as is known."""
+        try:
+            state = await self._cloud.instance_state(claim.instance)
+        except (CloudError, RetryAfter):
+            return True
+        return state is not None and state not in ENDING
 
     def _witnesses(self) -> Sequence[str]:
         named = map(instance_of, self._nodes.list())

@@ -133,6 +133,7 @@ class Reconciler:
         while (step := self._plan(snapshot, settings)).do in READS and step.do not in asked:
             asked.add(step.do)
             snapshot = await self._reported(snapshot, step.do, self._reader.read(snapshot, step.do))
+        self._memory.brake.note(uid, is_held=step.do is Do.EXAMINE)
         self._reporter.planned(snapshot, step, settings)
         return snapshot, step
 

@@ -13,7 +13,7 @@ from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
 from controllers.anycast_ip.actions import StillThere
 from controllers.anycast_ip.bound import is_open
-from controllers.anycast_ip.planner import ANNOUNCED
+from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
 from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
@@ -21,10 +21,11 @@ from kube.event_recorder import EventRecorder, Regarding
 from settings import AnycastIPSettings
 from webhook.anycast_ip import ADDRESS_ID, is_proven_bound, wanted
 
-STATES = ("waiting", "announcing", "working", "open", "leaving")
+STATES = ("waiting", "announcing", "working", "open", "leaving", "held")
 NODES_BY_STATE = Gauge(
     "drawbridge_anycast_ip_nodes",
-    "Nodes by what their address is at; waiting: something stands in the way, see their Events.",
+    "Nodes by what their address is at; waiting: something stands in the way, see their Events; held: the address"
+    " stays bound until an operator confirms its release.",
     ["state"],
 )
 for _state in STATES:
@@ -178,6 +179,8 @@ def refusal(reason: str, error: Exception, more: str = "") -> Note:
 def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str:
     """Nothing for a node that needs no address."""
     node, claim = snapshot.node, snapshot.claim
+    if step.note and step.note.reason == HELD:
+        return "held"
     if node is None:
         return "leaving" if claim and (claim.releasing or not claim.pooled) else ""
     if not wanted(node, settings):

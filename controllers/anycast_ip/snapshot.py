@@ -44,6 +44,7 @@ class Do(StrEnum):
     CHECK = "check the egress"
     OPEN = "open"
     RESIZE = "set the bandwidth"
+    EXAMINE = "look whether the instance runs"
     CLOSE = "close"
     STRIP = "remove all annotations"
     FREE = "take the taint off"
@@ -53,7 +54,7 @@ class Do(StrEnum):
     FORGET = "forget"
 
 
-READS = (Do.LOOK, Do.WATCH, Do.FIND)
+READS = (Do.LOOK, Do.WATCH, Do.FIND, Do.EXAMINE)
 """Questions to the cloud: once asked in a reconcile, the same one means to wait and ask again."""
 
 
@@ -160,7 +161,10 @@ class Egress:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*node* is None when it is gone; *announcement* is why the address is not to be bound yet, if so."""
+    """*node* is None when it is gone; *announcement* is why the address is not to be bound yet, if so.
+
+    *runs*: the instance of the claim does, None before it was asked for. *is_braked*: nothing is unbound from it then.
+    """
 
     uid: str
     node: Node | None = None
@@ -171,6 +175,8 @@ class Snapshot:
     pool: Pool = Pool()
     announcement: Announcement | None = None
     egress: Egress = Egress()
+    runs: bool | None = None
+    is_braked: bool = False
 
     @property
     def name(self) -> str:

@@ -147,10 +147,12 @@ def register_a_machine_again(world: World, dice: Random) -> str:
 
 @operation("anycast_ip")
 def a_node_leaves(world: World, dice: Random) -> str:
+    """As when its pool is scaled in."""
     node = world.some(NODES, dice, is_home)
     if node is None or len([each for each in world.api.list(NODES) if is_home(each)]) < 3:
         return ""
     world.kubernetes.kubelets.switch_off(node["metadata"]["name"], world.now())
+    world.cloud.account.add_instance(node["metadata"]["labels"][objects.INSTANCE_LABEL], state="TERMINATING")
     return world.kubectl_delete(NODES, node)
 
 

@@ -73,6 +73,8 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Address types only in the regions that have them."""
     instances_exist: bool = True
     """An instance that was not added exists all the same, when its id is well formed."""
+    instances_run: bool = True
+    """Such instances are RUNNING; otherwise STOPPING, as when the pool of a node that leaves is scaled in."""
 
     # Quotas and rates.
     quota_total: Count = 20

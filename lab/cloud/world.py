@@ -155,7 +155,7 @@ class World:
         """Also one that was not added, when the knobs say that such instances exist."""
         found = self.fleet.get(instance_id)
         if found is None and self.knobs.instances_exist and instance_id not in self.ended_instances:
-            return Instance(id=instance_id)
+            return Instance(id=instance_id, state="RUNNING" if self.knobs.instances_run else "STOPPING")
         return found
 
     def add_instance(

@@ -54,7 +54,7 @@ def redis(lab: Lab) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cloud_lab() -> Iterator[Lab]:
-    with running(values=anycast.VALUES, kwok_nodes=0, cloud={}) as up:
+    with running(values=anycast.VALUES, kwok_nodes=0, cloud={"instances_run": False}) as up:
         yield up
 
 

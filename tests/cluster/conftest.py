@@ -71,7 +71,7 @@ def bare_lab() -> Iterator[Lab]:
 def cloud_lab() -> Iterator[Lab]:
     """A lab in whose cloud nodes get anycast IPs; in the end nothing must be left of those that are gone."""
     values = VALUES | {"controllers": {"replicaCount": 1}}
-    with running(values=values, kwok_nodes=1, cloud={}, policy=True) as up:
+    with running(values=values, kwok_nodes=1, cloud={"instances_run": False}, policy=True) as up:
         yield up
         anycast.assert_empty_soon(up, lambda: anycast.left_behind(up))
 

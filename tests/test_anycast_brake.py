@@ -1,0 +1,148 @@
+"""Few addresses are taken from instances that run, until an operator confirms it; a scale-in is never held up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from prometheus_client import REGISTRY
+
+from controllers.anycast_ip.brake import CONFIRMED, MOST, unbinds_in
+from controllers.anycast_ip.claim import CLUSTER_UUID
+from kube.types import rfc3339
+from lab.cloud import Knobs
+from settings.anycast_ip import NEED_LABEL, Pool
+from tests.anycast_deaths import run_with_deaths
+from tests.anycast_world import SETTINGS, Killed, Lab, open_lab
+from tests.factories import NOW
+from tests.test_anycast_faults import PLENTY
+
+NAMES = [f"n{number}" for number in range(8)]
+HOUR = 3600.0
+
+
+def copied(*names: str, **fields: object) -> Lab:
+    """The control plane is a copy: the nodes that go here, and their instances, are served by another one."""
+    lab = open_lab(*names, knobs=Knobs(**PLENTY, **fields))  # type: ignore[arg-type]
+    for name in names:
+        lab.leave(name, scaled_in=False)
+    return lab
+
+
+def bound(lab: Lab) -> int:
+    return sum(each.status == "BIND" for each in lab.elastic())
+
+
+def confirm(lab: Lab, value: str) -> None:
+    lab.kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID, "annotations": {CONFIRMED: value}}})
+
+
+def at(lab: Lab, seconds: float = 0.0) -> str:
+    return rfc3339(NOW + timedelta(seconds=lab.clock() + seconds))
+
+
+def held() -> float | None:
+    return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "held"})
+
+
+def test_a_copy_of_a_control_plane_takes_few_addresses_of_the_living_until_an_operator_confirms_it() -> None:
+    lab = copied(*NAMES)
+    lab.run_for(HOUR - 60)
+    assert bound(lab) == len(lab.claims.claims) == held() == len(NAMES) - MOST
+    assert "AnycastIpReleaseHeld" in lab.recorder.reasons
+    lab.run_for(HOUR)
+    assert bound(lab) == len(NAMES) - 2 * MOST
+    confirm(lab, at(lab))
+    lab.run(lab.is_clean, 120, "clean")
+
+    assert (lab.elastic(), held()) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        pytest.param(lambda lab: "yes", id="no time"),
+        pytest.param(lambda lab: at(lab).removesuffix("Z"), id="a time without a zone"),
+        pytest.param(lambda lab: at(lab, -HOUR - 1), id="an old one, as in a snapshot"),
+        pytest.param(lambda lab: at(lab, HOUR), id="a time to come"),
+    ],
+)
+def test_what_is_no_word_of_now_confirms_nothing(word: Callable[[Lab], str]) -> None:
+    lab = copied(*NAMES)
+    lab.run_for(60)
+    confirm(lab, word(lab))
+    lab.run_for(HOUR / 2)
+
+    assert bound(lab) == len(NAMES) - MOST
+
+
+def test_an_operators_word_ends_after_an_hour() -> None:
+    lab = copied(*NAMES)
+    confirm(lab, at(lab))
+    lab.run(lab.is_clean, 120, "clean")
+    for name in NAMES:
+        lab.join(name)
+    lab.run(lab.all_open, 120, "open")
+    lab.run_for(HOUR)
+    for name in NAMES:
+        lab.leave(name, scaled_in=False)
+    lab.run_for(HOUR / 2)
+
+    assert bound(lab) == len(NAMES) - MOST
+
+
+@pytest.mark.parametrize("pool", [Pool(), Pool.model_validate({"retain": {"count": 40}})])
+@pytest.mark.parametrize("state", ["TERMINATING", "STOPPED", "not listed"])
+def test_a_scale_in_is_never_held_up(state: str, pool: Pool) -> None:
+    names = [f"n{number}" for number in range(40)]
+    settings = SETTINGS.model_copy(update={"pool": pool})
+    lab = open_lab(*names, knobs=Knobs(**PLENTY, instance_end_unbinds=False), settings=settings)
+    for name in names:
+        lab.leave(name)
+        if state == "not listed":
+            lab.world.end_instance(f"ins-{name}")
+        else:
+            lab.world.add_instance(f"ins-{name}", state=state)
+    lab.run(lab.is_settled, 60, "settled")
+
+    assert bound(lab) == 0
+    assert len(lab.elastic()) == pool.retain.count
+
+
+def test_leaders_that_die_take_no_more_together_than_one() -> None:
+    lab = copied(*NAMES)
+
+    def die(action: str) -> None:
+        if action == "DisassociateAddress":
+            raise Killed
+
+    lab.sender.after = die
+    end = lab.clock() + HOUR - 60
+    run_with_deaths(lab, lambda: lab.clock() >= end, HOUR, "time")
+
+    assert 1 <= lab.count("DisassociateAddress") <= MOST
+    assert len(unbinds_in(lab.lease)) == MOST
+
+
+def test_where_it_cannot_be_read_whether_an_instance_runs_it_counts_as_running() -> None:
+    lab = copied(*NAMES, denied=["DescribeInstances"])
+    lab.run_for(HOUR / 2)
+
+    assert bound(lab) == len(NAMES) - MOST
+
+
+def test_labels_that_are_removed_from_all_nodes_by_mistake_cost_few_their_addresses() -> None:
+    settings = SETTINGS.model_copy(update={"release_on_label_removal": True})
+    lab = open_lab(*NAMES, knobs=Knobs(**PLENTY), settings=settings)
+    before = {each.id for each in lab.elastic()}
+    for name in NAMES:
+        lab.edit(name, {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run_for(HOUR / 2)
+    assert bound(lab) == len(NAMES) - MOST
+    for name in NAMES:
+        lab.edit(name, {"metadata": {"labels": {NEED_LABEL: "true"}}})
+    lab.run(lab.all_open, 120, "open")
+
+    assert len(before & {each.id for each in lab.elastic()}) == len(NAMES) - MOST
+    assert held() == 0
