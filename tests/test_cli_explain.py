@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 import yaml
 
 from calico.segment import IPReservation, Record, body
+from cli.explain.budgets import BUDGETS
 from cli.explain.node import standing, terms_in_words
 from cli.explain.webhook_configurations import CONFIGURATIONS
-from dev.fake_api import FakeAPI
+from dev.fake_api import FakeAPI, refusal
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS, Resource
 from kube.types import Node
 from settings import AnycastIPSettings
@@ -298,6 +300,61 @@ def test_a_removal_that_is_over_the_limit_says_so(api: FakeAPI) -> None:
     put_segment(api, *(record(f"10.0.1.{each}", uid=f"u{each}", ended=NOW) for each in range(2)))
 
     assert "this is 1 over ipReserveMaxCount (2)" in run(api, "simulate", "drain", "node-1").output
+
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
+SELECTS = {"selector": {"matchLabels": {"app": "redis"}}}
+
+
+def put_budget(api: FakeAPI, name: str = "redis", *, allowed: int = 0, **spec: Any) -> None:
+    status = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": 3,
+        "desiredHealthy": 3,
+        "observedGeneration": 1,
+    }
+    raw = {"metadata": {"name": name, "namespace": "redis"}, "spec": SELECTS | spec, "status": status}
+    api.put(BUDGETS, raw)
+
+
+@pytest.mark.parametrize(
+    ("status", "budgets", "said"),
+    [
+        pytest.param(READY, [{}], "allows no disruption: it needs 3 healthy pods and has 3", id="none left"),
+        pytest.param(READY, [{"allowed": 1}], "", id="one left"),
+        pytest.param(NOT_READY, [{}], "", id="an unhealthy pod of a healthy workload"),
+        pytest.param({"phase": "Pending"}, [{}], "", id="a pod that does not run"),
+        pytest.param(READY, [{"selector": {"matchLabels": {"app": "other"}}}], "", id="of other pods"),
+        pytest.param(
+            READY,
+            [{"name": "a"}, {"name": "b"}],
+            "more than one PodDisruptionBudget selects the pod",
+            id="two",
+        ),
+    ],
+)
+def test_an_eviction_that_a_budget_refuses_is_not_called_allowed(
+    api: FakeAPI, status: Raw, budgets: Sequence[Raw], said: str
+) -> None:
+    put_pod(api, metadata={"labels": {"app": "redis"}}, status=status)
+    for each in budgets:
+        put_budget(api, **each)
+
+    asked = answers(shown(api, "explain", "pod", "redis-0", "-n", "redis"))
+
+    assert said in asked["evict"]["budget"]
+    assert [asked[each]["allowed"] for each in ("delete", "evict")] == [True, not said]
+    printed = run(api, "explain", "pod", "redis-0", "-n", "redis").output
+    assert said in " ".join(printed.split())
+
+
+def test_budgets_that_may_not_be_read_are_named(api: FakeAPI) -> None:
+    put_pod(api, status=READY)
+    api.fault = lambda call: refusal(403, "Forbidden", "no") if call.path.endswith("budgets") else None
+
+    asked = answers(shown(api, "explain", "pod", "redis-0", "-n", "redis"))
+    assert asked["evict"]["budget"] == "not known: you may not list PodDisruptionBudgets"
 
 
 def test_what_cannot_be_evaluated_is_taken_to_be_called_and_named(api: FakeAPI) -> None:

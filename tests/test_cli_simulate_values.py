@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 import yaml
 
 from calico.segment import Record, body
-from cli.simulate.value_names import MAPS, OTHER_NAMES, SETTINGS
+from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
 from cli.simulate.values_settings import outcome
 from dev.fake_api import FakeAPI
 from lab import values_schema
@@ -65,6 +69,63 @@ def test_each_value_that_becomes_a_setting_is_known_by_its_name() -> None:
     assert set(OTHER_NAMES.values()) | set(MAPS) <= SETTINGS.keys()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert all(_is_in(values, each) for each in OTHER_NAMES)
+
+
+def test_each_other_value_of_the_chart_is_known_by_its_name() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    of_settings = (*SETTINGS, *OTHER_NAMES)
+    found = {re.sub(r"(\.resources)\.\w+$", r"\1", each) for each in _leaves(schema, schema)}
+
+    assert {each for each in found if not each.startswith(of_settings)} <= NO_SETTINGS <= found
+    assert NO_SETTINGS.isdisjoint(of_settings)
+
+
+def _leaves(schema: Raw, root: Raw, path: str = "") -> Iterator[str]:
+    """Names of the values that *schema*, a part of *root*, has fields for."""
+    while reference := schema.get("$ref"):
+        schema = reduce(lambda part, name: part[name], reference[2:].split("/"), root)
+    for name, part in schema.get("properties", {}).items():
+        yield from _leaves(part, root, f"{path}.{name}".lstrip("."))
+    if not schema.get("properties"):
+        yield path
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        pytest.param(
+            {"config": {"ipReserveTimee": "5m"}},
+            {"config.ipReserveTimee": "config.ipReserveTime"},
+            id="a slip",
+        ),
+        pytest.param(
+            {"ipReservation": {"ipReserveTime": "5m"}},
+            {"ipReservation.ipReserveTime": "config.ipReserveTime"},
+            id="in another map",
+        ),
+        pytest.param(
+            {"Elasticity": {"enabled": True}}, {"Elasticity.enabled": "elasticity.enabled"}, id="a capital"
+        ),
+        pytest.param({"webhook": {"nodeSelector": {"any": "x"}, "threads": 8}}, {}, id="any label"),
+        pytest.param({"global": {"any": {"x": 1}}, "config": None}, {}, id="what Helm takes"),
+    ],
+)
+def test_a_value_that_the_chart_does_not_have_is_refused_with_the_one_that_was_meant(
+    api: FakeAPI, tmp_path: Path, values: Raw, refused: dict[str, str]
+) -> None:
+    found = simulated(api, tmp_path, values)
+
+    assert {each["value"]: each["why"] for each in found["refused"]} == {
+        name: f"the chart has no such value: did you mean {meant}?" for name, meant in refused.items()
+    }
+    ended = cli.run(api, "simulate", "values", str(tmp_path / "values.yaml"))
+    assert ended.exit_code == bool(refused)
+
+
+def test_a_value_like_no_other_is_refused_with_where_all_are(api: FakeAPI, tmp_path: Path) -> None:
+    [refused] = simulated(api, tmp_path, {"entirely": {"else": 1}})["refused"]
+
+    assert refused["why"] == "the chart has no such value: charts/drawbridge/README.md has all"
 
 
 def _is_in(values: Raw, path: str) -> bool:

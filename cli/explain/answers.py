@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cli.explain.budgets import UNREADABLE
 from cli.explain.foresight import Answer, Foresight
 from cli.explain.matching import Outcome
 from cli.explain.reservations import ip_of
@@ -32,6 +33,8 @@ class Question(Document, frozen=True):
     not_reserved_because: str
     webhooks: tuple[WebhookAnswer, ...]
     others: tuple[str, ...]
+    budget: str = ""
+    """Why a PodDisruptionBudget refuses it, or why that is not known."""
 
 
 def question(action: str, foreseen: Foresight) -> Question:
@@ -44,6 +47,7 @@ def question(action: str, foreseen: Foresight) -> Question:
         not_reserved_because="" if foreseen.records else why_not_reserved(foreseen),
         webhooks=tuple(_answer(each) for each in relevant),
         others=tuple(each.webhook.name for each in foreseen.others),
+        budget=foreseen.budget,
     )
 
 
@@ -69,6 +73,9 @@ def rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
     for each in shown:
         called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(Outcome(each.called), warning)
         yield faint(f"  {each.webhook}"), called(each.called), each.effect.removeprefix(f"{Outcome.SKIPPED} ")
+    if asked.budget:
+        refused = warning("unknown") if asked.budget == UNREADABLE else bad("refused")
+        yield faint("  PodDisruptionBudget"), refused, asked.budget
     for name in asked.others:
         yield faint(f"  {name}"), warning("called"), "not one of Drawbridge's: its answer is not known"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from calico.segment import Record
+from cli.explain.budgets import UNREADABLE, refusal
 from cli.explain.matching import Outcome, Verdict, judge
 from cli.explain.snapshot import Remembered, Snapshot, webhooks_of
 from cli.explain.webhook_configurations import ApiRequest
@@ -36,20 +37,25 @@ class Answer:
 
 @dataclass(frozen=True)
 class Foresight:
-    """*answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that would be reserved."""
+    """*answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that would be reserved.
+
+    *budget* is why a PodDisruptionBudget refuses an eviction after admission, or why that is not known.
+    """
 
     request: ApiRequest
     answers: tuple[Answer, ...]
     others: tuple[Verdict, ...]
     records: tuple[Record, ...]
+    budget: str = ""
 
     @property
     def denials(self) -> tuple[str, ...]:
-        """What Drawbridge's webhooks, or the API server for want of a condition's value, refuse the request with."""
+        """What Drawbridge's webhooks, or the API server for want of a condition's value or of a budget, refuse."""
         refused = [each.verdict for each in self.answers if each.verdict.outcome is Outcome.REFUSED]
         decisions = [each.decision for each in self.answers if each.decision]
         denied = tuple(each.message for each in decisions if not each.allowed)
-        return (*denied, *(f"{each.by} {each.why}" for each in refused))
+        budget = (self.budget,) if self.budget not in ("", UNREADABLE) else ()
+        return (*denied, *(f"{each.by} {each.why}" for each in refused), *budget)
 
     @property
     def reserving(self) -> tuple[Answer, ...]:
@@ -79,7 +85,14 @@ def foresee(request: ApiRequest, snapshot: Snapshot) -> Foresight:
         answers,
         tuple(each for each in others if each.outcome is not Outcome.SKIPPED),
         ledger.records,
+        _budget(request, snapshot),
     )
+
+
+def _budget(request: ApiRequest, snapshot: Snapshot) -> str:
+    pod = snapshot.objects.pods.get(f"{request.namespace}/{request.name}")
+    is_eviction = request.resource.subresource == "eviction"
+    return refusal(pod, snapshot.objects.budgets) if pod and is_eviction else ""
 
 
 def decide(webhook: Webhook, request: Request) -> Decision:

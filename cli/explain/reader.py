@@ -14,6 +14,7 @@ from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import Cluster
 from cli.errors import Failure
+from cli.explain.budgets import BUDGETS, Budget
 from cli.explain.events import Event
 from cli.explain.ingress_daemonset import IngressDaemonSetFacts
 from cli.explain.ip import IPFacts
@@ -26,7 +27,7 @@ from cli.pools.assignment import Assigned
 from cli.pools.history import Past
 from cli.pools.reader import assigned, past
 from controllers.ip_reservation.release_planner import Life, life_of
-from kube.errors import KubeError, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from kube.types import Pod
 from runtime import time
@@ -99,7 +100,8 @@ class Reader:
                 f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
                 "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
             )
-        snapshot = self.snapshot_with(segments, self.objects([pod] if pod else []))
+        objects = replace(self.objects([pod] if pod else []), budgets=self.budgets(namespace))
+        snapshot = self.snapshot_with(segments, objects)
         return PodFacts(f"{namespace}/{name}", pod, snapshot, segments, self.lives(records), events)
 
     def ip(self, ip: str) -> IPFacts:
@@ -132,7 +134,8 @@ class Reader:
             if owner_of(msgspec.json.decode(msgspec.json.encode(each), type=Pod), [resource])
         ]
         nodes = self.client.list(NODES, type=FollowedNode).items
-        around = replace(self.objects_in([namespace]), pods=self.objects(pods).pods)
+        around = self.objects_in([namespace])
+        around = replace(around, pods=self.objects(pods).pods, budgets=self.budgets(namespace))
         about = f"involvedObject.kind=IngressDaemonSet,involvedObject.name={name}"
         events = self.events(namespace, about)
         return IngressDaemonSetFacts(raw, resource, nodes, pods, self.snapshot(around), events)
@@ -148,6 +151,13 @@ class Reader:
         namespaces = {name: self.client.get(NAMESPACES, name) for name in sorted(names)}
         found = [each for name in namespaces for each in self.ingress_daemonsets(name)]
         return Objects(namespaces=namespaces, ingress_daemonsets=found)
+
+    def budgets(self, namespace: str) -> Sequence[Budget] | None:
+        """None where they may not be read."""
+        try:
+            return self.client.list(BUDGETS, namespace, type=Budget).items
+        except Forbidden:
+            return None
 
     def segments(self) -> Sequence[IPReservation]:
         """None where Calico is not installed."""

@@ -11,6 +11,7 @@ import msgspec
 
 from calico.ipam_config import IPAMConfiguration
 from calico.segment import IPReservation, Record
+from cli.explain.budgets import Budget
 from cli.explain.webhook_configurations import RegisteredWebhook
 from kube.errors import NotFound
 from kube.types import Namespace, Pod
@@ -36,11 +37,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Objects:
-    """Raw *pods* by namespace/name, raw *namespaces* by name, and the IngressDaemonSets of these namespaces."""
+    """Raw *pods* by namespace/name, raw *namespaces* by name, and the IngressDaemonSets of these namespaces.
+
+    *budgets* are theirs, too, where evictions are foreseen; None when they may not be read.
+    """
 
     pods: Mapping[str, Raw] = field(default_factory=dict)
     namespaces: Mapping[str, Raw] = field(default_factory=dict)
     ingress_daemonsets: Sequence[IngressDaemonSet] = ()
+    budgets: Sequence[Budget] | None = ()
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         return self.namespaces.get(namespace, {}).get("metadata", {}).get("labels") or {}

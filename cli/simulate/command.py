@@ -105,7 +105,7 @@ def join(session: Session, count: int, like: str) -> None:
 def values(session: Session, file: Path) -> None:
     """What a change of the chart's values would bring.
 
-    As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a setting is refused.
+    As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a value is refused, or unknown to the chart.
     """
     found = simulate_values(Reader(session.cluster), file.read_text())
     session.output.show(found, of_values.parts)

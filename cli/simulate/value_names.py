@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 SETTINGS = {
     "config.leaderElectionEnable": "leaderElection.leaderElect",
     "config.healthProbeBindAddress": "health.healthProbeBindAddress",
@@ -138,3 +140,51 @@ MAPS = (
     "ingressDaemonSet.healthChecker.resources",
 )
 """Values that are maps themselves: Helm merges them, and null removes a key."""
+_OTHERS: Mapping[str, str] = {
+    "": (
+        "global nameOverride fullnameOverride commonLabels replicaCount imagePullSecrets bindHost "
+        "priorityClassName podSecurityContext securityContext podAnnotations podLabels nodeSelector "
+        "tolerations affinity topologySpreadConstraints extraVolumes extraVolumeMounts extraEnv "
+        "controller scheduler rbacImage namespace service resources"
+    ),
+    "config.region": "shortName",
+    "ipReservation": "timeoutSeconds",
+    "anycastIP.allowList.http": "from",
+    "anycastIP": "timeoutSeconds",
+    "elasticity": "timeoutSeconds openGates",
+    "ingressDaemonSet": "timeoutSeconds namespaces",
+    "cloud": "regionShort uniqueID appID ownerUIN vpcID caBundle secretID secretKey token existingSecret",
+    "certs": "existingSecret caBundle",
+    "certs.certManager": "issuerRef caSecret duration renewBefore caDuration",
+    "webhook": (
+        "preStopSleepSeconds terminationGracePeriodSeconds configurationAnnotations hostNetwork "
+        "nodeSelector tolerations affinity resources"
+    ),
+    "autoscaling": "enabled minReplicas maxReplicas targetCPUUtilizationPercentage",
+    "image": "registry repository tag digest pullPolicy pullSecrets",
+    "controllers": (
+        "replicaCount terminationGracePeriodSeconds resources serviceAccountAnnotations hostNetwork "
+        "nodeSelector tolerations affinity"
+    ),
+    "crds": "install keep",
+    "flowSchema": "enabled",
+    "admissionPolicies": "enabled",
+    "networkPolicy": "enabled apiServers nodes metricsFrom egress",
+    "dashboard": "enabled from allowedHosts nodeSelector tolerations affinity resources",
+    "monitoring.serviceMonitor": "enabled interval labels",
+    "monitoring.prometheusRule": (
+        "enabled labels alertLabels runbookBaseURL reservedShare certificateDays quotaLeft"
+    ),
+    "monitoring.dashboards": "enabled labels annotations",
+    "resourceQuota": "enabled",
+    "credential": "appID secretID secretKey",
+    "eklet": "enabled replicaCount waitSandboxRunningTimeout podUsedApiserver nodeSelector resources",
+    "eklet.image": "ref pullPolicy",
+    "eklet.service": "type",
+    "eksAdmission": "autoScaleEKS replicaCount image nodeSelector resources",
+}
+"""The other values of the chart, which become no setting, by the map that they are in."""
+NO_SETTINGS = frozenset(
+    f"{parent}.{name}".lstrip(".") for parent, names in _OTHERS.items() for name in names.split()
+)
+"""Of those that are maps, what is in them is not the chart's to know."""

@@ -57,7 +57,7 @@ class Released(Document, frozen=True):
 
 
 class Values(Document, frozen=True):
-    """With anything *refused* nothing else is known: the programs keep the settings that they have."""
+    """With anything *refused* nothing else is known: Helm refuses it, or the programs keep what they have."""
 
     differences: tuple[Difference, ...]
     refused: tuple[Refusal, ...]
@@ -92,7 +92,7 @@ def parts(found: Values) -> Iterator[Part]:
     rows = [(each.value, _text(each.now), _text(each.then)) for each in found.differences]
     yield Table(("VALUE", "NOW", "THEN"), rows, empty="No setting changes.")
     if found.refused:
-        yield bad("Refused: the programs would keep the settings that they have.")
+        yield bad("Refused: nothing would change.")
         yield Table(("REFUSED", "WHY, AND WHAT TO WRITE"), [(each.value, each.why) for each in found.refused])
     for feature in dict.fromkeys(each.feature for each in found.effects):
         of_it = [each for each in found.effects if each.feature == feature]

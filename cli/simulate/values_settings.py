@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import yaml
 
 from cli.output import Document
-from cli.simulate.value_names import MAPS, OTHER_NAMES, SETTINGS
+from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
 from settings import Settings
 from settings.load import SettingsError, parse
 
@@ -26,6 +27,11 @@ WITH_DEFAULTS = (
 """The chart fills these in when they are empty."""
 FOLLOWING = {"cloud.region": ("elasticity.region",), "elasticity.enabled": ("elasticity.openGates",)}
 """Settings that the chart makes of the same value."""
+
+
+KNOWN = sorted({*SETTINGS, *OTHER_NAMES, *NO_SETTINGS})
+SIMILAR = 0.8
+"""How much of a name a slip leaves."""
 
 
 class Unreadable(ValueError):
@@ -74,10 +80,12 @@ def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
     now, before = parse(stored), yaml.safe_load(stored)
     after, others = copy.deepcopy(before), list[str]()
     differences: dict[str, Difference] = {}
+    unknown = [_unknown(given) for given, _ in _leaves(values) if not _is_known(given)]
     for given, value in _leaves(values):
         name = OTHER_NAMES.get(given, given)
         if name not in SETTINGS:
-            others.append(given)
+            if _is_known(given):
+                others.append(given)
             continue
         if value in ("", None, {}) and (given in OTHER_NAMES or name in WITH_DEFAULTS):
             continue
@@ -91,9 +99,25 @@ def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
             differences[name] = Difference(name, old, new)
     changes, ignored = tuple(differences.values()), tuple(sorted(others))
     try:
-        return Outcome(now, parse(yaml.safe_dump(after)), changes, (), ignored)
+        then = parse(yaml.safe_dump(after))
+        return Outcome(now, None if unknown else then, changes, tuple(unknown), ignored)
     except SettingsError as error:
-        return Outcome(now, None, changes, tuple(_refusal(each) for each in error.problems), ignored)
+        return Outcome(now, None, changes, (*unknown, *map(_refusal, error.problems)), ignored)
+
+
+def _is_known(name: str) -> bool:
+    """Whether the chart has it, or has values in it or around it."""
+    parents = {name.rsplit(".", number)[0] for number in range(name.count(".") + 1)}
+    return not parents.isdisjoint(KNOWN) or any(each.startswith(f"{name}.") for each in KNOWN)
+
+
+def _unknown(name: str) -> Refusal:
+    """Helm refuses it by the chart's schema."""
+    last = name.rpartition(".")[2]
+    elsewhere = [each for each in KNOWN if each.rpartition(".")[2] == last]
+    near = get_close_matches(name, elsewhere, 1, 0.0) or get_close_matches(name, KNOWN, 1, SIMILAR)
+    way_out = f"did you mean {near[0]}?" if near else "charts/drawbridge/README.md has all"
+    return Refusal(name, f"the chart has no such value: {way_out}")
 
 
 def _leaves(values: Raw, path: str = "") -> Iterator[tuple[str, Any]]:
