@@ -121,6 +121,7 @@ VICTIMS = [
 ]
 
 CREATE = ("create", "--filename=-")
+APPLY = ("apply", "--server-side", "--force-conflicts", "--filename=-")
 PATCH = {"spec": {"template": {"spec": EVIL}}}
 
 
@@ -241,8 +242,8 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
     ),
     "change what an operator reserved": (
         "webhook",
-        merge("ipreservations.projectcalico.org operators", {"spec": {"reservedCIDRs": []}}),
-        None,
+        APPLY,  # which does not read it before, as `kubectl patch` does
+        reservation("operators"),
         "only IPReservations that it created",
     ),
     "get the token of another ServiceAccount by a Secret": (
