@@ -16,14 +16,18 @@ from calico.reservations import AUTO, GROUPS
 from calico.segment import IPReservation
 from kube.client import Client, Resource
 from kube.types import ObjectMeta, Value, complete
+from runtime import time
 
 POOLS, BLOCKS = "ippools", "ipamblocks"
+LEAST = 0.05
+"""Seconds for a last attempt."""
 
 
 class IPPoolSpec(Value, frozen=True):
     cidr: str = ""
     disabled: bool = False
     block_size: int = 0
+    node_selector: str = ""
 
 
 class IPPool(Value, frozen=True):
@@ -37,6 +41,10 @@ class IPPool(Value, frozen=True):
             return None if self.spec.disabled else range_of(self.spec.cidr)
         except ValueError:
             return None
+
+    @property
+    def is_for_all_nodes(self) -> bool:
+        return self.spec.node_selector.strip() in ("", "all()")
 
     def has(self, ip: str) -> bool:
         """Also while it is disabled: its addresses stay with their pods."""
@@ -102,7 +110,17 @@ def decode_pool(encoded: msgspec.Raw) -> IPPool:
     return IPPool(ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version), found.spec)
 
 
-def located(client: Client, plural: str, api_version: str = AUTO) -> Resource | None:
+def ip_pools(client: Client, api_version: str = AUTO, *, timeout: float) -> Sequence[IPPool]:
+    """None without Calico. *timeout*, in seconds, is for all calls together. KubeError."""
+    end = time.monotonic() + timeout
+    resource = located(client, POOLS, api_version, timeout=timeout)
+    left = max(LEAST, end - time.monotonic())
+    return client.list(resource, type=IPPool, timeout=left).items if resource else ()
+
+
+def located(
+    client: Client, plural: str, api_version: str = AUTO, *, timeout: float | None = None
+) -> Resource | None:
     """In the first of Calico's groups that serves *plural*, None in neither: Calico's API server has no blocks.
 
     With the *api_version* of the CRDs, Calico's API server is not asked.
@@ -110,7 +128,7 @@ def located(client: Client, plural: str, api_version: str = AUTO) -> Resource | 
     for each in GROUPS[1:] if api_version == GROUPS[1] else GROUPS:
         group, version = each.split("/")
         resource = Resource(group, version, plural, namespaced=False)
-        if client.serves(resource):
+        if client.serves(resource, timeout=timeout):
             return resource
     return None
 

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
-from calico.reservations import NotServed
+from calico.reservations import NotServed, Reservations
 from calico.segment import RELEASE, IPReservation, Record
+from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI
 from kube.errors import KubeError, Unreachable
 from kube.types import Namespace, ObjectMeta
 from settings import IPReservationSettings
+from tests.calico_pools import KINDS, POOLS, pool
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeClock
 from webhook.admission import Decision, Request
@@ -28,6 +30,7 @@ from webhook.ip_reservation.same_address import (
     IP_ADDRS,
     SAME_ADDRESS,
     SAME_ADDRESS_FROM,
+    OfCalico,
     Outcome,
     Place,
     Promise,
@@ -37,7 +40,7 @@ from webhook.ip_reservation.same_address import (
     promise_of,
 )
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
-from webhook.ip_reservation.shared_reads import Shared
+from webhook.ip_reservation.shared_reads import Shared, SharedReads
 
 ON = IPReservationSettings.model_validate({"ipReserveTime": "40m", "sameAddress": {"enabled": True}})
 PLACE = Place("redis", "redis-0", "uid-redis")
@@ -194,7 +197,8 @@ def test_what_is_no_promise_of_ours(annotations: Mapping[str, str]) -> None:
 class Reads:
     def __init__(self, *segments: IPReservation, error: Exception | None = None, **of_calico: Any) -> None:
         self.found, self.error = segments, error
-        self.configuration = IPAMConfiguration(IPAMConfigurationSpec(**of_calico))
+        pools = of_calico.pop("pools", ())
+        self.calico = OfCalico(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)), pools)
         self.asked = 0
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
@@ -203,8 +207,8 @@ class Reads:
             raise self.error
         return self.found
 
-    def ipam_configuration(self, deadline: float) -> IPAMConfiguration:
-        return self.configuration
+    def of_calico(self, deadline: float) -> OfCalico:
+        return self.calico
 
 
 class Cluster:
@@ -217,7 +221,7 @@ class Cluster:
 
 def reviewed(
     raw: Mapping[str, Any],
-    reads: Reads,
+    reads: Reads | SharedReads,
     cluster: Cluster | None = None,
     settings: IPReservationSettings = ON,
     **parts: Any,
@@ -321,6 +325,31 @@ def test_an_address_in_calicos_cooldown_is_not_promised(cooldown: int, ended: da
     decision = reviewed(created(), reads)
 
     assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.COOLDOWN]})
+
+
+@pytest.mark.parametrize(
+    ("cidr", "selector", "promised"),
+    [
+        pytest.param("10.0.0.0/24", "zone == 'a'", False, id="for nodes of one zone"),
+        pytest.param("10.0.0.0/24", "all()", True, id="for all nodes"),
+        pytest.param("10.0.0.0/24", None, True, id="for all nodes, by default"),
+        pytest.param("10.1.0.0/24", "zone == 'a'", True, id="another pool"),
+    ],
+)
+def test_an_address_of_a_pool_that_is_not_for_all_nodes_is_not_promised(
+    cidr: str, selector: str | None, promised: bool
+) -> None:
+    """Calico looks at no selector for an address that a pod asks for."""
+    api = FakeAPI(*BUILT_IN, *CALICO_V3, *KINDS)
+    api.put(POOLS, pool(cidr, **({"nodeSelector": selector} if selector else {})))
+    reservations = Reservations(api.client())
+    reservations.create("a", [own()], timeout=60)
+
+    decision = reviewed(created(), SharedReads(api.client(), reservations, "auto"))
+
+    assert [*decision.audit] == (["promised"] if promised else ["skipped"])
+    if not promised:
+        assert decision.audit["skipped"] == WHY[Outcome.NODE_SELECTOR]
 
 
 @pytest.mark.parametrize("cooldown", [0, 60])

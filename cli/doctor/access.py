@@ -87,7 +87,7 @@ OPT_IN = {
 }
 """Of workloads, for IP reservation."""
 SAME_ADDRESS = {
-    WEBHOOK: (Access("list", "ipreservations", CALICO),),
+    WEBHOOK: (Access("list", "ipreservations", CALICO), Access("list", "ippools", CALICO)),
     CONTROLLERS: (Access("patch", "pods"),),
 }
 """Of a StatefulSet's pod that comes back."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from calico.ipam_config import IPAMConfiguration, ipam_configuration
+from calico.ipam_config import ipam_configuration
+from calico.pools import ip_pools
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import Cluster
@@ -40,6 +41,7 @@ from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.template import readable
 from webhook.ingress_daemonset.types import IngressDaemonSet
+from webhook.ip_reservation.same_address import OfCalico
 
 Raw = dict[str, Any]
 SECONDS = 30.0
@@ -87,7 +89,7 @@ class Reader:
 
     def snapshot_with(self, segments: Sequence[IPReservation], objects: Objects) -> Snapshot:
         """And with what decides about promises to new pods."""
-        return replace(self.snapshot(objects), segments=segments, ipam=self.ipam_configuration())
+        return replace(self.snapshot(objects), segments=segments, calico=self.of_calico())
 
     def pod(self, namespace: str, name: str) -> PodFacts:
         """Failure when there is no such pod, no reservation for it and no Event about it."""
@@ -167,15 +169,17 @@ class Reader:
         except (NotServed, NotFound):
             return ()
 
-    def ipam_configuration(self) -> IPAMConfiguration:
+    def of_calico(self) -> OfCalico:
         """Its defaults where it cannot be read, and where nothing depends on it."""
         settings = self.installation.settings.ip_reservation
         if not settings.same_address.enabled:
-            return IPAMConfiguration()
+            return OfCalico()
+        version = settings.calico_api_version
         try:
-            return ipam_configuration(self.client, settings.calico_api_version, timeout=SECONDS)
+            configuration = ipam_configuration(self.client, version, timeout=SECONDS)
+            return OfCalico(configuration, ip_pools(self.client, version, timeout=SECONDS))
         except KubeError:
-            return IPAMConfiguration()
+            return OfCalico()
 
     def ingress_daemonsets(self, namespace: str | None) -> Sequence[IngressDaemonSet]:
         """None where its CRD is not installed."""

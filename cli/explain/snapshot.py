@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from calico.ipam_config import IPAMConfiguration
 from calico.segment import IPReservation, Record
 from cli.explain.budgets import Budget
 from cli.explain.webhook_configurations import RegisteredWebhook
@@ -28,6 +27,7 @@ from webhook.ingress_daemonset.webhook import (
     TemplateProblems,
     ValidatingWebhook,
 )
+from webhook.ip_reservation.same_address import OfCalico
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
@@ -63,7 +63,7 @@ class Lookups:
 class Snapshot:
     """*leader_absence* are the seconds for which the controllers have had no leader.
 
-    All *segments*, and Calico's configuration *ipam*, decide what is promised to a new pod.
+    All *segments*, and the configuration of *calico*, decide what is promised to a new pod.
     """
 
     settings: Settings
@@ -73,7 +73,7 @@ class Snapshot:
     leader_absence: float = 0.0
     lookups: Lookups = Lookups()
     segments: Sequence[IPReservation] = ()
-    ipam: IPAMConfiguration = field(default_factory=IPAMConfiguration)
+    calico: OfCalico = field(default_factory=OfCalico)
 
 
 class ReadFromSnapshot:
@@ -109,8 +109,8 @@ class ReservationsOfSnapshot:
     def segments(self, deadline: float) -> Sequence[IPReservation]:  # noqa: ARG002 - nothing waits
         return self.snapshot.segments
 
-    def ipam_configuration(self, deadline: float) -> IPAMConfiguration:  # noqa: ARG002
-        return self.snapshot.ipam
+    def of_calico(self, deadline: float) -> OfCalico:  # noqa: ARG002
+        return self.snapshot.calico
 
 
 class Remembered:

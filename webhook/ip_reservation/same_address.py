@@ -7,7 +7,7 @@ pure functions of the segments, and the names that admission and the controller 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ import msgspec
 
 from calico.address_ranges import overlap, range_of
 from calico.ipam_config import IPAMConfiguration
-from calico.pools import reserved_ranges
+from calico.pools import IPPool, reserved_ranges
 from calico.segment import IPReservation, Record, canonical
 from kube.types import ObjectMeta, OwnerReference, Pod
 from settings import IPReservationSettings
@@ -47,6 +47,7 @@ class Outcome(StrEnum):
     TO_BE_RELEASED = "to-be-released"
     NEARLY_OVER = "nearly-over"
     STRICT_AFFINITY = "strict-affinity"
+    NODE_SELECTOR = "node-selector"
     COOLDOWN = "cooldown"
     NOT_READ = "not-read"
 
@@ -142,12 +143,23 @@ def decide(
     return Promise(former, tuple(cidr.partition("/")[0] for cidr in cidrs))
 
 
+@dataclass(frozen=True)
+class OfCalico:
+    """What Calico is told about addresses and nodes."""
+
+    configuration: IPAMConfiguration = field(default_factory=IPAMConfiguration)
+    pools: Sequence[IPPool] = ()
+
+
 def refusal(
-    promise: Promise, segments: Sequence[IPReservation], configuration: IPAMConfiguration, now: datetime
+    promise: Promise, segments: Sequence[IPReservation], calico: OfCalico, now: datetime
 ) -> Outcome | None:
-    """Why Calico would refuse what *decide* found: on the pod's node, or at this moment."""
+    """Why Calico would refuse what *decide* found, or give it where it should not be: on the pod's node, or now."""
+    configuration = calico.configuration
     if configuration.strict_affinity:
         return Outcome.STRICT_AFFINITY
+    if any(each.has(ip) and not each.is_for_all_nodes for each in calico.pools for ip in promise.addresses):
+        return Outcome.NODE_SELECTOR
     held = [each for each in _records(segments) if each.uid == promise.former]
     may_refuse = any(_may_be_in_cooldown(each, configuration.cooldown, now) for each in held)
     return Outcome.COOLDOWN if may_refuse else None

@@ -10,7 +10,6 @@ from typing import Protocol
 import structlog
 from prometheus_client import Counter
 
-from calico.ipam_config import IPAMConfiguration
 from calico.reservations import NotServed
 from calico.segment import IPReservation
 from kube.errors import KubeError
@@ -20,6 +19,7 @@ from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, change, decoded
 from webhook.ip_reservation import SAME_ADDRESS_PATH
 from webhook.ip_reservation.same_address import (
+    OfCalico,
     Outcome,
     Place,
     Promise,
@@ -48,6 +48,7 @@ WHY = {
     Outcome.TO_BE_RELEASED: "an operator wants the address of its predecessor released",
     Outcome.NEARLY_OVER: "the reservation for it is about to end",
     Outcome.STRICT_AFFINITY: "Calico's strictAffinity: the node that it will run on may not have the address",
+    Outcome.NODE_SELECTOR: "the nodeSelector of its predecessor's IPPool: the node that it will run on may have others",
     Outcome.COOLDOWN: "Calico's ipCooldownSeconds: it may still refuse the address of its predecessor",
     Outcome.NOT_READ: "the reservations could not be read",
 }
@@ -64,7 +65,7 @@ class Reads(Protocol):
     """The methods raise KubeError or NotServed."""
 
     def segments(self, deadline: float) -> Sequence[IPReservation]: ...
-    def ipam_configuration(self, deadline: float) -> IPAMConfiguration: ...
+    def of_calico(self, deadline: float) -> OfCalico: ...
 
 
 class SameAddressWebhook:
@@ -105,7 +106,7 @@ class SameAddressWebhook:
         found = decide(place, segments, self._settings(), now)
         if isinstance(found, Outcome):
             return found
-        return refusal(found, segments, self._reads.ipam_configuration(deadline), now) or found
+        return refusal(found, segments, self._reads.of_calico(deadline), now) or found
 
 
 def place_of(namespace: str, pod: ObjectMeta) -> Place:

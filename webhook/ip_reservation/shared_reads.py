@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from calico.ipam_config import IPAMConfiguration, ipam_configuration
+from calico.ipam_config import ipam_configuration
+from calico.pools import ip_pools
 from calico.reservations import Reservations
 from calico.segment import IPReservation
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.waiting import acquired
 from runtime import threading, time
+from webhook.ip_reservation.same_address import OfCalico
 
 CONFIG_SECONDS = 30.0
 """For how long Calico's configuration is cached: it hardly ever changes."""
@@ -57,13 +59,17 @@ class SharedReads:
         self._segments: Shared[Sequence[IPReservation]] = Shared(
             lambda timeout: reservations.list(timeout=timeout)
         )
-        self._configuration = Shared(
-            lambda timeout: ipam_configuration(client, api_version, timeout=timeout), max_age=CONFIG_SECONDS
-        )
+
+        def of_calico(timeout: float) -> OfCalico:
+            end = time.monotonic() + timeout
+            configuration = ipam_configuration(client, api_version, timeout=timeout)
+            return OfCalico(configuration, ip_pools(client, api_version, timeout=end - time.monotonic()))
+
+        self._of_calico = Shared(of_calico, max_age=CONFIG_SECONDS)
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
         """All that were there when this was called."""
         return self._segments.value(deadline)
 
-    def ipam_configuration(self, deadline: float) -> IPAMConfiguration:
-        return self._configuration.value(deadline)
+    def of_calico(self, deadline: float) -> OfCalico:
+        return self._of_calico.value(deadline)
