@@ -101,6 +101,10 @@ class CloudIsWhatNodesNeed(Always):
         kept = {instance(node) for node in seen.nodes.values()} if self._keep else wanted
         if more := bound.keys() - wanted - kept:
             yield f"still bound to {', '.join(sorted(more))}"
-        idle = [each.id for each in seen.addresses.values() if each.is_ours and each.status not in BOUND]
+        idle = [
+            each.id
+            for each in seen.addresses.values()
+            if each.is_ours and each.status not in BOUND and not (self._keep and each.instance in kept)
+        ]
         if len(idle) > self._idle:
             yield f"{len(idle)} addresses of no node, {self._idle} are to be kept: {', '.join(idle)}"

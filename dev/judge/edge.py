@@ -148,11 +148,14 @@ class RolloutsEnd(Always):
 
 
 class CompleteIsTrue(Always):
+    """But for pods that fail later, of which Degraded tells."""
+
     name = "truth: Complete means that every selected Ready node runs the template, available and attached"
 
     def rest(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
-            if condition(resource, "Progressing").get("reason") not in DONE:
+            is_degraded = condition(resource, "Degraded").get("status") == "True"
+            if condition(resource, "Progressing").get("reason") not in DONE or is_degraded:
                 continue
             wanted = resource["spec"].get("podsPerNode", 1)
             image = resource["spec"]["template"]["spec"]["containers"][0]["image"]

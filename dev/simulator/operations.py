@@ -97,7 +97,10 @@ def lose_requests(world: World, dice: Random) -> str:
 @operation("ip_reservation", 3)
 def delete_a_pod(world: World, dice: Random) -> str:
     pod = world.some(PODS, dice, lambda raw: raw["metadata"].get("namespace") == objects.SHOP)
-    return world.kubectl_delete(PODS, pod) if pod else ""
+    if pod is None:
+        return ""
+    interfere(world, pod)
+    return world.kubectl_delete(PODS, pod)
 
 
 @operation("ip_reservation", 2)
@@ -106,6 +109,7 @@ def evict_a_pod(world: World, dice: Random) -> str:
     if pod is None:
         return ""
     metadata = pod["metadata"]
+    interfere(world, pod)
     try:
         world.kubectl.evict(metadata["name"], metadata["namespace"], preconditions={})
     except KubeError as error:
@@ -278,6 +282,10 @@ def forbid_deployments(world: World, dice: Random) -> str:
     length = dice.uniform(5, 90)
     world.refuse(DEPLOYMENTS, "drawbridge-controllers", world.kernel.now + length)
     return f"for {length:.0f} s"
+
+
+def interfere(world: World, pod: Raw) -> None:
+    world.outside.disturb(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))
 
 
 def is_home(raw: Raw) -> bool:
