@@ -21,9 +21,14 @@ def is_gated(pod: Raw) -> bool:
 
 
 class NeverMoreThanNLocal(Always):
+    """While *cap* pods are on super nodes, one more is local at a time, so that a rollout goes on: documented."""
+
     name = "placement: never more than N replicas of a workload's revision on local nodes"
 
-    def __init__(self) -> None:
+    def __init__(self, cap: int | None = None) -> None:
+        self._cap = cap
+        self._extra: dict[str, int] = {}
+        """By workload: how many came on top of N while the cap was full; they stay."""
         self._was_gated: set[str] = set()
         """By uid: a pod that came while no webhook answered was never ours to place."""
 
@@ -42,8 +47,14 @@ class NeverMoreThanNLocal(Always):
                 continue
             local[controller["name"]] += 1
             limits[controller["name"]] = int(limit)
+        is_full = (
+            self._cap is not None and sum(_is_billed(pod, seen) for pod in seen.pods.values()) >= self._cap
+        )
         for workload, count in local.items():
-            if count > limits[workload]:
+            extra = self._extra.get(workload, 0)
+            if count == limits[workload] + extra + 1 and is_full:
+                self._extra[workload] = extra + 1
+            elif count > limits[workload] + extra:
                 yield f"{count} pods of {workload} are local, {limits[workload]} may be"
 
 
@@ -63,6 +74,10 @@ class NeverMoreThanTheCap(Always):
             yield f"{len(there)} of {self._cap}: {', '.join(sorted(name(each) for each in there))}"
 
 
+def _is_full(cap: int | None, seen: Observation) -> bool:
+    return cap is not None and sum(_is_billed(pod, seen) for pod in seen.pods.values()) >= cap
+
+
 def _is_billed(pod: Raw, seen: Observation) -> bool:
     node = seen.nodes.get(pod["spec"].get("nodeName", ""))
     return node is not None and is_super(node) and pod["status"].get("phase") not in OVER
@@ -77,8 +92,7 @@ class NoneWaitsBehindAGate(Always):
         self._cap = cap
 
     def rest(self, seen: Observation) -> Iterator[str]:
-        billed = sum(_is_billed(pod, seen) for pod in seen.pods.values())
-        if self._cap is not None and billed >= self._cap:
+        if _is_full(self._cap, seen):
             return
         for pod in seen.pods.values():
             if is_gated(pod):
@@ -86,9 +100,12 @@ class NoneWaitsBehindAGate(Always):
 
 
 class RolloutsOfWorkloadsEnd(Always):
-    """Where every local node has room: pods that are refused a place for want of it are not ours to answer for."""
+    """While the *cap* is full, a pod beyond it and beyond N waits, but no update does."""
 
     name = "placement: no workload's rollout stands still because of us"
+
+    def __init__(self, cap: int | None = None) -> None:
+        self._cap = cap
 
     def rest(self, seen: Observation) -> Iterator[str]:
         for workload in seen.workloads.values():
@@ -100,5 +117,6 @@ class RolloutsOfWorkloadsEnd(Always):
             if status.get("updatedReplicas", 0) < wanted:
                 yield f"{name(workload)}: {status.get('updatedReplicas', 0)} of {wanted} are updated"
             waiting = condition(workload, "Progressing").get("reason") == "ProgressDeadlineExceeded"
-            if waiting and status.get("availableReplicas", 0) < wanted:
+            is_full = _is_full(self._cap, seen)
+            if waiting and not is_full and status.get("availableReplicas", 0) < wanted:
                 yield f"{name(workload)}: {status.get('availableReplicas', 0)} of {wanted} are available"
