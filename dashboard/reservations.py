@@ -21,7 +21,7 @@ class WorkloadView(Document, frozen=True):
     namespace: str
     owner: str
     addresses: int
-    of_existing_pods: int
+    not_ended: int
     reasons: dict[str, int]
     next_release: datetime | None
 
@@ -53,10 +53,11 @@ class ReservationsPage(Document, frozen=True):
 
 def page_of(found: Found, pools: PoolFacts, now: datetime) -> ReservationsPage:
     reservations = listed(found.segments, found.settings)
-    coming = [each for each in reservations if each.expires_at]
+    counted = [each for each in reservations if each.expires_at]
+    coming = [each for each in counted if not each.kept_by]
     return ReservationsPage(
         len(reservations),
-        len(coming),
+        len(counted),
         found.settings.ip_reserve_max_count,
         tuple(
             sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))
@@ -73,12 +74,12 @@ def _workloads(reservations: Sequence[Reservation]) -> Iterator[WorkloadView]:
     for each in reservations:
         by_workload.setdefault((each.namespace, each.owner or each.pod), []).append(each)
     for (namespace, owner), held in by_workload.items():
-        releases = [each.expires_at for each in held if each.expires_at]
+        releases = [each.expires_at for each in held if each.expires_at and not each.kept_by]
         yield WorkloadView(
             namespace,
             owner,
             len(held),
-            len(held) - len(releases),
+            sum(not each.expires_at for each in held),
             dict(Counter(each.reason or "unknown" for each in held).most_common()),
             min(releases, default=None),
         )

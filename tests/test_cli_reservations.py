@@ -58,7 +58,7 @@ def test_the_next_release_comes_first(api: FakeAPI) -> None:
         ["10.0.0.2", "kafka/kafka-0", "deleted"],
     ]
     assert "in 10m" in lines[1]
-    assert "its pod exists" in lines[2]
+    assert "no end stored" in lines[2]
 
 
 def test_the_time_of_the_release_is_that_of_the_settings_everywhere(api: FakeAPI) -> None:
@@ -145,3 +145,28 @@ def test_without_calico_the_way_out_is_named() -> None:
 
     assert result.exit_code == 3
     assert "is Calico installed with its CRDs?" in result.output
+
+
+def test_what_is_held_by_hand_is_not_called_released_at_the_end_of_its_time(api: FakeAPI) -> None:
+    def expiring() -> list[str]:
+        return [each["address"] for each in cli.shown(api, "status")["ipReservation"]["nextReleases"]]
+
+    assert expiring() == ["10.0.0.1"]
+    assert "in 10m" in cli.run(api, "reservations", "list").output
+    cli.run(api, "reservations", "hold", "10.0.0.1", "--yes")
+
+    [ours] = [each for each in cli.shown(api, "reservations", "list")["reservations"] if each["keptBy"]]
+    assert (ours["address"], ours["keptBy"]) == ("10.0.0.1", "held-10-0-0-1")
+    assert "in 10m" not in cli.run(api, "reservations", "list").output
+    assert expiring() == []
+    said = cli.shown(api, "explain", "ip", "10.0.0.1")["summary"]
+    assert said.endswith("; held-10-0-0-1, which Drawbridge does not manage, keeps it reserved then")
+
+
+@pytest.mark.parametrize("uid", ["uid-redis-0", "forged"], ids=["just gone", "forged"])
+def test_no_pod_is_said_to_exist_that_does_not(api: FakeAPI, uid: str) -> None:
+    segment(api, "none", record("10.0.0.3/32", uid=uid))
+
+    for command in (("reservations", "list"), ("status",), ("explain", "ip", "10.0.0.3")):
+        assert "exist" not in cli.run(api, *command).output
+    assert "or drops it if there never was such a pod" in cli.run(api, "explain", "ip", "10.0.0.3").output

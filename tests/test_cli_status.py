@@ -132,7 +132,7 @@ def test_reserved_ips_are_counted_by_reason_with_their_next_releases() -> None:
     )
 
     found = cli.shown(api, "status")["ipReservation"]
-    assert (found["addresses"], found["ofExistingPods"]) == (3, 1)
+    assert (found["addresses"], found["notEnded"]) == (3, 1)
     assert found["byReason"] == {"deleted": 2, "evicted": 1}
     assert [each["address"] for each in found["nextReleases"]] == ["10.0.0.1", "10.0.0.2"]
     assert "next release in 10m" in cli.run(api, "status").output

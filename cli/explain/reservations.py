@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
+from msgspec.structs import replace
+
 from calico.segment import IPReservation, Record
 from cli.output import Document, duration
+from cli.reservations.records import keepers, kept_by
 from controllers.ip_reservation.copies import Copy, by_identity, merged
 from controllers.ip_reservation.release_planner import Life, Pods, is_over, note_end
 from settings import IPReservationSettings
+
+NOT_STORED = "the leader has not stored the end of its pod yet, or drops it if there never was such a pod"
 
 
 class Reservation(Document, frozen=True):
@@ -41,10 +46,14 @@ def reservations(
     now: datetime,
 ) -> Iterator[Reservation]:
     """Of the records that are *chosen*; of *pods*, lives and promises count."""
+    others = keepers(segments)
     for copies in by_identity([each for each in segments if each.ours]).values():
         stored = merged(copies)
         if chosen(stored):
-            yield _reservation(copies, stored, pods, settings, now)
+            found = _reservation(copies, stored, pods, settings, now)
+            keeper = kept_by(stored.cidr, others)
+            then = f"; {keeper}, which Drawbridge does not manage, keeps it reserved then" if keeper else ""
+            yield replace(found, release=found.release + then)
 
 
 def unmanaged(segments: Iterable[IPReservation], ip: str) -> Iterator[str]:
@@ -108,7 +117,7 @@ def _release(
     if is_over(noted, settings, now):
         return "its time is over: the leader releases it in its next run"
     left = (noted.ended - now).total_seconds() + settings.ip_reserve_time
-    not_stored = "" if stored.ended else "; the leader has not stored the end of its pod yet"
+    not_stored = "" if stored.ended else f"; {NOT_STORED}"
     return f"in {duration(left)}, {duration(settings.ip_reserve_time)} after its pod ended{not_stored}"
 
 

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from calico.segment import RELEASE, IPReservation, canonical, laid_open
 from cli.errors import Failure
 from cli.output import Document
-from cli.reservations.records import address_of, by_address, release_at
+from cli.reservations.records import address_of, by_address, keepers, kept_by, release_at
 from settings import IPReservationSettings
 
 BY_HAND = "held by hand"
@@ -20,7 +20,10 @@ LIST = "drawbridge reservations list shows all"
 
 
 class Reservation(Document, frozen=True):
-    """*expires_at* is None while its pod exists, and for one that is held by hand."""
+    """*expires_at* is None while no end of its pod is stored, and for one that is held by hand.
+
+    *kept_by* names an IPReservation of others that keeps it reserved after that.
+    """
 
     address: str
     namespace: str
@@ -33,6 +36,7 @@ class Reservation(Document, frozen=True):
     expires_at: datetime | None
     object: str
     to_be_released: bool = False
+    kept_by: str = ""
 
 
 class Reservations(Document, frozen=True):
@@ -66,7 +70,7 @@ def listed(
     segments: Sequence[IPReservation], settings: IPReservationSettings, namespace: str | None = None
 ) -> tuple[Reservation, ...]:
     """Those of pods of *namespace*, or all; the next releases first."""
-    ours = by_address(each for each in segments if each.ours)
+    ours, others = by_address(each for each in segments if each.ours), keepers(segments)
     found = [
         Reservation(
             address_of(cidr),
@@ -80,6 +84,7 @@ def listed(
             release_at(record, settings),
             segment.metadata.name,
             any(cidr in each.to_be_released.values() for each in segments if each.ours),
+            kept_by(cidr, others),
         )
         for cidr, (record, segment) in ours.items()
     ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from calico.segment import IPReservation, Record
 from settings import IPReservationSettings
 
 
 def release_at(record: Record, settings: IPReservationSettings) -> datetime | None:
-    """None while its pod exists."""
+    """None while no end of its pod is stored: it exists, has just gone, or never was."""
     return record.ended + timedelta(seconds=settings.ip_reserve_time) if record.ended else None
 
 
@@ -23,6 +24,26 @@ def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPR
             if held is None or _stays(record) > _stays(held[0]):
                 found[record.cidr] = record, segment
     return found
+
+
+Keeper = tuple[str, IPv4Network | IPv6Network]
+"""An IPReservation that Drawbridge does not manage, by its name, and what it keeps reserved."""
+
+
+def keepers(reservations: Iterable[IPReservation]) -> list[Keeper]:
+    return [
+        (each.metadata.name, ip_network(entry, strict=False))
+        for each in reservations
+        if not each.ours
+        for entry in each.spec.reserved_cidrs
+        if entry not in each.malformed
+    ]
+
+
+def kept_by(cidr: str, keepers: Iterable[Keeper]) -> str:
+    """Which of them keeps *cidr*, an address of ours, reserved when we release it; empty for none."""
+    address = ip_address(address_of(cidr))
+    return next((name for name, network in keepers if address in network), "")
 
 
 def address_of(cidr: str) -> str:

@@ -9,6 +9,8 @@ from cli.output import Cell, Part, Table, age, duration, good, moment, warning
 from cli.reservations.plan import BY_HAND, Annotate, Delete, Reservation, Reservations
 from cli.reservations.records import address_of
 
+NOT_ENDED = "no end stored"
+"""Of its pod: it exists, has gone within the last minute, or never was, and then the leader drops the reservation."""
 COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "OWNER", "OBJECT")
 
 
@@ -38,7 +40,7 @@ def done(action: Annotate | Delete, found: Sequence[Reservation], seconds: float
 def _owner(found: Reservation, now: datetime) -> str:
     if not found.pod:
         return found.reason
-    gone = f"gone for {age(found.ended_at, now)}" if found.ended_at else "which still exists"
+    gone = f"gone for {age(found.ended_at, now)}" if found.ended_at else "whose end is not stored yet"
     return f"pod {found.namespace}/{found.pod}, {gone}"
 
 
@@ -60,7 +62,9 @@ def _row(each: Reservation, now: datetime) -> list[Cell]:
 def _release(each: Reservation, now: datetime) -> Cell:
     if each.to_be_released:
         return warning("ordered" if each.ended_at else "ordered, when its pod is gone")
+    if each.kept_by:
+        return f"kept by {each.kept_by}"
     if each.expires_at:
         left = (each.expires_at - now).total_seconds()
         return f"in {duration(left)}" if left > 0 else good("now")
-    return "by hand" if each.reason == BY_HAND or not each.pod else "its pod exists"
+    return "by hand" if each.reason == BY_HAND or not each.pod else NOT_ENDED

@@ -12,7 +12,7 @@ from calico.segment import IPReservation as Segment
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import not_after
 from cli.installed.types import COMPONENT, VERSION, Configuration, Installed, Lease
-from cli.reservations.records import address_of, by_address, release_at
+from cli.reservations.records import address_of, by_address, keepers, kept_by, release_at
 from cli.status.facts import Facts, PodCounts, Rolled
 from cli.status.problems import problems_of
 from cli.status.types import (
@@ -141,15 +141,16 @@ def _settings(ours: Installed) -> Settings:
 
 
 def _reserved(segments: Sequence[Segment], settings: IPReservationSettings) -> IPReservation:
-    records = [record for record, _ in by_address(segments).values()]
+    records = [record for record, _ in by_address(each for each in segments if each.ours).values()]
+    others = keepers(segments)
     releases = [
         Release(address_of(each.cidr), each.namespace, each.pod, each.reason, at)
         for each in records
-        if (at := release_at(each, settings))
+        if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
     ]
     return IPReservation(
         len(records),
-        len(records) - len(releases),
+        sum(each.ended is None for each in records),
         settings.ip_reserve_max_count,
         dict(Counter(each.reason or "unknown" for each in records).most_common()),
         tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from calico.segment import IPReservation
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by
 from cli.errors import way_to_permission
@@ -155,7 +154,7 @@ def _pods(facts: Facts, now: datetime) -> Iterator[Problem]:
 def _reservations(facts: Facts) -> Iterator[Problem]:
     segments = facts.segments if isinstance(facts.segments, list) else ()
     for each in segments:
-        if isinstance(each, IPReservation) and each.malformed:
+        if each.ours and each.malformed:
             yield Problem(
                 f"IPReservation {each.metadata.name} has an entry that Calico cannot read: {each.malformed[0]!r};"
                 " Calico may assign no IP to any pod",

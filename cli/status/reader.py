@@ -88,7 +88,7 @@ def _certificate(cluster: Cluster, ours: Installed) -> bytes:
 
 def _segments(cluster: Cluster, api_version: str) -> Sequence[IPReservation] | NotServed:
     try:
-        return [each for each in Reservations(cluster.client, api_version).list() if each.ours]
+        return Reservations(cluster.client, api_version).list()
     except NotServed as error:
         return error
 

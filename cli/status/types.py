@@ -44,10 +44,13 @@ class Release(Document, frozen=True):
 
 
 class IPReservation(Document, frozen=True):
-    """Addresses that are reserved: *of_existing_pods* do not count towards *limit*; the others go at their time."""
+    """Addresses that are reserved: *not_ended* ones do not count towards *limit*; the others go at their time.
+
+    Of these the ends of pods are not stored: they exist, have just gone, or never were.
+    """
 
     addresses: int
-    of_existing_pods: int
+    not_ended: int
     limit: int
     by_reason: dict[str, int]
     next_releases: tuple[Release, ...]

@@ -104,8 +104,10 @@ def _reserved(found: IPReservation | None, now: datetime) -> Cell | None:
     if not found.addresses:
         return "no IP is reserved"
     reasons = ", ".join(f"{count} {reason}" for reason, count in found.by_reason.items())
-    counted = f"{found.addresses - found.of_existing_pods} of {found.limit} count"
-    text = f"{found.addresses} reserved ({reasons}); {counted}, {found.of_existing_pods} of pods that still exist"
+    counted = f"{found.addresses - found.not_ended} of {found.limit} count"
+    text = (
+        f"{found.addresses} reserved ({reasons}); {counted}, {found.not_ended} of pods without a stored end"
+    )
     if found.next_releases:
         text += f"; next release {_until(found.next_releases[0].expires_at, now)}"
     return text
