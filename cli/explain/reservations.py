@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
 from cli.output import Document, duration
-from cli.reservations.records import keepers, kept_by
+from cli.reservations.records import kept_by, unmanaged_entries
 from controllers.ip_reservation.copies import Copy, by_identity, merged
 from controllers.ip_reservation.release_planner import Life, Pods, is_over, note_end
 from settings import IPReservationSettings
@@ -46,13 +46,13 @@ def reservations(
     now: datetime,
 ) -> Iterator[Reservation]:
     """Of the records that are *chosen*; of *pods*, lives and promises count."""
-    others = keepers(segments)
+    others = unmanaged_entries(segments)
     for copies in by_identity([each for each in segments if each.ours]).values():
         stored = merged(copies)
         if chosen(stored):
             found = _reservation(copies, stored, pods, settings, now)
-            keeper = kept_by(stored.cidr, others)
-            then = f"; {keeper}, which Drawbridge does not manage, keeps it reserved then" if keeper else ""
+            kept = kept_by(stored.cidr, others)
+            then = f"; {kept}, which Drawbridge does not manage, keeps it reserved then" if kept else ""
             yield replace(found, release=found.release + then)
 
 

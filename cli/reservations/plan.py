@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from calico.segment import RELEASE, IPReservation, canonical, laid_open
 from cli.errors import Failure
 from cli.output import Document
-from cli.reservations.records import address_of, by_address, keepers, kept_by, release_at
+from cli.reservations.records import address_of, by_address, kept_by, release_at, unmanaged_entries
 from settings import IPReservationSettings
 
 BY_HAND = "held by hand"
@@ -70,7 +70,7 @@ def listed(
     segments: Sequence[IPReservation], settings: IPReservationSettings, namespace: str | None = None
 ) -> tuple[Reservation, ...]:
     """Those of pods of *namespace*, or all; the next releases first."""
-    ours, others = by_address(each for each in segments if each.ours), keepers(segments)
+    ours, others = by_address(each for each in segments if each.ours), unmanaged_entries(segments)
     found = [
         Reservation(
             address_of(cidr),

@@ -26,11 +26,11 @@ def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPR
     return found
 
 
-Keeper = tuple[str, IPv4Network | IPv6Network]
+Unmanaged = tuple[str, IPv4Network | IPv6Network]
 """An IPReservation that Drawbridge does not manage, by its name, and what it keeps reserved."""
 
 
-def keepers(reservations: Iterable[IPReservation]) -> list[Keeper]:
+def unmanaged_entries(reservations: Iterable[IPReservation]) -> list[Unmanaged]:
     return [
         (each.metadata.name, ip_network(entry, strict=False))
         for each in reservations
@@ -40,10 +40,10 @@ def keepers(reservations: Iterable[IPReservation]) -> list[Keeper]:
     ]
 
 
-def kept_by(cidr: str, keepers: Iterable[Keeper]) -> str:
+def kept_by(cidr: str, unmanaged: Iterable[Unmanaged]) -> str:
     """Which of them keeps *cidr*, an address of ours, reserved when we release it; empty for none."""
     address = ip_address(address_of(cidr))
-    return next((name for name, network in keepers if address in network), "")
+    return next((name for name, network in unmanaged if address in network), "")
 
 
 def address_of(cidr: str) -> str:

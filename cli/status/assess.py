@@ -12,7 +12,7 @@ from calico.segment import IPReservation as Segment
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import not_after
 from cli.installed.types import COMPONENT, VERSION, Configuration, Installed, Lease
-from cli.reservations.records import address_of, by_address, keepers, kept_by, release_at
+from cli.reservations.records import address_of, by_address, kept_by, release_at, unmanaged_entries
 from cli.status.facts import Facts, PodCounts, Rolled
 from cli.status.problems import problems_of
 from cli.status.types import (
@@ -142,7 +142,7 @@ def _settings(ours: Installed) -> Settings:
 
 def _reserved(segments: Sequence[Segment], settings: IPReservationSettings) -> IPReservation:
     records = [record for record, _ in by_address(each for each in segments if each.ours).values()]
-    others = keepers(segments)
+    others = unmanaged_entries(segments)
     releases = [
         Release(address_of(each.cidr), each.namespace, each.pod, each.reason, at)
         for each in records
