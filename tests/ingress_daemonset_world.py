@@ -114,6 +114,13 @@ class World:
 
     def plan(self, writes: Writes | None = None) -> Plan:
         """With the rollouts of the plan before, which must not matter."""
+        snapshot = self.snapshot(writes)
+        planned, fresh = (plan(snapshot, CHECKER, before) for before in (self._rollouts, ()))
+        assert replace(planned, rollouts=()) == replace(fresh, rollouts=())
+        self._rollouts, self.query = planned.rollouts, planned.query
+        return planned
+
+    def snapshot(self, writes: Writes | None = None) -> Snapshot:
         writes = Writes(refused=self.refusals) if writes is None else writes
         children: Children = {
             "Deployment": [self._value(each, Workload) for each in self.deployments.values()],
@@ -124,11 +131,7 @@ class World:
         readings = {name: tuple(self._readings(name)) for name in self.nodes}
         given, rollback = resolved(with_defaults(copy.deepcopy(self.raw)), self.revisions)
         self._measure()
-        snapshot = Snapshot(given, nodes, children, self.now, writes, readings, rollback, self.measured)
-        planned, fresh = (plan(snapshot, CHECKER, before) for before in (self._rollouts, ()))
-        assert replace(planned, rollouts=()) == replace(fresh, rollouts=())
-        self._rollouts, self.query = planned.rollouts, planned.query
-        return planned
+        return Snapshot(given, nodes, children, self.now, writes, readings, rollback, self.measured)
 
     def _measure(self) -> None:
         """As the last plan asked for it, when that is due."""

@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Kind, Writes
-from controllers.ingress_daemonset.forecast import ASSUMED, Forecast, Step, forecast, pace_of
+from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.node_rollout import Phase
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
+from controllers.ingress_daemonset.pace import ASSUMED, measured, seconds_of_pods
 from controllers.ingress_daemonset.simulated_cluster import Pace
 from controllers.ingress_daemonset.snapshot import Snapshot
 from tests.ingress_daemonset_leader import Leader, with_nodes
+from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge
 from webhook.ingress_daemonset.node_matching import EXCLUDED
 
@@ -246,26 +249,27 @@ def test_a_bounded_forecast_estimates_the_rest_from_the_turns_that_it_played() -
     assert forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=1).ends_at is None
 
 
-def test_the_pace_is_the_median_of_the_last_updates_of_nodes_and_assumed_before() -> None:
-    here = Leader(with_nodes(*NAMES[:3], rolling={"maxUnavailableNodes": 3}, minReadySeconds=7))
-    here.settle()
-    assert pace_of(snapshot_of(here).rollouts()) == Pace(ASSUMED + 7)
+@pytest.mark.parametrize("detached", [1, 0])
+def test_the_pace_of_pods_is_that_of_their_last_updates_and_assumed_before(detached: int) -> None:
+    """By one clock, that of the leader."""
+    rolling = {"maxUnavailableNodes": detached, "annotateNodeToDetach": None}
+    here = Rolling(*NAMES[:3], pods=35, rolling=rolling, minReadySeconds=7)
+    assert seconds_of_pods(here.world.plan().rollouts) == ASSUMED + 7
 
-    here.retemplate("proxy:2")
-    here.settle()
-    for name, seconds in zip(NAMES[:3], (20, 50, 35), strict=True):
-        completed(here, name, seconds)
-    assert pace_of(snapshot_of(here).rollouts()) == Pace(35)
-
-
-def completed(here: Leader, node: str, seconds: float) -> None:
-    """The Deployment controller has noted the end of its rollout so long after the template was replaced."""
-    held = next(each for each in snapshot_of(here).rollouts() if each.node.name == node)
-    assert held.baseline
-    assert held.baseline.updated
-    at = (held.baseline.updated + timedelta(seconds=seconds)).isoformat()
-    done = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "lastUpdateTime": at}
-    here.api.change("Deployment", f"edge/web-{node}", {"status": {"conditions": [done]}})
+    here.roll_out()
+    here.finish()
+    rollouts = here.world.plan().rollouts
+    assert 35 <= seconds_of_pods(rollouts) <= 42
+    assert len(measured(rollouts)) == 3
+    here.world.nodes["n1"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+    for _ in range(50):
+        here.turn()
+    here.world.nodes["n1"]["spec"]["taints"] = []
+    for _ in range(50):
+        here.turn()
+    assert measured(here.world.plan().rollouts) == measured(rollouts), "a drain is no update"
+    here.world.raw["spec"]["minReadySeconds"] = 100
+    assert seconds_of_pods(here.world.plan().rollouts) == 100
 
 
 def with_canary(pause: Raw) -> Leader:

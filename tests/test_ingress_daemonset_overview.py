@@ -11,16 +11,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE, NEXT_NODES
+from controllers.ingress_daemonset.pace import seconds_of_pods
 from controllers.ingress_daemonset.reconciler import changes
 from controllers.ingress_daemonset.revisions import plan_revisions
+from controllers.ingress_daemonset.simulated_cluster import Pace
 from dev.fake_api import merged
 from dev.fake_api.kinds import ROOT, of_crd
 from tests.factories import NOW
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
-from tests.ingress_daemonset_world import World, raw_node, raw_resource
+from tests.ingress_daemonset_world import CHECKER, DETACHED, World, raw_node, raw_resource
 from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = dict[str, Any]
@@ -240,6 +243,69 @@ def test_the_second_rollout_ends_when_its_first_plan_says(pods: float) -> None:
     _, first = next(estimates(rolling))
     took = rolling.world.now - began
     assert abs(first - rolling.world.now) <= took * 0.25 + timedelta(seconds=20)
+
+
+def with_grace(rolling: Rolling, seconds: int) -> None:
+    strategy = rolling.world.raw["spec"]["updateStrategy"]["rollingUpdate"]
+    strategy["annotateNodeToDetach"] = {"key": DETACHED, "value": "true", "gracePeriodSeconds": seconds}
+
+
+@pytest.mark.parametrize("grace", [160, 0])
+@pytest.mark.parametrize("when", ["with the template", "in between"])
+def test_the_end_follows_a_grace_that_changes(grace: int, when: str) -> None:
+    rolling = Rolling(pods=5)
+    with_grace(rolling, 60)
+    rolling.roll_out()
+    rolling.finish()
+    rolling.roll_out("proxy:3")
+    if when == "in between":
+        rolling.play(lambda: rolling.rollout["nodesLeft"] == 4)
+    with_grace(rolling, grace)
+    rolling.statuses.clear()
+    began = rolling.world.now
+    rolling.turn()
+    rolling.finish()
+
+    _, first = next(estimates(rolling))
+    took = rolling.world.now - began
+    assert abs(first - rolling.world.now) <= took * 0.25 + timedelta(seconds=20)
+
+
+ZONES = {"byLabel": "zone", "pause": {"durationSeconds": 60}}
+
+
+@pytest.mark.parametrize(
+    "parts", [{}, {"maxUnavailableNodes": 1}, {"attachGracePeriodSeconds": 30}, {"waves": ZONES}]
+)
+def test_the_end_is_that_of_a_forecast(parts: Raw) -> None:
+    """So that the page, the command and a simulation have one end for one rollout."""
+    rolling = Rolling(rolling=parts)
+    for number, each in enumerate(rolling.world.nodes.values()):
+        each["metadata"]["labels"] = {"zone": f"z{number % 3}"}
+    rolling.roll_out()
+    rolling.finish()
+    rolling.roll_out("proxy:3")
+    rolling.turn()
+    ends = _time(rolling.rollout["estimatedEnd"])
+    pace = Pace(seconds_of_pods(rolling.world.plan().rollouts))
+    foreseen = forecast(rolling.world.snapshot(), CHECKER, pace).ends_at
+
+    assert foreseen
+    assert abs(ends - foreseen) <= (foreseen - rolling.world.now) * 0.15 + timedelta(seconds=10)
+
+
+def test_no_end_is_said_of_a_rollout_whose_node_takes_far_longer() -> None:
+    """It may be stuck, which is known only at its deadline; that it ends in a few seconds is not true."""
+    rolling = Rolling(progressDeadlineSeconds=99999)
+    rolling.roll_out()
+    rolling.finish()
+    rolling.pods = 99999
+    rolling.roll_out("proxy:3")
+    assert "estimatedEnd" in rolling.rollout
+    for _ in range(100):
+        rolling.turn()
+
+    assert "estimatedEnd" not in rolling.rollout
 
 
 def test_the_first_rollout_is_estimated_from_its_graces_and_corrected_on_the_way() -> None:

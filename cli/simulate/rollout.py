@@ -12,8 +12,10 @@ from cli.output import Document, Part, Table, duration, title, warning
 from cli.rollout.progress import restart
 from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
-from controllers.ingress_daemonset.forecast import Step, forecast, measured, pace_of
+from controllers.ingress_daemonset.forecast import Step, forecast
+from controllers.ingress_daemonset.pace import measured, seconds_of_pods
 from controllers.ingress_daemonset.rollback import resolved
+from controllers.ingress_daemonset.simulated_cluster import Pace
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
 from settings.ingress_daemonset import HealthChecker
@@ -119,7 +121,7 @@ def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
     if resolved(snapshot.resource, ())[1].stored:
         raise RolledBack("its template has failed, and nodes have, or return to, the one before")
     rollouts = snapshot.rollouts()
-    pace, plans = pace_of(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
+    pace, plans = Pace(seconds_of_pods(rollouts)), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
     ahead = forecast(snapshot, facts.defaults, pace, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
     metadata = snapshot.resource.metadata

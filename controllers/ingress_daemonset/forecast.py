@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -20,8 +20,6 @@ from controllers.ingress_daemonset.snapshot import Snapshot
 from settings.ingress_daemonset import HealthChecker
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
-ASSUMED = 30.0
-"""Seconds that pods take to be replaced, where no rollout was measured; minReadySeconds come on top."""
 PLANS_PER_NODE = 20
 """More than any rollout needs: a play that does not come to rest is cut off."""
 SLACK = 100
@@ -122,25 +120,6 @@ def with_good_metric(resource: IngressDaemonSet) -> IngressDaemonSet:
     rolling = changed(resource.spec.update_strategy.rolling_update, canary=canary)
     strategy = changed(resource.spec.update_strategy, rolling_update=rolling)
     return changed(resource, spec=changed(resource.spec, update_strategy=strategy))
-
-
-def measured(rollouts: Iterable[NodeRollout]) -> list[float]:
-    """Seconds that the pods of each node took in their last update."""
-    found = []
-    for each in rollouts:
-        began = each.baseline.updated if each.baseline else None
-        ended = each.deployment.completed_at if each.deployment else None
-        if began and ended and ended >= began:
-            found.append((ended - began).total_seconds())
-    return found
-
-
-def pace_of(rollouts: Sequence[NodeRollout]) -> Pace:
-    """By the median of the last rollout's times; assumed without any."""
-    if times := measured(rollouts):
-        return Pace(median(times))
-    ready = max((each.resource.spec.min_ready_seconds for each in rollouts), default=0)
-    return Pace(ASSUMED + ready)
 
 
 @dataclass

@@ -55,7 +55,8 @@ def _deployment_changes(
     annotations, update = _annotations_and_update(rollout, held, turn, now)
     spec = _settings(rollout, held) | (update or _size_at_once(rollout, held))
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
-        annotations = annotations | _recorded(rollout, held, spec, updated=now if update else None)
+        times = (now, None) if update else _times(rollout, now)
+        annotations = annotations | _recorded(rollout, held, spec, *times)
     labels = rollout.body["metadata"]["labels"]
     metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
     return metadata | ({"annotations": annotations} if annotations else {}), spec
@@ -102,11 +103,11 @@ def _attached(rollout: NodeRollout, now: datetime) -> Changes:
 
 
 def _recorded(
-    rollout: NodeRollout, held: Workload, spec: Mapping[str, Any], updated: datetime | None
+    rollout: NodeRollout, held: Workload, spec: Mapping[str, Any], updated: datetime | None, took: int | None
 ) -> Changes:
     """The baseline after a write of *spec*, which makes a generation.
 
-    *updated* is when the node is updated; None if this write does not do it.
+    *updated* is when the node was updated, or is by this write, and *took* as in the baseline.
 
     While the template is not as we applied it, the baseline stays; one without digest gets it before the generation
     moves on, because the template may be desired again.
@@ -114,7 +115,7 @@ def _recorded(
     old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
     if rollout.needs_size and spec.keys().isdisjoint(size_of(rollout.resource)):
         asked = replace(asked, size="")
-    asked = replace(asked, updated=updated or old.updated)
+    asked = replace(asked, updated=updated, took=took)
     if "template" in spec:
         return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
     if rollout.drift.is_accepted:
@@ -122,6 +123,15 @@ def _recorded(
     if old.template and not old.digest and old.is_answered_by(held):
         return annotations_of(replace(old, digest=held.template_digest))
     return {}
+
+
+def _times(rollout: NodeRollout, now: datetime) -> tuple[datetime | None, int | None]:
+    """When the node was updated, and in how many seconds, which is known when it is attached for the first time."""
+    old = rollout.baseline or Baseline()
+    if old.updated is None or old.took is not None or rollout.phase is not Phase.ATTACHING:
+        return old.updated, old.took
+    is_of_this = old.updated >= rollout.marked_at
+    return old.updated, round((now - old.updated).total_seconds()) if is_of_this else None
 
 
 def _asked(rollout: NodeRollout, generation: int) -> Baseline:

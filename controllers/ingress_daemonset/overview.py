@@ -17,6 +17,7 @@ from controllers.ingress_daemonset.closed_window import ClosedWindow
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.failures import NO_FAILURES, ROLLING, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from controllers.ingress_daemonset.pace import seconds_of_pods, seconds_of_turn, waits_for_others
 from controllers.ingress_daemonset.waves import Waves
 from kube.types import rfc3339
 from settings.windows import end_of
@@ -30,10 +31,10 @@ FIELDS = ("currentRevision", "rollout", "history", "canary", "waves", "rollback"
 ENDED = ("Complete", "Paused", "Halted", "RolledBack")
 BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
 """Reasons of Progressing whose end is not known."""
-ASSUMED = 30.0
-"""Seconds until the pods of a node are available, where no rollout has shown it."""
 OVERDUE = 0.25
 """Of a turn: what a node still takes that has had its time."""
+LATE = 3
+"""Turns after which it is not known when a node that is under way will be done."""
 STEP = 10
 """Seconds to which an estimate is rounded up."""
 TOLERANCE = 0.1
@@ -107,7 +108,8 @@ def overview(
         found["waves"] = waves
     if runs:
         began = old or _begun(turns.failed or current, revision, now)
-        found["rollout"] = _plan(began, left, turns, history, progressing, now)
+        turn = _turn(began, rollouts, left, turns, history, now)
+        found["rollout"] = _plan(began, left, turns, turn, progressing, now)
     return found | turns.failures.status()
 
 
@@ -138,7 +140,7 @@ def _plan(
     began: Raw,
     left: Sequence[NodeRollout],
     turns: Turns,
-    history: Sequence[Raw],
+    turn: float,
     progressing: str,
     now: datetime,
 ) -> dict[str, Any]:
@@ -159,44 +161,42 @@ def _plan(
         plan["windowOpensAt"] = rfc3339(turns.closed.opens_at)
     if progressing in BLOCKED:
         return plan
-    if (end := _end(plan, left, turns, history, now)) is None:
+    if (end := _end(plan, left, turns, turn, now)) is None:
         return plan
     return plan | {"estimatedEnd": _rewritten(began.get("estimatedEnd", ""), end, now)}
 
 
-def _end(
-    plan: Raw, left: Sequence[NodeRollout], turns: Turns, history: Sequence[Raw], now: datetime
-) -> datetime | None:
-    """What rollouts have taken in a window, or with pauses between waves, is no pace of the nodes."""
-    if turns.window:
-        turn = _configured(left[0])
-    else:
-        turn = _turn(plan, left, () if turns.waves else history, now - turns.waited(now))
+def _end(plan: Raw, left: Sequence[NodeRollout], turns: Turns, turn: float, now: datetime) -> datetime | None:
+    """None, too, while a node takes far longer than a *turn*."""
+    if any(_spent(each, now) > LATE * turn for each in left if each.in_flight):
+        return None
     seconds = sum(_seconds_left(each, plan["atATime"], turn, now) for each in turns.parts(left))
     seconds += turns.waits(now).total_seconds()
     return end_of(turns.window, now, seconds) if turns.window else now + timedelta(seconds=seconds)
 
 
-def _turn(plan: Raw, left: Sequence[NodeRollout], history: Sequence[Raw], now: datetime) -> float:
-    """Seconds that a node takes: as it has taken so far, else as in the last rollout, else as configured."""
-    done, limit = plan["nodes"] - plan["nodesLeft"], plan["atATime"]
-    began = time_of(plan["startedAt"])
-    if done >= limit and began:
+def _turn(
+    began: Raw,
+    rollouts: Sequence[NodeRollout],
+    left: Sequence[NodeRollout],
+    turns: Turns,
+    history: Sequence[Raw],
+    now: datetime,
+) -> float:
+    """Seconds that a node takes; what others let it wait for shows in how long rollouts have taken."""
+    since = time_of(began["startedAt"]) or now
+    turn = seconds_of_turn(left[0], seconds_of_pods(rollouts, since))
+    if turns.window or not waits_for_others(left[0]):
+        return turn
+    nodes, limit = max(began.get("nodes", 0), len(left)), max(1, turns.limit)
+    if (done := nodes - len(left)) >= limit:
         in_flight = sum(each.in_flight for each in left)
-        return float((now - began).total_seconds() * limit / (done + in_flight / 2))
+        took = now - turns.waited(now) - since
+        return max(turn, float(took.total_seconds() * limit / (done + in_flight / 2)))
     whole = (each for each in history if each["result"] == "Complete" and each["nodes"])
-    if last := next(whole, None):
-        return float(last["seconds"] / ceil(last["nodes"] / max(1, last["atATime"])))
-    return _configured(left[0])
-
-
-def _configured(rollout: NodeRollout) -> float:
-    rolling, held = rollout.rolling, rollout.deployment
-    ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights)
-    graces = max((each.grace_period_seconds for each in ways if each), default=0)
-    confirmed = max(graces, rolling.timestamp.grace_period_seconds if rolling.timestamp else 0)
-    ready = rollout.resource.spec.min_ready_seconds + ASSUMED
-    return confirmed + (held.termination_grace if held else 0) + ready + rolling.attach_grace_period_seconds
+    if (last := next(whole, None)) is None or turns.waves:
+        return turn
+    return max(turn, float(last["seconds"] / ceil(last["nodes"] / max(1, last["atATime"]))))
 
 
 def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: datetime) -> float:
@@ -209,9 +209,13 @@ def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: dat
 
 
 def _residual(rollout: NodeRollout, turn: float, now: datetime) -> float:
+    return max(turn - _spent(rollout, now), turn * OVERDUE)
+
+
+def _spent(rollout: NodeRollout, now: datetime) -> float:
+    """Seconds since its turn began."""
     began = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
-    spent = (now - min(began, default=now)).total_seconds()
-    return max(turn - spent, turn * OVERDUE)
+    return (now - min(began, default=now)).total_seconds()
 
 
 def _rewritten(before: str, end: datetime, now: datetime) -> str:

@@ -22,11 +22,10 @@ from controllers.ingress_daemonset.types import (
     COMPLETE,
     Children,
     Workload,
-    WorkloadCondition,
     WorkloadStatus,
 )
 from healthchecker import SCHEDULED, State
-from kube.types import Value
+from kube.types import Condition, Value
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import RollingUpdate
 
@@ -34,7 +33,7 @@ T = TypeVar("T", bound=Value)
 NONE: Children = {"DaemonSet": (), "RoleBinding": ()}
 """Health checkers are not simulated, so their objects may be left out."""
 FIELDS = ("currentRevision", "canary", "waves")
-DONE = (WorkloadCondition("Progressing", "True", COMPLETE),)
+DONE = (Condition("Progressing", "True", COMPLETE),)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -36,17 +35,12 @@ class Child(Value, frozen=True, dict=True):
         return self.metadata.deletion_timestamp is not None
 
 
-class WorkloadCondition(Condition, frozen=True):
-    last_update_time: datetime | None = None
-    """Of the condition Progressing: when the last rollout ended, once it has."""
-
-
 class WorkloadStatus(Value, frozen=True):
     observed_generation: int = 0
     replicas: int = 0
     updated_replicas: int = 0
     available_replicas: int = 0
-    conditions: tuple[WorkloadCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class Workload(Child, frozen=True, dict=True):
@@ -92,14 +86,9 @@ class Workload(Child, frozen=True, dict=True):
         return self._progress.reason == "ProgressDeadlineExceeded"
 
     @property
-    def completed_at(self) -> datetime | None:
-        """When its last rollout ended; None while it has not."""
-        return self._progress.last_update_time if self.was_complete else None
-
-    @property
-    def _progress(self) -> WorkloadCondition:
+    def _progress(self) -> Condition:
         found = (each for each in self.status.conditions if each.type == "Progressing")
-        return next(found, WorkloadCondition())
+        return next(found, Condition())
 
     @cached_property
     def template_digest(self) -> str:
@@ -126,4 +115,4 @@ class Grant(Child, frozen=True, dict=True):
 Children = Mapping[Kind, Sequence[Any]]
 """By kind: objects of a namespace that bear a label of ours, and unmanaged ones of our names."""
 
-complete(Child, WorkloadCondition, WorkloadStatus, Workload, Grant)
+complete(Child, WorkloadStatus, Workload, Grant)
