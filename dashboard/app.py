@@ -22,6 +22,8 @@ from runtime import threading
 DENIED = "open the address that drawbridge dashboard printed: it has the token without which this page is not shown"
 UNKNOWN_HOST = "this page is not served under that name: add it to dashboard.allowedHosts of the chart"
 HEALTH = "/healthz"
+LONGEST_FORM = 16 * 1024
+"""Bytes of a request's body; ours has one token."""
 FILES = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LOCAL = {
@@ -67,6 +69,7 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
 
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = LONGEST_FORM
     _serve_files(app)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters |= {"age": age, "until": until, "slug": slug, "duration": duration}

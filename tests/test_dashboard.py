@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import re
 from datetime import timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.desired import revision_of, revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
-from dashboard.app import create_app, fragment
+from dashboard.app import LONGEST_FORM, create_app, fragment
 from dashboard.explanations import Run, line_of
 from dashboard.feed import INTERVAL, SHARE, Feed
 from dashboard.guard import Guard
@@ -573,3 +574,42 @@ def test_markup_in_an_explanation_is_text() -> None:
     assert line_of(text) == (Run("a ", "title"), Run("<b>", "warning"), Run(" c", "title"))
     assert line_of("") == ()
     assert line_of(bad("x")) == (Run("x", "bad"),)
+
+
+class Endless(io.RawIOBase):
+    """A body that never ends, and how many of its bytes were read."""
+
+    taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.taken += len(buffer)
+        assert self.taken < 1 << 20
+        return len(buffer)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param({"CONTENT_LENGTH": str(200 << 20)}, 413, id="announced"),
+        pytest.param(
+            {"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"}, 403, id="in chunks"
+        ),
+    ],
+)
+def test_of_a_form_that_is_too_long_nothing_is_read_or_its_beginning(
+    page: Page, world: World, sent: dict[str, Any], status: int
+) -> None:
+    body = Endless()
+    answer = page.browser.post(
+        "/rollouts/edge/web/pause",
+        base_url=BASE,
+        headers={"Origin": BASE},
+        content_type="application/x-www-form-urlencoded",
+        environ_overrides={"wsgi.input": body, **sent},
+    )
+
+    assert answer.status_code == status
+    assert body.taken <= (0 if status == 413 else LONGEST_FORM + io.DEFAULT_BUFFER_SIZE)
