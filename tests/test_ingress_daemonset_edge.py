@@ -130,3 +130,20 @@ def test_a_template_that_the_api_server_refuses_keeps_its_node_detached_for_the_
     here.world.raw["spec"]["paused"] = False
     here.play(lambda: here.reason == ("RolledBack" if rolls_back else "Complete"))
     assert here.with_image("proxy:1" if rolls_back else "proxy:2") == set(NODES)
+
+
+@pytest.mark.parametrize("seconds", [1, 4])
+def test_a_node_whose_label_comes_back_keeps_its_place_until_it_serves(seconds: int) -> None:
+    here = Edge(rolling=GRACE | {"maxUnavailableNodes": 2})
+    here.world.retemplate("proxy:2")
+    here.pass_time(5)
+    for _ in range(4):
+        name = min(here.world.nodes.keys() - here.serving())
+        here.world.nodes[name]["metadata"]["labels"] = {"node.kubernetes.io/instance-type": "eklet"}
+        here.pass_time(seconds)
+        here.world.nodes[name]["metadata"]["labels"] = {}
+        here.served.clear()
+        here.pass_time(6)
+        assert here.fewest >= 4
+    here.play(lambda: here.reason == "Complete")
+    assert here.with_image("proxy:2") == here.serving() == set(NODES)

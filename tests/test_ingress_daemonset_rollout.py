@@ -315,14 +315,19 @@ def test_a_template_that_changes_again_in_the_middle_needs_no_second_detachment(
     assert here.off() == set()
 
 
-def test_a_node_that_leaves_holds_its_place_until_it_is_attached() -> None:
+def test_a_node_that_leaves_holds_its_place_until_its_pods_go() -> None:
     here = begun(rolling=detaching(1))
     here.nodes["n1"]["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "eklet"
 
     here.turn()
     assert here.off() == set()
-    assert "web-n1" not in here.deployments
     assert here.nodes["n1"]["metadata"]["annotations"] == {}
+    here.later(9)
+    here.turn()
+    assert here.off() == set()
+    here.later(1)
+    here.turn()
+    assert "web-n1" not in here.deployments
     here.turn()
     assert here.off() == {"n2"}
 

@@ -85,9 +85,15 @@ class Detachment:
         """The first of its marks; long ago without any."""
         return min((mark.at for mark in (self.deployment_mark, self.node_mark) if mark), default=LONG_AGO)
 
+    @property
+    def returns(self) -> bool:
+        """Whether its Deployment is marked since a time at which the node did not match."""
+        return self.deployment_mark is not None and self.deployment_mark.leaving
+
     @cached_property
     def deployment_unmarked(self) -> bool:
-        return _lacks(self.rolling.deployment_annotation, self.deployment_mark, self.annotations)
+        wanted = self.rolling.deployment_annotation
+        return _lacks(wanted, None if self.returns else self.deployment_mark, self.annotations)
 
     @cached_property
     def node_unmarked(self) -> bool:

@@ -71,7 +71,8 @@ def _annotations_and_update(
     if _should_detach(rollout, turn) and rollout.deployment_unmarked:
         return rollout_annotations.schedule(rollout.annotations, wanted, now), {}
     if turn.begun and rollout.outdated and not turn.waits and rollout.is_released(now):
-        marked = {} if mark else rollout_annotations.schedule(rollout.annotations, None, now)
+        is_marked = mark is not None and not rollout.returns
+        marked = {} if is_marked else rollout_annotations.schedule(rollout.annotations, None, now)
         return marked, _update(rollout, held)
     # Another writer may have removed it during the update.
     lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
@@ -179,6 +180,8 @@ def _is_over(rollout: NodeRollout, turn: Turn) -> bool:
     """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
     if rollout.draining or rollout.may_be_evictable:
         return False
+    if rollout.returns and rollout.outdated and not turn.begun:
+        return True
     untouched = rollout.phase is Phase.DETACHING and turn.waits
     done = rollout.deployment is not None and rollout.deployment.rolled_out
     return rollout.phase is Phase.ATTACHING or (untouched and done)

@@ -82,6 +82,15 @@ class NodeRollout(Detachment):
             return False
         return self.node.ready and self.deployment.was_complete and not self.deployment.available
 
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether a Ready node has not all of its pods: it has lost some, or they are starting."""
+        return self.node.ready and not self.unmanaged and (self.absent or not self._has_its_pods)
+
+    @property
+    def _has_its_pods(self) -> bool:
+        return self.deployment is not None and self.deployment.available
+
     @cached_property
     def unavailable(self) -> bool:
         """Whether it counts against the budget: detached, or about to be, or just attached, or unreliable."""
@@ -89,7 +98,7 @@ class NodeRollout(Detachment):
         return (
             self.in_flight
             or self.detached
-            or self.lost
+            or self.lacks_pods
             or not node.ready
             or node.cordoned
             or node.excluded
@@ -113,8 +122,8 @@ class NodeRollout(Detachment):
 
     @cached_property
     def degraded(self) -> bool:
-        """Whether it is being updated or has lost pods; a new or a NotReady node alone is not degraded."""
-        return self.in_flight or self.lost
+        """Whether it is being updated or lacks pods; a NotReady node alone is not degraded."""
+        return self.in_flight or self.lacks_pods
 
     @property
     def desired_hash(self) -> str:
@@ -177,7 +186,7 @@ class NodeRollout(Detachment):
         if self.absent or self.deployment is None:
             return Phase.STARTING
         if self.outdated:
-            return Phase.DETACHING if self.in_flight else Phase.OUTDATED
+            return Phase.DETACHING if self.in_flight and not self.returns else Phase.OUTDATED
         if self.draining:
             return Phase.DRAINING
         if self.in_flight:

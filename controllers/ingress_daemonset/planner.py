@@ -97,7 +97,8 @@ class _Planning:
         """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
         desired = {each.name for each in self._rollouts}
         without_node = [each for each in snapshot.children["Deployment"] if each.metadata.name not in desired]
-        self._departures = drains.departures(self._resource, without_node, self._writes, self._now)
+        names = {each.name for each in snapshot.nodes}
+        self._departures = drains.departures(self._resource, without_node, names, self._writes, self._now)
 
     def plan(self) -> Plan:
         altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
@@ -200,7 +201,7 @@ class _Planning:
         """
         if self._resource.spec.paused or self._halts:
             return []
-        free = max(0, self._limit - self._counted - (len(self._left) if self._detaches else 0))
+        free = max(0, self._limit - self._counted - len(self._leaving))
         waiting = self._queue()
         in_flight = sum(each.in_flight for each in self._rollouts)
         first = sum(self._counts(each) for each in waiting)
@@ -226,6 +227,12 @@ class _Planning:
         """Against the budget."""
         lacks = rollout.unavailable if self._detaches else rollout.degraded
         return lacks or rollout.node.name in self._failures.nodes
+
+    @property
+    def _leaving(self) -> set[str]:
+        """Nodes that keep their place in the budget until it is known that they have left."""
+        marked = {each.name for each in self._left} if self._detaches else set()
+        return marked | {each.node for each in self._departures if each.counts}
 
     @property
     def _counted(self) -> int:

@@ -19,7 +19,8 @@ class Mark(Value, frozen=True):
     """Since when we detach, by the annotation *key*.
 
     *put* is false for an annotation that was there before and stays; *stale* is the timestamp that was there before.
-    With *attached*, it is since when the node is attached, and the load balancer may not send it traffic yet.
+    With *attached*, it is since when the node is attached, and the load balancer may not send it traffic yet. With
+    *leaving*, it is since when the node does not match.
     """
 
     at: datetime
@@ -27,6 +28,7 @@ class Mark(Value, frozen=True):
     put: bool = True
     stale: str = ""
     attached: bool = False
+    leaving: bool = False
 
 
 Holders = dict[str, Mark]
@@ -48,15 +50,17 @@ def on_node(annotations: Mapping[str, str]) -> Holders:
         return {}
 
 
-def schedule(annotations: Mapping[str, str], wanted: Annotation | None, now: datetime) -> Changes:
+def schedule(
+    annotations: Mapping[str, str], wanted: Annotation | None, now: datetime, *, leaving: bool = False
+) -> Changes:
     """Detach a Deployment; without *wanted* write only the mark, which health checkers ignore."""
     if wanted is None:
-        return {SCHEDULED: _text(Mark(now, put=False))}
+        return {SCHEDULED: _text(Mark(now, put=False, leaving=leaving))}
     old = on_deployment(annotations)
     put = wanted.key not in annotations or (old is not None and old.put and old.key == wanted.key)
     others = {old.key: None} if old and old.put and old.key != wanted.key else {}
     value = wanted.value if put else annotations[wanted.key]
-    return {**others, wanted.key: value, SCHEDULED: _text(Mark(now, wanted.key, put))}
+    return {**others, wanted.key: value, SCHEDULED: _text(Mark(now, wanted.key, put, leaving=leaving))}
 
 
 def unschedule(annotations: Mapping[str, str]) -> Changes:

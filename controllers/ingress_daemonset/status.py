@@ -205,7 +205,7 @@ def _hindrance(rollout: NodeRollout, failures: Failures) -> str:
         return f"not updated: {failure.reason}"
     if failure and not rollout.lost:
         return f"not trusted before {rfc3339(failures.ends_at(rollout.node.name) or LONG_AGO)}, since it lost pods"
-    if rollout.lost:
+    if rollout.lacks_pods:
         return "without all of its pods"
     if not rollout.node.ready:
         return "NotReady"
