@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,10 +48,11 @@ SECONDS = Histogram("drawbridge_cloud_call_seconds", "From sending a call to its
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds, of a *call* with all its waiting and repeating, and of each *attempt*."""
+    """Seconds, of a *call* with all its waiting and repeating, of each *attempt*, and of each to *write*."""
 
     call: float
     attempt: float
+    write: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ class Caller:
             raise Throttled("OwnLimit", message, action=api.action)
         if api.writes:
             self._before.may_write()
-        timeout = min(self._timeouts.attempt, max(0.001, deadline - self._clock()))
+        longest = min(self._timeouts.attempt, self._timeouts.write if api.writes else math.inf)
+        timeout = min(longest, max(0.001, deadline - self._clock()))
         with _failures_counted(api), SECONDS.labels(api.action).time():
             answer = self._transport.call(api, params, type, timeout)
         CALLS.labels(api.action, "success").inc()

@@ -34,21 +34,25 @@ def connect(
     settings: CloudSettings,
     *,
     may_write: Callable[[], object],
+    writes_within: float,
     environ: Mapping[str, str] = os.environ,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Cloud:
     """One for the whole process, so that all its threads share the rates; nothing is called yet.
 
-    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`.
-    NotConfigured without a region.
+    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`. An attempt to
+    change something that may begin ends *writes_within* so many seconds. NotConfigured without a region.
     """
-    return Cloud(caller(settings, may_write=may_write, environ=environ, sleep=sleep))
+    return Cloud(
+        caller(settings, may_write=may_write, writes_within=writes_within, environ=environ, sleep=sleep)
+    )
 
 
 def caller(
     settings: CloudSettings,
     *,
     may_write: Callable[[], object],
+    writes_within: float,
     environ: Mapping[str, str] = os.environ,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Caller:
@@ -60,7 +64,7 @@ def caller(
     return Caller(
         Transport(settings, settings.region, source),
         settings.rate_share,
-        Timeouts(settings.call_timeout, settings.attempt_timeout),
+        Timeouts(settings.call_timeout, settings.attempt_timeout, writes_within),
         Before(may_write, source),
         Timing(sleep=sleep),
     )

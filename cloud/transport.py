@@ -60,7 +60,10 @@ class Transport:
 
     def _send(self, api: Api, params: Mapping[str, object], timeout: float) -> requests.Response:
         client = self._client(api.service)
-        client.request.conn.timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), total=timeout)
+        # The other half is for the cloud: what is sent late is carried out later still.
+        client.request.conn.timeout = urllib3.Timeout(
+            connect=min(CONNECT_TIMEOUT, timeout / 2), total=timeout
+        )
         # Its public methods judge the answer, too; this is the part of them that signs and sends.
         response: requests.Response = client._call(
             api.action, dict(params), {"SkipSign": self._source is None}
@@ -174,7 +177,18 @@ class _Session(requests.Session):
 
 
 class _Bounded(urllib3.connection.HTTPConnection):
-    """Hangs up when the head has not come within the timeout, which a socket starts again with every byte."""
+    """Hangs up when the head has not come within the timeout, which a socket starts again with every byte.
+
+    Nothing is sent over a connection that took longer than its own timeout, which neither the look-up of the name
+    counts in, nor all addresses together.
+    """
+
+    def connect(self) -> None:
+        began = time.monotonic()
+        super().connect()
+        if self.timeout is not None and time.monotonic() - began > self.timeout:
+            self.close()
+            raise urllib3.exceptions.NewConnectionError(self, "connected too late to send anything")
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
         # Below TLS, whose own shutdown is not for another thread than the one that reads.

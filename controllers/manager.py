@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -36,7 +37,7 @@ class Context:
     """What a controller works with until *stop*.
 
     *check* raises LeadershipLost: a controller calls it before each write to the outside. It asks only the clock. A
-    write of *client* that begins then ends before another process may lead.
+    write of *client* that begins then ends before another process may lead; any other must end within *grace* seconds.
     """
 
     client: Client
@@ -46,6 +47,7 @@ class Context:
     stop: threading.Event
     namespace: str = "drawbridge"
     """The namespace of Drawbridge itself."""
+    grace: float = math.inf
     annotate: Callable[[Mapping[str, str]], None] = lambda _: None
     """Write these annotations to the leader's Lease, with its next renewal; without an election, nowhere."""
 
@@ -104,7 +106,7 @@ class Manager:
         client = self._client.with_writes_within(elector.grace) if elector else self._client
         context = Context(client, informers, self._recorder, check, stop, namespace)
         if elector:
-            context = replace(context, annotate=elector.annotate)
+            context = replace(context, grace=elector.grace, annotate=elector.annotate)
         try:
             run_all({**controllers, "informers": _check_informers}, context)
         finally:

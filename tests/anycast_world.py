@@ -49,6 +49,8 @@ T = TypeVar("T")
 REGION = "ap-singapore"
 UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
+GRACE = 5.0
+"""Seconds from the last write of a leader until another one may lead."""
 NO_ELECTION = LeaderElection(leader_elect=False)
 CALLS = (
     "CreateTags",
@@ -226,7 +228,7 @@ class Lab:
         calls = Caller(
             self.sender,
             1.0,
-            Timeouts(30, 10),
+            Timeouts(30, 10, GRACE),
             Before(check),
             Timing(self.clock, self.sleep),
         )

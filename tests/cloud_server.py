@@ -68,6 +68,7 @@ def calls(
     clock: FakeClock,
     *,
     timeout: float = 30.0,
+    write: float = 10.0,
     may_write: Callable[[], object] = lambda: None,
     keys: Callable[[], object] = lambda: None,
 ) -> Caller:
@@ -75,7 +76,7 @@ def calls(
     return Caller(
         fake,
         1.0,
-        Timeouts(timeout, 10.0),
+        Timeouts(timeout, 10.0, write),
         Before(may_write, keys),
         Timing(clock, clock.advance, lambda: 1.0),
     )

@@ -29,7 +29,7 @@ from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.anycast_ip.locks import Busy
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
-from controllers.anycast_ip.reader import UNPROVEN
+from controllers.anycast_ip.reader import SLIP, UNPROVEN
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from kube.errors import ServerError, Unreachable
@@ -138,6 +138,7 @@ def test_how_many_spares_are_missing(
 
 
 OFFER, ROOM = View(offer=kept(1)), View(has_place=True)
+SPARED = View(has_place=True, stays_anyway=True)
 FREE = Address(id="eip-9", status="UNBIND", type="AnycastEIP")
 BLOCKED, OTHER = replace(FREE, blocked=True), replace(FREE, type="EIP")
 BOUND = replace(FREE, status="BIND", instance_id="ins-old9")
@@ -183,6 +184,7 @@ OLD = Order(in_doubt=True, age=900)
         pytest.param(Snapshot("u9", None, kept(9), seen=Seen(UNKNOWN), pool=ROOM), Do.WATCH, id="idle, not seen yet"),
         pytest.param(Snapshot("u9", None, kept(9), seen=Seen(BLOCKED), pool=ROOM), Do.NOTHING, id="idle, blocked"),
         pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=ROOM), Do.RELEASE, id="idle, other type"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=SPARED), Do.NOTHING, id="other type, spared"),
         pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE)), Do.RELEASE, id="idle too long"),
         pytest.param(Snapshot("u9", None, kept(9), seen=Seen(GONE), pool=ROOM), Do.UNTAG, id="idle, gone"),
         pytest.param(
@@ -334,14 +336,39 @@ def test_a_smaller_pool_lets_the_latest_go() -> None:
     assert idle(lab) == [first]
 
 
-def test_addresses_of_another_type_are_not_kept_after_it_changes() -> None:
-    lab = lab_with(count=3)
+@pytest.mark.parametrize("seconds", [120.0, SLIP - 60.0])
+def test_a_slip_in_the_type_of_addresses_costs_no_idle_one(seconds: float) -> None:
+    lab = lab_with(count=3, idle=2, age="2h")
+    lab.run(lambda: len(idle(lab)) == 2, 60, "spares")
+    lab.run_for(8000)  # they are older than others may be
+    opened(lab, "n1")
+    lab.leave("n1")
+    lab.run(lambda: len(idle(lab)) == 3, 150, "idle")
+    before = {each.id for each in lab.elastic()}
+    lab.settings = pooling(count=3, idle=2, age="2h", address_type="EIP")
+    lab.run_for(seconds)
+    assert before <= {each.id for each in lab.elastic()}
+    assert sum(each.type == "EIP" for each in lab.elastic()) == 2
+    lab.settings = pooling(count=3, idle=2, age="2h")
+    lab.run_for(60)
+    orders = lab.count("AllocateAddresses")
+    opened(lab, "n4")
+
+    assert {each.id for each in lab.on("n4")} <= before
+    assert lab.count("AllocateAddresses") == orders
+
+
+def test_after_a_change_of_their_type_idle_addresses_go_when_they_are_old() -> None:
+    lab = lab_with(count=3, age="2h")
     opened(lab, "n1", "n2")
     lab.leave("n1")
     lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    lab.settings = pooling(count=3, address_type="EIP")
+    lab.settings = pooling(count=3, age="2h", address_type="EIP")
     lab.leave("n2")
-    lab.run(lambda: not lab.claims.claims, 60, "released")
+    lab.run(lambda: len(lab.elastic()) == 1, 60, "that of a node that leaves is released")
+    lab.run_for(7200 - 120)
+    assert len(lab.elastic()) == 1
+    lab.run(lambda: not lab.claims.claims, 2 * SETTINGS.resync_period, "released")
 
     assert lab.elastic() == []
 

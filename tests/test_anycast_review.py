@@ -20,7 +20,7 @@ from lab.cloud import Knobs
 from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
 from tests.anycast_deaths import run_with_deaths
-from tests.anycast_world import SETTINGS, Killed, Kube, Lab, Sender, open_lab
+from tests.anycast_world import GRACE, SETTINGS, Killed, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY, happen
@@ -134,6 +134,36 @@ def test_a_node_leaves_nothing_behind_though_its_release_was_the_last_deed(
     lab.run(lab.is_clean, seconds, "clean")
 
     assert lab.tag_values("aia-node-name") == {each.metadata.name for each in lab.nodes()} - {"n3"}
+
+
+def test_a_write_of_a_former_leader_that_arrives_late_leaves_no_node_open_without_its_address() -> None:
+    lab = open_lab("n1", knobs=Knobs(**PLENTY))
+    call, late = lab.sender.call, list[tuple[Any, Any, Any, float]]()
+
+    def hang(api: Any, params: Any, type: Any, timeout: float) -> Any:  # noqa: A002
+        if api.action == "DisassociateAddress" and not late:
+            late.append((api, params, type, lab.clock() + timeout))
+            raise Killed
+        return call(api, params, type, timeout)
+
+    lab.sender.call = hang  # type: ignore[method-assign]
+    lab.leave("n1")
+    with pytest.raises(Killed):
+        lab.run_for(60)
+    lab.join("n1")
+    ((api, params, answer, arrives),) = late
+    leads = lab.clock() + GRACE
+    lab.clock.advance(min(arrives, leads) - lab.clock())
+    if arrives > leads:
+        lab.start()
+        lab.run_for(arrives - leads)
+    lab.sender.call(api, params, answer, 1.0)
+    if arrives <= leads:
+        lab.start()
+    lab.run(lab.all_open, 60, "open")
+    for _ in range(60):
+        lab.run_for(1)
+        assert lab.on("n1") or not lab.is_open("n1")
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a start"])

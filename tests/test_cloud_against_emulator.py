@@ -57,7 +57,7 @@ def edge(
     wanted = CloudSettings(
         scheme="http", endpoint=emulator.endpoint, region="ap-singapore", call_timeout="60s", **fields
     )
-    return connect(wanted, may_write=nothing, environ=environ, sleep=sleep)
+    return connect(wanted, may_write=nothing, writes_within=10.0, environ=environ, sleep=sleep)
 
 
 def calls(emulator: Emulator, action: str) -> int:

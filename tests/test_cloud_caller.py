@@ -62,6 +62,14 @@ def test_no_attempt_may_take_longer_than_the_call_has_left() -> None:
     assert fake.timeouts[-1] < 5
 
 
+def test_an_attempt_to_change_something_ends_before_another_process_may_lead() -> None:
+    fake = FakeTransport(AssociateAddress=lambda params: TASK, DescribeAddressQuota=lambda params: QUOTAS)
+    ours = calls(fake, FakeClock(), write=5.0)
+    ours.call(apis.ASSOCIATE, {}, Done)
+    ours.call(apis.DESCRIBE_QUOTA, {}, Quotas)
+    assert fake.timeouts == [5, 10]
+
+
 def test_a_call_that_would_wait_too_long_for_its_turn_is_throttled_by_ourselves() -> None:
     fake = FakeTransport(AssociateAddress=lambda params: TASK)
     clock = FakeClock(0.0)

@@ -301,12 +301,17 @@ def test_a_pod_without_an_identity_says_how_to_give_it_one(identity: dict[str, s
 
 def test_without_a_region_there_is_no_edge() -> None:
     with pytest.raises(NotConfigured, match=r"cloud.region is empty"):
-        connect(CloudSettings(), may_write=lambda: None)
+        connect(CloudSettings(), may_write=lambda: None, writes_within=10.0)
 
 
 def test_the_edge_is_built_without_a_call() -> None:
     with serving(in_turn(says(QuotaSet=[]))) as server:
-        ours = connect(settings(server, region="ap-hongkong"), may_write=lambda: None, environ=ENVIRONMENT)
+        ours = connect(
+            settings(server, region="ap-hongkong"),
+            may_write=lambda: None,
+            writes_within=10.0,
+            environ=ENVIRONMENT,
+        )
         assert server.asked == []
         assert ours.quotas() == []
     assert server.asked[0].headers["x-tc-region"] == "ap-hongkong"
@@ -316,7 +321,7 @@ def test_without_keys_it_is_not_even_asked_whether_to_write() -> None:
     asked: list[str] = []
     with serving(in_turn(says())) as server:
         wanted = settings(server, region="ap-hongkong", credentials="static")
-        ours = connect(wanted, may_write=lambda: asked.append("may I"), environ={})
+        ours = connect(wanted, may_write=lambda: asked.append("may I"), writes_within=10.0, environ={})
         with pytest.raises(NotConfigured):
             ours.create_tags([("k", "v")])
     assert (asked, server.asked) == ([], [])

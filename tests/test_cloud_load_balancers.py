@@ -37,7 +37,9 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
 @pytest.fixture
 def ours(cloud: Cloud) -> LoadBalancers:
     wanted = CloudSettings(scheme="http", endpoint=cloud.endpoint, region="ap-singapore")
-    return LoadBalancers(caller(wanted, may_write=lambda: None, environ=KEYS, sleep=lambda seconds: None))
+    return LoadBalancers(
+        caller(wanted, may_write=lambda: None, writes_within=10.0, environ=KEYS, sleep=lambda seconds: None)
+    )
 
 
 def test_backends_of_listeners_and_of_rules_are_read_with_their_weights(ours: LoadBalancers) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -218,6 +219,22 @@ def test_where_no_server_listens_nothing_was_carried_out() -> None:
     nowhere = Transport(CloudSettings(scheme="http", endpoint=f"127.0.0.1:{port}"), "r", lambda: KEYS)
     with pytest.raises(errors.Unreachable):
         nowhere.call(apis.CREATE_TAGS, {}, Done, 5.0)
+
+
+def test_nothing_is_sent_when_the_name_of_the_host_was_found_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = socket.getaddrinfo
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.3)
+        return found(*args, **kwargs)
+
+    with serving(in_turn(says(TaskId="1"))) as server:
+        monkeypatch.setattr(socket, "getaddrinfo", late)
+        with pytest.raises(errors.Unreachable):
+            transport(server).call(apis.ASSOCIATE, {}, Done, 0.4)
+        assert server.asked == []
 
 
 def test_a_compressed_answer_is_read() -> None:

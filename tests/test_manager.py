@@ -206,6 +206,7 @@ def test_no_write_of_a_leader_outlasts_the_time_after_which_another_may_lead(
         return refusal(409, "Conflict", "not now")
 
     def writes(context: Context) -> None:
+        assert context.grace == longest
         for write in WRITES.values():
             with pytest.raises(Conflict):
                 write(context.client)

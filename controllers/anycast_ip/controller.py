@@ -39,7 +39,6 @@ from controllers.workqueue import Stopping, WorkQueue
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
-from runtime import threading
 from settings import AnycastIPSettings, CloudSettings, Settings
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 
@@ -59,7 +58,7 @@ log = structlog.stdlib.get_logger(__name__)
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops; wait for complete cloud settings before."""
     client, stop = context.client, context.stop
-    cloud = _connected(lambda: settings().cloud, context.check, stop)
+    cloud = _connected(lambda: settings().cloud, context)
     if cloud is None:
         return
     claims = ClaimStore(client, context.namespace, context.check)
@@ -84,10 +83,9 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         _work(feature, context)
 
 
-def _connected(
-    settings: Callable[[], CloudSettings], check: Callable[[], None], stop: threading.Event
-) -> Cloud | None:
+def _connected(settings: Callable[[], CloudSettings], context: Context) -> Cloud | None:
     """As soon as the settings are complete; None when it is time to stop before."""
+    stop = context.stop
 
     def sleep(seconds: float) -> None:
         if stop.wait(seconds):
@@ -95,7 +93,7 @@ def _connected(
 
     while not stop.is_set():
         try:
-            return connect(settings(), may_write=check, sleep=sleep)
+            return connect(settings(), may_write=context.check, writes_within=context.grace, sleep=sleep)
         except NotConfigured as error:
             log.error("cloud not configured", error=str(error))
             stop.wait(RECONFIGURED)

@@ -272,7 +272,7 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
     if seen is GONE:
         return Step(Do.UNTAG)
     if seen.status == UNBIND and snapshot.pool.has_place and _stays_lent(seen, claim, settings):
-        if claim.pooled and seen.type == settings.address_type:
+        if claim.pooled and (seen.type == settings.address_type or snapshot.pool.stays_anyway):
             return NOTHING  # also while it is blocked: another would be ordered in its place
         if not claim.pooled and is_usable(seen, settings):
             return Step(Do.KEEP, address=seen)

@@ -36,12 +36,22 @@ def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: date
     mine = _place(claim, now)
     others = [each for each in pooled if each.uid != claim.uid and not each.releasing and not each.lent]
     before = sum(_place(each, now) < mine for each in others)
-    is_young = (now - (claim.pooled or now)).total_seconds() < settings.retain.age
+    is_young = is_recent(claim, settings, now)
     return before < settings.min_idle or (is_young and before < settings.retain.count)
 
 
 def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
     return not claim.address, claim.pooled or now, claim.uid
+
+
+def is_of_former_type(listed: Address | None, settings: AnycastIPSettings) -> bool:
+    """Of an address in the pool: whether the type was changed in the settings since it was ordered."""
+    return listed is not None and listed.type != settings.address_type
+
+
+def is_recent(claim: Claim, settings: Pool, now: datetime) -> bool:
+    """Whether the address of *claim* has not been idle for longer than the settings let it be."""
+    return (now - (claim.pooled or now)).total_seconds() < settings.retain.age
 
 
 def is_usable(address: Address, settings: AnycastIPSettings) -> bool:
@@ -66,9 +76,16 @@ def adoptable(addresses: Iterable[Address], settings: AnycastIPSettings) -> list
     ]
 
 
-def missing(claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota]) -> int:
-    """How many spares to order: what the quotas leave when all of *claims* have their addresses."""
-    wanted = settings.min_idle - sum(bool(each.pooled) and not each.releasing for each in claims)
+def missing(
+    claims: Collection[Claim], settings: Pool, quotas: Iterable[Quota], useless: Collection[str] = ()
+) -> int:
+    """How many spares to order: what the quotas leave when all of *claims* have their addresses.
+
+    Those whose uids are among *useless* are no spares, but no more of them than the pool may have.
+    """
+    idle = [each.uid for each in claims if each.pooled and not each.releasing]
+    no_spares = min(settings.size, sum(uid in useless for uid in idle))
+    wanted = settings.min_idle - len(idle) + no_spares
     return max(0, min([wanted, *(_left(each, claims) for each in quotas if each.id in (TOTAL, DAILY))]))
 
 

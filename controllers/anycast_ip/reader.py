@@ -22,7 +22,7 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.locks import locked_by
 from controllers.anycast_ip.planner import has_left, is_leaving
-from controllers.anycast_ip.pool import has_place, in_line, is_usable
+from controllers.anycast_ip.pool import has_place, in_line, is_of_former_type, is_recent, is_usable
 from controllers.anycast_ip.snapshot import (
     GONE,
     UNKNOWN,
@@ -56,6 +56,8 @@ ENDING = ("STOPPING", "STOPPED", "SHUTDOWN", "TERMINATING", "LAUNCH_FAILED")
 WITNESSES = 10
 """Nodes whose instances are looked up: any of them shows that this is the right account and region."""
 AGAIN = 60.0
+SLIP = 3600.0
+"""Seconds for which a changed type of addresses may be a slip: what is idle, and of the former one, stays as long."""
 NO_POOL = Pool()
 
 
@@ -101,14 +103,27 @@ class Reader:
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
         if node and claim and claim.address:
             return NO_POOL
-        pooled = self._claims.having(POOLED)
         if claim and not node:
-            settings, now = self._settings().pool, self._memory.clocks.now()
-            return Pool(has_place=has_place(claim, pooled, settings, now))
+            return self._place(claim)
+        pooled = self._claims.having(POOLED)
         if not pooled or not node:
             return NO_POOL
         zone = zone_of(node) if self._settings().pool.prefer == "zone" else ""
         return Pool(offer=next((each for each in in_line(pooled, zone) if self._is_free(each, node)), None))
+
+    def _place(self, claim: Claim) -> Pool:
+        """What is of a former type takes no place from others."""
+        settings, now = self._settings(), self._memory.clocks.now()
+        counted = [each for each in self._claims.having(POOLED) if not self._is_of_former_type(each)]
+        unchanged = self._memory.waits.seconds(claim.uid, Do.KEEP, settings.address_type)
+        is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
+        return Pool(
+            has_place=has_place(claim, counted, settings.pool, now),
+            stays_anyway=is_spared and not claim.lent,
+        )
+
+    def _is_of_former_type(self, claim: Claim) -> bool:
+        return is_of_former_type(self._inventory.get(claim.address), self._settings())
 
     def _is_free(self, offer: Claim, node: Node) -> bool:
         """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance."""

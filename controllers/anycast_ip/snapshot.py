@@ -132,11 +132,13 @@ class Seen:
 class Pool:
     """*offer* is the claim of an idle address that the node may have.
 
-    *has_place*: the address of the claim, whose node is gone, is to stay idle.
+    *has_place*: the address of the claim, whose node is gone, is to stay idle. *stays_anyway*: also if it is of another
+    type than is ordered now.
     """
 
     offer: Claim | None = None
     has_place: bool = False
+    stays_anyway: bool = False
 
 
 @dataclass(frozen=True)

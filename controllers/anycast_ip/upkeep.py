@@ -9,7 +9,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from controllers.anycast_ip.claim import POOLED, Claim, spare_for
-from controllers.anycast_ip.pool import has_place, missing
+from controllers.anycast_ip.pool import has_place, is_of_former_type, missing
 from controllers.anycast_ip.sources import Sources
 from kube.errors import KubeError
 from runtime import uuid4
@@ -50,9 +50,13 @@ class Upkeep:
             return
         passed, self._turned = self._clock() - self._turned, self._clock()
         settings, pooled = self._settings().pool, self._claims.having(POOLED)
+        useless = {each.uid for each in pooled if self._is_of_former_type(each)}
         self._count(pooled, settings, passed)
-        self._end(pooled, settings)
-        self._order(settings)
+        self._end([each for each in pooled if each.uid not in useless], settings)
+        self._order(settings, useless)
+
+    def _is_of_former_type(self, claim: Claim) -> bool:
+        return is_of_former_type(self._inventory.get(claim.address), self._settings())
 
     def _count(self, pooled: Collection[Claim], settings: Pool, passed: float) -> None:
         now = self._memory.clocks.now()
@@ -70,12 +74,12 @@ class Upkeep:
             self._enqueue(uid)
         self._ended = over
 
-    def _order(self, settings: Pool) -> None:
+    def _order(self, settings: Pool, useless: Collection[str]) -> None:
         if not settings.min_idle or self._inventory.read_at is None:
             return
         now = self._clock()
         self._ordered = [at for at in self._ordered if now - at < ORDERING]
-        wanted = missing(self._claims.claims.values(), settings, self._inventory.quotas)
+        wanted = missing(self._claims.claims.values(), settings, self._inventory.quotas, useless)
         for _ in range(min(wanted, settings.min_idle - len(self._ordered))):
             if not self._order_one():
                 return

@@ -57,7 +57,8 @@ def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[
 
     @cached
     def connect() -> LoadBalancers:
-        return LoadBalancers(caller(_in_time(settings().cloud), may_write=context.check, sleep=sleep))
+        cloud = _in_time(settings().cloud)
+        return LoadBalancers(caller(cloud, may_write=context.check, writes_within=context.grace, sleep=sleep))
 
     return connect
 
