@@ -63,7 +63,7 @@ class Lookups:
 class Snapshot:
     """*leader_absence* are the seconds for which the controllers have had no leader.
 
-    All *segments*, and the configuration of *calico*, decide what is promised to a new pod.
+    All *segments*, and the configuration of Calico, decide what is promised to a new pod.
     """
 
     settings: Settings

@@ -145,7 +145,7 @@ def decide(
 
 @dataclass(frozen=True)
 class OfCalico:
-    """What Calico is told about addresses and nodes."""
+    """How Calico is configured to assign addresses, and to which nodes."""
 
     configuration: IPAMConfiguration = field(default_factory=IPAMConfiguration)
     pools: Sequence[IPPool] = ()
