@@ -547,6 +547,36 @@ def test_an_address_that_was_moved_to_another_node_is_not_adopted_there_before_i
     assert [each.id for each in lab.on("n2")] == [address.id]
 
 
+@pytest.mark.parametrize("moved", ["long before the node leaves", "just before", "afterwards"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        pytest.param({"instance_id": "ins-x"}, id="another instance"),
+        pytest.param({"instance_id": "nat-x"}, id="a NAT gateway"),
+        pytest.param({"status": "BIND_ENI", "instance_id": "", "network_interface_id": "eni-x"}, id="an interface"),
+    ],
+)  # fmt: skip
+def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
+    to: dict[str, str], moved: str
+) -> None:
+    lab = open_lab("n1", "n2", knobs=Knobs(**PLENTY))
+    (address,) = lab.on("n1")
+    if moved != "afterwards":
+        lab.world.alter(address.id, **to)
+    if moved == "long before the node leaves":
+        lab.run(lambda: lab.on("n1") != [], SETTINGS.resync_period + 60, "another one for the node")
+    lab.leave("n1")
+    if moved == "afterwards":
+        lab.world.alter(address.id, **to)
+    lab.run(lambda: {each.node for each in lab.claims.claims.values()} == {"n2"}, 120, "no claim of n1")
+    lab.run_for(3 * SETTINGS.reverse_reconcile.grace)
+
+    (theirs,) = (each for each in lab.elastic() if each.instance_id != "ins-n2")
+    assert (theirs.id, theirs.instance_id, theirs.tags) == (address.id, to["instance_id"], address.tags)
+    assert theirs.status == to.get("status", "BIND")
+    assert "OrphanedAnycastIp" not in lab.recorder.reasons
+
+
 def test_a_node_whose_instance_is_corrected_again_unheard_of_keeps_its_address() -> None:
     lab = open_lab("n1", knobs=Knobs(**PLENTY))
     taken = watch_the_living(lab)

@@ -9,7 +9,7 @@ import structlog
 from msgspec.structs import replace
 
 from cloud.errors import Gone, Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
-from cloud.types import Order, Tag
+from cloud.types import Address, Order, Tag
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     POOL,
@@ -255,17 +255,22 @@ class Actions:
             self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
 
     async def _of_others(self, uid: str, tags: Collection[Tag]) -> set[Tag]:
-        """Of tags that cannot be deleted for long, those that only addresses of other clusters carry."""
+        """Of tags that cannot be deleted for long, those that only addresses of others carry."""
         if self._memory.waits.times(uid, Do.UNTAG) < LAGS:
             return set()
         asked = {tag: self._cloud.carriers(tag) for tag in tags}
         found = {tag: await carriers for tag, carriers in asked.items()}
-        ours = self._inventory.cluster_uuid
         return {
             tag
             for tag, carriers in found.items()
-            if carriers and all(each.tags.get(CLUSTER_UUID) != ours for each in carriers)
+            if carriers and all([await self._is_of_others(each) for each in carriers])
         }
+
+    async def _is_of_others(self, carrier: Address) -> bool:
+        """Of another cluster, or of a user who has moved it: it exists, and no claim has it any more."""
+        if carrier.tags.get(CLUSTER_UUID) != self._inventory.cluster_uuid:
+            return True
+        return not self._claims.having(carrier.id) and await self._cloud.address(carrier.id) is not None
 
     def _untag_later(self, uid: str, tags: Collection[Tag]) -> float:
         waits = self._memory.waits

@@ -88,8 +88,11 @@ def _instance_in(label: str, provider_id: str) -> str:
 
 
 def bound_to(address: Address) -> str:
-    """The instance that *address* is on, or on its way there or away; one that is free may still name its last."""
-    return address.instance_id if address.status in HOLDING else ""
+    """The instance that *address* is on, or on its way there or away, else its interface.
+
+    One that is free may still name its last instance.
+    """
+    return (address.instance_id or address.network_interface_id) if address.status in HOLDING else ""
 
 
 def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
