@@ -34,6 +34,7 @@ WITH: dict[str, dict[str, Any]] = {
     "openGates": {"elasticity": {"openGates": "always"}},
     "openGates: controllers": {"elasticity": {"openGates": "controllers"}},
     "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
+    "attachNodes": {"ingressDaemonSet": {"attachNodes": "always"}},
     "clb": {
         "ingressDaemonSet": {"clb": {"enabled": True}},
         "cloud": {"region": "ap-singapore", "existingSecret": "keys"},
@@ -55,6 +56,7 @@ NOT_ALONE = (
     "returnHome",
     "percentages",
     "openGates",
+    "attachNodes",
 )
 CHOICES = [
     pytest.param((), id="no feature"),
@@ -69,6 +71,7 @@ CHOICES = [
     pytest.param(("elasticity", "returnHome"), id="returnHome"),
     pytest.param(("elasticity", "percentages"), id="percentages"),
     pytest.param(("elasticity", "openGates"), id="openGates"),
+    pytest.param(("ingressDaemonSet", "attachNodes"), id="attachNodes"),
     pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),
 ]
 
@@ -309,6 +312,7 @@ HEADINGS = {
     "webhook": "Webhook servers",
     "controllers": "Controllers",
     "gates": "Gates",
+    "attach": "Attachment",
     "metrics-reader": "Metrics reader",
     "health checkers": "Health checkers",
     "dashboard": "Dashboard",

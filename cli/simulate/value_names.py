@@ -152,7 +152,7 @@ _OTHERS: Mapping[str, str] = {
     "anycastIP.allowList.http": "from",
     "anycastIP": "timeoutSeconds",
     "elasticity": "timeoutSeconds openGates",
-    "ingressDaemonSet": "timeoutSeconds namespaces",
+    "ingressDaemonSet": "timeoutSeconds namespaces attachNodes",
     "cloud": "regionShort uniqueID appID ownerUIN vpcID caBundle secretID secretKey token existingSecret",
     "certs": "existingSecret caBundle",
     "certs.certManager": "issuerRef caSecret duration renewBefore caDuration",

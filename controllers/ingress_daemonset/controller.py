@@ -27,7 +27,8 @@ from kube.errors import Backoff
 from kube.informer import Informer
 from kube.resources import Selection
 from kube.types import key_of
-from settings import Settings
+from runtime import threading, time
+from settings import IngressDaemonSetSettings, Settings
 from webhook.ingress_daemonset import KIND, REVISION_OF
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet
@@ -38,6 +39,8 @@ READERS = 8
 """Health checkers read at a time, apart from writes: those of a lost node take until their timeout."""
 QUERIES = 2
 """Canaries measured at a time, apart from health checkers: a Prometheus may answer slowly, or not at all."""
+LOOK = 5.0
+"""Seconds after which it is noticed that the feature was switched off."""
 PAUSES = Backoff(base=0.1, cap=30.0)
 SERVED_PAUSES = Backoff(base=0.5, cap=15.0)
 
@@ -72,10 +75,19 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
             context.working(queue, reconciler.reconcile),
             context.working(revision_queue, history.reconcile),
         ):
-            while not context.stop.wait(settings().ingress_daemonset.resync_period):
+            while wait_for_resync(context.stop, lambda: settings().ingress_daemonset):
                 enqueue_load_balancers()
                 for each in cache.list("IngressDaemonSet"):
                     queue.add(key_of(each.metadata))
+
+
+def wait_for_resync(stop: threading.Event, settings: Callable[[], IngressDaemonSetSettings]) -> bool:
+    """Until all are to be looked at, after the period or because the feature was switched; False at the end."""
+    began, enabled = time.monotonic(), settings().enabled
+    while not stop.wait(min(LOOK, settings().resync_period)):
+        if settings().enabled != enabled or time.monotonic() - began >= settings().resync_period:
+            return True
+    return False
 
 
 @contextmanager

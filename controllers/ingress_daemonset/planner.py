@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ from controllers.ingress_daemonset.status import (
     unconfirmed,
     undrained,
 )
+from controllers.ingress_daemonset.suspension import suspended, suspended_until
 from controllers.ingress_daemonset.waves import waves_of
 from settings.ingress_daemonset import HealthChecker
 from settings.windows import closes_at
@@ -69,6 +70,8 @@ def plan(snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollo
     """*defaults* are for health checkers; *before* has the rollouts of the last plan."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Plan(tuple((action,) for action in _ending(snapshot)))
+    if suspended_until(snapshot.resource, snapshot.now):
+        snapshot = replace(snapshot, resource=suspended(snapshot.resource))
     return _Planning(snapshot, defaults, before).plan()
 
 
@@ -131,8 +134,10 @@ class _Planning:
         )
 
     def _single_actions(self) -> Iterable[Action]:
+        begins = not self._resource.spec.paused
         under_way = any(
-            each.in_flight or each.draining or each.phase is Phase.OUTDATED for each in self._rollouts
+            each.in_flight or each.draining or (begins and each.phase is Phase.OUTDATED)
+            for each in self._rollouts
         )
         needed = bool(self._left) or under_way or self._writes.may_detach
         yield from (finalizer := [*_finalizer(self._resource, needed=needed)])
@@ -260,6 +265,7 @@ class _Planning:
         waits = [each.goes_at for each in self._departures]
         waits += [drains.times_out(self._resource, each) for each in self._resource.drain_requests.values()]
         waits += [self._failures.ends_at(each) for each in self._failures.nodes]
+        waits.append(suspended_until(self._resource, self._now))
         if self._canary:
             waits += [self._canary.ends_at, self._canary.fails_at]
         if self._waves:

@@ -28,6 +28,7 @@ from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.suspension import suspended
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import Conflict, KubeError
 from kube.types import key_of
@@ -138,6 +139,8 @@ class Reconciler:
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
         writes = self._writer.retries.writes(namespace, lambda target: cache.get(target) is not None)
         resource, rollback = resolved(resource, cache.revisions(namespace))
+        if not self._settings().enabled:
+            resource = suspended(resource)  # this process may be the last one that attaches nodes
         nodes, now = cache.list("Node"), self._clock.now()
         backends = cache.backends(resource, [each.name for each in nodes]) if uses_weights(resource) else {}
         return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends=backends)

@@ -106,6 +106,13 @@ def attach(annotations: Mapping[str, str], uid: str) -> Changes:
     return {**_released(holders, uid, ""), DETACHED_BY: _text(rest) if rest else None}
 
 
+def attach_for_all(annotations: Mapping[str, str]) -> Changes:
+    """Attach a Node for all IngressDaemonSets at once; annotations that others put there stay."""
+    holders = on_node(annotations)
+    keys = {mark.key for mark in holders.values() if mark.put}
+    return dict.fromkeys((*keys, DETACHED_BY)) if holders else {}
+
+
 def _released(holders: Holders, uid: str, kept: str) -> Changes:
     mine = holders.get(uid)
     if mine is None or not mine.put or mine.key == kept:

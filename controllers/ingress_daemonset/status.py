@@ -16,6 +16,7 @@ from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview
 from controllers.ingress_daemonset.reasons import available_pods, open_connections, why
 from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback, rollback_status
+from controllers.ingress_daemonset.suspension import suspended_until
 from kube.types import rfc3339
 from webhook.ingress_daemonset.types import IngressDaemonSet
 
@@ -164,7 +165,8 @@ def _progressing(
     if not behind:
         return False, "RolledBack" if rollback else "Complete", message
     if resource.spec.paused:
-        return False, "Paused", message
+        until = suspended_until(resource, now)
+        return False, "Paused", f"{message}; suspended until {rfc3339(until)}" if until else message
     if halting := findings.turns.halting:
         return False, "Halted", f"{message}; {_listed(halting)}"
     for each in rollouts:

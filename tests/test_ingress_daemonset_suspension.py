@@ -1,0 +1,234 @@
+"""Before the feature or the release goes, no node stays detached: the leader attaches them, or the Job does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.ingress_daemonset import attach_nodes
+from controllers.ingress_daemonset.attach_nodes import HOLD, Patience, attach_all
+from controllers.ingress_daemonset.controller import wait_for_resync
+from dev.fake_api import refusal
+from kube.errors import KubeError
+from kube.types import rfc3339
+from settings import IngressDaemonSetSettings
+from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
+from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_world import DETACHED
+from webhook.ingress_daemonset import DETACHED_BY, PAUSED_UNTIL, TO_BE_UPDATED
+from webhook.ingress_daemonset.types import time_of
+
+Raw = dict[str, Any]
+ROLLING: Raw = {
+    "maxUnavailableNodes": 2,
+    "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 60},
+    "confirm": "off",
+}
+TAINT = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+
+
+def suspend(here: Rolling, seconds: int = 900) -> None:
+    until = rfc3339(here.world.now + timedelta(seconds=seconds))
+    here.world.raw["metadata"].setdefault("annotations", {})[PAUSED_UNTIL] = until
+
+
+def turns(here: Rolling, number: int = 50) -> None:
+    for _ in range(number):
+        here.turn()
+
+
+def images(here: Rolling) -> list[str]:
+    return sorted(here.world.image_on(name) for name in NODES)
+
+
+@pytest.mark.parametrize("seconds", [1, 15], ids=["nodes are being detached", "pods are being replaced"])
+def test_in_mid_rollout_all_nodes_are_attached_and_none_begins_until_it_has_expired(seconds: int) -> None:
+    here = Rolling()
+    here.roll_out()
+    here.play(lambda: here.world.off())
+    here.world.later(seconds)
+    here.turn()
+    suspend(here)
+    turns(here)
+
+    assert here.world.off() == set()
+    assert images(here) != ["proxy:2"] * len(NODES)
+    assert here.world.raw["metadata"]["finalizers"] == []
+    [condition] = [each for each in here.status["conditions"] if each["type"] == "Progressing"]
+    assert (condition["reason"], "suspended until" in condition["message"]) == ("Paused", True)
+    here.play(lambda: images(here) == ["proxy:2"] * len(NODES))
+
+
+def test_a_node_that_is_detached_to_be_drained_is_attached_too() -> None:
+    here = Rolling()
+    here.world.nodes["n1"]["spec"]["taints"] = [TAINT]
+    here.play(lambda: here.world.off() == {"n1"})
+    suspend(here)
+    turns(here, 10)
+
+    assert here.world.off() == set()
+    assert here.world.raw["metadata"]["finalizers"] == []
+
+
+def begun(*names: str) -> Leader:
+    """A rollout in which nodes are detached."""
+    here = Leader(with_nodes(*(names or NODES), rolling=ROLLING))
+    here.settle()
+    here.retemplate("proxy:2")
+    here.settle(until=lambda: len(here.off()) == 2)
+    return here
+
+
+def marked(here: Leader) -> list[str]:
+    marks = {DETACHED, DETACHED_BY, TO_BE_UPDATED}
+    return [key for (_, key), raw in here.api.objects.items() if marks & {*raw["metadata"]["annotations"]}]
+
+
+def test_a_leader_whose_feature_is_switched_off_attaches_all_nodes() -> None:
+    here = begun()
+    here.settings = here.settings.model_copy(update={"enabled": False})
+    here.settle()
+
+    assert marked(here) == []
+    assert here.images() == {"proxy:1"}
+
+
+@pytest.mark.parametrize("to", [True, False])
+def test_the_leader_notices_at_once_that_the_feature_was_switched(to: bool) -> None:
+    asked = iter([not to, not to, not to, *[to] * 9])
+
+    def settings() -> IngressDaemonSetSettings:
+        return IngressDaemonSetSettings.model_validate({"enabled": next(asked), "resyncPeriod": "1h"})
+
+    stop: Any = threading.Event()
+    stop.wait = lambda seconds: False
+    assert wait_for_resync(stop, settings)
+    stop.wait = lambda seconds: True
+    assert not wait_for_resync(stop, lambda: IngressDaemonSetSettings())
+
+
+# The Job
+
+
+class Job:
+    """*then* happens each time it sleeps."""
+
+    def __init__(self, here: Leader, then: Callable[[], object] = lambda: None) -> None:
+        self.here, self.then = here, then
+        self.began = here.clock()
+
+    def run(self, patience: Patience = Patience()) -> str:  # noqa: B008 - a value
+        client = self.here.api.fake.client("drawbridge-attach")
+        return attach_all(client, patience, clock=self.here.clock, sleep=self.sleep, now=self.here.now)
+
+    def sleep(self, seconds: float) -> None:
+        self.here.clock.advance(seconds)
+        self.then()
+        self.here.api.deliver()
+
+    @property
+    def took(self) -> float:
+        return self.here.clock() - self.began
+
+
+def leading(here: Leader) -> Callable[[], None]:
+    def look() -> None:
+        with suppress(KubeError):
+            here.look()
+        here.run_pods()
+
+    return look
+
+
+def test_the_leader_attaches_what_the_job_suspends() -> None:
+    here = begun()
+    job = Job(here, leading(here))
+
+    assert job.run() == ""
+    assert marked(here) == []
+    assert job.took < Patience().leader
+    held = here.api.objects["IngressDaemonSet", KEY]["metadata"]
+    assert held["finalizers"] == []
+    until = time_of(held["annotations"][PAUSED_UNTIL])
+    assert until
+    assert HOLD / 2 < until - here.now() <= HOLD
+    before = len(here.api.writes)
+    here.settle()
+    assert (marked(here), here.api.writes[before:].count("change Node")) == ([], 0)
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+def test_without_a_leader_the_job_attaches_them(seconds: int) -> None:
+    here = begun()
+    here.clock.advance(seconds)
+    here.look()
+    job = Job(here)
+
+    assert job.run() == ""
+    assert marked(here) == []
+    assert Patience().leader <= job.took < Patience().all
+    assert here.api.objects["IngressDaemonSet", KEY]["metadata"]["finalizers"] == []
+
+
+def test_annotations_of_others_stay() -> None:
+    here = begun("n1", "n2", "n3")
+    here.api.change("Node", "n3", {"metadata": {"annotations": {DETACHED: "by hand"}}})
+
+    assert Job(here).run() == ""
+    assert here.off() == {"n3"}
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_where_there_is_nothing_to_do_it_ends_at_once(is_installed: bool) -> None:
+    here = Leader(with_nodes())
+    here.api.remove("IngressDaemonSet", KEY)
+    if not is_installed:
+        here.api.fake.fault = lambda call: refusal(404, "NotFound", "no such kind")
+    job = Job(here)
+
+    assert job.run() == ""
+    assert job.took == 0
+
+
+def test_an_api_server_that_fails_for_a_while_is_asked_again_and_what_is_left_is_named() -> None:
+    here = begun()
+    failing = [refusal(503, "ServiceUnavailable", "down")] * 3
+    inner = here.api.fake.fault
+
+    def fault(call: Any) -> Any:
+        if failing:
+            return failing.pop()
+        if call.method == "PATCH" and "/nodes/" in call.path:
+            return refusal(403, "Forbidden", "a policy")
+        return inner(call)
+
+    here.api.fake.fault = fault
+    left = Job(here).run()
+
+    assert left.startswith("still detached: nodes n")
+    assert set(marked(here)) == here.off()
+
+
+def test_the_program_says_what_is_left_and_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(attach_nodes.Client, "from_environment", classmethod(lambda cls: None))
+    seen = []
+
+    def fake(_client: object, patience: Patience) -> str:
+        seen.append(patience)
+        return "still detached: nodes n1"
+
+    monkeypatch.setattr(attach_nodes, "attach_all", fake)
+    assert attach_nodes.main(["--settle=8s", "--leader=30s", "--within=1m"]) == 1
+    assert seen == [Patience(8.0, 30.0, 60.0)]
+    message = capsys.readouterr().err
+    assert "nodes n1" in message
+    assert "--no-hooks" in message
+    monkeypatch.setattr(attach_nodes, "attach_all", lambda *_: "")
+    assert attach_nodes.main([]) == 0
