@@ -146,3 +146,14 @@ def test_labels_that_are_removed_from_all_nodes_by_mistake_cost_few_their_addres
 
     assert len(before & {each.id for each in lab.elastic()}) == len(NAMES) - MOST
     assert held() == 0
+
+
+def test_an_unbinding_that_is_tried_again_counts_once() -> None:
+    lab = copied(*NAMES[:1])
+    lab.world.knobs.throttled, lab.world.knobs.faulty_actions = 1.0, ["DisassociateAddress"]
+    lab.run_for(300)
+    assert lab.count("DisassociateAddress") > MOST
+    lab.world.knobs.throttled = 0.0
+    lab.run(lab.is_clean, 120, "clean")
+
+    assert lab.elastic() == []

@@ -196,7 +196,7 @@ class Actions:
 
     async def _unbind(self, snapshot: Snapshot, _: Step) -> float:
         claim = self._confirmed(snapshot)
-        if snapshot.runs and not self._memory.brake.take():
+        if snapshot.runs and not self._memory.brake.take(claim.address):
             raise Busy(claim.instance)
         await self._cloud.disassociate(claim.address)
         return FIRST_WATCH

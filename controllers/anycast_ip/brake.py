@@ -6,8 +6,9 @@ their Node objects go there, the instances go on running: those of a node pool t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 import msgspec
 
@@ -20,12 +21,17 @@ SKEW = timedelta(minutes=5)
 CONFIRMED = "drawbridge.io/release-confirmed-at"
 """The annotation with an operator's word, on the ConfigMap with the cluster's uuid: the time at which it was given."""
 UNBINDS = "drawbridge.io/anycast-ip-unbinds"
-"""The annotation of the leader's Lease with the last times, for the next leader."""
-DECODER = msgspec.json.Decoder(tuple[datetime, ...])
+"""The annotation of the leader's Lease with the last unbound addresses and the times, for the next leader."""
+Unbinds = Mapping[str, datetime]
+"""When each address was unbound, or its unbinding begun: an attempt whose answer was lost may have succeeded."""
+DECODER = msgspec.json.Decoder(dict[str, datetime])
+
+
+NOTHING: Unbinds = MappingProxyType({})
 
 
 class Brake:
-    """Safe to share between threads. *unbound* are the times in which earlier leaders unbound some.
+    """Safe to share between threads. *unbound* are the addresses that earlier leaders unbound.
 
     *report* gets them all after each change. *held* are the uids of claims that wait.
     """
@@ -33,25 +39,27 @@ class Brake:
     def __init__(
         self,
         now: Callable[[], datetime],
-        unbound: Sequence[datetime] = (),
-        report: Callable[[Sequence[datetime]], None] = lambda _: None,
+        unbound: Unbinds = NOTHING,
+        report: Callable[[Unbinds], None] = lambda _: None,
     ) -> None:
         self._now, self._report = now, report
-        self._unbound = tuple(unbound)
+        self._unbound = unbound
         self._confirmed: datetime | None = None
         self._lock = threading.Lock()
         self.held = set[str]()
 
-    @property
-    def is_on(self) -> bool:
-        return not self._is_current(self._confirmed) and len(self._recent()) >= MOST
+    def holds(self, address: str) -> bool:
+        """Whether it stays bound for now. One whose unbinding has begun does not: trying again takes no more."""
+        recent = self._recent()
+        return not self._is_current(self._confirmed) and address not in recent and len(recent) >= MOST
 
-    def take(self) -> bool:
-        """Count one more; False when that would be one too many."""
+    def take(self, address: str) -> bool:
+        """Count it, once; False when that would be one too many."""
         with self._lock:
-            if self.is_on:
+            if self.holds(address):
                 return False
-            self._unbound = (*self._recent(), self._now())[-MOST:]
+            latest = sorted((self._recent() | {address: self._now()}).items(), key=lambda each: each[1])
+            self._unbound = dict(latest[-MOST:])
         self._report(self._unbound)
         return True
 
@@ -66,8 +74,8 @@ class Brake:
         else:
             self.held.discard(uid)
 
-    def _recent(self) -> Sequence[datetime]:
-        return [each for each in self._unbound if self._is_current(each)]
+    def _recent(self) -> dict[str, datetime]:
+        return {address: at for address, at in self._unbound.items() if self._is_current(at)}
 
     def _is_current(self, at: datetime | None) -> bool:
         return at is not None and -SKEW <= self._now() - at < PERIOD
@@ -82,13 +90,16 @@ def confirmed_in(annotations: Mapping[str, str]) -> datetime | None:
     return found if found.tzinfo else None
 
 
-def annotation(unbound: Sequence[datetime]) -> dict[str, str]:
-    return {UNBINDS: msgspec.json.encode([each.replace(microsecond=0) for each in unbound]).decode()}
+def annotation(unbound: Unbinds) -> dict[str, str]:
+    times = {address: at.replace(microsecond=0) for address, at in unbound.items()}
+    return {UNBINDS: msgspec.json.encode(times).decode()}
 
 
-def unbinds_in(annotations: Mapping[str, str]) -> Sequence[datetime]:
+def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:
     """None before there were some, and where another client has written something else."""
     try:
-        return [each for each in DECODER.decode(annotations.get(UNBINDS, "[]")) if each.tzinfo]
+        return {
+            address: at for address, at in DECODER.decode(annotations.get(UNBINDS, "{}")).items() if at.tzinfo
+        }
     except (msgspec.MsgspecError, ValueError):
-        return ()
+        return {}

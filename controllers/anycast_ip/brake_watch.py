@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import structlog
 
-from controllers.anycast_ip.brake import confirmed_in, unbinds_in
+from controllers.anycast_ip.brake import Unbinds, confirmed_in, unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, NAMESPACE
 from controllers.anycast_ip.sources import Sources
@@ -28,9 +28,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Releases:
-    """*unbound* is when earlier leaders unbound addresses, *confirmed* brings when an operator last confirmed more."""
+    """*unbound* are the addresses that earlier leaders unbound; *confirmed* brings when an operator confirmed more."""
 
-    unbound: Sequence[datetime] = ()
+    unbound: Unbinds = field(default_factory=dict)
     confirmed: Callable[[], datetime | None] = lambda: None
 
 

@@ -88,7 +88,7 @@ class Reader:
         seen = self._listed(node, claim)
         egress = self._memory.egress.view(uid)
         pool, announcement = self._pool(node, claim), self._announcement(claim)
-        is_braked = self._memory.brake.is_on
+        is_braked = claim is not None and self._memory.brake.holds(claim.address)
         return Snapshot(
             uid, node, claim, related, order, seen, pool, announcement, egress, is_braked=is_braked
         )

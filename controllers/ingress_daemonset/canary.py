@@ -38,7 +38,7 @@ class Canary:
     """The nodes that have *begun* have the new template or get it, and *waiting* ones are next; *size* is of both.
 
     *stored* is the field of the status, empty at first; *measured* is the last answer to its query. *matches* is
-    whether any node has the labels.
+    whether any node has the labels. *is_blocked*: only a node that counts against the budget anyway can begin.
     """
 
     resource: IngressDaemonSet
@@ -48,6 +48,7 @@ class Canary:
     stored: Raw
     measured: Measurement | None = None
     matches: bool = True
+    is_blocked: bool = False
 
     @cached_property
     def observed(self) -> tuple[NodeRollout, ...]:
@@ -102,8 +103,9 @@ class Canary:
         """In the order of their turns. One that gets no traffic shows little, so it comes last."""
         room = max(0, self.size - len(self.observed))
         serving = [each for each in self.waiting if not each.unavailable and _has_pods(each)]
+        lost = [each for each in self.waiting if each.lost] if self.is_blocked else []
         resized = (each for each in self.begun if each.phase is Phase.OUTDATED)
-        return (*resized, *(serving or self.waiting)[:room])
+        return (*resized, *(lost or serving or self.waiting)[:room])
 
     @property
     def nodes(self) -> set[NodeRollout]:
@@ -187,7 +189,11 @@ class Canary:
 
 
 def canary_of(
-    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], measured: Measurement | None = None
+    resource: IngressDaemonSet,
+    rollouts: Sequence[NodeRollout],
+    measured: Measurement | None = None,
+    *,
+    is_blocked: bool = False,
 ) -> Canary | None:
     """None when all nodes may be updated, as at the first installation."""
     wanted = resource.spec.update_strategy.rolling_update.canary
@@ -217,7 +223,7 @@ def canary_of(
     waiting = [
         each for each in nodes if each.phase is Phase.OUTDATED and each.node.ready and each.needs_template
     ]
-    return Canary(resource, size, tuple(begun), tuple(waiting), stored, measured, bool(matching))
+    return Canary(resource, size, tuple(begun), tuple(waiting), stored, measured, bool(matching), is_blocked)
 
 
 def canary_status(

@@ -89,8 +89,6 @@ class _Planning:
         self._rollouts = snapshot.rollouts(before)
         self._detaches = snapshot.resource.spec.update_strategy.rolling_update.detaches
         self._limit = budget(snapshot.resource, len(self._rollouts))
-        self._canary = canary_of(snapshot.resource, self._rollouts, snapshot.measured)
-        self._waves = None if self._canary else waves_of(snapshot.resource, self._rollouts)
         self._closed = closed_window_of(snapshot.resource, snapshot.now)
         self._failures = failures_of(snapshot.resource, self._rollouts, snapshot.now)
         self._halting = halting(self._rollouts, self._failures, snapshot.now)
@@ -102,6 +100,10 @@ class _Planning:
         without_node = [each for each in snapshot.children["Deployment"] if each.metadata.name not in desired]
         names = {each.name for each in snapshot.nodes}
         self._departures = drains.departures(self._resource, without_node, names, self._writes, self._now)
+        self._canary = canary_of(
+            self._resource, self._rollouts, snapshot.measured, is_blocked=self._is_blocked
+        )
+        self._waves = None if self._canary else waves_of(self._resource, self._rollouts)
 
     def plan(self) -> Plan:
         altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
@@ -186,9 +188,13 @@ class _Planning:
         closed = self._closed
         withheld = {each for each in self._rollouts if closed.withholds(each)} if closed else set()
         withheld |= self._given_back()
+        others = set[NodeRollout]()
         if self._canary:
-            return withheld | ({*self._rollouts} - self._canary.nodes)
-        return withheld | self._waves.withheld if self._waves else withheld
+            others = {*self._rollouts} - self._canary.nodes
+        elif self._waves:
+            others = self._waves.withheld
+        # One that cannot serve with the pods that it has would keep its place in the budget until its turn.
+        return withheld | {each for each in others if not (each.untouched and each.lacks_pods)}
 
     def _given_back(self) -> set[NodeRollout]:
         """Nodes whose pods are untouched, so that they serve while others fail with the template."""
@@ -206,7 +212,7 @@ class _Planning:
         """
         if self._resource.spec.paused or self._halts:
             return []
-        free = max(0, self._limit - self._counted - len(self._leaving))
+        free = max(0, self._limit - self._used)
         waiting = self._queue()
         in_flight = sum(each.in_flight for each in self._rollouts)
         first = sum(self._counts(each) for each in waiting)
@@ -219,6 +225,8 @@ class _Planning:
             begins = self._canary.begins
         elif self._waves:
             begins = self._waves.begins
+            if begins and self._is_blocked:
+                begins = [*dict.fromkeys([*begins, *(each for each in self._rollouts if each.lost)])]
         if closed := self._closed:
             begins = [each for each in begins if not closed.withholds(each)]
         return sorted(self._in_order(begins), key=lambda each: not self._counts(each))
@@ -242,6 +250,18 @@ class _Planning:
     @property
     def _counted(self) -> int:
         return sum(self._counts(each) for each in self._rollouts)
+
+    @property
+    def _used(self) -> int:
+        """Of the budget."""
+        return self._counted + len(self._leaving)
+
+    @cached_property
+    def _is_blocked(self) -> bool:
+        """Whether nodes use up the budget though none is being updated: what they lack may be in the new template."""
+        return self._used >= self._limit and not any(
+            each.in_flight and each.node.ready for each in self._rollouts
+        )
 
     def _in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
         """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
