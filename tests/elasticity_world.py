@@ -433,4 +433,4 @@ def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:
 
 
 def is_gated(raw: Mapping[str, Any]) -> bool:
-    return {"name": GATE} in raw["spec"].get("schedulingGates", [])
+    return {"name": GATE} in raw.get("spec", {}).get("schedulingGates", [])

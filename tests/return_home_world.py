@@ -21,7 +21,7 @@ from controllers.elasticity.snapshot import Sources
 from dev.simulator.models.cluster import Cluster as Objects
 from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
 from kube.leader_election import LeadershipLost
-from kube.resources import STATEFUL_SETS
+from kube.resources import NAMESPACES, STATEFUL_SETS
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_pod, super_node
@@ -30,6 +30,7 @@ from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from webhook.elasticity import BURST
 
+OURS = "drawbridge"
 AFTER, INTERVAL, LOOK = 600.0, 60.0, 20.0
 SETTINGS = ElasticitySettings(enabled=True, return_home=ReturnHome(enabled=True))
 ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10"}
@@ -62,7 +63,7 @@ class Leader:
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         self.reporter = ReturnReporter(recorder)
-        edge = Edge(self.client, self._check)
+        edge = Edge(self.client, self._check, OURS)
         self.reconciler = ReturnReconciler(sources, self._occupants.informer, edge, self.reporter, clock)
 
     def hear(self) -> None:
@@ -88,6 +89,7 @@ class Homes:
         self.evicted: list[tuple[float, str]] = []
         self._born: dict[str, int] = {}
         self.parts: dict[str, dict[str, Any]] = {}
+        self.cluster.api.put(NAMESPACES, {"metadata": {"name": OURS}})
         self.cluster.api.now = lambda: NOW + timedelta(seconds=self.clock())
         self._stateful_sets = StatefulSets(Objects(self.cluster.api))
         self.leader = Leader(self)

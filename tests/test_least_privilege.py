@@ -163,6 +163,7 @@ def test_what_needs_no_permission_gets_none(features: tuple[str, ...], values: d
             ["ip-history", "weights-of"],
             id="the history and former weights",
         ),
+        pytest.param(("elasticity", "returnHome"), ["drawbridge.io/returns"], id="failed returns"),
         pytest.param(
             ("ipReservation", "pools", "pools.history", "anycastIP", "ingressDaemonSet", "clb"),
             ["claim", "ip-history", "weights-of", "cluster's uuid"],
@@ -174,7 +175,7 @@ def test_a_policy_limits_which_config_maps_are_written(features: tuple[str, ...]
     policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-configmaps"))
 
     said = str(policy["spec"]["validations"]) if policy else ""
-    every = ("claim", "ip-history", "weights-of", "cluster's uuid")
+    every = ("claim", "ip-history", "drawbridge.io/returns", "weights-of", "cluster's uuid")
     assert [each for each in every if each in said] == written
 
 

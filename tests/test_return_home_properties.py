@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -14,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.elasticity.pod_spec import PodSpec
+from controllers.elasticity.return_home.failures import MOST
 from controllers.elasticity.return_home.occupants import Occupant
-from controllers.elasticity.return_home.progress import LONGEST, Attempts, Outcome
 from controllers.elasticity.return_home.room import free
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.simulator.models.node_fit import requests_of
 from tests.elasticity_world import AWAY, HOME, Killed, node
-from tests.fakes import FakeClock
-from tests.return_home_world import AFTER, INTERVAL, Homes, fleet
+from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
 
 NAMES = ("a-1", "b-1")
 ROOMY = fleet(allocatable={"cpu": "40", "pods": "40"})
@@ -129,15 +129,30 @@ def test_no_workload_misses_a_second_pod_and_none_goes_to_and_fro(seed: int) -> 
     Chaos(Random(seed)).run(60)  # noqa: S311 - dice, no secret
 
 
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(Outcome), max_size=30), st.floats(1, 3600))
-def test_a_workload_rests_for_longer_with_each_failure_in_a_row(ended: list[Outcome], after: float) -> None:
-    attempts, failures = Attempts(FakeClock()), 0
-    for each in ended:
-        failed = each in (Outcome.SUPER, Outcome.STALLED)
-        failures = failures + 1 if failed else 0
-        expected = min(after * 2**failures, LONGEST) if failed else 0.0
-        assert attempts.finish("a", each, after) == expected
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_a_workload_that_local_nodes_never_take_is_evicted_a_few_times_whatever_becomes_of_leaders(
+    seed: int,
+) -> None:
+    dice = Random(seed)  # noqa: S311 - dice, no secret
+    homes = Homes(nodes=ROOMY)
+    homes.placing = lambda _: AWAY
+    homes.workload("a-1", HOME, AWAY, AWAY)
+    while homes.clock() < 2 * AFTER * 2**MOST:
+        homes.look()
+        homes.clock.advance(dice.choice((LOOK, AFTER)))
+        if dice.random() < 0.3:
+            homes.leader.client.fault = dice.choice(("killed before", "lost", ""))
+            with contextlib.suppress(Killed):
+                homes.look()
+            homes.control()
+            homes.take_over()
+
+    times = [at for at, _ in homes.evicted]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert len(times) <= MOST
+    assert all(pause >= AFTER * 2.0**number for number, pause in enumerate(pauses, 1))
+    assert homes.of("a-1").keys() >= {"a-1-1"}, "a local pod is none to return"
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(("cpu", "memory")), st.integers(0, 50).map(Decimal))

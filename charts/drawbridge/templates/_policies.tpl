@@ -52,6 +52,12 @@ owner.kind == 'IngressDaemonSet' && owner.apiVersion.startsWith('ingressdaemonse
     each.metadata.?labels[?'drawbridge.io/ip-history'].hasValue() && request.operation != 'DELETE'
     && each.metadata.name == 'drawbridge-ip-history'
 {{- end }}
+{{- if and .Values.elasticity.enabled .Values.elasticity.returnHome.enabled }}
+- content: failed returns
+  is: >-
+    each.metadata.?labels[?'drawbridge.io/returns'].hasValue() && request.operation != 'DELETE'
+    && each.metadata.name == 'drawbridge-returns'
+{{- end }}
 {{- if include "drawbridge.setsWeights" . }}
 - content: former weights
   is: each.metadata.?labels[?'drawbridge.io/weights-of'].hasValue()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controllers.elasticity.filters import Request
+from controllers.elasticity.return_home.failures import Failed
 from controllers.elasticity.return_home.planner import Member, unavailable
 
 SETTLE = 30.0
@@ -17,7 +18,6 @@ STALLED = 600.0
 """Seconds for which a replacement may be pending or unready before its place is given to another workload."""
 POSTPONED = 60.0
 """Seconds after which a workload that was refused is tried again."""
-LONGEST = 86400.0
 
 
 class Outcome(StrEnum):
@@ -35,11 +35,15 @@ FAILURES = (Outcome.SUPER, Outcome.STALLED)
 
 @dataclass(frozen=True)
 class Return:
-    """*siblings* are the uids of the workload's pods at the eviction of *request*'s, at that monotonic time."""
+    """*siblings* are the uids of the workload's pods at the eviction of *request*'s, at that monotonic time.
+
+    *before* are the failures in a row that preceded it.
+    """
 
     request: Request
     siblings: frozenset[str]
     at: float
+    before: Failed | None = None
 
     @property
     def key(self) -> str:
@@ -69,7 +73,6 @@ class Attempts:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._room_since: dict[str, float] = {}
-        self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._last = float("-inf")
 
@@ -89,19 +92,8 @@ class Attempts:
     def evicted(self) -> None:
         self._last = self._clock()
 
-    def postpone(self, key: str, seconds: float = POSTPONED) -> None:
-        self._not_before[key] = self._clock() + seconds
-
-    def finish(self, key: str, ended: Outcome, after: float) -> float:
-        """The seconds for which the key rests now: twice as long with each failure in a row, a day at most."""
-        if ended not in FAILURES:
-            self._failures.pop(key, None)
-            return 0.0
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        pause = min(after * 2.0 ** min(failures, 64), LONGEST)
-        self.postpone(key, pause)
-        return pause
+    def postpone(self, key: str) -> None:
+        self._not_before[key] = self._clock() + POSTPONED
 
     def keep_only(self, keys: Collection[str]) -> None:
-        self._failures = {key: count for key, count in self._failures.items() if key in keys}
         self._not_before = {key: until for key, until in self._not_before.items() if key in keys}

@@ -16,9 +16,10 @@ from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pod_spec import Candidate, PodSpec
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.return_home import workloads
+from controllers.elasticity.return_home.failures import Failed, Failures, once_more
 from controllers.elasticity.return_home.occupants import BURSTS, ON_NODES, Occupant
 from controllers.elasticity.return_home.planner import Burst, Choice, Group, Member, choose
-from controllers.elasticity.return_home.progress import Attempts, Outcome, Return, outcome
+from controllers.elasticity.return_home.progress import FAILURES, Attempts, Outcome, Return, outcome
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.room import LocalRoom
 from controllers.elasticity.snapshot import Snapshot, Sources, ordinal_of
@@ -88,10 +89,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Edge:
-    """*check* raises LeadershipLost: it runs before each eviction."""
+    """*check* raises LeadershipLost: it runs before each write. *namespace* is our own."""
 
     client: Client
     check: Callable[[], None]
+    namespace: str
 
 
 class ReturnReconciler:
@@ -108,9 +110,12 @@ class ReturnReconciler:
         self._sources, self._occupants, self._edge = sources, occupants, edge
         self._reporter, self._clock = reporter, clock
         self._attempts = Attempts(clock.monotonic)
+        self._failures = Failures(edge.client, edge.namespace, edge.check)
         self._begun: dict[str, Return] = {}
 
     def reconcile(self) -> None:
+        """KubeError when former failures are not known."""
+        self._failures.load()
         settings = self._sources.settings().return_home
         look = Look(self._sources, self._occupants, self._clock.now())
         self._follow(look, settings)
@@ -122,8 +127,11 @@ class ReturnReconciler:
         self._report(groups, choices, places)
         if room is not None and len(self._begun) < settings.max_at_once:
             self._return_one(choices, room, look.nodes, settings)
+        self._failures.save()
 
     def _choice(self, key: str, group: Group, settings: ReturnHome) -> Choice:
+        if (failed := self._failures.get(key)) and failed.is_final and key not in self._begun:
+            return Choice(None, f"its replacements were not local {failed.times} times in a row")
         choice = choose(group, self._clock.now(), settings.after)
         return replace(choice, why="its last replacement is not ready yet") if key in self._begun else choice
 
@@ -134,10 +142,19 @@ class ReturnReconciler:
             if ended is None:
                 continue
             del self._begun[key]
-            pause = self._attempts.finish(key, ended, settings.after)
             if ended is Outcome.KEPT:
                 self._attempts.postpone(key)
-            self._reporter.ended(begun, ended, members, pause)
+            failed = self._note(begun, ended, settings)
+            self._reporter.ended(begun, ended, members, failed)
+
+    def _note(self, begun: Return, ended: Outcome, settings: ReturnHome) -> Failed | None:
+        """The failures in a row with this one, if it is one."""
+        failed = None
+        if ended in FAILURES:
+            failed = once_more(begun.before, begun.request.pod, settings.after, self._clock.now())
+        as_before = begun.before if ended is Outcome.KEPT else None
+        self._failures.set(begun.key, failed or as_before)
+        return failed
 
     def _report(
         self, groups: Mapping[str, Group], choices: Mapping[str, Choice], places: Mapping[str, str]
@@ -147,6 +164,8 @@ class ReturnReconciler:
         self._reporter.waits(why)
         self._reporter.keep_only({each.metadata.uid for group in groups.values() for each in _pods(group)})
         self._attempts.keep_only({*groups, *self._begun})
+        having, now = self._sources.pods.having, self._clock.now()
+        self._failures.keep_only(lambda key, failed: bool(having(f"key {key}")) or now < failed.until)
 
     def _return_one(
         self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
@@ -155,10 +174,15 @@ class ReturnReconciler:
         if not self._attempts.may_evict(settings.interval):
             return
         for key, choice in choices.items():
-            if choice.due is not None and self._attempts.is_due(key, settings.after):
+            if choice.due is not None and self._is_due(key, settings.after):
                 if not self._is_tried(choice.due, room, nodes, settings):
                     self._attempts.postpone(key)
                 return
+
+    def _is_due(self, key: str, after: float) -> bool:
+        failed = self._failures.get(key)
+        rests = failed is not None and self._clock.now() < failed.until
+        return not rests and self._attempts.is_due(key, after)
 
     def _is_tried(self, burst: Burst, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
         try:
@@ -185,7 +209,10 @@ class ReturnReconciler:
         if (done := self._evict(pod, version)) is False:
             return False
         self._attempts.evicted()
-        self._begun[pod.key] = Return(request, siblings, self._clock.monotonic())
+        before = self._failures.get(pod.key)
+        self._failures.set(pod.key, once_more(before, pod, settings.after, self._clock.now()))
+        self._failures.save()
+        self._begun[pod.key] = Return(request, siblings, self._clock.monotonic(), before)
         if done:
             self._reporter.evicted(pod, node, settings.after)
         return True

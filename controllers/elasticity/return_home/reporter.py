@@ -8,10 +8,12 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from controllers.elasticity.pods import Pod
+from controllers.elasticity.return_home.failures import Failed
 from controllers.elasticity.return_home.planner import Member
 from controllers.elasticity.return_home.progress import Outcome, Return
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding, Type
+from kube.types import rfc3339
 
 RETURNING = Gauge(
     "drawbridge_elasticity_returning",
@@ -72,25 +74,23 @@ class ReturnReporter:
                 pod, "ReturnBlocked", f"Stays on its super node, though there is room: {why}", "Normal"
             )
 
-    def ended(self, begun: Return, ended: Outcome, members: Sequence[Member], pause: float) -> None:
+    def ended(self, begun: Return, ended: Outcome, members: Sequence[Member], failed: Failed | None) -> None:
         RETURNS.labels(ended.value).inc()
         pod = begun.request.pod
         log.info(
             "return ended", namespace=pod.metadata.namespace, name=pod.metadata.name, outcome=ended.value
         )
         new = [each for each in members if each.pod.metadata.uid not in begun.siblings]
+        if failed is None:
+            return
+        reason, what = "ReturnStalled", "is not ready"
+        those = [each.pod for each in new if not each.ready] or [pod]
         if ended is Outcome.SUPER:
-            why = f"came to a super node again: the next return of its workload is in {pause:g} s at the earliest"
-            for each in new:
-                self._event(
-                    each.pod, "ReturnFailed", f"The replacement of {pod.metadata.name} {why}", "Warning"
-                )
-        elif ended is Outcome.STALLED:
-            why = f"is not ready: the next return of its workload is in {pause:g} s at the earliest"
-            for each in [member for member in new if not member.ready] or [Member(pod, ready=False)]:
-                self._event(
-                    each.pod, "ReturnStalled", f"The replacement of {pod.metadata.name} {why}", "Warning"
-                )
+            reason, what = "ReturnFailed", "came to a super node again"
+            those = [each.pod for each in new]
+        for each in those:
+            message = f"The replacement of {pod.metadata.name} {what}: {_consequence(failed)}"
+            self._event(each, reason, message, "Warning")
 
     def keep_only(self, uids: Collection[str]) -> None:
         self._refused &= set(uids)
@@ -99,3 +99,12 @@ class ReturnReporter:
     def _event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
         at = pod.metadata
         self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
+
+
+def _consequence(failed: Failed) -> str:
+    if failed.is_final:
+        return (
+            f"{failed.times} failures in a row, so the pods of this revision stay on super nodes;"
+            " `drawbridge elasticity return` evicts them"
+        )
+    return f"the next return of its workload is at {rfc3339(failed.until)} at the earliest"

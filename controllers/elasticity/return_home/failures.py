@@ -1,0 +1,133 @@
+"""How often returns of a workload have failed in a row: stored, so that a new leader goes on counting.
+
+An eviction counts as a failure until its replacement is local: so one whose outcome no leader has seen counts, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from controllers.elasticity.pods import Pod
+from controllers.elasticity.super_node_manifest import MANAGED_BY, MANAGER
+from kube.client import Client
+from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from kube.resources import CONFIG_MAPS
+from kube.types import ConfigMap, Value, key_of
+
+NAME, LABEL = "drawbridge-returns", "drawbridge.io/returns"
+KEY = "failures.json"
+"""Of the ConfigMap that has them."""
+MOST = 5
+"""Failures in a row after which no pod of that revision is evicted any more."""
+LONGEST = 86400.0
+MOST_STORED = 1000
+CALL_TIMEOUT = 4.0
+"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Failed(Value, frozen=True):
+    """So many times in a row; the next eviction of the workload may be at that time."""
+
+    times: int
+    until: datetime
+    workload: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        return self.times >= MOST
+
+
+_DECODER = msgspec.json.Decoder(dict[str, Failed])
+
+
+def pause(times: int, after: float) -> float:
+    """Twice as long with each failure in a row, a day at most."""
+    return min(after * 2.0 ** min(times, 64), LONGEST)
+
+
+def once_more(before: Failed | None, pod: Pod, after: float, now: datetime) -> Failed:
+    times, at, owner = (before.times if before else 0) + 1, pod.metadata, pod.metadata.controller
+    workload = f"{at.namespace}/{owner.name}" if owner else key_of(at)
+    return Failed(times, now + timedelta(seconds=pause(times, after)), workload)
+
+
+class Failures:
+    """By key; what is in memory holds, and is stored. *check* runs before each write."""
+
+    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
+        self._client, self._namespace, self._check = client, namespace, check
+        self._known: dict[str, Failed] = {}
+        self._version = ""
+        self._is_loaded, self._is_stored = False, True
+
+    def load(self) -> None:
+        """Once. KubeError."""
+        if not self._is_loaded:
+            self._known, self._is_loaded = self._read(), True
+
+    def get(self, key: str) -> Failed | None:
+        return self._known.get(key)
+
+    def set(self, key: str, failed: Failed | None) -> None:
+        """In memory, until `save`."""
+        if failed is None:
+            self.keep_only(lambda known, _: known != key)
+        elif self._known.get(key) != failed:
+            self._known[key], self._is_stored = failed, False
+
+    def keep_only(self, wanted: Callable[[str, Failed], bool]) -> None:
+        kept = {key: each for key, each in self._known.items() if wanted(key, each)}
+        self._is_stored = self._is_stored and len(kept) == len(self._known)
+        self._known = kept
+
+    def save(self) -> None:
+        """What has changed; what cannot be written now is written the next time."""
+        if self._is_stored:
+            return
+        latest = sorted(self._known.items(), key=lambda each: each[1].until)[-MOST_STORED:]
+        self._check()
+        try:
+            self._write(msgspec.json.encode(dict(sorted(latest))).decode())
+        except KubeError as error:
+            log.warning("failed returns not stored", error=str(error))
+        else:
+            self._is_stored = True
+
+    def _write(self, content: str) -> None:
+        """KubeError."""
+        try:
+            self._version = self._written(content).metadata.resource_version
+        except (AlreadyExists, Conflict, NotFound):
+            self._read()  # an answer was lost, or a person wrote: what is known here is newer
+            raise
+
+    def _read(self) -> dict[str, Failed]:
+        self._version = ""
+        try:
+            found = self._client.get(CONFIG_MAPS, NAME, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT)
+        except NotFound:
+            return {}
+        self._version = found.metadata.resource_version
+        try:
+            return _DECODER.decode(found.data.get(KEY, "{}"))
+        except msgspec.MsgspecError as error:
+            log.warning("failed returns not readable, they are counted from none", error=str(error))
+            return {}
+
+    def _written(self, content: str) -> ConfigMap:
+        metadata = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: "elasticity"}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: content}}
+        if not self._version:
+            return self._client.create(
+                CONFIG_MAPS, body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
+            )
+        body["metadata"] = metadata | {"resourceVersion": self._version}
+        return self._client.replace(
+            CONFIG_MAPS, NAME, body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
+        )
