@@ -45,6 +45,10 @@ def settings() -> IPReservationSettings:
 
 
 app = create_app(
-    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone", settings), settings, utc_now)],
+    [
+        IPReservationWebhook(
+            Cluster(), Ledger(Store(), "alone", settings), settings, utc_now, knows_clients=lambda: True
+        )
+    ],
     draining=stopping,
 )

@@ -64,7 +64,9 @@ def served(client: Client, settings: Settings, ledger: Ledger) -> list[Webhook]:
     lookup = ClusterLookup(client)
     leader = LeaseReader(client, lambda: settings.leader_election)
     return [
-        IPReservationWebhook(Cluster(client), ledger, lambda: settings.ip_reservation, utc_now),
+        IPReservationWebhook(
+            Cluster(client), ledger, lambda: settings.ip_reservation, utc_now, knows_clients=lambda: False
+        ),
         SameAddressWebhook(
             Cluster(client),
             SharedReads(client, Reservations(client), "auto"),

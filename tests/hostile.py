@@ -60,6 +60,7 @@ def installed(directory: Path) -> Iterator[Server]:
     """gunicorn.conf.py and wsgi.py as in the image; its API server is a small one of ours."""
     api = FakeAPI()
     api.put("/api/v1/namespaces", {"metadata": {"name": "redis"}})
+    api.put("/api/v1/pods", raw_pod("redis-1"))
     with misbehaving_server.serving(api) as cluster:
         environ = _configure(directory, cluster.url)
         with gunicorn("-c", str(directory / "quick.py"), "wsgi:app", cwd=directory, **environ) as server:

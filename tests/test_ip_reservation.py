@@ -11,11 +11,13 @@ import yaml
 
 from calico.segment import NotReserved
 from kube.errors import Unreachable
+from kube.types import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
-from tests.fakes import FakeCluster, FakeLedger
+from tests.fakes import FakeClock, FakeCluster, FakeLedger
 from webhook.admission import Request, ReviewError, parse
 from webhook.ip_reservation import kubelet_evicted
+from webhook.ip_reservation.unread import MOST, WINDOW, Unread
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "ip_reservation").glob("*.yaml"))
@@ -38,10 +40,22 @@ def request(
 
 
 def feature(
-    cluster: FakeCluster | None = None, ledger: FakeLedger | None = None, **settings: Any
+    cluster: FakeCluster | None = None,
+    ledger: FakeLedger | None = None,
+    *,
+    knows_clients: bool = False,
+    clock: FakeClock | None = None,
+    **settings: Any,
 ) -> IPReservationWebhook:
     parsed = IPReservationSettings.model_validate(settings)
-    return IPReservationWebhook(cluster or FakeCluster(), ledger or FakeLedger(), lambda: parsed, lambda: NOW)
+    return IPReservationWebhook(
+        cluster or FakeCluster(),
+        ledger or FakeLedger(),
+        lambda: parsed,
+        lambda: NOW,
+        knows_clients=lambda: knows_clients,
+        unread=Unread(clock or FakeClock()),
+    )
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -151,6 +165,65 @@ def test_a_deletion_reads_no_pod() -> None:
     feature(cluster).review(request(pod={}), deadline=0)
 
     assert cluster.reads == 0
+
+
+def deletion(number: int, **parts: Any) -> Request:
+    return request(pod={"name": f"redis-{number}", "ip": f"10.0.1.{number}"} | parts)
+
+
+def test_a_client_that_is_not_known_reserves_few_addresses_for_pods_that_do_not_exist() -> None:
+    ledger, clock = FakeLedger(), FakeClock()
+    webhook = feature(ledger=ledger, clock=clock)
+
+    decisions = [webhook.review(deletion(number), deadline=0) for number in range(200)]
+    assert len(ledger.records) == MOST
+    assert {each.audit.get("skipped") for each in decisions[MOST:]} == {"no such pod"}
+
+    clock.advance(WINDOW - 1)
+    webhook.review(deletion(201), deadline=0)
+    assert len(ledger.records) == MOST
+
+    clock.advance(1)
+    for number in range(200):
+        webhook.review(deletion(number), deadline=0)
+    assert len(ledger.records) == 2 * MOST
+
+
+def test_all_pods_that_exist_are_reserved_by_what_the_api_server_says() -> None:
+    ledger = FakeLedger()
+    cluster = FakeCluster([pod(f"redis-{number}", ip=f"10.0.1.{number}") for number in range(100)])
+    webhook = feature(cluster, ledger)
+
+    for number in range(100):
+        assert webhook.review(deletion(number), deadline=0).allowed
+    assert [each.cidr for each in ledger.records] == [f"10.0.1.{number}/32" for number in range(100)]
+    assert cluster.reads == 100 - MOST
+
+    webhook.review(deletion(7, metadata={"uid": "another"}), deadline=0)
+    webhook.review(deletion(8, ip="10.9.9.9"), deadline=0)
+    assert [each.cidr for each in ledger.records[100:]] == ["10.0.1.8/32"]
+
+
+def test_of_api_servers_that_are_known_by_their_certificates_no_pod_is_read() -> None:
+    ledger, cluster = FakeLedger(), FakeCluster()
+    webhook = feature(cluster, ledger, knows_clients=True)
+
+    for number in range(100):
+        webhook.review(deletion(number), deadline=0)
+
+    assert (len(ledger.records), cluster.reads) == (100, 0)
+
+
+def test_a_pod_that_cannot_be_read_keeps_running() -> None:
+    class Away(FakeCluster):
+        def pod(self, namespace: str, name: str, *, deadline: float = 0.0) -> Pod:
+            raise Unreachable("the API server is away")
+
+    webhook = feature(Away())
+    decisions = [webhook.review(deletion(number), deadline=0) for number in range(MOST + 1)]
+
+    assert [each.allowed for each in decisions] == [True] * MOST + [False]
+    assert (decisions[-1].code, decisions[-1].retry_after) == (503, 1)
 
 
 @pytest.mark.parametrize(

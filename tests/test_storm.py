@@ -34,7 +34,8 @@ class Slow(Store):
 
 client = None  # asked for nothing
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
-gate = IPReservationWebhook(Cluster(), Ledger(Slow(), "alone"), IPReservationSettings, utc_now)
+ledger = Ledger(Slow(), "alone")
+gate = IPReservationWebhook(Cluster(), ledger, IPReservationSettings, utc_now, knows_clients=lambda: True)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)
 """
 

@@ -131,7 +131,9 @@ def webhooks_of(snapshot: Snapshot, ledger: Remembered) -> Mapping[str, Webhook]
         return snapshot.now
 
     all_of_them: list[Webhook] = [
-        IPReservationWebhook(cluster, ledger, lambda: settings.ip_reservation, now),
+        IPReservationWebhook(
+            cluster, ledger, lambda: settings.ip_reservation, now, knows_clients=lambda: True
+        ),
         SameAddressWebhook(cluster, ReservationsOfSnapshot(snapshot), lambda: settings.ip_reservation, now),
         EvictionWebhook(lambda: settings.ingress_daemonset, cluster, now),
         AnycastIPWebhook(lambda: settings.anycast_ip),

@@ -24,6 +24,12 @@ def webhooks(server: Server) -> Sequence[Webhook]:
     reservations = Reservations(server.client, api_version)
     ledger, cluster = Ledger(reservations, server.replica, settings), Cluster(server.client)
     return [
-        IPReservationWebhook(cluster, ledger, settings, utc_now),
+        IPReservationWebhook(
+            cluster,
+            ledger,
+            settings,
+            utc_now,
+            knows_clients=lambda: bool(server.settings().webhook.client_ca),
+        ),
         SameAddressWebhook(cluster, SharedReads(server.client, reservations, api_version), settings),
     ]

@@ -34,6 +34,7 @@ from webhook.ip_reservation import (
     records_of_evicted,
     unselected,
 )
+from webhook.ip_reservation.unread import Unread
 
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAME_STORED = re.compile(rf"(?!\.{{1,2}}\Z)[-.:\w]{{1,{LONGEST_NAME}}}", re.ASCII)
@@ -63,9 +64,14 @@ class IPReservationWebhook:
         ledger: Ledger,
         settings: Callable[[], IPReservationSettings],
         now: Callable[[], datetime],
+        *,
+        knows_clients: Callable[[], bool],
+        unread: Unread | None = None,
     ) -> None:
+        """*knows_clients*: only API servers can send reviews."""
         self._cluster, self._ledger = cluster, ledger
         self._settings, self._now = settings, now
+        self._knows_clients, self._unread = knows_clients, unread or Unread()
 
     def fails_open(self) -> bool:
         return self._settings().failure_policy == "Ignore"
@@ -75,8 +81,10 @@ class IPReservationWebhook:
             return allow(audit={"skipped": skipped})
         try:
             pod = self._pod(request, deadline)
-            annotations = self._namespace_annotations(pod, request, deadline)
-            records = decide(request, pod, annotations, self._settings(), self._now())
+            records = self._records(request, pod, deadline)
+            if not isinstance(records, str) and not self._is_believed(request, records):
+                pod = self._stored(records[0], deadline)
+                records = self._records(request, pod, deadline)
             if isinstance(records, str):
                 return allow(audit={"skipped": records})
             _require_stored(records[0])
@@ -94,6 +102,23 @@ class IPReservationWebhook:
             return self._cluster.pod(request.namespace, request.name, deadline=deadline)
         except NotFound:
             return None
+
+    def _records(self, request: Request, pod: Pod | None, deadline: float) -> Sequence[Record] | str:
+        annotations = self._namespace_annotations(pod, request, deadline)
+        return decide(request, pod, annotations, self._settings(), self._now())
+
+    def _is_believed(self, request: Request, records: Sequence[Record]) -> bool:
+        """Whether the pod is as *request* says: it was read, or its client is known, or it is one of a few."""
+        return request.old_object is None or self._knows_clients() or self._unread.takes(len(records))
+
+    def _stored(self, of: Record, deadline: float) -> Pod | None:
+        """None where there is no such pod."""
+        _require_stored(of)
+        try:
+            pod = self._cluster.pod(of.namespace, of.pod, deadline=deadline)
+        except NotFound:
+            return None
+        return pod if pod.metadata.uid == of.uid else None
 
     def _namespace_annotations(self, pod: Pod | None, request: Request, deadline: float) -> Mapping[str, str]:
         if pod is None or RESERVE in pod.metadata.annotations:
