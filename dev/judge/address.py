@@ -20,6 +20,8 @@ from dev.judge.observation import (
 
 SETTLED = 30.0
 """Seconds for which a node has needed its address before we answer for it."""
+HOUR, FEW = 3600.0, 3
+"""The brake: so many addresses are unbound in an hour without an operator's word."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -84,7 +86,10 @@ class OpenWithAddress(Always):
 
 
 class CloudIsWhatNodesNeed(Always):
-    """*idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs."""
+    """*idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
+
+    Once a few were unbound within an hour, the next ones wait for an operator: documented.
+    """
 
     name = (
         "address: in the end the cloud has one address for each node that needs one, and no more than is kept"
@@ -92,6 +97,14 @@ class CloudIsWhatNodesNeed(Always):
 
     def __init__(self, idle: int = 0, *, keep: bool = False) -> None:
         self._idle, self._keep = idle, keep
+        self._bound: set[str] = set()
+        self._unbound: list[float] = []
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        bound = {each.id for each in seen.addresses.values() if each.is_ours and each.status in BOUND}
+        self._unbound += [seen.at] * len(self._bound - bound)
+        self._bound = bound
+        yield from ()
 
     def rest(self, seen: Observation) -> Iterator[str]:
         bound = bound_instances(seen)
@@ -99,7 +112,8 @@ class CloudIsWhatNodesNeed(Always):
         if missing := wanted - bound.keys():
             yield f"without one: {', '.join(sorted(missing))}"
         kept = {instance(node) for node in seen.nodes.values()} if self._keep else wanted
-        if more := bound.keys() - wanted - kept:
+        waits = len([at for at in self._unbound if seen.at - at <= HOUR]) >= FEW
+        if (more := bound.keys() - wanted - kept) and not waits:
             yield f"still bound to {', '.join(sorted(more))}"
         idle = [
             each.id

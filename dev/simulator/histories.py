@@ -31,6 +31,7 @@ PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a
 LEFT_DETACHED = "edge: no node stays detached when the feature is off"
 ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
 IP_RESERVATIONS = RESERVATIONS[0]
+FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 BREATH = 30.0
@@ -78,6 +79,9 @@ def register_again(world: World, name: str) -> None:
 
 
 def leaves(world: World, name: str) -> None:
+    """As when its pool is scaled in."""
+    if not name.endswith("-again"):
+        world.end_machine(name)
     world.kubectl_delete(NODES, world.api.get(NODES, name))
 
 
@@ -98,7 +102,7 @@ def first_node_leaves(world: World) -> Iterator[float]:
     yield 60.0
     register_again(world, "node-1")
     yield 60.0
-    leaves(world, "node-1")
+    world.kubectl_delete(NODES, world.api.get(NODES, "node-1"))
 
 
 @history("anycast_ip", nodes=3)
@@ -144,6 +148,20 @@ def second_node_corrected(world: World) -> Iterator[float]:
     other = {objects.INSTANCE_LABEL: "ins-00000099"}
     world.patch(NODES, "node-1-again", {"metadata": {"labels": other}})
     yield 60.0
+
+
+@history("anycast_ip", nodes=8, lasts=600.0)
+def copy_of_a_control_plane(world: World) -> Iterator[float]:
+    """A copy of a control plane, whose Nodes go while their machines run, takes few of their addresses."""
+    need_addresses(world)
+    yield 60.0
+    for number in range(1, 9):
+        world.kubectl_delete(NODES, world.api.get(NODES, f"node-{number}"))
+    yield 400.0
+    bound = [each for each in world.cloud.addresses if each.status == "BIND"]
+    if len(bound) < 5:
+        world.outside.judge.find(FEW_UNBOUND, world.kernel.now, f"{len(bound)} of 8 addresses are bound")
+    yield 1.0
 
 
 # The edge.

@@ -71,7 +71,7 @@ def a_machine_dies(world: World, dice: Random) -> str:
     if not name:
         return ""
     world.outside.disturb(name)
-    world.kubernetes.kubelets.switch_off(name, world.now())
+    world.end_machine(name)
     _excuse(world, name, seconds)
     world.kernel.spawn(
         lambda: world.forget_machine(name), f"end of {name}", world.kernel.system, after=seconds
@@ -94,7 +94,7 @@ def drain_a_node(world: World, dice: Random) -> str:
         world.kernel.sleep(pause)
         world.outside.disturb(name)
         if leaves:
-            world.kubernetes.kubelets.switch_off(name, world.now())
+            world.end_machine(name)
             world.forget_machine(name)
         elif world.api.find(NODES, name):
             world.patch(NODES, name, {"spec": {"unschedulable": None}})

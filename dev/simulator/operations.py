@@ -155,8 +155,7 @@ def a_node_leaves(world: World, dice: Random) -> str:
     node = world.some(NODES, dice, is_home)
     if node is None or len([each for each in world.api.list(NODES) if is_home(each)]) < 3:
         return ""
-    world.kubernetes.kubelets.switch_off(node["metadata"]["name"], world.now())
-    world.cloud.account.add_instance(node["metadata"]["labels"][objects.INSTANCE_LABEL], state="TERMINATING")
+    world.end_machine(node["metadata"]["name"])
     return world.kubectl_delete(NODES, node)
 
 

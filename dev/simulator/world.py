@@ -34,7 +34,7 @@ from dev.simulator.models.cloud import Cloud
 from dev.simulator.models.health_checkers import HealthCheckers
 from dev.simulator.models.kubernetes import Kubernetes
 from dev.simulator.models.load_balancer import LoadBalancer
-from dev.simulator.objects import SHOP
+from dev.simulator.objects import INSTANCE_LABEL, SHOP
 from dev.simulator.outside import Outside
 from dev.simulator.policies import Policies
 from dev.simulator.product import Configuration, Network, Product
@@ -310,6 +310,13 @@ class World:
             if _is_of(call, DEPLOYMENTS) and now < until and f'"{image}"' in json.dumps(call.body):
                 return refusal(403, "Forbidden", f"image {image} is denied by a policy of others")
         return None
+
+    def end_machine(self, name: str) -> None:
+        """Its instance is terminated; its Node stays until somebody deletes it."""
+        self.kubernetes.kubelets.switch_off(name, self.now())
+        instance = self.api.get(NODES, name)["metadata"]["labels"].get(INSTANCE_LABEL)
+        if instance:
+            self.cloud.account.add_instance(instance, state="TERMINATING")
 
     def forget_machine(self, name: str) -> None:
         """As the cloud's controller of nodes does once there is no such machine."""
