@@ -39,6 +39,8 @@ class Retain(Model):
 class Pool(Model):
     """Addresses that are bound to nothing; *min_idle* of them are there, if need be ordered before a node comes.
 
+    Those that are ordered so take no place of those that *retain* keeps.
+
     With *prefer* zone, a node gets one whose last node was in its zone, if there is one; else the longest idle one.
     Addresses of the user with all tags of *adopt*, which are bound to nothing, are in the pool, too; {} is none.
     """
@@ -51,7 +53,7 @@ class Pool(Model):
     @property
     def size(self) -> int:
         """So many addresses are idle at most."""
-        return max(self.retain.count, self.min_idle)
+        return self.retain.count + self.min_idle
 
 
 class AllowListHTTP(Model):

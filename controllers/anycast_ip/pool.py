@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from cloud.types import UNBIND, Address, Quota
-from controllers.anycast_ip.claim import CLUSTER_UUID, ORPHAN, Claim
+from controllers.anycast_ip.claim import CLUSTER_UUID, ORPHAN, POOL, Claim
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 
@@ -26,8 +26,8 @@ def in_line(pooled: Iterable[Claim], zone: str = "") -> Sequence[Claim]:
 def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: datetime) -> bool:
     """Whether the address of *claim*, whose node is gone, stays; *pooled* may have it among them.
 
-    The longest idle *min_idle* stay whatever their age; orders that are under way have the last places. What is lent
-    takes no place from others.
+    The longest idle *min_idle* stay whatever their age; orders that are under way have the last places. What was
+    ordered for the pool, or is lent, takes no place of what is retained.
     """
     if claim.releasing or claim.uid.startswith(ORPHAN):
         return False
@@ -35,9 +35,11 @@ def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: date
         return bool(settings.adopt)
     mine = _place(claim, now)
     others = [each for each in pooled if each.uid != claim.uid and not each.releasing and not each.lent]
-    before = sum(_place(each, now) < mine for each in others)
-    is_young = is_recent(claim, settings, now)
-    return before < settings.min_idle or (is_young and before < settings.retain.count)
+    before = [each for each in others if _place(each, now) < mine]
+    if len(before) < settings.min_idle:
+        return True
+    retained = sum(each.node != POOL for each in before)
+    return claim.node != POOL and is_recent(claim, settings, now) and retained < settings.retain.count
 
 
 def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
