@@ -55,6 +55,17 @@ def test_reporting_changes_nothing() -> None:
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
 
 
+def test_a_shorter_period_counts_from_the_last_search() -> None:
+    lab = lab_with("report", period="24h", grace="1s")
+    lab.join()
+    lab.run_for(60)
+    left_behind(lab)
+    lab.settings = lab_with("report", period="1m", grace="1s").settings
+    lab.run_for(GRACE)
+
+    assert "OrphanedAnycastIp" in lab.recorder.reasons
+
+
 def test_off_means_that_nothing_is_even_looked_for() -> None:
     lab = lab_with("off")
     left_behind(lab)

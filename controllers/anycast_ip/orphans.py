@@ -81,7 +81,7 @@ class Orphans:
         self._sources, self._recorder, self._enqueue = sources, recorder, enqueue
         self._settings, self._clock = sources.settings, sources.memory.clocks.monotonic
         self._since: dict[str, float] = {}
-        self._next = -math.inf
+        self._searched = -math.inf
 
     def turn(self) -> None:
         """Search if it is due; a search that fails is logged, and repeated in the next period."""
@@ -101,9 +101,9 @@ class Orphans:
         if settings.mode == "off":
             self._since.clear()
             return False
-        if self._clock() < self._next or self._sources.inventory.read_at is None:
+        if self._clock() < self._searched + settings.period or self._sources.inventory.read_at is None:
             return False
-        self._next = self._clock() + settings.period
+        self._searched = self._clock()
         return True
 
     def _run(self, settings: ReverseReconcile) -> None:
