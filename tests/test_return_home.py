@@ -438,9 +438,28 @@ def test_nothing_returns_while_many_pods_wait_for_a_node() -> None:
         homes.cluster.put(raw_pod(f"waits-{number}", "waits", gated=False, n=None))
     homes.run(AFTER + INTERVAL)
     assert homes.evicted == []
+    assert "pods wait for a node" in events(homes, "ReturnBlocked")[0]
 
     homes.cluster.remove("waits-0")
     homes.run(AFTER + 2 * LOOK)
+    assert returned(homes) == ["web-1-2"]
+
+
+@table(
+    "spec",
+    {
+        "too large for any local node": {"containers": [asking("300")]},
+        "for other nodes": {"nodeSelector": {"gpu": "true"}},
+        "held back by others": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+    },
+)
+def test_pods_that_cannot_take_the_room_keep_no_other_from_it(spec: dict[str, Any]) -> None:
+    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "400"}))
+    homes.workload("web-1", HOME, AWAY)
+    for number in range(2 * QUEUE):
+        homes.cluster.put(raw_pod(f"waits-{number}", f"job-{number}", gated=False, n=None, spec=spec))
+    homes.run(AFTER + 2 * LOOK)
+
     assert returned(homes) == ["web-1-2"]
 
 

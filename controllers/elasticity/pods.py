@@ -64,10 +64,14 @@ class RawPod(Value, frozen=True):
 
 
 class Unbound(Value, frozen=True):
-    """*spec* is the whole of it, as JSON; *stuck_since* is when the scheduler found no room for the pod."""
+    """*spec* is the whole of it, as JSON; *stuck_since* is when the scheduler found no room for the pod.
+
+    *gated* by us, *held* by gates of others.
+    """
 
     spec: bytes = b"{}"
     gated: bool = False
+    held: bool = False
     tolerates: bool = False
     stuck_since: datetime | None = None
     nominated: bool = False
@@ -215,6 +219,7 @@ def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
     return Unbound(
         spec=bytes(raw.spec),
         gated=any(gate.name == GATE for gate in spec.scheduling_gates),
+        held=any(gate.name != GATE for gate in spec.scheduling_gates),
         tolerates=tolerates_super_nodes(spec.tolerations),
         stuck_since=next((_since(raw, each) for each in raw.status.conditions if _says_stuck(each)), None),
         nominated=bool(raw.status.nominated_node_name),

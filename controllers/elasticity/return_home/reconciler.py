@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -35,7 +36,8 @@ CALL_TIMEOUT = 4.0
 """Seconds; less than lies between the end of our leadership and the beginning of another's."""
 NO_ROOM = "no local node has room"
 QUEUE = 100
-"""Pods that wait for a node: with more of them nothing returns, and no room is looked for."""
+"""Pods that wait for a node though local nodes have room for them: with more of them nothing returns."""
+CROWDED = f"more than {QUEUE} pods wait for a node that could take the room of local nodes first"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -67,14 +69,18 @@ class Look:
     def room(self, begun: Iterable[Return]) -> LocalRoom | None:
         """Without what pods take that have no node yet, those included that are to replace evicted ones.
 
-        None when too many wait.
+        None when too many of them could take it. Those that others hold back could not.
         """
         having = self._sources.pods.having
-        if len(having("unbound")) > QUEUE:
-            return None
         room = LocalRoom(self.nodes, self._occupants.by_index(FACET, ON_NODES), having)
-        for each in (*(Request(pod, candidate_of(pod).spec) for pod in having("unbound")), *_requests(begun)):
-            room.reserve(each)
+        waiting = (pod for pod in having("unbound") if pod.unbound and not pod.unbound.held)
+        took = 0
+        for pod in waiting:
+            took += room.reserve(Request(pod, candidate_of(pod).spec))
+            if took > QUEUE:
+                return None
+        for each in begun:
+            room.reserve(each.request)
         return room
 
     def _group(self, key: str, found: Sequence[tuple[Pod, Occupant]]) -> Group:
@@ -112,6 +118,7 @@ class ReturnReconciler:
         self._attempts = Attempts(clock.monotonic)
         self._failures = Failures(edge.client, edge.namespace, edge.check)
         self._begun: dict[str, Return] = {}
+        self._crowded_since = math.inf
 
     def reconcile(self) -> None:
         """KubeError when former failures are not known."""
@@ -121,10 +128,12 @@ class ReturnReconciler:
         self._follow(look, settings)
         groups = look.groups()
         choices = {key: self._choice(key, group, settings) for key, group in groups.items()}
-        room = look.room(self._begun.values()) if any(each.burst for each in choices.values()) else None
+        may_return = [each.burst for each in choices.values() if each.burst]
+        room = look.room(self._begun.values()) if may_return else None
         places = {key: _place(room, each) for key, each in choices.items()}
         self._attempts.observe({key: bool(node) for key, node in places.items()})
-        self._report(groups, choices, places)
+        self._report(groups, choices, places, NO_ROOM if room else CROWDED)
+        self._crowded(may_return if room is None else (), settings.after)
         if room is not None and len(self._begun) < settings.max_at_once:
             self._return_one(choices, room, look.nodes, settings)
         self._failures.save()
@@ -156,11 +165,25 @@ class ReturnReconciler:
         self._failures.set(begun.key, failed or as_before)
         return failed
 
+    def _crowded(self, bursts: Sequence[Burst], after: float) -> None:
+        """Of *bursts*, which could otherwise return, the first one says so when that lasts."""
+        now = self._clock.monotonic()
+        if not bursts:
+            self._crowded_since = math.inf
+            return
+        self._crowded_since = min(self._crowded_since, now)
+        if now - self._crowded_since >= after:
+            self._reporter.blocked(bursts[0].pod, CROWDED)
+
     def _report(
-        self, groups: Mapping[str, Group], choices: Mapping[str, Choice], places: Mapping[str, str]
+        self,
+        groups: Mapping[str, Group],
+        choices: Mapping[str, Choice],
+        places: Mapping[str, str],
+        no_place: str,
     ) -> None:
         self._reporter.count(sum(each.burst is not None for each in choices.values()), len(self._begun))
-        why = {key: each.why or NO_ROOM for key, each in choices.items() if each.why or not places[key]}
+        why = {key: each.why or no_place for key, each in choices.items() if each.why or not places[key]}
         self._reporter.waits(why)
         self._reporter.keep_only({each.metadata.uid for group in groups.values() for each in _pods(group)})
         self._attempts.keep_only({*groups, *self._begun})
@@ -254,10 +277,6 @@ def _burst(pod: Pod, occupant: Occupant, snapshot: Snapshot) -> Burst:
 
 def _request(burst: Burst) -> Request:
     return Request(burst.pod, msgspec.json.decode(burst.occupant.spec, type=PodSpec))
-
-
-def _requests(begun: Iterable[Return]) -> Iterator[Request]:
-    return (each.request for each in begun)
 
 
 def _place(room: LocalRoom | None, choice: Choice) -> str:

@@ -70,9 +70,7 @@ class ReturnReporter:
         """Once for each pod and reason: what keeps it there does not pass by itself."""
         if self._blocked.get(pod.metadata.uid) != why:
             self._blocked[pod.metadata.uid] = why
-            self._event(
-                pod, "ReturnBlocked", f"Stays on its super node, though there is room: {why}", "Normal"
-            )
+            self._event(pod, "ReturnBlocked", f"Stays on its super node: {why}", "Normal")
 
     def ended(self, begun: Return, ended: Outcome, members: Sequence[Member], failed: Failed | None) -> None:
         RETURNS.labels(ended.value).inc()

@@ -7,8 +7,11 @@ progress. A wrong guess costs one eviction, and a pause that grows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import chain
+
+import msgspec
 
 from controllers.elasticity.filters import Lookup, Request, misses
 from controllers.elasticity.fleet import Fleet
@@ -40,23 +43,36 @@ class LocalRoom:
         names = frozenset(node.metadata.name for node in nodes.local)
         self._fleet = Fleet(Nodes(names, nodes.any_ready, nodes.local, nodes.super), having)
         self._nodes, self._free = nodes.local, free(nodes.local, occupants)
+        self._hopeless: set[bytes] = set()
+        """What asks as these do has no node, whatever other pods there are: room only becomes less."""
 
     def node_for(self, request: Request) -> str:
         """The name of a node that takes the pod; nothing when there is none."""
-        wanted = _with_itself(request.resources)
-        # In the order of cost: where pods are on super nodes local nodes are mostly full, and most pods ask for little.
-        holding = (node for node in self._nodes if self._holds(node.metadata.name, wanted))
-        suitable = (node for node in holding if not misses(request, node))
-        if self._fleet.is_constrained(request):
-            fitting = {node.metadata.name for node in self._fleet.fitting(request)[0]}
-            suitable = (node for node in suitable if node.metadata.name in fitting)
-        return next((node.metadata.name for node in suitable), "")
+        if (shape := _shape(request)) in self._hopeless:
+            return ""
+        suitable = self._suitable(request)
+        if (first := next(suitable, None)) is None:
+            self._hopeless.add(shape)
+            return ""
+        if not self._fleet.is_constrained(request):
+            return first
+        fitting = {node.metadata.name for node in self._fleet.fitting(request)[0]}
+        return next((name for name in chain([first], suitable) if name in fitting), "")
 
-    def reserve(self, request: Request) -> None:
-        """The pod is on its way to the first node that takes it; one that fits nowhere takes nothing."""
-        if name := self.node_for(request):
-            for resource, wanted in _with_itself(request.resources).items():
-                self._free[name][resource] = self._free[name].get(resource, Decimal()) - wanted
+    def reserve(self, request: Request) -> bool:
+        """Whether a node takes the pod: it is on its way to the first one that does."""
+        if not (name := self.node_for(request)):
+            return False
+        for resource, wanted in _with_itself(request.resources).items():
+            self._free[name][resource] = self._free[name].get(resource, Decimal()) - wanted
+        return True
+
+    def _suitable(self, request: Request) -> Iterator[str]:
+        """By itself, in the order of cost: where pods are on super nodes local nodes are mostly full, and most pods ask
+        for little."""
+        wanted = _with_itself(request.resources)
+        holding = (node for node in self._nodes if self._holds(node.metadata.name, wanted))
+        return (node.metadata.name for node in holding if not misses(request, node))
 
     def _holds(self, name: str, wanted: Amounts) -> bool:
         held = self._free[name]
@@ -65,3 +81,11 @@ class LocalRoom:
 
 def _with_itself(requests: Amounts) -> dict[str, Decimal]:
     return {**requests, PODS: Decimal(1)}
+
+
+def _shape(request: Request) -> bytes:
+    """All that decides which nodes suit it by itself."""
+    spec, wanted = request.spec, sorted(request.resources.items())
+    return msgspec.json.encode(
+        (wanted, spec.node_selector, spec.required, spec.tolerations, repr(request.volumes))
+    )
