@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from cli.explain.webhook_configurations import ApiRequest
+from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
 from dev.simulator import objects
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.scenario import Scenario, values_of
@@ -266,7 +267,9 @@ def switched_off(world: World) -> Iterator[float]:
 
 
 def switch(world: World, values: Raw) -> None:
-    """As `helm upgrade`: the release, then its pods."""
+    """As `helm upgrade`: the hook that attaches all nodes, the release, then its pods."""
+    if world.values["ingressDaemonSet"]["enabled"] and not values["ingressDaemonSet"]["enabled"]:
+        attach_all(world.api.client("drawbridge-attach"), Patience())
     world.install(values)
     for replica in world.product.controllers:
         world.product.replace(replica)
