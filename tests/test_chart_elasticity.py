@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import yaml
 
 from controllers.elasticity import open_gates
 from kube.types import INSTANCE_TYPE, SUPER_NODE
+from lab.chart import ROOT
 from lab.install import merged
 from settings.values import seconds
 from tests.charts import Objects, helm_needed, render, settings_in
@@ -48,6 +51,21 @@ def test_gates_are_opened_by_a_hook(enabled: bool, mode: str, expected: str, by_
     assert {kind for kind, _ in found} == kinds
     settings = settings_in(render({"elasticity": {"enabled": enabled, "openGates": mode}}))
     assert settings.elasticity.open_gates is by_controllers
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_recipe_for_argo_cd_renders_the_jobs_that_are_to_run_before_features_go(enabled: bool) -> None:
+    """Argo CD renders without a cluster, in which the chart could look for them."""
+    page = (ROOT / "docs/how-to/install.md").read_text()
+    recipes = [yaml.safe_load(each) for each in re.findall("```yaml\n(spec:.+?)```", page, re.DOTALL)]
+    (values,) = [each["spec"]["source"]["helm"]["valuesObject"] for each in recipes]
+    switched = {name: {"enabled": enabled} for name in values}
+
+    def jobs(*of: dict[str, Any]) -> set[str]:
+        return {name for kind, name in render(merged(*of)) if kind == "Job"}
+
+    assert jobs({}, switched) == set()
+    assert jobs(values, switched) == {"drawbridge-gates", "drawbridge-attach"}
 
 
 def test_the_job_ends_before_helm_gives_up() -> None:
