@@ -531,6 +531,23 @@ def test_only_the_end_of_a_pod_is_a_result(pod: ProbePod, expected: str | None) 
     assert (outcome.result if outcome else None) == expected
 
 
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        pytest.param(Terminated(1, "seen as ::1"), "the service does not see that address: seen as ::1", id="1"),
+        pytest.param(Terminated(1), "the service does not see that address", id="1, without a message"),
+        pytest.param(Terminated(2, "it answered 500\n"), "the service gives no usable answer: it answered 500", id="2"),
+        pytest.param(Terminated(2), "the service gives no usable answer", id="2, without a message"),
+        pytest.param(Terminated(137), "its pod failed: exit code 137", id="another code"),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_pod_is_a_sentence_also_without_a_message(ended: Terminated, text: str) -> None:
+    outcome = outcome_of(pod_in("Failed", terminated=ended))
+
+    assert outcome
+    assert outcome.text == text
+
+
 WAITING = Check(OF, token="t", created=100.0)
 UNSENT = Check(OF, token="t")
 

@@ -47,23 +47,24 @@ def test_addresses_of_nodes_and_of_gone_ones_are_listed() -> None:
         ("new", "tainted", "", ""),
         ("open", "open", "eip-1", "1.2.3.4"),
     ]
-    assert "open   1.2.3.4   open" in cli.run(api, "addresses", "list").output
+    assert "open   1.2.3.4   eip-1   open" in cli.run(api, "addresses", "list").output
 
 
 def test_idle_addresses_are_listed_in_the_order_in_which_nodes_get_them() -> None:
     api = cli.installed("anycastIP")
-    claim(api, "a", "gone", "eip-1", pooled=NOW)
-    claim(api, "b", "long-gone", "eip-2", pooled=NOW - timedelta(hours=1))
+    claim(api, "a", "gone", "eip-1", pooled=NOW, ip="9.0.0.1")
+    claim(api, "b", "long-gone", "eip-2", pooled=NOW - timedelta(hours=1), ip="9.0.0.2")
     claim(api, "d", "drawbridge:pool", "", pooled=NOW)
     claim(api, "c", "too-old", "eip-3", pooled=NOW - timedelta(hours=9), releasing=True)
 
     found = cli.shown(api, "addresses", "list")["addresses"]
-    assert [(each["node"], each["state"], each["id"]) for each in found] == [
-        ("", "ordered for the pool", ""),
-        ("too-old", "releasing", "eip-3"),
-        ("", "idle", "eip-2"),
-        ("", "idle", "eip-1"),
+    assert [(each["node"], each["state"], each["id"], each["address"]) for each in found] == [
+        ("", "ordered for the pool", "", ""),
+        ("too-old", "releasing", "eip-3", ""),
+        ("", "idle", "eip-2", "9.0.0.2"),
+        ("", "idle", "eip-1", "9.0.0.1"),
     ]
+    assert "9.0.0.1   eip-1   idle" in cli.run(api, "addresses", "list").output
 
 
 def test_addresses_that_are_announced_are_listed_with_the_time_that_is_left() -> None:

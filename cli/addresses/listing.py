@@ -106,9 +106,9 @@ def _attention(address: Address) -> tuple[int, float, str]:
 
 
 def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
-    columns = ("NODE", "IP", "STATE", "AGE", "OPENED AFTER", "ID", "INSTANCE", "RELEASED WITH THE NODE")
+    columns = ("NODE", "IP", "ID", "STATE", "AGE", "OPENED AFTER", "INSTANCE", "RELEASED WITH THE NODE")
     rows = [_row(each, now) for each in found.addresses]
-    yield Table(columns, rows, empty="no node needs an anycast IP", wide=4)
+    yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
     if found.announcing:
         yield table(found.announcing, now)
     if found.quotas_read_at:
@@ -121,7 +121,7 @@ def _row(each: Address, now: datetime) -> list[Cell]:
     state = SHOWN.get(each.state, bad)(each.state)
     released = "yes" if each.ours else "no: it is not ours"
     took = "" if each.opened_after is None else duration(each.opened_after)
-    return [each.node, each.address, state, age(each.since, now), took, each.id, each.instance, released]
+    return [each.node, each.address, each.id, state, age(each.since, now), took, each.instance, released]
 
 
 def _of_node(node: Node, claim: Claim | None) -> Address:
@@ -145,8 +145,10 @@ def _of_node(node: Node, claim: Claim | None) -> Address:
 def _of_gone(claim: Claim) -> Address:
     if claim.pooled and not claim.releasing:
         state = State.IDLE if claim.address else State.ORDERED
-        return Address("", "", claim.address, state, "", claim.ours, claim.pooled)
-    return Address(claim.node, "", claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked)
+        return Address("", claim.ip, claim.address, state, "", claim.ours, claim.pooled)
+    return Address(
+        claim.node, claim.ip, claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked
+    )
 
 
 def _unreadable(found: ConfigMap) -> Address:

@@ -75,7 +75,14 @@ def pause_rollout(session: Session, name: str) -> None:
 @pass_session
 def resume_rollout(session: Session, name: str) -> None:
     """Go on with a rollout that was paused."""
-    _write(session, name, lambda stored: pause(stored, False), "Resume the rollout", "not paused")
+    _write(
+        session,
+        name,
+        lambda stored: pause(stored, False),
+        "Resume the rollout",
+        "resumed",
+        already="not paused",
+    )
 
 
 @rollout.command("promote", cls=Command)
@@ -169,10 +176,14 @@ def _return(session: Session, name: str, choose: Choose) -> None:
     _apply(session, stored, lambda each: undo(chosen_now(each)), question, done)
 
 
-def _write(session: Session, name: str, change: Change, question: str, done: str) -> None:
+def _write(
+    session: Session, name: str, change: Change, question: str, done: str, *, already: str = ""
+) -> None:
+    """*already* is what is said when there is nothing to change."""
     stored = _read(session, name)
     if change(stored) is None:
-        session.output.say(f"{session.namespace}/{name}: {done} already; nothing was changed")
+        found = already or f"{done} already"
+        session.output.say(f"{session.namespace}/{name}: {found}; nothing was changed")
         return
     _apply(session, stored, change, question, done)
 

@@ -114,15 +114,16 @@ class Actions:
         log.info("address taken from the pool", node=claim.node, uid=claim.uid, address=claim.address)
         return 0.0
 
-    async def _keep(self, snapshot: Snapshot, _: Step) -> float:
+    async def _keep(self, snapshot: Snapshot, step: Step) -> float:
         claim = self._confirmed(snapshot)
-        self._claims.put(replace(claim, pooled=self._memory.clocks.now()))
+        ip = step.address.ip if step.address else ""
+        self._claims.put(replace(claim, pooled=self._memory.clocks.now(), ip=ip))
         log.info("address kept in the pool", node=claim.node, uid=claim.uid, address=claim.address)
         return 0.0
 
     async def _record(self, snapshot: Snapshot, step: Step) -> float:
         if step.address:
-            self._claims.put(replace(claim_in(snapshot), address=step.address.id))
+            self._claims.put(replace(claim_in(snapshot), address=step.address.id, ip=step.address.ip))
         return 0.0
 
     async def _forget(self, snapshot: Snapshot, _: Step) -> float:

@@ -47,7 +47,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
     Since *pooled*, the address waits for the next node, or was ordered to do so. *zone* is that of the node, *terms*
     are what is ordered, None the settings for all nodes. An address that is *lent* was adopted by its tags, is used
-    like ours, and never released; *ours* is false, so that no earlier version releases it, either.
+    like ours, and never released; *ours* is false, so that no earlier version releases it, either. *ip* is that of an
+    address that is idle, for people: the node that used it last, if any, no longer shows it.
     """
 
     uid: Text
@@ -66,6 +67,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
     terms: Terms | None = None
     lent: bool = False
+    ip: str = ""
 
     @property
     def is_managed(self) -> bool:
@@ -145,6 +147,7 @@ def lent_claim(address: Address, now: datetime) -> Claim:
         pooled=now,
         terms=terms_of(address),
         lent=True,
+        ip=address.ip,
     )
 
 
@@ -168,6 +171,7 @@ def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
         tags=(*(tag for tag in claim.tags if tag not in tags), *tags),
         terms=terms,
         lent=False,
+        ip="",
     )
 
 
@@ -181,7 +185,13 @@ def taken(offer: Claim, claim: Claim) -> Claim:
     """*claim* with the address of *offer*, which keeps the tags that it has at the cloud."""
     tags = tuple(dict.fromkeys((*offer.tags, *claim.tags)))
     return msgspec.structs.replace(
-        claim, address=offer.address, ours=offer.ours, releasing=False, tags=tags, lent=offer.lent
+        claim,
+        address=offer.address,
+        ours=offer.ours,
+        releasing=False,
+        tags=tags,
+        lent=offer.lent,
+        ip=offer.ip,
     )
 
 

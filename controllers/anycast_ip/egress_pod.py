@@ -78,11 +78,16 @@ def outcome_of(pod: ProbePod) -> Outcome | None:
     if status.phase != "Failed":
         return None
     if ended and ended.exit_code == ANOTHER:
-        return Outcome("another address", f"the service does not see that address, but: {ended.message}")
+        return Outcome("another address", _with("the service does not see that address", ended.message))
     if ended and ended.exit_code == NO_ANSWER:
-        return Outcome("no answer", f"the service gives no usable answer: {ended.message}")
+        return Outcome("no answer", _with("the service gives no usable answer", ended.message))
     why = status.reason or (f"exit code {ended.exit_code}" if ended else "without a reason")
     return Outcome("no result", f"its pod failed: {why} {status.message}".rstrip())
+
+
+def _with(text: str, message: str) -> str:
+    """A container that is killed, or whose node has no disk left, leaves no *message*."""
+    return f"{text}: {message.strip()}" if message.strip() else text
 
 
 def waits_for(pod: ProbePod) -> str:

@@ -273,7 +273,8 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
         return Step(Do.UNTAG)
     if seen.status == UNBIND and snapshot.pool.has_place and _stays_lent(seen, claim, settings):
         if claim.pooled and (seen.type == settings.address_type or snapshot.pool.stays_anyway):
-            return NOTHING  # also while it is blocked: another would be ordered in its place
+            # Also while it is blocked: another would be ordered in its place.
+            return NOTHING if claim.ip == seen.ip else Step(Do.RECORD, address=seen)
         if not claim.pooled and is_usable(seen, settings):
             return Step(Do.KEEP, address=seen)
     return _with_address(seen, claim, snapshot)
