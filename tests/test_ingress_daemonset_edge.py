@@ -147,3 +147,45 @@ def test_a_node_whose_label_comes_back_keeps_its_place_until_it_serves(seconds: 
         assert here.fewest >= 4
     here.play(lambda: here.reason == "Complete")
     assert here.with_image("proxy:2") == here.serving() == set(NODES)
+
+
+CANARY = {"canary": {"nodes": 1, "pause": {"durationSeconds": 30}}}
+OTHERS = {"canary": {"nodeSelector": {"zone": "a"}, "pause": {"durationSeconds": 30}}}
+WAVES = {"waves": {"byLabel": "zone", "pause": {"durationSeconds": 0}}}
+
+
+def zones(here: Edge) -> None:
+    for number, each in enumerate(here.world.nodes.values()):
+        each["metadata"]["labels"] = {"zone": "ba"[number % 2]}
+
+
+@pytest.mark.parametrize(
+    ("pacing", "loses"),
+    [
+        pytest.param(OTHERS, "detached", id="a canary of other nodes, while it is detached"),
+        pytest.param(CANARY, "before", id="a canary"),
+        pytest.param(WAVES, "detached", id="waves, while it is detached"),
+        pytest.param(WAVES, "before", id="waves"),
+    ],
+)
+def test_a_node_that_lost_pods_gets_the_correction_though_others_come_first(
+    pacing: dict[str, Any], loses: str
+) -> None:
+    here = Edge("n1", "n2", "n3", "n4", rolling=GRACE)
+    if loses == "before":
+        here.room["n1"] = 1
+        here.pass_time(1)
+    else:
+        here.world.retemplate("proxy:2")
+        here.pass_time(3)
+        here.room["n1"] = 1
+        here.pass_time(1)
+    zones(here)
+    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"] |= pacing
+    here.world.retemplate("proxy:3")
+    here.play(lambda: here.with_image("proxy:3") == {"n1"})
+    here.room.clear()
+    here.play(lambda: here.reason == "Complete")
+
+    assert here.fewest >= 3
+    assert here.with_image("proxy:3") == here.serving() == here.world.nodes.keys()

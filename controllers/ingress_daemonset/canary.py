@@ -218,7 +218,7 @@ def canary_of(
         for each in nodes
         if not _has_begun(each) and each.untouched and each.node.ready and not each.draining
     )
-    detached = sorted(untouched, key=lambda each: (each.marked_at, each.node.name))
+    detached = sorted(untouched, key=lambda each: (not each.is_stranded, each.marked_at, each.node.name))
     begun += detached[: max(0, size - observed)]
     waiting = [
         each for each in nodes if each.phase is Phase.OUTDATED and each.node.ready and each.needs_template

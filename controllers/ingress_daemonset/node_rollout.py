@@ -221,6 +221,11 @@ class NodeRollout(Detachment):
         updated = self.baseline.updated if self.baseline else None
         return self.phase is Phase.DETACHING and (updated is None or updated < self.marked_at)
 
+    @property
+    def is_stranded(self) -> bool:
+        """Whether it can neither be attached, with the pods that it has, nor begin, while others come first."""
+        return self.untouched and self.lacks_pods
+
     def is_stuck(self, now: datetime) -> bool:
         if self.phase is not Phase.UPDATING or self.deployment is None:
             return False

@@ -193,8 +193,7 @@ class _Planning:
             others = {*self._rollouts} - self._canary.nodes
         elif self._waves:
             others = self._waves.withheld
-        # One that cannot serve with the pods that it has would keep its place in the budget until its turn.
-        return withheld | {each for each in others if not (each.untouched and each.lacks_pods)}
+        return withheld | {each for each in others if not (self._is_blocked and each.is_stranded)}
 
     def _given_back(self) -> set[NodeRollout]:
         """Nodes whose pods are untouched, so that they serve while others fail with the template."""
@@ -259,9 +258,8 @@ class _Planning:
     @cached_property
     def _is_blocked(self) -> bool:
         """Whether nodes use up the budget though none is being updated: what they lack may be in the new template."""
-        return self._used >= self._limit and not any(
-            each.in_flight and each.node.ready for each in self._rollouts
-        )
+        under_way = (each.in_flight and each.node.ready and not each.is_stranded for each in self._rollouts)
+        return self._used >= self._limit and not any(under_way)
 
     def _in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
         """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
