@@ -32,6 +32,19 @@ def test_pods_that_crash_after_they_were_available_reach_no_further_node_and_hal
     assert "n1: it has lost pods with the new template" in here.condition("Progressing")["message"]
 
 
+def test_a_cordoned_node_stays_attached_while_others_fail_with_the_template() -> None:
+    """It counts against the budget whether it is detached or not."""
+    here = crashing()
+    here.play(lambda: "failures" in here.status)
+    cordoned = max(here.serving())
+    here.world.nodes[cordoned]["spec"]["unschedulable"] = True
+    for _ in range(DEADLINE):
+        here.turn()
+        assert cordoned in here.serving()
+        assert cordoned not in here.marked()
+    here.play(lambda: here.reason == "Halted")
+
+
 def test_pods_that_crash_after_they_were_available_return_all_nodes_to_the_template_before() -> None:
     here = crashing({"autoRollback": True})
     here.play(lambda: here.reason == "RolledBack")

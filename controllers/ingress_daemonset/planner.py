@@ -200,16 +200,21 @@ class _Planning:
         untouched = [each for each in self._rollouts if each.untouched and not each.draining]
         if self._halts:
             return {*untouched}
-        surplus = self._counted - self._limit if self._failures.nodes else 0
         latest = sorted(untouched, key=lambda each: each.marked_at, reverse=True)
-        return {*latest[: max(0, surplus)]}
+        return {*latest[: self._surplus]}
+
+    @property
+    def _surplus(self) -> int:
+        """How many more nodes count than the budget allows, while some fail with the template."""
+        return max(0, self._counted - self._limit) if self._failures.nodes else 0
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.
 
         Nodes that are unavailable anyway cost no further budget, but never are more updated at a time than allowed.
+        With a surplus, one that counts anyway, as a cordoned one, would be detached and given back again and again.
         """
-        if self._resource.spec.paused or self._halts:
+        if self._resource.spec.paused or self._halts or self._surplus:
             return []
         free = max(0, self._limit - self._used)
         waiting = self._queue()
