@@ -169,7 +169,8 @@ class ClbLeader(Leader):
         weights = self.cloud.world.weights(BALANCER)
         replaced = [node for node, image in self.image_by_node().items() if before.get(node, image) != image]
         assert not [key for key, weight in weights.items() if weight and _node_in(key) in replaced]
-        nodes = {name for kind, name in self.api.objects if kind == "Node"}
+        found = self.api.objects.items()
+        nodes = {name for (kind, name), raw in found if kind == "Node" and not _has_left(raw)}
         assert len(nodes & {_node_in(key) for key, weight in weights.items() if not weight}) <= 1
 
     @property
@@ -187,6 +188,10 @@ class ClbLeader(Leader):
                 return
             self.step()
         raise AssertionError(f"not so in the end: {self.weight_by_key}, {self.store.memory(BALANCER)}")
+
+
+def _has_left(node: dict[str, Any]) -> bool:
+    return "eklet" in node["metadata"].get("labels", {}).values()
 
 
 def _node_in(key: str) -> str:

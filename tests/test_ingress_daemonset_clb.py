@@ -153,16 +153,68 @@ def test_weights_return_when_the_node_is_not_to_be_detached_any_more(change: str
     assert updated(here) == (change == "no longer named")
 
 
-def test_weights_return_when_the_node_object_is_deleted_and_the_instance_stays() -> None:
-    here = rolling(
-        "n1", "n2", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 600}}
-    )
-    here.run(lambda: not all(here.weight_by_key.values()))
-    off = next(key for key, weight in here.weight_by_key.items() if not weight)
-    here.api.remove("Node", off.partition("ins-")[2].partition(":")[0])
-    here.api.deliver()
+GONE = {"node.kubernetes.io/instance-type": "eklet"}
 
-    here.run(lambda: here.weight_by_key[off] == WEIGHT, steps=2000)
+
+def leave(here: ClbLeader, how: str) -> None:
+    """n1 does."""
+    if how == "deleted":
+        here.api.remove("Node", "n1")
+        here.api.deliver()
+    else:
+        here.api.change("Node", "n1", {"metadata": {"labels": GONE}})
+
+
+def settled(*nodes: str, **parts: Any) -> ClbLeader:
+    """No rollout is under way."""
+    here = rolling(*nodes, **parts)
+    here.run(lambda: updated(here) and here.is_restored)
+    return here
+
+
+def weights_of(here: ClbLeader, node: str) -> set[int]:
+    return {weight for key, weight in here.weight_by_key.items() if f"ins-{node}:" in key}
+
+
+def test_the_pods_of_a_node_that_leaves_stay_until_the_load_balancer_has_confirmed_weight_0() -> None:
+    here = settled("n1", "n2")
+    here.cloud.fault = lambda asked: "throttled"
+    leave(here, "unlabelled")
+    for _ in range(100):
+        here.step()
+    assert "n1" in here.image_by_node()
+    assert f"its detachment is not confirmed: load balancer {BALANCER}" in waiting_for(here)
+    assert "DetachmentUnconfirmed" in here.recorder.reasons
+
+    here.cloud.fault = lambda asked: ""
+    while "n1" in here.image_by_node():
+        assert weights_of(here, "n2") == {WEIGHT}
+        before = weights_of(here, "n1")
+        here.step()
+    assert before == {0}
+
+
+@pytest.mark.parametrize("how", ["unlabelled", "deleted"])
+def test_a_node_that_has_left_gets_its_weights_again_with_its_pods(how: str) -> None:
+    here = rolling(
+        "n1", "n2", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 5}}
+    )
+    here.run(lambda: weights_of(here, "n1") == {0})
+    node = here.api.objects["Node", "n1"]
+    leave(here, how)
+    here.run(lambda: "n1" not in here.image_by_node())
+    for _ in range(2 * LATE):
+        here.step()
+        assert weights_of(here, "n1") == {0}
+    assert here.weigh() is None
+
+    here.api.put("Node", node)
+    here.api.deliver()
+    while weights_of(here, "n1") == {0}:
+        served = here.api.objects.get(("Deployment", "edge/web-n1"), {}).get("status", {})
+        here.step()
+    assert served["availableReplicas"] == 2
+    here.run(lambda: here.is_restored)
 
 
 def test_a_backend_that_had_weight_0_before_keeps_it() -> None:

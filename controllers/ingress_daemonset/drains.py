@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Change, Writes, change, delete, target
+from controllers.ingress_daemonset.actions import Change, change
+from controllers.ingress_daemonset.departures import Departure
 from controllers.ingress_daemonset.detachment import LONG_AGO
 from controllers.ingress_daemonset.node_rollout import NodeRollout
-from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
-from webhook.ingress_daemonset.detaching import Annotation
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
-RETURN = 10
-"""Seconds for which a node that no longer matches keeps its pods: its label may come back, as when it is replaced."""
 LINGER = timedelta(seconds=60)
 """A node stays detached for so long after the last denied eviction, so that it can be retried."""
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A Deployment whose node has left: the action for it now, or when it is deleted.
-
-    It *counts* against the budget, since its node may come back.
-    """
-
-    held: Workload
-    action: Action | None = None
-    goes_at: datetime | None = None
-    counts: bool = False
-
-    @property
-    def node(self) -> str:
-        return node_of(self.held)
 
 
 def update_status(
@@ -91,49 +69,3 @@ def has_ended(resource: IngressDaemonSet, node: str, rollout: NodeRollout | None
     if not resource.spec.detaches_for_evictions:
         return True
     return is_over(rollout, now) if rollout else times_out(resource, resource.drain_requests[node]) <= now
-
-
-def departures(
-    resource: IngressDaemonSet, left: Iterable[Workload], nodes: Container[str], writes: Writes, now: datetime
-) -> list[Departure]:
-    """Of those of *left* that are ours; *nodes* are the names of all that exist."""
-    ours = (each for each in left if each.is_of(resource.metadata.uid) and not each.is_terminating)
-    return [_departure(resource, each, nodes, writes, now) for each in ours]
-
-
-def _departure(
-    resource: IngressDaemonSet, held: Workload, nodes: Container[str], writes: Writes, now: datetime
-) -> Departure:
-    """Its health checks fail for the whole grace before its pods are deleted."""
-    found = Departure(held, counts=node_of(held) in nodes)
-    grace = max(_grace(resource, held), RETURN if found.counts else 0)
-    if target("Deployment", held.metadata) in writes.uncertain:
-        return found
-    annotations, annotation = held.metadata.annotations, _annotation(resource)
-    mark = rollout_annotations.on_deployment(annotations)
-    if grace and (mark is None or not mark.leaving or (mark.key and mark.key not in annotations)):
-        wanted = rollout_annotations.schedule(annotations, annotation, now, leaving=True)
-        return replace(found, action=change("Deployment", held.metadata, {"annotations": wanted}))
-    goes_at = mark.at + timedelta(seconds=grace) if mark and grace else now
-    if goes_at > now:
-        return replace(found, goes_at=goes_at)
-    return replace(found, action=delete("Deployment", held.metadata))
-
-
-def node_of(held: Workload) -> str:
-    return str(((held.spec.get("template") or {}).get("spec") or {}).get("nodeName", ""))
-
-
-def _annotation(resource: IngressDaemonSet) -> Annotation | None:
-    return resource.spec.update_strategy.rolling_update.deployment_annotation
-
-
-def _grace(resource: IngressDaemonSet, held: Workload) -> int:
-    """Zero for pods that get no traffic, and where there is nothing by which they could be detached."""
-    weights = resource.spec.update_strategy.rolling_update.weights
-    has_traffic = held.status.available_replicas > 0
-    if _annotation(resource) is None or not (
-        has_traffic and (resource.spec.health_check_node_ports or weights)
-    ):
-        return 0
-    return max(each.grace_period_seconds for each in (_annotation(resource), weights) if each)

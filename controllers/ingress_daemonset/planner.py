@@ -13,6 +13,7 @@ from controllers.ingress_daemonset.actions import Action, Change, change, target
 from controllers.ingress_daemonset.canary import canary_of, pause_of
 from controllers.ingress_daemonset.canary_metric import Query
 from controllers.ingress_daemonset.closed_window import closed_window_of, window_of
+from controllers.ingress_daemonset.departures import departures
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import failures_of, halting, is_return
 from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
@@ -98,8 +99,7 @@ class _Planning:
         """Nodes that bear a mark of ours, and on which nothing of ours is left to update."""
         desired = {each.name for each in self._rollouts}
         without_node = [each for each in snapshot.children["Deployment"] if each.metadata.name not in desired]
-        names = {each.name for each in snapshot.nodes}
-        self._departures = drains.departures(self._resource, without_node, names, self._writes, self._now)
+        self._departures = departures(snapshot, without_node)
         self._canary = canary_of(
             self._resource, self._rollouts, snapshot.measured, is_blocked=self._is_blocked
         )
@@ -127,7 +127,7 @@ class _Planning:
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
             self._requeue_at(),
             status_of(self._resource, self._rollouts, findings, self._now),
-            tuple(unconfirmed(self._rollouts, self._now)),
+            tuple(unconfirmed(self._rollouts, self._departures, self._now)),
             tuple(self._rollouts),
             tuple(undrained(self._rollouts, self._now)),
             altered,

@@ -166,7 +166,7 @@ class SimulatedCluster:
                     connections=0,
                 )
                 ports = self._resource.spec.health_check_node_ports
-                yield _node_of(held), tuple(Reading("", port, state) for port in ports)
+                yield held.node, tuple(Reading("", port, state) for port in ports)
 
     def _backends(self) -> Iterable[tuple[str, tuple[NodeBackends, ...]]]:
         """As load balancers have them that change weights at once."""
@@ -176,7 +176,7 @@ class SimulatedCluster:
             if weights and mark:
                 since = None if mark.attached else mark.at
                 yield (
-                    _node_of(held),
+                    held.node,
                     tuple(NodeBackends(each, since, mark.attached) for each in weights.load_balancers),
                 )
 
@@ -188,7 +188,7 @@ class SimulatedCluster:
             case Create(body=body):
                 created = msgspec.convert(_with_identity(body), Workload)
                 self._deployments[name] = created
-                self._start_pods(name, self._nodes.get(_node_of(created)), self.now)
+                self._start_pods(name, self._nodes.get(created.node), self.now)
             case Change(body=body) if kind == "IngressDaemonSet":
                 status = _merged(self._resource.status, body.get("status") or {})
                 finalizers = tuple(body["metadata"].get("finalizers", self._resource.metadata.finalizers))
@@ -218,11 +218,7 @@ class SimulatedCluster:
         self._deployments[name] = _unfinished(held) if "template" in body.get("spec", {}) else held
         self._answers.learn(self._deployments[name])
         if "spec" in body:
-            self._start_pods(name, self._nodes.get(_node_of(held)), self.now)
-
-
-def _node_of(held: Workload) -> str:
-    return str(((held.spec.get("template") or {}).get("spec") or {}).get("nodeName", ""))
+            self._start_pods(name, self._nodes.get(held.node), self.now)
 
 
 def _due(dates: dict[str, datetime], moment: datetime) -> list[str]:

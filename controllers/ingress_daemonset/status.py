@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from controllers.ingress_daemonset.canary import standstill
+from controllers.ingress_daemonset.departures import Departure
 from controllers.ingress_daemonset.detachment import LONG_AGO
-from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import LOST, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
@@ -74,7 +74,7 @@ def status_of(
         "Progressing": _progressing(resource, rollouts, findings, now),
         "Degraded": _degraded(rollouts, findings),
     }
-    leaving = [_leaving(each) for each in findings.departures if each.goes_at]
+    leaving = [_leaving(each) for each in findings.departures if each.goes_at or each.doubt]
     return {
         "observedGeneration": resource.metadata.generation,
         **_counts(rollouts),
@@ -85,8 +85,13 @@ def status_of(
     }
 
 
-def unconfirmed(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Unconfirmed]:
-    """Those without a timestamp, and those whose graces are over without a confirmation by their health checkers."""
+def unconfirmed(
+    rollouts: Sequence[NodeRollout], departures: Sequence[Departure], now: datetime
+) -> Iterator[Unconfirmed]:
+    """Those without a timestamp, and those whose graces are over without a confirmation by what is asked for one."""
+    for left in departures:
+        if left.doubt and left.safe_at:
+            yield Unconfirmed(left.node, left.safe_at, left.doubt, left.patience)
     for each in rollouts:
         if each.lacks_timestamp and each.node_mark:
             yield Unconfirmed(each.node.name, each.node_mark.at, why(each, now))
@@ -106,8 +111,13 @@ def undrained(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Undrai
 
 
 def _leaving(departure: Departure) -> dict[str, str]:
-    name, goes_at = departure.held.metadata.name, rfc3339(departure.goes_at or LONG_AGO)
-    reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {goes_at}"
+    deleted = f"Deployment {departure.held.metadata.name} is deleted"
+    goes_at = f" at {rfc3339(departure.goes_at)}" if departure.goes_at else ""
+    if departure.doubt:
+        reason = f"the node has left, and its detachment is not confirmed: {departure.doubt}"
+        reason += f"; {deleted}{goes_at or ' when it is'}"
+    else:
+        reason = f"the node has left: health checks fail, and {deleted}{goes_at}"
     return {"node": departure.node, "phase": "Leaving", "reason": reason}
 
 

@@ -50,6 +50,11 @@ class Workload(Child, frozen=True, dict=True):
     status: WorkloadStatus = WorkloadStatus()
 
     @property
+    def node(self) -> str:
+        """On which the pods of a Deployment run."""
+        return str(((self.spec.get("template") or {}).get("spec") or {}).get("nodeName", ""))
+
+    @property
     def replicas(self) -> int:
         return int(self.spec.get("replicas", 1))
 

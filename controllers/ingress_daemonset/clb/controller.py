@@ -14,7 +14,7 @@ from controllers.ingress_daemonset.clb.planner import CALL_TIMEOUT
 from controllers.ingress_daemonset.clb.reconciler import Edges, WeightReconciler
 from controllers.ingress_daemonset.clb.store import WeightStore
 from controllers.ingress_daemonset.object_cache import ObjectCache
-from controllers.ingress_daemonset.types import Child
+from controllers.ingress_daemonset.types import Workload
 from controllers.manager import Context
 from controllers.workqueue import Stopping, WorkQueue
 from healthchecker import SCHEDULED
@@ -86,9 +86,9 @@ def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
         for each in {name for resource in (old, new) if resource for name in load_balancers(resource)}:
             enqueue(each)
 
-    def on_deployment(old: Child | None, new: Child | None) -> None:
+    def on_deployment(old: Workload | None, new: Workload | None) -> None:
         owner = seen.metadata.controller if (seen := new or old) else None
-        if seen is None or owner is None or _mark(old) == _mark(new):
+        if seen is None or owner is None or _state(old) == _state(new):
             return
         resource = cache.get(Target("IngressDaemonSet", seen.metadata.namespace, owner.name))
         for each in load_balancers(resource) if resource else ():
@@ -98,5 +98,10 @@ def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
     cache.on_change("Deployment", on_deployment)
 
 
-def _mark(held: Child | None) -> str:
-    return held.metadata.annotations.get(SCHEDULED, "") if held else ""
+def _state(held: Workload | None) -> tuple[str, bool]:
+    """Its mark, and whether it has pods that serve."""
+    return (
+        (held.metadata.annotations.get(SCHEDULED, ""), bool(held.status.available_replicas))
+        if held
+        else ("", False)
+    )

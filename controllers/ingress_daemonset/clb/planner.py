@@ -6,7 +6,7 @@ arrive any more: the answer to one may be lost, and the process that sent it may
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -62,7 +62,7 @@ class Identity:
 class Weighing:
     """What a load balancer has, and which nodes should get nothing from it.
 
-    *attached* are nodes that wait for their former weights, *others* all other nodes.
+    *attached* are nodes that wait for their former weights, *empty* ones have no pods, *others* are all other nodes.
     """
 
     backends: Sequence[Backend]
@@ -70,6 +70,12 @@ class Weighing:
     detached: Mapping[str, Identity]
     attached: Mapping[str, Identity] = field(default_factory=dict)
     others: Sequence[Identity] = ()
+    empty: Collection[str] = ()
+
+    def is_restorable(self, backend: Backend) -> bool:
+        """Whether it waits for its former weight."""
+        known = self.memory.get(backend.key)
+        return known is not None and not backend.weight and known.node not in self.empty
 
     def node_of(self, backend: Backend) -> str:
         """The node of *detached* or *attached* whose backend it is; empty for others'."""
@@ -77,6 +83,13 @@ class Weighing:
         if known and known.node in self._names:
             return known.node
         return self._by_identity.get(backend.instance or backend.address, "")
+
+    def knows(self, node: str) -> bool:
+        """Whether its backends can be recognized."""
+        identity = self.detached[node]
+        return bool(identity.instance or identity.address) or any(
+            each.node == node for each in self.memory.values()
+        )
 
     @cached_property
     def has_nodes(self) -> bool:
@@ -119,7 +132,7 @@ def plan_weights(seen: Weighing, now: datetime) -> WeightPlan:
             if each.weight and len(weights) < AT_ONCE:
                 before = known.restored if known else None
                 memory[each.key], weights[each] = Remembered(node, each.weight, now, before), 0
-        elif known and not each.weight and len(weights) < AT_ONCE:
+        elif known and seen.is_restorable(each) and len(weights) < AT_ONCE:
             memory[each.key], weights[each] = replace(known, restored=now), known.weight
         elif known and each.weight and not known.may_fall(now):
             del memory[each.key]
@@ -130,6 +143,14 @@ def plan_weights(seen: Weighing, now: datetime) -> WeightPlan:
     return WeightPlan(memory, weights)
 
 
+def is_at_rest(seen: Weighing, memory: Memory, now: datetime) -> bool:
+    """Whether *memory* is only of nodes that have no pods, and no write may still arrive."""
+    return all(
+        each.node in seen.empty and not each.may_fall(now) and not each.may_rise(now)
+        for each in memory.values()
+    )
+
+
 def summed_up(
     load_balancer: str, seen: Weighing, since: Mapping[str, datetime], now: datetime
 ) -> Iterator[tuple[str, NodeBackends]]:
@@ -137,17 +158,17 @@ def summed_up(
     for name in seen.detached:
         if not seen.has_nodes:
             yield name, NodeBackends(load_balancer, error="has no backend that is a node of the cluster")
+        elif not seen.knows(name):
+            yield (
+                name,
+                NodeBackends(load_balancer, error="has backends that cannot be matched: the node is gone"),
+            )
         else:
             is_off = all(_stays_off(each, seen.memory, now) for each in seen.by_node.get(name, ()))
             yield name, NodeBackends(load_balancer, since.get(name, now) if is_off else None)
-    waiting = {seen.memory[each.key].node for each in seen.backends if _waits(each, seen.memory)}
+    waiting = {seen.memory[each.key].node for each in seen.backends if seen.is_restorable(each)}
     for name in {*seen.attached, *waiting} - seen.detached.keys():
         yield name, NodeBackends(load_balancer, restored=name not in waiting)
-
-
-def _waits(backend: Backend, memory: Memory) -> bool:
-    """For its former weight, unless its node is to be detached."""
-    return backend.key in memory and not backend.weight
 
 
 def _stays_off(backend: Backend, memory: Memory, now: datetime) -> bool:

@@ -24,6 +24,7 @@ from controllers.ingress_daemonset.clb.planner import (
     Identity,
     Memory,
     Weighing,
+    is_at_rest,
     plan_weights,
     summed_up,
     unhealthy,
@@ -86,7 +87,7 @@ class WeightReconciler:
             self._queue.add(each)
 
     def reconcile(self, load_balancer: str) -> float | None:
-        """Seconds until it is read again; None while no node is detached and nothing is remembered. LeadershipLost."""
+        """Seconds until it is read again; None while only nodes without pods are detached, or none. LeadershipLost."""
         detached, attached = self._wanted(load_balancer)
         try:
             memory = self._edges.store.memory(load_balancer)
@@ -106,12 +107,12 @@ class WeightReconciler:
         memory: Memory,
         detached: Mapping[str, Identity],
         attached: Mapping[str, Identity],
-    ) -> float:
+    ) -> float | None:
         cloud, store = self._edges.cloud(), self._edges.store
         backends = cloud.backends(load_balancer)
         now = self._clock.now()
         others = [_identity(each) for each in self._cache.list("Node")]
-        seen = Weighing(backends, memory, detached, attached, others)
+        seen = Weighing(backends, memory, detached, attached, others, self._empty(load_balancer, memory))
         planned = plan_weights(seen, now)
         if planned.memory != memory:
             store.put(load_balancer, planned.memory)
@@ -125,7 +126,9 @@ class WeightReconciler:
         healthy = cloud.healthy(load_balancer) if restored else {}
         nodes |= {name: replace(nodes[name], unhealthy=unhealthy(name, seen, healthy)) for name in restored}
         self._found(load_balancer, nodes, detached)
-        return SOON if planned.weights else PERIOD
+        if planned.weights:
+            return SOON
+        return PERIOD if detached or attached or not is_at_rest(seen, planned.memory, now) else None
 
     def _wanted(self, load_balancer: str) -> tuple[dict[str, Identity], dict[str, Identity]]:
         """The nodes to detach, and those that wait to be attached."""
@@ -133,18 +136,32 @@ class WeightReconciler:
         for held in self._cache.list("Deployment"):
             mark = rollout_annotations.on_deployment(held.metadata.annotations)
             if mark and self._uses(held, load_balancer):
-                name = str(((held.spec.get("template") or {}).get("spec") or {}).get("nodeName", ""))
+                name = held.node
                 node = self._cache.get(Target("Node", "", name))
                 (attached if mark.attached else detached)[name] = _identity(node) if node else Identity()
         return detached, attached
 
+    def _empty(self, load_balancer: str, memory: Memory) -> set[str]:
+        """The nodes of *memory* without ingress pods, while any IngressDaemonSet uses *load_balancer*."""
+        if not any(self._may_use(each, load_balancer) for each in self._users(load_balancer)):
+            return set()
+        deployments: list[Workload] = [*self._cache.list("Deployment")]
+        serving = {each.node for each in deployments if each.status.available_replicas}
+        return {each.node for each in memory.values()} - serving
+
+    def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
+        metadata = resource.metadata
+        return not metadata.deletion_timestamp and self._settings().allows(load_balancer, metadata.namespace)
+
     def _uses(self, held: Workload, load_balancer: str) -> bool:
         """Whether its IngressDaemonSet detaches nodes from *load_balancer*, and may."""
         owner, namespace = held.metadata.controller, held.metadata.namespace
-        if owner is None or not self._settings().allows(load_balancer, namespace):
+        if owner is None:
             return False
         resource = self._cache.get(Target("IngressDaemonSet", namespace, owner.name))
-        if resource is None or not held.is_of(resource.metadata.uid) or resource.metadata.deletion_timestamp:
+        if resource is None or not held.is_of(resource.metadata.uid):
+            return False
+        if not self._may_use(resource, load_balancer):
             return False
         weights = resource.spec.update_strategy.rolling_update.weights
         return weights is not None and load_balancer in weights.load_balancers
