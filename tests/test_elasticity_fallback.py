@@ -18,9 +18,9 @@ from tests.cluster.elasticity import reason_of_placement
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
-from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON
+from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON, WAITS
 from webhook.elasticity.leader import LEASES, REFRESH, LeaseReader
-from webhook.elasticity.webhook import NO_LEADER, WAITS, PlacementWebhook
+from webhook.elasticity.webhook import NO_LEADER, PlacementWebhook
 
 DURATION = 15
 ELECTION = LeaderElection(resource_name="drawbridge", resource_namespace="gate-system")
@@ -174,6 +174,17 @@ def test_the_reason_on_a_gated_pod_is_not_the_reason_of_its_placement() -> None:
     assert reason_of_placement(msgspec.convert(admitted, Pod)) == ""
     annotations |= {PLACEMENT: LOCAL, REASON: "global=false local=unset"}
     assert reason_of_placement(msgspec.convert(admitted, Pod)) == "global=false local=unset"
+
+
+def test_a_pod_that_is_gated_while_there_is_no_leader_says_so_itself() -> None:
+    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 40.0)
+    question = request(POD)
+
+    admitted, _ = outcome(POD, question, feature.review(question, deadline=0))
+
+    assert admitted["spec"]["schedulingGates"] == [{"name": GATE}]
+    said = admitted["metadata"]["annotations"][REASON]
+    assert said == f"{WAITS}; when it was created, there had been none for 40 s"
 
 
 def test_a_pod_without_a_leader_is_not_gated_and_both_the_pod_and_its_creator_learn_why() -> None:

@@ -17,9 +17,9 @@ from kube.selectors import REQUIRED
 from settings import ElasticitySettings
 from tests.tables import table
 from webhook.admission import Decision, Request, ReviewError, parse, render
-from webhook.elasticity import REASON
+from webhook.elasticity import REASON, WAITS
 from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
-from webhook.elasticity.webhook import WAITS, PlacementWebhook
+from webhook.elasticity.webhook import PlacementWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
 OWNER = {

@@ -59,6 +59,7 @@ class Elasticity:
         self._sources, self._settings = sources, sources.settings()
         self._quota = quota = Quota(self.keys.add, clock.now)
         self._reporter = Reporter(recorder, clock.now)
+        self._reporter.report_left(sources.pods.having("gated"))
         self._eligibility = Eligibility(
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
         )

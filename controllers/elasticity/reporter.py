@@ -14,6 +14,7 @@ from controllers.elasticity.quota import Usage
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from settings.elasticity import Budget
+from webhook.elasticity import REASON, WAITS
 
 PODS_BY_STATE = Gauge(
     "drawbridge_elasticity_pods",
@@ -66,6 +67,7 @@ TIER_PODS = Gauge(
 LONG = 15.0
 """Seconds after which a gated pod says by an Event what it waits for."""
 PLACEMENTS = {Kind.LOCAL: "local", Kind.SUPER: "super", Kind.ANY: "any"}
+LEFT = "the controllers had no leader that decided where it runs; now they have a new one"
 TAKING_OVER = "the leader is new, and makes sure that no write of the former one can still arrive"
 
 Names = frozenset[tuple[str, ...]]
@@ -100,6 +102,15 @@ class Reporter:
     def wait(self, reasons: Mapping[str, str]) -> None:
         """What gated pods wait for, by uid, as of their last decision."""
         self._waits.update(reasons)
+
+    def report_left(self, gated: Iterable[Pod]) -> None:
+        """An Event for those *gated* that a new leader finds, and that have waited for one for long."""
+        now = self._now()
+        for pod in gated:
+            created = pod.metadata.creation_timestamp or now
+            seconds = (now - created).total_seconds()
+            if seconds >= LONG and pod.metadata.annotations.get(REASON, "").startswith(WAITS):
+                self._event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
 
     def report_waiting(self, gated: Collection[Pod]) -> None:
         """An Event for those *gated* for long, unless there was one before."""

@@ -24,6 +24,7 @@ from webhook.elasticity import (
     PATH,
     REASON,
     TKE_SCHEDULER,
+    WAITS,
     ignores_rules,
     is_daemon_pod,
     local_replicas,
@@ -38,8 +39,6 @@ MOST_ENTRIES = 100
 """Node selector terms and scheduling gates of a pod that is changed."""
 EDITED = ("affinity", "schedulerName", "schedulingGates")
 
-WAITS = "gated by Drawbridge: it waits for the leader of the controllers to decide where it runs"
-"""The leader's own reason takes its place when it decides."""
 NO_LEADER = "not gated, because the controllers had no leader: no placement was decided"
 NOT_GATED = Counter(
     "drawbridge_elasticity_not_gated", "Pods that were not gated, because no leader would open their gate."
@@ -109,7 +108,8 @@ def waiting(absence: float, fallback_after: float) -> Wait:
     there_is_none = f"the controllers have had no leader for {absence:.0f} s"
     if absence < fallback_after:
         limit = f"after {fallback_after:g} s without one, pods are no longer gated"
-        return Wait(reason=WAITS, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
+        reason = f"{WAITS}; when it was created, there had been none for {absence:.0f} s"
+        return Wait(reason=reason, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
     warning = f"{NAME}: {there_is_none}: this pod is not gated, and no placement is decided"
     return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
 
