@@ -22,7 +22,7 @@ from controllers.anycast_ip.brake_watch import Releases, read_releases
 from controllers.anycast_ip.claim import CLUSTER_UUID, instance_of
 from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
 from controllers.anycast_ip.condition import ReportedNode, decode
-from controllers.anycast_ip.controller import Edges, Published, assemble
+from controllers.anycast_ip.controller import Edges, KnownCluster, Published, assemble
 from controllers.anycast_ip.egress_store import ProbePods
 from controllers.anycast_ip.memory import Clocks
 from controllers.anycast_ip.sources import NODES, Nodes
@@ -238,7 +238,7 @@ class Lab:
         nodes = Nodes(kube, self.watch.informer, check, ProbePods(kube, "drawbridge", check))
         published = Published(AllowListStore(kube, "drawbridge", check), self.lease.update)
         releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
-        edges = Edges(nodes, self.claims, Cloud(calls), UUID, recorder, published, releases)
+        edges = Edges(nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
         self.feature = assemble(edges, lambda: self.settings, clocks)
         self.feature.start(self.watch.informer)

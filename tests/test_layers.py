@@ -74,6 +74,7 @@ VALUES = {
     "settings.windows",
     "webhook.admission",
     "webhook.deadline",
+    "webhook.ip_reservation.unread",
     *(path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for path in ADMISSION),
 }
 """What a feature's admission may import: values and errors, no way to do any I/O."""

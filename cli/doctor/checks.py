@@ -43,10 +43,9 @@ class Answers:
 
     versions: tuple[str, str]
     """Of the API server, and of this command."""
-    calico: tuple[Mapping[str, bool], int | KubeError]
-    """Which of its groups serve IPReservation; the seconds of its cooldown."""
-    reserved: str | KubeError | NotTried
-    """What kept an address from being reserved and released, or nothing."""
+    calico: tuple[Mapping[str, bool], int | KubeError, str | KubeError | NotTried]
+    """Which of its groups serve IPReservation; the seconds of its cooldown; what kept an address from being reserved
+    and released, or nothing."""
     reached: Mapping[str, str | KubeError]
     access: tuple[Mapping[tuple[str, Access], bool | KubeError], Mapping[Access, bool | KubeError]]
     others: tuple[list[Configuration], list[Configuration]]
@@ -65,7 +64,7 @@ def findings(facts: Facts, status: Status, answers: Answers) -> Iterator[Finding
     yield from _unreadable(facts)
     yield from _calico(facts, answers.calico[0])
     yield from of_cooldown(facts.installed.in_force.ip_reservation, answers.calico[1])
-    yield from _reserved(answers.reserved)
+    yield from _reserved(answers.calico[2])
     yield from _reached(facts, answers.reached)
     yield from of_accounts(answers.access[0])
     yield from of_user(answers.access[1])

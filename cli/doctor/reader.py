@@ -47,8 +47,11 @@ def answers_of(cluster: Cluster, ours: Installed) -> Answers:
     version = cluster.client.request("GET", "/version")
     return Answers(
         (version["gitVersion"], VERSION),
-        (calico, cluster.read({"cooldown": partial(cooldown, cluster)})["cooldown"]),
-        _reserved(cluster, ours),
+        (
+            calico,
+            cluster.read({"cooldown": partial(cooldown, cluster)})["cooldown"],
+            _reserved(cluster, ours),
+        ),
         _all(cluster, ours.paths, partial(_reach, cluster, ours)) | _probed(cluster, ours),
         (
             _all(cluster, of_accounts, lambda each: _may(cluster, each[1], accounts[each[0]])),

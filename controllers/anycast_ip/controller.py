@@ -77,7 +77,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         probes = ProbePods(client, context.namespace, context.check)
         nodes = Nodes(client, informer, context.check, probes)
         published = Published(AllowListStore(client, context.namespace, context.check), context.annotate)
-        edges = Edges(nodes, claims, cloud, uuid, context.recorder, published, releases)
+        edges = Edges(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
         feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
         feature.start(informer)
         _work(feature, context)
@@ -109,16 +109,23 @@ class Published:
 
 
 @dataclass(frozen=True)
+class KnownCluster:
+    """Its *uuid* in tags, and what earlier leaders and operators have said of releases."""
+
+    uuid: str
+    releases: Releases
+
+
+@dataclass(frozen=True)
 class Edges:
     """What the feature reads and writes."""
 
     nodes: Nodes
     claims: ClaimStore
     cloud: Cloud
-    cluster_uuid: str
+    cluster: KnownCluster
     recorder: EventRecorder
     published: Published
-    releases: Releases
 
 
 class Chore(Protocol):
@@ -172,8 +179,10 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
     clock = clocks.monotonic
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
     cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
-    inventory = Inventory(edges.cloud, edges.cluster_uuid, clock)
-    brake = Brake(clocks.now, edges.releases.unbound, lambda times: edges.published.annotate(unbinds(times)))
+    inventory = Inventory(edges.cloud, edges.cluster.uuid, clock)
+    brake = Brake(
+        clocks.now, edges.cluster.releases.unbound, lambda times: edges.published.annotate(unbinds(times))
+    )
     sources = Sources(edges.nodes, edges.claims, inventory, cloud, Memory(clocks, brake), settings)
     reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
     conditions = ConditionReconciler(sources, reporter.trouble)
@@ -189,7 +198,7 @@ def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Cl
         Upkeep(sources, reconciler.add),
         Adoption(sources, reconciler.add),
         EgressWatch(sources, reconciler.add),
-        BrakeWatch(sources, edges.releases.confirmed, reconciler.add),
+        BrakeWatch(sources, edges.cluster.releases.confirmed, reconciler.add),
         AllowList(sources, edges.published.allow_list, reconciler.add),
     )
     return Feature(sources, queue, reconciler, conditions, resync, chores)

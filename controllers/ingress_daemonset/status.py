@@ -111,13 +111,14 @@ def undrained(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Undrai
 
 
 def _leaving(departure: Departure) -> dict[str, str]:
-    deleted = f"Deployment {departure.held.metadata.name} is deleted"
-    goes_at = f" at {rfc3339(departure.goes_at)}" if departure.goes_at else ""
+    name, at = departure.held.metadata.name, rfc3339(departure.goes_at) if departure.goes_at else ""
     if departure.doubt:
         reason = f"the node has left, and its detachment is not confirmed: {departure.doubt}"
-        reason += f"; {deleted}{goes_at or ' when it is'}"
+        reason += f"; Deployment {name} is deleted {f'at {at}' if at else 'when it is'}"
+    elif at:
+        reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {at}"
     else:
-        reason = f"the node has left: health checks fail, and {deleted}{goes_at}"
+        reason = f"the node has left: health checks fail, and Deployment {name} is deleted"
     return {"node": departure.node, "phase": "Leaving", "reason": reason}
 
 
