@@ -25,6 +25,7 @@ def histories() -> str:
     return simulate("--histories", "--jobs", "2").stdout
 
 
+@pytest.mark.group("histories of the simulated world")
 @pytest.mark.parametrize("name", HISTORIES)
 def test_no_promise_is_broken_when(histories: str, name: str, request: pytest.FixtureRequest) -> None:
     if name in OPEN:
