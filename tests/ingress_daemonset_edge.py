@@ -32,7 +32,7 @@ class Image:
 
 @dataclass
 class Pod:
-    image: str
+    template: bytes
     ready_since: datetime | None
     changes_at: datetime | None
     """When it gets ready, or crashes."""
@@ -110,7 +110,8 @@ class Edge(Rolling):
     def _reconcile(self, name: str, held: Raw) -> None:
         spec, pods = held["spec"], self.pods_on.setdefault(name, [])
         image = spec["template"]["spec"]["containers"][0]["image"]
-        is_changed = any(each.image != image for each in pods)
+        template = msgspec.json.encode(spec["template"])
+        is_changed = any(each.template != template for each in pods)
         pods.sort(key=lambda each: each.ready_since is None)
         if stopped := pods if is_changed else pods[spec["replicas"] :]:
             node = spec["template"]["spec"]["nodeName"]
@@ -118,7 +119,7 @@ class Edge(Rolling):
             del pods[len(pods) - len(stopped) :]
         while len(pods) < spec["replicas"]:
             starts = self.images.get(image, Image()).starts
-            pods.append(Pod(image, None, self.world.now + timedelta(seconds=starts)))
+            pods.append(Pod(template, None, self.world.now + timedelta(seconds=starts)))
         node = self.world.nodes.get(spec["template"]["spec"]["nodeName"])
         room = self.room.get(name.removeprefix("web-"), len(pods)) if node and is_ready(node) else 0
         for each in pods[room:]:

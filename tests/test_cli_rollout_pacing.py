@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import applied_digest
 from dev.fake_api import FakeAPI
 from tests import cli
 from tests.factories import NOW
@@ -70,7 +70,7 @@ def test_what_is_said_of_a_metric(metric: Raw, said: str) -> None:
     ],
 )
 def test_what_is_said_of_waves(found: Raw, said: str) -> None:
-    api = cluster({"waves": {"label": ZONE, "revision": "a", **found}})
+    api = cluster({"waves": {"label": ZONE, "digest": "a", **found}})
 
     assert said in cli.run(api, "rollout", "get", *HERE).output
     assert said in cli.run(api, "explain", "ingressdaemonset", *HERE).output
@@ -87,7 +87,7 @@ def test_the_present_template_does_not_wait_for_the_window() -> None:
     api = cluster({}, window=SATURDAYS)
     assert "not waiting for its window" in cli.run(api, "rollout", "now", *HERE, "--yes").output
     assert annotations_of_the_only_one(api) == {
-        UPDATE_NOW: revision_of(resource(api.list(INGRESS_DAEMONSETS)[0]))
+        UPDATE_NOW: applied_digest(resource(api.list(INGRESS_DAEMONSETS)[0]))
     }
 
     assert "nothing was changed" in cli.run(api, "rollout", "now", *HERE, "--yes").output

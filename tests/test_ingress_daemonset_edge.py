@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.ingress_daemonset_edge import NODES, Edge, Image
+from webhook.ingress_daemonset import UPDATE_NOW
 
 DEADLINE = 60
 GRACE = {"annotateDeploymentToDetach": {"gracePeriodSeconds": 10}}
@@ -202,3 +204,47 @@ def test_a_node_that_lost_pods_gets_the_correction_though_others_come_first(
 
     assert here.fewest >= 3
     assert here.with_image("proxy:3") == here.serving() == here.world.nodes.keys()
+
+
+PORTS = {"name": "proxy", "image": "proxy:1", "ports": [{"containerPort": 80}]}
+CLOSED = {"window": {"days": ["Sat"], "start": "10:00", "durationSeconds": 3600}}
+"""The tests begin on a Friday."""
+
+
+def crowded(here: Edge) -> set[str]:
+    """The nodes whose template lists no ports."""
+    held = {name: here.world.deployments[f"web-{name}"]["spec"]["template"] for name in here.world.nodes}
+    return {name for name, each in held.items() if "ports" not in each["spec"]["containers"][0]}
+
+
+@pytest.mark.parametrize(
+    ("pacing", "first"), [(CLOSED, [set()]), (CANARY, [{"n1"}]), (WAVES, [{"n2"}, {"n4"}, {"n1"}, {"n3"}])]
+)
+def test_a_template_that_is_derived_from_an_unchanged_one_is_paced_like_any_other(
+    pacing: dict[str, Any], first: list[set[str]]
+) -> None:
+    pod = {"hostNetwork": True, "containers": [PORTS]}
+    here = Edge("n1", "n2", "n3", "n4", rolling=GRACE | pacing, pod=pod, podsPerNode=1)
+    zones(here)
+    here.world.raw["spec"]["podsPerNode"] = 2
+    steps = [crowded(here)]
+    for _ in range(40 if pacing is CANARY else 120):
+        here.turn()
+        if crowded(here) != steps[-1]:
+            steps.append(crowded(here))
+
+    assert [after - before for before, after in pairwise(steps)] == [each for each in first if each]
+    assert here.reason == {0: "WaitingForWindow", 1: "CanaryPaused", 4: "Complete"}[len(steps) - 1]
+    assert here.fewest >= 3
+
+
+def test_another_number_of_pods_waits_for_the_window_and_for_no_canary() -> None:
+    here = Edge("n1", "n2", rolling=GRACE | CLOSED | CANARY)
+    here.world.raw["spec"]["podsPerNode"] = 3
+    here.pass_time(30)
+    assert (here.reason, len(here.serving())) == ("WaitingForWindow", 2)
+    assert {each["spec"]["replicas"] for each in here.world.deployments.values()} == {2}
+
+    here.world.raw["metadata"].setdefault("annotations", {})[UPDATE_NOW] = here.rollout["digest"]
+    here.play(lambda: here.reason == "Complete")
+    assert {each["spec"]["replicas"] for each in here.world.deployments.values()} == {3}

@@ -279,8 +279,8 @@ def test_a_node_under_way_when_the_window_closes_is_completed_by_another_leader(
 def test_an_urgent_template_needs_no_leader_that_saw_it_begin() -> None:
     here = rolling(window(600, 60))
     looks(here)
-    revision = stored(here)["rollout"]["toRevision"]
-    here.api.change("IngressDaemonSet", KEY, {"metadata": {"annotations": {UPDATE_NOW: revision}}})
+    digest = stored(here)["rollout"]["digest"]
+    here.api.change("IngressDaemonSet", KEY, {"metadata": {"annotations": {UPDATE_NOW: digest}}})
     taken_over(here).settle()
 
     assert on(here, "proxy:2") == 3

@@ -238,8 +238,8 @@ def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_
 def test_a_paused_rollout_and_an_urgent_one_keep_their_waves() -> None:
     here = begun()
     here.play(lambda: reason(here) == "WavePaused")
-    revision = here.rollout["toRevision"]
-    here.world.raw["metadata"].setdefault("annotations", {})[UPDATE_NOW] = revision
+    digest = here.rollout["digest"]
+    here.world.raw["metadata"].setdefault("annotations", {})[UPDATE_NOW] = digest
     here.world.raw["spec"]["paused"] = True
     here.world.later(9999)
     for _ in range(20):

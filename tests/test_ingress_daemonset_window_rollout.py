@@ -114,7 +114,7 @@ def test_the_end_is_estimated_by_the_time_in_which_it_is_open() -> None:
 def test_an_urgent_template_does_not_wait_and_the_next_one_does() -> None:
     here = begun()
     here.turn()
-    annotate(here, **{UPDATE_NOW: here.rollout["toRevision"]})
+    annotate(here, **{UPDATE_NOW: here.rollout["digest"]})
     here.finish()
     assert here.world.now < opens(2)
     assert updated(here) == {*NODES}

@@ -179,7 +179,7 @@ def promote(stored: Stored) -> dict[str, Any] | None:
 
 def update_now(stored: Stored) -> dict[str, Any] | None:
     """The patch; None when it does not wait for its window. Failure without one."""
-    patch = waves_by_label.update_now(stored.spec, stored.metadata.annotations)
+    patch = waves_by_label.update_now(stored.spec, stored.status, stored.metadata.annotations)
     return patch and {"metadata": patch}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.errors import Failure
 from cli.output import Document
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import applied_digest
 from webhook.ingress_daemonset import UPDATE_NOW
 from webhook.ingress_daemonset.types import resource, time_of
 
@@ -38,12 +38,13 @@ def sentence(waves: Waves) -> str:
     return f"Waves by {waves.label}: {_named(waves.current)} is {state}{following}"
 
 
-def update_now(spec: Raw, annotations: Mapping[str, str]) -> dict[str, Any] | None:
+def update_now(spec: Raw, status: Raw, annotations: Mapping[str, str]) -> dict[str, Any] | None:
     """What to merge into the metadata; None when it does not wait already. Failure without a window."""
     if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
         raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
-    revision = revision_of(resource({"spec": spec}))
-    return None if annotations.get(UPDATE_NOW) == revision else {"annotations": {UPDATE_NOW: revision}}
+    rolled_out = (status.get("rollout") or {}).get("digest")
+    digest = rolled_out or applied_digest(resource({"metadata": {}, "spec": spec}))
+    return None if annotations.get(UPDATE_NOW) == digest else {"annotations": {UPDATE_NOW: digest}}
 
 
 def _named(value: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from controllers.ingress_daemonset import canary_metric
 from controllers.ingress_daemonset.canary_metric import Measurement, Query
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import is_current, revision_of, template_digest
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
 from webhook.ingress_daemonset import PROMOTE
@@ -197,7 +197,7 @@ def canary_of(
 ) -> Canary | None:
     """None when all nodes may be updated, as at the first installation."""
     wanted = resource.spec.update_strategy.rolling_update.canary
-    if wanted is None or _is_promoted(resource) or revision_of(resource) == resource.current_revision:
+    if wanted is None or _is_promoted(resource) or is_current(resource):
         return None
     stored = stored_canary(resource)
     if not stored and all(each.joined for each in rollouts):
@@ -227,11 +227,10 @@ def canary_of(
 
 
 def canary_status(
-    resource: IngressDaemonSet, canary: Canary | None, current: str, now: datetime
+    resource: IngressDaemonSet, canary: Canary | None, now: datetime, *, is_over: bool
 ) -> dict[str, Any]:
-    """The field of the status, while a rollout from *current* goes on; empty without one."""
-    revision = revision_of(resource)
-    if resource.spec.update_strategy.rolling_update.canary is None or revision == current:
+    """The field of the status, while a rollout goes on; empty without one."""
+    if resource.spec.update_strategy.rolling_update.canary is None or is_over:
         return {}
     old = stored_canary(resource)
     if canary is None:
@@ -242,7 +241,8 @@ def canary_status(
 def stored_canary(resource: IngressDaemonSet) -> Raw:
     """As in the status; empty if that is of another template."""
     found: Raw = resource.status.get("canary") or {}
-    return found if found.get("revision") == revision_of(resource) else {}
+    known = found.get("revision"), found.get("digest")
+    return found if known == (revision_of(resource), template_digest(resource)) else {}
 
 
 def promoted(found: Raw, by: str, now: datetime) -> dict[str, Any]:
@@ -274,9 +274,14 @@ def unserved(rollout: NodeRollout) -> str:
 
 def _identity(resource: IngressDaemonSet, stored: Raw, now: datetime) -> dict[str, Any]:
     if stored:
-        return {name: stored[name] for name in ("id", "revision", "startedAt")}
+        return {name: stored[name] for name in ("id", "revision", "digest", "startedAt")}
     revision = revision_of(resource)
-    return {"id": f"{revision}-{int(now.timestamp())}", "revision": revision, "startedAt": rfc3339(now)}
+    return {
+        "id": f"{revision}-{int(now.timestamp())}",
+        "revision": revision,
+        "digest": template_digest(resource),
+        "startedAt": rfc3339(now),
+    }
 
 
 def _is_promoted(resource: IngressDaemonSet) -> bool:

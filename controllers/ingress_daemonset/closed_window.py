@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import applied_digest, is_current
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
@@ -54,7 +54,7 @@ def window_of(resource: IngressDaemonSet) -> Window | None:
     """The one in force; None where updates may begin at any time, or must not wait for this template."""
     window = resource.spec.update_strategy.rolling_update.window
     urgent = resource.metadata.annotations.get(UPDATE_NOW) if window else None
-    return None if urgent and urgent == revision_of(resource) else window
+    return None if urgent and urgent == applied_digest(resource) else window
 
 
 def closed_window_of(resource: IngressDaemonSet, now: datetime) -> ClosedWindow | None:
@@ -62,4 +62,4 @@ def closed_window_of(resource: IngressDaemonSet, now: datetime) -> ClosedWindow 
     window = window_of(resource)
     if window is None or closes_at(window, now):
         return None
-    return ClosedWindow(window, revision_of(resource) == resource.current_revision, opens_at(window, now))
+    return ClosedWindow(window, is_current(resource), opens_at(window, now))

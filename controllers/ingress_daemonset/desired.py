@@ -103,9 +103,21 @@ def _crowds(resource: IngressDaemonSet) -> bool:
     return resource.spec.pods_per_node > 1 or is_some(surge)
 
 
+def template_digest(resource: IngressDaemonSet) -> str:
+    """Of the template as nodes get it; the revision is only of the part that the user writes."""
+    return shared_digest(template_for(resource, ""))[:10]
+
+
 def applied_digest(resource: IngressDaemonSet) -> str:
-    """Of all that nodes get; the revision is only of the part that the user writes."""
-    return digest({"template": shared_digest(template_for(resource, "")), **size_of(resource)})[:10]
+    """Of all that nodes get."""
+    return digest({"template": template_digest(resource), **size_of(resource)})[:10]
+
+
+def is_current(resource: IngressDaemonSet) -> bool:
+    """Whether the template is the last one that all nodes had: the way back to it waits for nothing."""
+    if revision_of(resource) != resource.current_revision:
+        return False
+    return resource.current_digest in ("", template_digest(resource))
 
 
 def revision_of(resource: IngressDaemonSet) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from controllers.ingress_daemonset.desired import applied_digest, revision_of
+from controllers.ingress_daemonset.desired import applied_digest, is_current
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import Value, complete, rfc3339
@@ -98,9 +98,7 @@ def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now
 
 def is_return(resource: IngressDaemonSet, rollouts: Iterable[NodeRollout]) -> bool:
     """Whether nodes go back to the template that all of them had: nothing holds that up."""
-    if revision_of(resource) != resource.current_revision:
-        return False
-    return any(each.drift is Drift.OUTDATED for each in rollouts)
+    return is_current(resource) and any(each.drift is Drift.OUTDATED for each in rollouts)
 
 
 def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from controllers.ingress_daemonset.canary import Canary, canary_status
 from controllers.ingress_daemonset.closed_window import ClosedWindow
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import applied_digest, is_current, revision_of, template_digest
 from controllers.ingress_daemonset.failures import NO_FAILURES, ROLLING, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.pace import seconds_of_pods, seconds_of_turn, waits_for_others
@@ -26,7 +26,16 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
-FIELDS = ("currentRevision", "rollout", "history", "canary", "waves", "rollback", "failures")
+FIELDS = (
+    "currentRevision",
+    "currentDigest",
+    "rollout",
+    "history",
+    "canary",
+    "waves",
+    "rollback",
+    "failures",
+)
 """Those of a status that earlier versions of the CRD do not have."""
 ENDED = ("Complete", "Paused", "Halted", "RolledBack")
 BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
@@ -99,17 +108,20 @@ def overview(
         history = [*kept, *history][:HISTORY_SIZE]
         old = None
     found: dict[str, Any] = {"history": history} if history else {}
-    if not left and rollouts:
-        current = revision
-    if current:
-        found["currentRevision"] = current
-    found |= canary_status(resource, turns.canary, current, now)
-    if revision != current and turns.waves and (waves := turns.waves.status(now)):
+    ended, is_over = not left and bool(rollouts), is_current(resource)
+    if ended:
+        found |= {"currentRevision": revision, "currentDigest": template_digest(resource)}
+    else:
+        known = {"currentRevision": current, "currentDigest": resource.current_digest}
+        found |= {name: each for name, each in known.items() if each}
+    found |= canary_status(resource, turns.canary, now, is_over=ended or is_over)
+    if not ended and not is_over and turns.waves and (waves := turns.waves.status(now)):
         found["waves"] = waves
     if runs:
         began = old or _begun(turns.failed or current, revision, now)
         turn = _turn(began, rollouts, left, turns, history, now)
         found["rollout"] = _plan(began, left, turns, turn, progressing, now)
+        found["rollout"]["digest"] = applied_digest(resource)
     return found | turns.failures.status()
 
 

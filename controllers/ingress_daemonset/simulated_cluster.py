@@ -32,7 +32,7 @@ from webhook.ingress_daemonset.types import RollingUpdate
 T = TypeVar("T", bound=Value)
 NONE: Children = {"DaemonSet": (), "RoleBinding": ()}
 """Health checkers are not simulated, so their objects may be left out."""
-FIELDS = ("currentRevision", "canary", "waves")
+FIELDS = ("currentRevision", "currentDigest", "canary", "waves")
 DONE = (Condition("Progressing", "True", COMPLETE),)
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.desired import is_current, template_digest
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
 from webhook.ingress_daemonset import pacing
@@ -32,7 +32,7 @@ class Waves:
     """*groups* are the nodes by the value of the label, in their order; *stored* is the field of the status."""
 
     wanted: pacing.Waves
-    revision: str
+    digest: str
     groups: Mapping[str, tuple[NodeRollout, ...]]
     stored: Raw
 
@@ -117,7 +117,7 @@ class Waves:
         if not self.unfinished:
             return dict(self.stored)
         if self.current is None:
-            return {"revision": self.revision, "label": self.wanted.by_label, **self._at(self.unfinished[0])}
+            return {"digest": self.digest, "label": self.wanted.by_label, **self._at(self.unfinished[0])}
         if self.current in self.unfinished:
             return {**self._kept, **self._at(self.current)}
         ends_at = self.pause_ends_at or (now if not self.pause else None)
@@ -141,7 +141,7 @@ class Waves:
 
     @property
     def _kept(self) -> dict[str, Any]:
-        names = ("revision", "label", "pausedSeconds")
+        names = ("digest", "label", "pausedSeconds")
         return {name: self.stored[name] for name in names if name in self.stored}
 
     def _at(self, current: str) -> dict[str, Any]:
@@ -157,15 +157,16 @@ class Waves:
 def waves_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Waves | None:
     """None when nodes follow each other without waves, as they do back to the template that all of them had."""
     wanted = resource.spec.update_strategy.rolling_update.waves
-    if wanted is None or (revision := revision_of(resource)) == resource.current_revision:
+    if wanted is None or is_current(resource):
         return None
     groups: dict[str, list[NodeRollout]] = {}
     for each in rollouts:
         groups.setdefault(value_of(each, wanted.by_label), []).append(each)
     ordered = sorted(groups, key=lambda value: (value == UNLABELLED, value))
     stored: Raw = resource.status.get("waves") or {}
-    is_same = (stored.get("revision"), stored.get("label")) == (revision, wanted.by_label)
-    return Waves(wanted, revision, {each: tuple(groups[each]) for each in ordered}, stored if is_same else {})
+    digest = template_digest(resource)
+    is_same = (stored.get("digest"), stored.get("label")) == (digest, wanted.by_label)
+    return Waves(wanted, digest, {each: tuple(groups[each]) for each in ordered}, stored if is_same else {})
 
 
 def value_of(rollout: NodeRollout, label: str) -> str:

@@ -218,7 +218,7 @@ def nodes_begin_in_the_window_or_when_it_is_urgent(edge: Edge) -> None:
     edge.change(updateStrategy={"rollingUpdate": {"window": {"start": f"{later:%H:%M}"}}})
     edge.retemplate("proxy:3")
     edge.wait(lambda: edge.reasons().get("Progressing") == "True WaitingForWindow", "the status to say so")
-    urgent = {UPDATE_NOW: edge.status()["rollout"]["toRevision"]}
+    urgent = {UPDATE_NOW: edge.status()["rollout"]["digest"]}
     edge.client.patch(INGRESS_DAEMONSETS, "web", {"metadata": {"annotations": urgent}}, edge.namespace)
     edge.settle(*"ab", image="proxy:3")
     assert edge.violations(edge.promise(1, node=on_node(1))) == []

@@ -288,6 +288,11 @@ class IngressDaemonSet(Value, frozen=True):
         return str(self.status.get("currentRevision", ""))
 
     @property
+    def current_digest(self) -> str:
+        """Of that template as nodes had it; empty before."""
+        return str(self.status.get("currentDigest", ""))
+
+    @property
     def reported(self) -> dict[str, Any]:
         """The status without its fields for drains."""
         return {
