@@ -24,7 +24,7 @@ Each passed when it was run again, alone, so the run counts as passed. Find the 
 without parameters, to {LISTED}: a test that is listed there has no second chance."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Failures:
     """A plugin that records the tests that failed, as xdist's controller or pytest alone sees them."""
 

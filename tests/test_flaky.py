@@ -136,3 +136,8 @@ def test_the_listed_tests_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in flaky.listed():
         path, _, test = name.partition("::")
         assert f"def {test}(" in (ROOT / path).read_text(), name
+
+
+def test_pytest_can_set_the_plugin_aside_for_a_folder() -> None:
+    """It does so by a set of plugins, for the conftest.py of a folder that is named."""
+    assert len({flaky.Failures(), flaky.Failures()}) == 2
