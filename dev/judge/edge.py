@@ -14,7 +14,6 @@ from dev.judge.observation import (
     is_terminating,
     labels,
     name,
-    owner,
 )
 
 Raw = dict[str, Any]
@@ -176,7 +175,3 @@ class CompleteIsTrue(Always):
 
 def is_super(node: Raw) -> bool:
     return labels(node).get("node.kubernetes.io/instance-type") == "eklet"
-
-
-def is_ours(pod: Raw) -> bool:
-    return owner(pod, "ReplicaSet") is not None and NODE_LABEL in labels(pod)

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -425,10 +425,6 @@ def chart_digest() -> bytes:
         if file.is_file():
             digest.update(file.read_bytes())
     return digest.digest()
-
-
-def seconds(value: timedelta) -> float:
-    return value.total_seconds()
 
 
 __all__ = ["Entry", "History", "Model", "Process", "World"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from dev.simulator.core.kernel import Kernel, Process, Task
+from dev.simulator.core.kernel import Kernel, Task
 
 PREEMPTED = 0.01
 """The share of takings of a free lock before which others run."""
@@ -323,7 +323,3 @@ def threading(kernel: Kernel) -> Any:
         _register_atexit=lambda *_args, **_kwargs: None,
         TIMEOUT_MAX=1e9,
     )
-
-
-def process_of(kernel: Kernel, name: str, skew: float = 0.0) -> Process:
-    return Process(name, skew)
