@@ -14,12 +14,9 @@ import pytest
 from bench import __main__ as command
 from bench import report
 from bench.arithmetic import buckets, growth, quantile, samples, total
-from bench.ip_reservation.server import BARE, RESERVING, SKIPPING, Measured, compared
-from bench.ip_reservation.variants import noop_registration
-from bench.report import Figure, figure, of_rounds, verdicts
+from bench.report import Figure, figure
 from lab.errors import LabError
 
-KEYS = ["name", "value", "unit", "baseline", "ratio", "target", "met"]
 SCRAPE = b"""\
 # HELP calls Calls, by code.
 # TYPE calls counter
@@ -93,68 +90,6 @@ def test_a_figure_is_judged_by_its_ratio_where_there_is_one(
     assert (made.ratio, made.target, made.met) == (ratio, target, met)
 
 
-def test_the_ratio_of_rounds_is_the_median_of_the_ratios_of_each_round() -> None:
-    """All took twice as long in the last round, which is no difference between the two."""
-    made = of_rounds("it", "s", [3.0, 6.0, 12.0], [2.0, 4.0, 8.0], at_most=1.5)
-
-    assert (made.value, made.baseline, made.ratio) == (6.0, 4.0, 1.5)
-    assert (made.target, made.met) == ("<= 1.5", True)
-    assert of_rounds("it", "s", [3.0], [0.0]).ratio == math.inf
-    with pytest.raises(ValueError, match="shorter"):
-        of_rounds("it", "s", [3.0, 6.0], [2.0])
-
-
-def test_each_target_has_a_line_that_says_whether_it_held() -> None:
-    figures = [
-        figure("a", 3.0, "s", baseline=2.0, at_most=2.0),
-        figure("b", 3.0, "s", at_most=2.0),
-        figure("c", 3.0, "s"),
-    ]
-
-    assert verdicts(figures) == ["held      a: 1.5 (<= 2)", "not held  b: 3 (<= 2)"]
-
-
-def test_the_file_is_a_list_of_objects_with_all_keys_and_null_for_what_is_no_number(tmp_path: Path) -> None:
-    figures = [figure("x", 1.0, "", baseline=2.0, at_most=1.0), figure("p99", math.nan, "ms", baseline=0.0)]
-    path = report.write("it", figures, tmp_path)
-
-    assert path.name == "it.json"
-    assert json.loads(path.read_text(), parse_constant=pytest.fail) == [
-        dict(zip(KEYS, ["x", 1.0, "", 2.0, 0.5, "<= 1", True], strict=True)),
-        dict(zip(KEYS, ["p99", None, "ms", 0.0, None, None, None], strict=True)),
-    ]
-
-
-def test_the_server_alone_is_judged_by_its_answers_a_second() -> None:
-    measured = {
-        BARE: [Measured(1000.0, 0.5)],
-        RESERVING: [Measured(rate, 1.0) for rate in (500.0, 700.0, 790.0)],
-        SKIPPING: [Measured(900.0, 0.5)],
-    }
-
-    verdicts = {each.name: (each.ratio, each.met) for each in compared(measured, at_least=0.8)}
-
-    assert verdicts[f"server alone: requests, {RESERVING}"] == (0.7, False)
-    assert verdicts[f"server alone: requests, {SKIPPING}"] == (0.9, True)
-    assert verdicts[f"server alone: CPU per 1,000 requests, {RESERVING}"] == (2.0, None)
-
-
-@pytest.mark.parametrize(("conditions", "kept"), [(False, []), (True, [{"name": "x"}])])
-def test_the_no_op_is_registered_as_ours_with_our_conditions_or_without(
-    conditions: bool, kept: list[dict[str, str]]
-) -> None:
-    webhook = {"name": "ours", "clientConfig": {}, "matchConditions": [{"name": "x"}], "rules": ["r"]}
-    another = {**webhook, "name": "of-kube-system"}
-
-    found = noop_registration({"webhooks": [webhook, another]}, b"CA", conditions=conditions)["webhooks"]
-
-    assert len({"ours", "of-kube-system"} | {each["name"] for each in found}) == 4
-    for noop_webhook in found:
-        assert noop_webhook["rules"] == ["r"]
-        assert noop_webhook["matchConditions"] == kept
-        assert noop_webhook["clientConfig"]["service"]["name"] == "noop"
-
-
 @pytest.fixture
 def suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, Any], None]:
     """Takes the place of the suites, one by one, and of the directory they are written to."""
@@ -191,30 +126,3 @@ def test_a_missed_target_is_no_failure_and_a_suite_that_cannot_run_is_one(
     suites("one", failing)
     assert command.main(["one"]) == 1
     assert capsys.readouterr().err.endswith("bench: no such machine\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "given"),
-    [
-        ([], {}),
-        (["--rounds", "1"], {"rounds": 1}),
-        (["--concurrency", "64", "128"], {"concurrency": [64, 128]}),
-    ],
-)
-def test_the_loads_of_the_storm_can_be_chosen(
-    suites: Callable[[str, Any], None], words: list[str], given: dict[str, Any]
-) -> None:
-    seen: dict[str, Any] = {}
-
-    def chosen(progress: Callable[[str], None], *, quick: bool, **loads: Any) -> list[Figure]:
-        seen.update(loads)
-        return []
-
-    suites("ip_reservation", chosen)
-    suites("another", chosen)
-
-    assert command.main(["ip_reservation", *words]) == 0
-    assert seen == given
-    if words:
-        with pytest.raises(SystemExit):
-            command.main(["another", *words])

@@ -3,7 +3,6 @@
 import hashlib
 import http.server
 import re
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from lab import binaries
 from lab.binaries import cache, found, table
 from lab.binaries import go as golang
 from lab.binaries.download import Downloads
-from lab.binaries.errors import BinaryError, Unavailable
 from lab.binaries.table import Program, Release
 
 PROGRAM = b"#!/bin/sh\necho Kubernetes v1.36.3\n"
@@ -85,17 +83,9 @@ def executable(path: Path, content: bytes = PROGRAM) -> Path:
     return path
 
 
-def says(version: str) -> bytes:
-    return f"#!/bin/sh\necho {version}\n".encode()
-
-
 def fake_build(built: Sequence[Program], directory: Path) -> None:
     for each in built:
         executable(directory / each.name, BUILT)
-
-
-def no_build(built: Sequence[Program], directory: Path) -> None:
-    raise Unavailable("build: there is no Go")
 
 
 @pytest.fixture
@@ -114,13 +104,6 @@ def obtain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
 def release(site: Site, checksum: str = SHA256) -> Release:
     site.files = {"/kube-apiserver": PROGRAM, "/kube-apiserver.sha256": checksum.encode()}
     return Release(f"{site.url}/kube-apiserver", f"{site.url}/kube-apiserver.sha256")
-
-
-def out_of_reach() -> Release:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/kube-apiserver"
-    return Release(url, f"{url}.sha256")
 
 
 def test_each_source_serves_only_when_those_before_it_cannot(
@@ -170,33 +153,6 @@ def test_a_download_with_a_wrong_checksum_is_reported_and_never_used(
     )
 
 
-def test_when_all_sources_fail_the_error_lists_them_in_order_with_the_ways_out(
-    obtain: Callable[..., Path], tmp_path: Path
-) -> None:
-    executable(tmp_path / "path" / "kube-apiserver", says("Kubernetes v1.29.1"))
-    with pytest.raises(BinaryError) as raised:
-        obtain(program(release=out_of_reach()), no_build)
-    head, *lines = str(raised.value).splitlines()
-    assert head == "no kube-apiserver v1.36.3 to be had; tried, in this order:"
-    tried = [line.removeprefix("  - ").split(":")[0] for line in lines if line.startswith("  - ")]
-    assert tried == ["KUBEBUILDER_ASSETS", "PATH", "cache", "download", "build"]
-    assert "says 'Kubernetes v1.29.1', wanted is v1.36.3" in lines[1]
-    assert lines[5].startswith(
-        "What helps: a fitting kube-apiserver in a directory named in KUBEBUILDER_ASSETS"
-    )
-
-
-def test_a_failed_attempt_leaves_nothing_half_made(obtain: Callable[..., Path]) -> None:
-    def half(built: Sequence[Program], directory: Path) -> None:
-        executable(directory / built[0].name)
-        raise Unavailable("build: out of space")
-
-    with pytest.raises(BinaryError):
-        obtain(program(), half)
-    assert [path for path in cache.root().iterdir() if path.is_dir()] == []
-    assert obtain(program()).read_bytes() == BUILT
-
-
 def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
     wanted, oldest = table.versions(), table.versions("oldest")
     text = (table.LAB / "versions.toml").read_text()
@@ -231,16 +187,6 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
             for each in requirements
         )
         assert golang.go_version(go_mod.read_text()) <= golang.go_version(f"go {wanted['go']}")
-
-
-def test_the_oldest_programs_are_in_the_place_of_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = table.programs()
-    monkeypatch.setenv(table.COLUMN, "oldest")
-
-    assert {name for name, each in table.programs().items() if each != usual[name]} == {
-        *table.CONTROL_PLANE,
-        "helm",
-    }
 
 
 @pytest.mark.parametrize("column", ["", "oldest"])

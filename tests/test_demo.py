@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from calico.segment import IPReservation, Record
 from demo.burst import Replicas
@@ -17,7 +15,6 @@ from demo.burst_promises import never_more_local, placed_first, split, super_nod
 from demo.fleet import Fleet
 from demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
 from demo.promises import (
-    Death,
     Promise,
     died_in_between,
     held_for_their_time,
@@ -28,13 +25,10 @@ from demo.promises import (
 )
 from demo.rollout import Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from demo.screen import ADDRESSES, Screen
-from demo.table import Rules, rows
 from kube.types import Pod
 from lab.history import History, Observation
-from tests.factories import NOW, ago, pod, record, segment
+from tests.factories import ago, pod, record, segment
 
-RULES = Rules(reserve_time=12.0, max_count=300)
 END = ago(seconds=20)
 REDIS = pod("redis-0")
 HELD = record(at=END, pod="redis-0", node="node-1", owner="StatefulSet/redis", reason="deleted")
@@ -72,22 +66,6 @@ def test_revisions_and_not_the_order_of_two_watches_decide_what_came_first(pods_
     assert hold.covers(found.departures["uid-redis-0"].revision)
 
 
-def test_a_hold_spans_the_segments_that_an_address_stands_in() -> None:
-    found = history(
-        reserved(5, HELD),
-        seen(segment(HELD, name="another"), 6),
-        reserved(7, HELD, gone=True),
-        seen(segment(name="another"), 9),
-    )
-    [hold] = found.holds
-    assert (hold.since, hold.until) == (5, 9)
-
-
-def test_an_address_that_is_reserved_again_begins_another_hold() -> None:
-    found = history(reserved(5, HELD), reserved(6), reserved(7, HELD))
-    assert [(hold.since, hold.until) for hold in found.holds] == [(5, 6), (7, None)]
-
-
 # The promises
 
 
@@ -116,105 +94,6 @@ def test_an_address_is_reserved_before_its_pod_is_gone(
 
 
 @pytest.mark.parametrize(
-    ("observations", "kept"),
-    [
-        pytest.param([gone(7), reserved(8)], True, id="no reservation up to a later event"),
-        pytest.param([gone(7), reserved(6)], False, id="no event of the reservations since"),
-        pytest.param([gone(7), reserved(8, HELD)], False, id="reserved after all"),
-        pytest.param([reserved(8)], False, id="pod still there"),
-    ],
-)
-def test_that_nothing_was_reserved_needs_proof(observations: list[Observation], kept: bool) -> None:
-    assert never_reserved(history(there, *observations), REDIS).kept is kept
-
-
-@pytest.mark.parametrize(
-    ("observations", "evidence"),
-    [
-        pytest.param([reserved(9, after=12.5)], "1 of 1 IPs, held for 12.5 s", id="in time"),
-        pytest.param(
-            [reserved(9, after=11.9)], "10.0.0.1/32 of redis/redis-0 was released after 11.9 s", id="early"
-        ),
-    ],
-)
-def test_an_address_is_held_for_its_time(observations: list[Observation], evidence: str) -> None:
-    found = history(there, reserved(5, HELD), gone(7), reserved(8, replace(HELD, ended=END)), *observations)
-    promise = held_for_their_time(found, found.holds, 12.0)
-    assert (promise.kept, promise.evidence) == ("12.5" in evidence, evidence)
-
-
-def test_a_hold_does_not_count_from_a_time_at_which_its_pod_was_still_there() -> None:
-    found = history(
-        there,
-        reserved(5, HELD),
-        reserved(6, replace(HELD, ended=END)),
-        gone(7),
-        reserved(8, after=12.5),
-    )
-    promise = held_for_their_time(found, found.holds, 12.0)
-    assert promise.evidence == "10.0.0.1/32 of redis/redis-0 counts from a time before its pod's end"
-    assert not promise.kept
-
-
-@pytest.mark.parametrize(
-    ("left", "kept"),
-    [
-        pytest.param({2}, True, id="the newest stays"),
-        pytest.param({1, 2}, False, id="too many stay"),
-    ],
-)
-def test_the_oldest_are_released_first(left: set[int], kept: bool) -> None:
-    records = [
-        record(
-            f"10.0.0.{number}/32",
-            uid=f"uid-redis-{number}",
-            pod=f"redis-{number}",
-            at=ago(seconds=9 - number),
-        )
-        for number in range(3)
-    ]
-    found = history(reserved(5, *reversed(records)), reserved(6, *(records[each] for each in left)))
-    assert oldest_released_first(found.holds, 1).kept is kept
-
-
-@pytest.mark.parametrize(
-    ("observations", "death", "evidence"),
-    [
-        pytest.param(
-            [reserved(5, HELD), gone(7)],
-            Death("webhook-a", 6, 1),
-            "webhook-a was killed with 1 of 1 pods to go, and restarted",
-            id="in the middle",
-        ),
-        pytest.param(
-            [reserved(5, HELD), gone(7)],
-            Death("webhook-a", 6, 0),
-            "webhook-a was not restarted",
-            id="not at all",
-        ),
-        pytest.param(
-            [reserved(5, HELD), gone(7)],
-            Death("webhook-a", 4, 1),
-            "webhook-a died before any IP was reserved",
-            id="too early",
-        ),
-    ],
-)
-def test_a_death_counts_only_in_the_middle(
-    observations: list[Observation], death: Death, evidence: str
-) -> None:
-    promise = died_in_between(history(there, *observations), [death], [REDIS])
-    assert (promise.kept, promise.evidence) == ("to go" in evidence, evidence)
-
-
-def test_programs_that_were_restarted_are_named() -> None:
-    assert not_restarted({"a 1", "b 1"}, {"b 1", "a 1"}).kept
-    assert not_restarted({"a 1"}, {"a 2"}) == Promise(
-        "a changed configuration is applied without a restart", False, "a 1; a 2"
-    )
-
-
-@pytest.mark.parametrize(
     "promise",
     [
         reserved_before_gone(History(), [REDIS]),
@@ -239,16 +118,3 @@ def test_programs_that_were_restarted_are_named() -> None:
 )
 def test_a_promise_about_nothing_is_not_kept(promise: Promise) -> None:
     assert not promise.kept
-
-
-def test_a_screen_without_a_terminal_writes_lines_that_say_it_all() -> None:
-    text = io.StringIO()
-    with Screen(Console(file=text, width=130)) as screen:
-        screen.command("kubectl delete pods redis-0")
-        screen.show(ADDRESSES, rows(history(reserved(5, HELD)), RULES, NOW), "1 held, 0 released")
-        screen.verdict(Promise("each IP is reserved", True, "1 of 1 pods"))
-    assert text.getvalue().splitlines() == [
-        "$ kubectl delete pods redis-0",
-        "  10.0.0.1 is reserved for redis/redis-0 on node-1 (StatefulSet/redis, deleted)",
-        "✓ each IP is reserved  (1 of 1 pods)",
-    ]

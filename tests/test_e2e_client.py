@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from lab.errors import LabError
 from lab.waiting import until
-from tests.e2e.client import RATE, STALLED_SECONDS, Report, Sender
-from tests.e2e.traffic import MEASUREMENTS, measured, requests
+from tests.e2e.client import STALLED_SECONDS, Report, Sender
+from tests.e2e.traffic import requests
 
 STALLED = Report(Counter({"200": 900, "TimeoutError": 100}), stalled=STALLED_SECONDS + 1)
 
@@ -48,18 +47,6 @@ def sent(*moments: float) -> list[int]:
     return [sender.due(now) for now in moments]
 
 
-def test_it_sends_at_its_rate() -> None:
-    assert sent(0.005, 0.01, 0.02, 0.1) == [1, 1, 2, 16]
-
-
-def test_it_sends_no_burst_after_a_pause_and_counts_what_it_omits() -> None:
-    sender = Sender(0)
-
-    assert [sender.due(now) for now in (1, 1.0625)] == [RATE // 10, 12]
-    assert sender.report.omitted == RATE - RATE // 10
-    assert sender.report.stalled == 1
-
-
 @pytest.mark.parametrize(
     ("report", "fault"),
     [
@@ -76,22 +63,3 @@ def test_it_sends_no_burst_after_a_pause_and_counts_what_it_omits() -> None:
 )
 def test_it_says_when_it_has_not_measured(report: Report, fault: str) -> None:
     assert report.own_fault == fault
-
-
-def test_what_the_client_spoiled_is_measured_again() -> None:
-    good = Report(Counter({"200": 999, "503": 1}))
-
-    assert measured(lambda attempt: (STALLED, good)[attempt]) is good
-    assert good.failed == 1
-
-
-def test_a_machine_on_which_nothing_can_be_measured_is_no_fault_of_the_product() -> None:
-    attempts: list[int] = []
-
-    def measure(attempt: int) -> Report:
-        attempts.append(attempt)
-        return STALLED
-
-    with pytest.raises(LabError, match=r"too busy to measure failures: the client did not run for 3\.0 s"):
-        measured(measure)
-    assert attempts == [*range(MEASUREMENTS)]

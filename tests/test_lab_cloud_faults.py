@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
 from tencentcloud.cvm.v20170312 import errorcodes as cvm_codes
 from tencentcloud.tag.v20180813 import errorcodes as tag_codes
 from tencentcloud.vpc.v20170312 import errorcodes as vpc_codes
@@ -17,7 +14,6 @@ from tencentcloud.vpc.v20170312 import errorcodes as vpc_codes
 from lab.cloud import Cloud, Knobs, serving
 from lab.cloud.envelope import Fault
 from lab.cloud.limits import Limits
-from lab.waiting import until
 from tests.fakes import FakeClock
 from tests.sdk import Sdk, sdk, without_proxies
 
@@ -89,14 +85,6 @@ def test_an_error_of_the_server_comes_instead_of_the_deed_or_after_it(
     assert (last.outcome, last.delivered) == (("OK", False) if committed else (noted, True))
 
 
-def test_a_slow_answer_comes_after_the_caller_has_given_up_and_the_deed_is_done(cloud: Cloud) -> None:
-    cloud.knobs.slow, cloud.knobs.slow_seconds = 1.0, 60
-
-    with sdk(cloud.endpoint, timeout=0.5) as call:
-        assert call.refused("AllocateAddresses") == "ClientNetworkError"
-    until(lambda: len(cloud.world.addresses) == 1, 30)
-
-
 COMMON = {
     "AuthFailure.InvalidAuthorization",
     "AuthFailure.InvalidSecretId",
@@ -139,33 +127,3 @@ def test_every_code_that_is_answered_is_one_that_the_vendor_documents() -> None:
 
     assert len(answered) > 40
     assert answered - documented - COMMON - STS - CLB == set()
-
-
-def test_a_server_that_ends_waits_for_no_slow_answer_and_cuts_idle_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    without_proxies(monkeypatch)
-    before = threading.active_count()
-    with serving(Knobs(slow=1.0, slow_seconds=60, faulty_actions=["AllocateAddresses"])) as cloud:
-        idle, waiting = Sdk(cloud.endpoint), Sdk(cloud.endpoint)
-        idle("DescribeAddresses")
-        answers: list[str] = []
-        thread = threading.Thread(target=lambda: answers.append(_code(waiting, "AllocateAddresses")))
-        thread.start()
-        until(lambda: bool(cloud.world.addresses), 30)
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 30
-    thread.join(60)
-
-    assert answers == ["ClientNetworkError"]
-    assert threading.active_count() <= before
-    idle.close()
-    waiting.close()
-
-
-def _code(call: Sdk, action: str) -> str:
-    try:
-        call(action)
-    except TencentCloudSDKException as error:
-        return str(error.code)
-    return "OK"

@@ -94,31 +94,6 @@ def test_an_address_goes_through_all_states_each_in_its_time(
     assert cloud.world.addresses == {}
 
 
-def test_a_binding_that_fails_ends_unbound_and_its_task_failed(
-    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
-) -> None:
-    cloud.knobs.bind_fails = 1.0
-    address = hands.allocated()
-    call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
-
-    assert hands.status(address) == "BINDING"
-    clock.advance(2)
-    assert hands.status(address) == "UNBIND"
-    assert hands.described(address)["InstanceId"] is None
-
-
-def test_an_unknown_instance_exists_only_by_the_knob(call: Sdk, hands: Hands, cloud: Cloud) -> None:
-    cloud.knobs.instances_exist = False
-    address = hands.allocated()
-    request = {"AddressId": address, "InstanceId": INSTANCE}
-
-    assert call.refused("AssociateAddress", **request) == "InvalidInstanceId.NotFound"
-    cloud.world.add_instance(INSTANCE, "10.0.0.1")
-    call("AssociateAddress", **request)
-    hands.clock.advance(2)
-    assert hands.described(address)["PrivateAddressIp"] == "10.0.0.1"
-
-
 @pytest.mark.parametrize(
     ("how", "code"),
     [
@@ -142,46 +117,6 @@ def test_an_instance_that_takes_no_address(
     cloud.world.add_instance(INSTANCE, **how)
 
     assert call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE) == code
-
-
-def test_a_second_address_on_its_way_is_refused_at_once_or_fails_later_by_the_knob(
-    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
-) -> None:
-    first, second = hands.allocated(), hands.allocated()
-    call("AssociateAddress", AddressId=first, InstanceId=INSTANCE)
-    code = call.refused("AssociateAddress", AddressId=second, InstanceId=INSTANCE)
-    assert code == "InvalidInstanceId.AlreadyBindEip"
-
-    cloud.knobs.already_bound_while_binding = False
-    call("AssociateAddress", AddressId=second, InstanceId=INSTANCE)
-    clock.advance(2)
-    assert (hands.status(first), hands.status(second)) == ("BIND", "UNBIND")
-
-
-@pytest.mark.parametrize("shown", [True, False])
-def test_the_last_instance_shows_after_unbinding_by_the_knob(
-    call: Sdk, hands: Hands, cloud: Cloud, shown: bool
-) -> None:
-    cloud.knobs.instance_shown_after_unbinding = shown
-    address = hands.bound()
-    call("DisassociateAddress", AddressId=address)
-    hands.clock.advance(2)
-
-    assert hands.described(address)["InstanceId"] == (INSTANCE if shown else None)
-    call("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
-
-
-@pytest.mark.parametrize(("unbinds", "status"), [(True, "UNBIND"), (False, "BIND")])
-def test_when_an_instance_ends_its_address_is_unbound_by_the_knob(
-    hands: Hands, cloud: Cloud, unbinds: bool, status: str
-) -> None:
-    cloud.knobs.instance_end_unbinds = unbinds
-    address = hands.bound()
-    cloud.world.end_instance(INSTANCE)
-
-    assert hands.status(address) == status
-    again = hands.call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE)
-    assert again == "InvalidInstanceId.NotFound"
 
 
 def test_a_page_is_20_rows_also_for_ids_and_never_more_than_100(call: Sdk, hands: Hands) -> None:
@@ -209,31 +144,6 @@ def test_filters_are_joined_by_and_their_values_by_or(call: Sdk, hands: Hands) -
     assert named["AddressSet"] == []  # only the first value counts
 
 
-def test_a_search_is_answered_from_an_index_that_may_be_behind(hands: Hands, cloud: Cloud) -> None:
-    cloud.knobs.filter_lag_seconds = 5
-    address = hands.allocated()
-    hands.call("AssociateAddress", AddressId=address, InstanceId=INSTANCE)
-    hands.clock.advance(3)
-
-    assert hands.status(address) == "BIND"
-    assert hands.found(instance_id=INSTANCE) == []
-    hands.clock.advance(2)
-    assert hands.found(instance_id=INSTANCE) == [address]
-
-
-@pytest.mark.parametrize("stale", [True, False])
-def test_rows_of_an_old_index_are_read_again_or_as_of_then_by_the_knob(
-    hands: Hands, cloud: Cloud, stale: bool
-) -> None:
-    cloud.knobs.filter_lag_seconds, cloud.knobs.stale_rows = 5, stale
-    address = hands.bound()
-    hands.clock.advance(5)
-    cloud.world.alter(address, status="UNBIND")
-    rows = hands.call("DescribeAddresses", Filters=[{"Name": "instance-id", "Values": [INSTANCE]}])
-
-    assert [row["AddressStatus"] for row in rows["AddressSet"]] == (["BIND"] if stale else ["UNBIND"])
-
-
 def test_instances_are_found_by_id_and_by_private_ip(call: Sdk, cloud: Cloud) -> None:
     cloud.world.add_instance("ins-11112222", "10.0.0.1", "43.1.2.3")
     cloud.world.add_instance("ins-33334444", "10.0.0.2", vpc_id="vpc-a")
@@ -244,27 +154,6 @@ def test_instances_are_found_by_id_and_by_private_ip(call: Sdk, cloud: Cloud) ->
     by_ip = [{"Name": "private-ip-address", "Values": ["10.0.0.2"]}, {"Name": "vpc-id", "Values": ["vpc-a"]}]
     (two,) = call("DescribeInstances", Filters=by_ip)["InstanceSet"]
     assert (two["InstanceId"], two["PublicIpAddresses"]) == ("ins-33334444", None)
-
-
-@pytest.mark.parametrize("exist", [True, False])
-def test_an_instance_that_was_not_added_is_there_by_the_knob(call: Sdk, cloud: Cloud, exist: bool) -> None:
-    cloud.knobs.instances_exist = exist
-    assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == int(exist)
-    cloud.world.end_instance("ins-11112222")
-    assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == 0
-    cloud.world.add_instance("ins-11112222")
-    assert call("DescribeInstances", InstanceIds=["ins-11112222"])["TotalCount"] == 1
-
-
-def test_one_missing_instance_is_an_error_by_the_knob(call: Sdk, cloud: Cloud) -> None:
-    cloud.world.add_instance("ins-11112222")
-    cloud.knobs.instances_exist = False
-    ids = ["ins-11112222", "ins-33334444"]
-
-    assert call("DescribeInstances", InstanceIds=ids)["TotalCount"] == 1
-    cloud.knobs.missing_instance_is_error = True
-    assert call.refused("DescribeInstances", InstanceIds=ids) == "InvalidInstanceId.NotFound"
-    assert call("DescribeInstances", InstanceIds=ids[:1])["TotalCount"] == 1
 
 
 def quotas(call: Sdk) -> dict[str, tuple[int, int]]:
@@ -330,25 +219,6 @@ def test_the_daily_quota_is_of_what_was_applied_for_until_midnight(
     call("AllocateAddresses")
 
 
-def test_by_default_twice_the_quota_may_be_ordered_in_a_day(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.quota_total, cloud.knobs.quota_daily = 20, None
-    table = quotas(call)
-
-    assert (table["TOTAL_EIP_QUOTA"], table["DAILY_EIP_APPLY"]) == ((0, 20), (0, 40))
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_anycast_addresses_count_in_the_quota_by_the_knob(call: Sdk, cloud: Cloud, counts: bool) -> None:
-    cloud.knobs.quota_total, cloud.knobs.quota_daily, cloud.knobs.anycast_in_quota = 1, 9, counts
-    call("AllocateAddresses", AddressType="AnycastEIP")
-
-    if counts:
-        assert call.refused("AllocateAddresses", AddressType="AnycastEIP") == "AddressQuotaLimitExceeded"
-    else:
-        call("AllocateAddresses", AddressType="AnycastEIP")
-    assert quotas(call)["TOTAL_EIP_QUOTA"] == (int(counts), 1)
-
-
 @pytest.mark.parametrize(
     ("order", "knobs", "code"),
     [
@@ -405,13 +275,6 @@ def tagged(call: Sdk, value: str = "n-1", key: str = "node") -> str:
     return call("AllocateAddresses", Tags=[{"Key": key, "Value": value}])["AddressSet"][0]
 
 
-def test_an_order_makes_its_tags_when_the_knob_says_so(call: Sdk, cloud: Cloud) -> None:
-    cloud.knobs.allocation_creates_tags = True
-    call("AllocateAddresses", Tags=[{"Key": "node", "Value": "n-1"}])
-
-    assert cloud.world.tags == {("node", "n-1")}
-
-
 def test_a_new_tag_is_known_to_orders_after_its_time(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
     cloud.knobs.new_tag_seconds = 3
     order = {"Tags": [{"Key": "node", "Value": "n-1"}]}
@@ -434,46 +297,6 @@ def test_a_tag_on_an_address_is_not_deleted_before_the_address_is_gone(
 
     call("DeleteTag", **PAIR)
     assert cloud.world.tags == set()
-
-
-def test_a_tag_is_in_use_for_as_long_as_the_index_thinks_so(
-    call: Sdk, clock: FakeClock, cloud: Cloud
-) -> None:
-    cloud.knobs.tag_lag_seconds = 5
-    address = tagged(call)
-    clock.advance(6)
-    call("ReleaseAddresses", AddressIds=[address])
-    clock.advance(2)
-
-    assert call.refused("DeleteTag", **PAIR) == "FailedOperation.TagAttachedResource"
-    clock.advance(5)
-    call("DeleteTag", **PAIR)
-
-
-@pytest.mark.parametrize(("atomic", "made"), [(True, 1), (False, 3)])
-def test_one_bad_tag_spoils_a_batch_or_is_left_out_by_the_knob(
-    call: Sdk, cloud: Cloud, atomic: bool, made: int
-) -> None:
-    cloud.knobs.tag_batches_atomic = atomic
-    call("CreateTag", **PAIR)
-    batch = [{"TagKey": "node", "TagValue": f"n-{number}"} for number in range(3)]
-
-    assert call.refused("CreateTags", Tags=batch) == "ResourceInUse.TagDuplicate"
-    assert len(cloud.world.tags) == made
-    missing = [*batch, {"TagKey": "node", "TagValue": "nowhere"}]
-    assert call.refused("DeleteTags", Tags=missing) == "ResourceNotFound.TagNonExist"
-    assert len(cloud.world.tags) == (made if atomic else 0)
-
-
-def test_the_index_of_tags_is_behind_by_its_lag(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
-    cloud.knobs.tag_lag_seconds = 30
-    tagged(call)
-    clock.advance(29)
-    by_tag = [{"Name": "tag:node", "Values": ["n-1"]}]
-
-    assert call("DescribeAddresses", Filters=by_tag)["AddressSet"] == []
-    clock.advance(1)
-    assert len(call("DescribeAddresses", Filters=by_tag)["AddressSet"]) == 1
 
 
 @pytest.mark.parametrize(
