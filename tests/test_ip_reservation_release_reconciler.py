@@ -13,7 +13,6 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from calico.segment import RELEASE, IPReservation, Record
-from controllers.ip_reservation.confirmations import LOOK_UPS
 from controllers.ip_reservation.reconcilers import WRITES, ReleaseReconciler
 from controllers.ip_reservation.snapshot import PODS, SnapshotReader
 from controllers.liveness import LONGEST_RUN
@@ -143,19 +142,6 @@ def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_relea
     assert world.reservations.held == []
 
 
-def hangs(world: World, *names: str) -> Callable[..., Any]:
-    """As the API server's client, whose reads of the pods of these *names* end with their timeouts."""
-    read = world.api.client().get
-
-    def get(resource: Any, name: str, *of: Any, timeout: float = 10.0, **options: Any) -> Any:
-        if name in names:
-            world.seconds.advance(timeout)
-            raise Unreachable("read timed out")
-        return read(resource, name, *of, **options)
-
-    return get
-
-
 def crowd(size: int) -> World:
     """So many pods whose deletions were refused elsewhere, and an address that is due."""
     pods = [pod(f"redis-{n}", ip=f"10.0.1.{n}") for n in range(size)]
@@ -165,22 +151,6 @@ def crowd(size: int) -> World:
     world.once()
     world.advance(minutes=2)
     return world
-
-
-def test_reads_that_hang_hold_up_no_release_and_the_others_follow() -> None:
-    world = crowd(100)
-    stuck = [f"redis-{n}" for n in range(4)]
-    world.live._client.get = hangs(world, *stuck)  # type: ignore[method-assign]
-
-    began = world.seconds()
-    world.once()
-    assert world.seconds() - began <= LOOK_UPS
-    assert "10.0.0.1/32" not in world.reservations.held
-
-    for _ in range(len(stuck)):
-        world.once()
-    assert world.reservations.held == sorted(f"10.0.1.{n}/32" for n in range(len(stuck)))
-    assert world.seconds() - began < LONGEST_RUN / 10
 
 
 def test_writes_that_hang_end_the_pass_and_the_others_come_first_in_the_next() -> None:

@@ -20,6 +20,7 @@ from dev.fake_api.calls import Reply, Request
 from dev.fake_api.front import Connection
 from dev.simulator.admission import Away
 from dev.simulator.core.kernel import Kernel, Process
+from dev.simulator.reception import Reception
 from kube.client import Client
 from kube.event_recorder import EventRecorder
 from kube.leader_election import LeadershipLost, StillWorking
@@ -210,7 +211,7 @@ class Product:
             client = Client(self._network.connection(SERVER, replica.name))
             server = Server(client, lambda: replica.settings, replica.name)
             app = create_app(webhooks(server), max_in_flight=replica.settings.webhook.threads)
-            replica.app = app.test_client()
+            replica.app = Reception(app.test_client())
 
         self._kernel.spawn(main, "boot", process)
 
@@ -229,10 +230,7 @@ class Product:
         answered, answers = threading.Event(), []
 
         def answer() -> None:
-            response = replica.app.post(
-                f"{path}?timeout={timeout:g}s", data=body, content_type="application/json"
-            )
-            answers.append((response.status_code, response.data))
+            answers.append(replica.app.post(f"{path}?timeout={timeout:g}s", body))
             answered.set()
 
         kernel.spawn(answer, f"review {path}", replica.process)
