@@ -12,7 +12,7 @@ AUDIT := $(CURDIR)/build/audit
 PERMISSIONS := tests/cluster/test_least_privilege.py
 # Tests wait more than they compute: even two cores have work for four at a time. Those of one lab stay together.
 # Storms measure what breaks while things break: they have the machine to themselves.
-# What fails on a control plane is run once more, alone: tests/flaky.py says what then counts.
+# What fails is run once more, alone: tests/flaky.py says what then counts.
 ONE_BY_ONE := $(RUN) -m tests.flaky -q
 PYTEST := $(ONE_BY_ONE) --numprocesses 4 --dist loadscope
 
@@ -20,6 +20,10 @@ MAKEFLAGS += --jobs=2
 
 # Many processes import the same modules: they had better compile them once.
 unexport PYTHONDONTWRITEBYTECODE
+
+# Where changes land, the same tests have the same outcome: sets have one order, and properties the same examples.
+# `make verify` has others each time.
+test sample unit: export PYTHONHASHSEED := 0
 
 .PHONY: help programs demo test sample verify permissions unit cluster chaos e2e browser check format cli release publish actionlint manifests bench hostile simulate mutate up down clean
 

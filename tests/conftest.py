@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import structlog
 from hypothesis import settings
@@ -17,5 +19,10 @@ def pytest_configure() -> None:
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.processors.add_log_level, plain])
     # Tests that run beside each other make an example slow now and then; that says nothing about the code.
-    settings.register_profile("beside others", deadline=None, max_examples=50)
+    settings.register_profile("beside others", deadline=None, max_examples=50, derandomize=is_repeatable())
     settings.load_profile("beside others")
+
+
+def is_repeatable() -> bool:
+    """Whether the run shall have the outcome of the one before: a failure by chance would hold up any change."""
+    return os.environ.get("PYTHONHASHSEED") == "0"

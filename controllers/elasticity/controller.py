@@ -16,7 +16,7 @@ from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import cost_change
 from controllers.elasticity.planner import standing
 from controllers.elasticity.pod_cache import PodCache
-from controllers.elasticity.pods import KEPT, Pod
+from controllers.elasticity.pods import KEPT, Pod, oldest_first
 from controllers.elasticity.quota import Quota, counts, waits
 from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
 from controllers.elasticity.reporter import Reporter
@@ -59,7 +59,7 @@ class Elasticity:
         self._sources, self._settings = sources, sources.settings()
         self._quota = quota = Quota(self.keys.add, clock.now)
         self._reporter = Reporter(recorder, clock.now)
-        self._reporter.report_left(sources.pods.having("gated"))
+        self._reporter.report_left(oldest_first(sources.pods.having("gated")))
         self._eligibility = Eligibility(
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
         )
