@@ -288,18 +288,6 @@ def test_lost_and_new_nodes_do_not_begin_a_pause_again(wanted: Raw) -> None:
     assert here.world.now - since < timedelta(seconds=610)
 
 
-def test_a_lost_node_is_replaced_in_the_canary() -> None:
-    here = paused(ONE)
-    ready(here, "n1", False)
-    here.play(lambda: len(updated(here)) == 2)
-    here.play(lambda: reason(here) == "CanaryPaused")
-    assert "1 of 1 nodes are as desired" in progressing(here)["message"]
-
-    ready(here, "n1", True)
-    turns(here)
-    assert len(updated(here)) == 2
-
-
 def test_where_the_lost_node_has_the_whole_budget_the_reason_is_true() -> None:
     here = paused(ONE)
     here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 1

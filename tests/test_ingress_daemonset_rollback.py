@@ -275,25 +275,6 @@ def test_a_canary_whose_health_checks_are_never_answered_200_is_rolled_back() ->
     assert images(here) == {"proxy:1"}
 
 
-def test_a_moment_before_the_first_200_and_a_blip_later_are_no_failure() -> None:
-    here = Returning(rolling=CANARY, healthCheckNodePorts=[10080])
-    here.roll_out()
-    here.play(lambda: "proxy:2" in images(here))
-    here.world.reported["n1"] = State(503, "it has just been attached")
-    here.play(lambda: reason(here) == "CanaryDegraded")
-    began = here.world.now
-    here.world.reported.clear()
-    here.play(lambda: "completeSince" in here.status["canary"])
-    assert "failingSince" not in here.status["canary"]
-
-    here.play(lambda: here.world.now >= began + timedelta(seconds=DEADLINE - 4))
-    crashing(here, "n1", 1)
-    turns(here, 3)
-    crashing(here, "n1", 2)
-    turns(here, 100)
-    assert "rollback" not in here.status
-
-
 def test_a_canary_whose_health_checks_are_answered_is_read_no_longer() -> None:
     here = Returning(rolling=CANARY, healthCheckNodePorts=[10080])
     here.roll_out()

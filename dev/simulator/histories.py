@@ -417,15 +417,17 @@ def canary_with_rollback(world: World) -> Iterator[float]:
 
 @history("ingress_daemonset", nodes=4, lasts=700.0)
 def canary_beside_a_lost_node(world: World) -> Iterator[float]:
-    """A node that is not ready does not keep a canary from its end."""
-    rolling(world, canary={"nodes": 1, "pause": {"durationSeconds": 20}}, maxUnavailableNodes=2)
+    """A canary whose node is lost goes on with another one."""
+    rolling(world, canary={"nodes": 1, "pause": {"durationSeconds": 80}}, maxUnavailableNodes=2)
     yield 120.0
-    world.outside.disturb("node-2")
-    world.kubernetes.kubelets.silence("node-2", world.now())
-    yield 60.0
     give_template(world, "proxy:2")
+    yield 40.0
+    lost = {each["spec"]["nodeName"] for each in edge_pods(world) if image(each) == "proxy:2"}
+    for node in lost:
+        world.outside.disturb(node)
+        world.kubernetes.kubelets.silence(node, world.now())
     yield 300.0
-    there = {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] != "node-2"}
+    there = {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] not in lost}
     if there != {"proxy:2"}:
         world.outside.judge.find(ASKED, world.kernel.now, f"the pods of ready nodes have {there}")
     yield 1.0
