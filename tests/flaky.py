@@ -1,7 +1,7 @@
 """`python -m tests.flaky [PYTEST ARGUMENT...]` runs pytest, then each failed test once more, alone.
 
-A test with processes, sockets or a control plane can lose a race on a busy machine. One that passes alone is reported as
-flaky, and the run counts as passed: once. `tests/flaky.txt` lists those that were flaky before: their failures count.
+A test with processes, sockets or a control plane can lose a race on a busy machine. One that passes alone is
+reported as flaky, and the run counts as passed: once. Of those that `tests/flaky.txt` lists, failures count.
 """
 
 from __future__ import annotations

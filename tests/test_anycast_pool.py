@@ -29,7 +29,7 @@ from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.anycast_ip.locks import Busy
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
-from controllers.anycast_ip.reader import SLIP, UNPROVEN
+from controllers.anycast_ip.reader import UNPROVEN
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from kube.errors import ServerError, Unreachable
@@ -337,42 +337,6 @@ def test_a_smaller_pool_lets_the_latest_go() -> None:
     lab.run(lambda: len(lab.elastic()) == 1, 60, "smaller")
 
     assert idle(lab) == [first]
-
-
-def test_spares_take_no_place_of_addresses_that_are_kept() -> None:
-    lab = lab_with(count=3, idle=2)
-    opened(lab, "n1", "n2", "n3", "n4", "n5")
-    lab.run(lab.is_settled, 150, "spares")
-    assert len(idle(lab)) == 2
-    for number in range(1, 6):
-        lab.leave(f"n{number}")
-    lab.run(lambda: len(lab.claims.claims) == 5, 60, "settled")
-    lab.run_for(SETTINGS.resync_period + 10)
-
-    assert [each.status for each in lab.elastic()] == ["UNBIND"] * 5
-    assert len(idle(lab)) == 5
-
-
-@pytest.mark.parametrize("seconds", [120.0, SLIP - 60.0])
-def test_a_slip_in_the_type_of_addresses_costs_no_idle_one(seconds: float) -> None:
-    lab = lab_with(count=3, idle=2, age="2h")
-    lab.run(lambda: len(idle(lab)) == 2, 60, "spares")
-    lab.run_for(8000)  # they are older than others may be
-    opened(lab, "n1")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 3, 150, "idle")
-    before = {each.id for each in lab.elastic()}
-    lab.settings = pooling(count=3, idle=2, age="2h", address_type="EIP")
-    lab.run_for(seconds)
-    assert before <= {each.id for each in lab.elastic()}
-    assert sum(each.type == "EIP" for each in lab.elastic()) == 2
-    lab.settings = pooling(count=3, idle=2, age="2h")
-    lab.run_for(60)
-    orders = lab.count("AllocateAddresses")
-    opened(lab, "n4")
-
-    assert {each.id for each in lab.on("n4")} <= before
-    assert lab.count("AllocateAddresses") == orders
 
 
 def test_after_a_change_of_their_type_idle_addresses_go_when_they_are_old() -> None:

@@ -34,6 +34,9 @@ LEFT_DETACHED = "edge: no node stays detached when the feature is off"
 ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
 IP_RESERVATIONS = RESERVATIONS[0]
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
+CLAIM = "anycast-ip-"
+CLAIMS_END = "address: each claim of a node that is gone ends"
+KEPT = "address: as many idle addresses are kept as the pool says"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 BREATH = 30.0
@@ -164,6 +167,47 @@ def copy_of_a_control_plane(world: World) -> Iterator[float]:
     if len(bound) < 5:
         world.outside.judge.find(FEW_UNBOUND, world.kernel.now, f"{len(bound)} of 8 addresses are bound")
     yield 1.0
+
+
+@history("anycast_ip", nodes=2, lasts=600.0)
+def moved_address(world: World) -> Iterator[float]:
+    """The claim of a node that is gone ends although a user moved its address to another machine."""
+    need_addresses(world)
+    yield 60.0
+    moved = next(each for each in world.cloud.addresses if each.instance_id == "ins-00000002")
+    world.outside.disturb(moved.id, moved.instance_id)
+    world.cloud.account.alter(moved.id, instance_id="nat-1")
+    yield 340.0
+    leaves(world, "node-2")
+    yield 120.0
+    if len(claims := [each for each in world.api.peek(CONFIG_MAPS) if CLAIM in each["metadata"]["name"]]) > 1:
+        broken(world, CLAIMS_END, f"there are {len(claims)} claims for one node")
+    world.cloud.account.alter(moved.id, tags={})
+    yield 60.0
+
+
+@history("anycast_ip", nodes=5, values={"anycastIP": {"pool": {"minIdle": 2, "retain": {"count": 3}}}})
+def spares_and_kept(world: World) -> Iterator[float]:
+    """Spares take no place of addresses that are kept, and a slip in their type costs none of them."""
+    need_addresses(world)
+    yield 60.0
+    for number in range(1, 6):
+        leaves(world, f"node-{number}")
+    yield 120.0
+    kept = {each.id for each in world.cloud.addresses}
+    if len(kept) != 5:
+        broken(world, KEPT, f"{len(kept)} of 5 addresses are there")
+    anycast = world.values["anycastIP"]
+    for kind in ("EIP", "AnycastEIP"):
+        world.install({**world.values, "anycastIP": {**anycast, "addressType": kind}})
+        yield 100.0
+    if lost := kept - {each.id for each in world.cloud.addresses}:
+        broken(world, KEPT, f"{', '.join(sorted(lost))} were released")
+    yield 1.0
+
+
+def broken(world: World, promise: str, message: str) -> None:
+    world.outside.judge.find(promise, world.kernel.now, message)
 
 
 # The edge.

@@ -70,7 +70,7 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         address.BoundOnce(),
         address.OpenWithAddress(),
         address.CloudIsWhatNodesNeed(
-            pool.get("retain", {}).get("count", 0),
+            pool.get("minIdle", 0) + pool.get("retain", {}).get("count", 0),
             keep=not values["anycastIP"].get("releaseOnLabelRemoval", False),
         ),
         placement.NeverMoreThanNLocal(caps.get("total")),
