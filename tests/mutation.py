@@ -88,13 +88,32 @@ class Mutant:
         return f"{self.path}:{self.line}: {self.before}  ->  {self.after}"
 
 
-def mutants(path: Path, source: str) -> Iterator[Mutant]:
-    tree = ast.parse(source)
+@dataclass(frozen=True)
+class Place:
+    """Where a module can be changed, and how."""
+
+    path: Path
+    tree: ast.Module
+    node: ast.AST
+    change: Callable[[Any], None]
+
+    @property
+    def mutant(self) -> Mutant:
+        mark = list(ast.walk(self.tree)).index(self.node)
+        changed = copy.deepcopy(self.tree)
+        twin = list(ast.walk(changed))[mark]
+        self.change(twin)
+        line = getattr(self.node, "lineno", None) or self.node.target.lineno  # type: ignore[attr-defined]
+        return Mutant(self.path, line, _short(self.node), _short(twin), ast.fix_missing_locations(changed))
+
+
+def places(path: Path) -> Iterator[Place]:
+    tree = ast.parse(path.read_text())
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for statement in function.body:
             for node in _decisions(statement):
                 for change in _changes(node):
-                    yield _mutant(path, tree, node, change)
+                    yield Place(path, tree, node, change)
 
 
 def _decisions(node: ast.AST) -> Iterator[ast.AST]:
@@ -135,15 +154,6 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], None]]:
             yield lambda each: setattr(each, "id", FUNCTIONS[name])
         case ast.comprehension(ifs=[_, *_]):
             yield lambda each: setattr(each, "ifs", [])
-
-
-def _mutant(path: Path, tree: ast.Module, node: ast.AST, change: Callable[[Any], None]) -> Mutant:
-    mark = list(ast.walk(tree)).index(node)
-    changed = copy.deepcopy(tree)
-    twin = list(ast.walk(changed))[mark]
-    change(twin)
-    line = getattr(node, "lineno", None) or node.target.lineno  # type: ignore[attr-defined]
-    return Mutant(path, line, _short(node), _short(twin), ast.fix_missing_locations(changed))
 
 
 def _short(node: ast.AST) -> str:
@@ -241,11 +251,11 @@ def main(words: Sequence[str]) -> int:
         if not passes(tests):
             print(f"{path}: {', '.join(tests)} do not pass without a mutant", flush=True)
             return 1
-        found = list(mutants(Path(path), Path(path).read_text()))
+        found = list(places(Path(path)))
         chosen = random.Random(0).sample(found, min(options.sample, len(found)))  # noqa: S311
         forks = Forks(options.processes)
-        for mutant in chosen:
-            forks.run(mutant, tests)
+        for place in chosen:
+            forks.run(place.mutant, tests)
         forks.wait()
         detected = len(chosen) - len(forks.survivors)
         killed, total = killed + detected, total + len(chosen)

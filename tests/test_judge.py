@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from dev.judge import Disturbances, Invariant, Judge, Observation, address, edge, placement, reservation
+from certs.issue import new_ca, new_leaf
+from dev.judge import (
+    Disturbances,
+    Invariant,
+    Judge,
+    Observation,
+    address,
+    certificates,
+    edge,
+    placement,
+    reservation,
+)
 from dev.judge.observation import CloudAddress
 
 Raw = dict[str, Any]
@@ -97,6 +110,19 @@ def bound_for_a_minute() -> History:
     return [see(at, needing(), addresses=cloud("node-1")) for at in (0, 60)]
 
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CA, OTHER = (new_ca("ca", NOW, NOW + timedelta(days=1)) for _ in range(2))
+LEAF = new_leaf(CA, ["webhook"], [], NOW, NOW + timedelta(hours=1))
+
+
+def served(at: float, trusted: bytes) -> Observation:
+    secret = {"metadata": {"name": "tls"}, "data": {"tls.crt": b64encode(LEAF.certificate).decode()}}
+    webhook = {"clientConfig": {"caBundle": b64encode(trusted).decode()}}
+    configuration = {"metadata": {"name": "ours"}, "webhooks": [webhook]}
+    now = NOW + timedelta(seconds=at)
+    return see(at, secrets=[secret], webhook_configurations=[configuration], now=now)
+
+
 SUPER = node("eklet", super_node=True)
 ON = node("n", **EDGE)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
@@ -122,6 +148,14 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "an address of a pod that is gone is given away": (
         lambda: reservation.KeptOutOfCirculation(120.0),
         [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
+    ),
+    "an API server does not trust what is served": (
+        certificates.ServedIsTrusted,
+        [served(0, CA.certificate), served(60, OTHER.certificate)],
+    ),
+    "the certificate that is served has ended": (
+        certificates.ServedIsTrusted,
+        [served(0, CA.certificate), served(3601, CA.certificate)],
     ),
     "more than N pods are local": (
         placement.NeverMoreThanNLocal,
@@ -153,6 +187,7 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
         see(0, addresses=cloud("x", status="UNBIND")),
     ),
     "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
+    "there is no certificate": (certificates.ServedIsTrusted, see(0)),
     "a pod is still gated": (lambda: placement.NoneWaitsBehindAGate(None), see(0, pods=(replica("a", gated=True),))),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (
@@ -180,6 +215,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(50, assigned=GONE, reserved={"10.0.0.1"}),
             see(171, assigned=GONE),
         ],
+    ),
+    "a certificate is served that API servers trust": (
+        certificates.ServedIsTrusted,
+        [served(0, OTHER.certificate), served(1, CA.certificate + OTHER.certificate)],
     ),
     "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),

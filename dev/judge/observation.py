@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 Raw = dict[str, Any]
@@ -11,6 +12,7 @@ NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
 NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
 INSTANCE = "cloud.tencent.com/node-instance-id"
 SUPER_TYPE = ("node.kubernetes.io/instance-type", "eklet")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BOUND = ("BIND", "BIND_ENI")
 
 
@@ -60,6 +62,10 @@ class Observation:
     """Addresses that Calico's allocator does not assign."""
     assigned: Mapping[str, str] = field(default_factory=dict)
     """The uid of the pod that has an address."""
+    now: datetime = EPOCH
+    """The true time, by which certificates are valid."""
+    secrets: Sequence[Raw] = ()
+    webhook_configurations: Sequence[Raw] = ()
     disturbances: Disturbances = field(default_factory=Disturbances)
 
 

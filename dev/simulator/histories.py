@@ -15,6 +15,7 @@ from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
 from dev.judge.reservation import SELECTING
 from dev.simulator import objects
 from dev.simulator.models.calico import RESERVATIONS
+from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
@@ -475,6 +476,34 @@ def canary_beside_a_lost_node(world: World) -> Iterator[float]:
     if there != {"proxy:2"}:
         world.outside.judge.find(ASKED, world.kernel.now, f"the pods of ready nodes have {there}")
     yield 1.0
+
+
+# Certificates.
+
+SELF_MANAGED = {"mode": "self-managed", "existingSecret": "", "caBundle": ""}
+SHORT_LIVED = {"caValidity": "12m", "leafValidity": "7m", "renewBefore": "2m", "overlap": "20s"}
+
+
+@history(
+    "ip_reservation",
+    "certificates",
+    lasts=70.0,
+    values={"certs": SELF_MANAGED | {"selfManaged": SHORT_LIVED}},
+)
+def certificates_end(world: World) -> Iterator[float]:
+    """Certificates and their CA are renewed before they end, and what servers serve is trusted throughout."""
+    yield 1.0
+
+
+@history("ip_reservation", "certificates", values={"certs": SELF_MANAGED})
+def certificates_lost(world: World) -> Iterator[float]:
+    """After its Secret is deleted, or a CA bundle emptied, what servers serve is trusted again, or still."""
+    yield 5.0
+    world.api.remove(SECRETS, "drawbridge-webhook-tls", "drawbridge")
+    yield 120.0
+    world.outside.disturb("certificates")
+    world.install(world.values)
+    yield 60.0
 
 
 # Placement.

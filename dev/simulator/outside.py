@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from cli.explain.webhook_configurations import CONFIGURATIONS
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation
 from dev.judge.observation import CloudAddress
-from dev.simulator.core.kernel import Kernel, Process
+from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from dev.simulator.models.calico import RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
 from dev.simulator.models.load_balancer import LoadBalancer, is_target
@@ -24,7 +26,17 @@ from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 CLUSTER_TAG = "aia-official-cluster-uuid"
-SEEN = (PODS, NODES, DEPLOYMENTS, STATEFUL_SETS, INGRESS_DAEMONSETS, *RESERVATIONS)
+SECRETS = Resource("", "v1", "secrets")
+SEEN = (
+    PODS,
+    NODES,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    INGRESS_DAEMONSETS,
+    SECRETS,
+    *CONFIGURATIONS.values(),
+    *RESERVATIONS,
+)
 KEPT = (NODES, DEPLOYMENTS, DAEMON_SETS, STATEFUL_SETS, INGRESS_DAEMONSETS, CONFIG_MAPS, *RESERVATIONS)
 """Kinds whose objects are the same after a fresh start."""
 PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
@@ -78,6 +90,11 @@ class Outside:
             addresses={each.id: _shown(each) for each in self._cloud.addresses},
             reserved=self._calico.reserved(),
             assigned={address: held.pod for address, held in self._calico.held.items()},
+            now=datetime.fromtimestamp(EPOCH + self._kernel.now, UTC),
+            secrets=list(self._of(SECRETS).values()),
+            webhook_configurations=[
+                raw for each in CONFIGURATIONS.values() for raw in self._of(each).values()
+            ],
             disturbances=self.disturbances,
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from dev.judge import Finding, Invariant, Judge, address, edge, placement, reservation
+from dev.judge import Finding, Invariant, Judge, address, certificates, edge, placement, reservation
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
 from dev.simulator.operations import is_home
@@ -63,7 +63,9 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
 def invariants(scenario: Scenario) -> list[Invariant]:
     values = scenario.values
     pool, caps = values["anycastIP"].get("pool", {}), values["elasticity"].get("maxSuperPods", {})
+    own = [certificates.ServedIsTrusted()] if values["certs"]["mode"] == "self-managed" else []
     return [
+        *own,
         reservation.KeptOutOfCirculation(RESERVED_FOR, 2 * SHORT_SKEW),
         reservation.ReservationsEnd(),
         address.BoundStaysBound(),

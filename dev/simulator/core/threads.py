@@ -68,7 +68,7 @@ def threading(kernel: Kernel) -> Any:
             return self._owner is not None
 
         def _at_fork_reinit(self) -> None:
-            pass
+            self._owner = None
 
         def __enter__(self) -> bool:
             return self.acquire()

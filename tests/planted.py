@@ -1,0 +1,102 @@
+"""`python -m tests.planted [--count 20] [--seed 1] [--swaps]`: does the simulated world find faults planted one by one?
+
+Faults are drawn by seed from the places of ``tests.mutation``, or are orders of writes that are swapped. Each is judged
+in a forked process: the directed histories of its feature, then seeds that have the feature, until a promise is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from dev.simulator.core.kernel import Kernel
+from dev.simulator.core.once import begin
+from tests.mutation import TARGETS, Finder, Mutant, places
+
+if TYPE_CHECKING:
+    from dev.simulator.scenario import Scenario
+
+LONGEST = 1200
+"""Seconds of all scenarios of one fault: one that never ends is found, too."""
+
+
+def drawn(seed: int, count: int) -> list[Mutant]:
+    found = [place for path in TARGETS for place in places(Path(path))]
+    return [each.mutant for each in Random(seed).sample(found, count)]  # noqa: S311 - dice, no secret
+
+
+def feature_of(path: Path) -> str:
+    package, *rest = path.parts
+    return {"certs": "certificates", "calico": "ip_reservation"}.get(package, rest[0])
+
+
+def scenarios(feature: str, seeds: int) -> Iterator[Scenario]:
+    from dev.simulator.histories import HISTORIES
+    from dev.simulator.scenario import drawn
+
+    yield from (each for each in HISTORIES.values() if feature in each.features)
+    yield from (each for each in map(drawn, range(1, seeds + 1)) if feature in each.features)
+
+
+def verdict(kernel: Kernel, mutant: Mutant, seeds: int) -> str:
+    """To be asked in a process of its own, before any module of the product is imported."""
+    sys.meta_path.insert(0, Finder(mutant))  # type: ignore[arg-type]
+    from dev.simulator import fleet
+
+    fleet.preload()
+    for scenario in scenarios(feature_of(mutant.path), seeds):
+        if findings := fleet.apart(kernel, scenario).findings:
+            return f"found: {findings[0].invariant}: {findings[0].message} [{scenario.title}]"
+    return "survived"
+
+
+def judge(kernel: Kernel, mutant: Mutant, seeds: int) -> None:
+    """Print the verdict, and end this process."""
+
+    def never_ends(*_: object) -> None:
+        print(f"{mutant}\n    found: it never ends", flush=True)
+        os.killpg(0, signal.SIGKILL)
+
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGALRM, never_ends)
+    signal.alarm(LONGEST)
+    try:
+        text = verdict(kernel, mutant, seeds)
+    except BaseException as error:
+        text = f"found: {type(error).__name__}: {error}"
+    print(f"{mutant}\n    {text}", flush=True)
+    os._exit(0)
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.planted")
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--only", default="", help="of these, those whose description contains this")
+    parser.add_argument("--seeds", type=int, default=60, help="the last seed of the simulated world")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args(words)
+    kernel = begin()
+    running = 0
+    for mutant in drawn(options.seed, options.count):
+        if options.only not in str(mutant):
+            continue
+        if running == options.jobs:
+            os.wait()
+            running -= 1
+        running += 1
+        if not os.fork():
+            judge(kernel, mutant, options.seeds)
+    for _ in range(running):
+        os.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
