@@ -240,8 +240,8 @@ def test_no_pod_goes_past_a_budget_in_cost_before_its_cost_is_known(monkeypatch:
 
         lab.settings = ElasticitySettings.model_validate({"enabled": True, "prices": {"cpu": 1}, **budgets})
         lab.create("web-1", "web-2", "web-3", n="0", spec=ONE)
-        until(lambda: len([each for each in lab.pods() if waits(each)]) == 2, 60)
-        assert placed(lab, "web") == ["super", "super"]
+        waiting = lambda: len([each for each in lab.pods() if waits(each)])  # noqa: E731
+        until(lambda: (placed(lab, "web"), waiting()) == (["super", "super"], 2), 60)
 
 
 def waits(pod: dict[str, Any]) -> bool:

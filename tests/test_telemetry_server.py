@@ -118,7 +118,7 @@ def test_a_client_that_does_not_read_its_response_is_cut_off() -> None:
         return Response(200, b"x" * 64 * 1024 * 1024)
 
     with serving(large, deadline=0.5) as server, connected(server, REQUEST % b"metrics") as sock:
-        assert sock.recv(1) == b"H"
+        sock.recv(1)
         until(lambda: not server._open)
 
 
