@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from controllers.anycast_ip.claim import claim_for, name_of
+from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.entries import (
     IDLE,
     IN_USE,
@@ -185,32 +185,6 @@ def test_it_follows_the_addresses_from_the_order_to_the_release() -> None:
     assert all(one in each for each in seen[first:])
 
 
-def test_an_address_is_listed_before_its_node_opens_when_it_comes_from_the_pool() -> None:
-    lab = lab_with(idle=1)
-    lab.run(lambda: len(published(lab)) == 1, 60, "a spare is listed")
-    (spare,) = published(lab)
-    assert published(lab) == {spare: "idle"}
-    opened(lab, "n1")
-    assert lab.on("n1")[0].ip == spare
-    assert spare in published(lab)
-
-
-@pytest.mark.parametrize("lag", [0.0, 300.0])
-def test_a_new_leader_takes_nothing_from_it(lag: float) -> None:
-    lab = lab_with(count=2, tag_lag_seconds=lag)
-    opened(lab, "n1", "n2")
-    lab.leave("n1")
-    lab.run(lambda: "idle" in published(lab).values(), 60, "idle")
-    lab.run_for(5)
-    before = published(lab)
-    seen = writes(lab)
-    lab.start()
-    lab.run_for(900)
-
-    assert published(lab) == before
-    assert seen == []
-
-
 def test_what_another_client_changes_or_deletes_is_written_again() -> None:
     lab = lab_with()
     opened(lab, "n1")
@@ -241,21 +215,6 @@ def test_what_a_kubelet_writes_to_its_node_does_not_change_the_list() -> None:
 
     assert published(lab) == before
     assert not any("6.6.6.6" in each for each in seen)
-
-
-def test_an_address_in_use_stays_listed_when_its_claim_is_deleted() -> None:
-    lab = lab_with()
-    opened(lab, "n1")
-    lab.run(lambda: "in use" in published(lab).values(), 30, "listed")
-    seen = writes(lab)
-    (claim,) = lab.claims.claims.values()
-    del lab.kube.objects["configmaps", name_of(claim.uid)]
-    lab.start()
-    lab.run(lambda: bool(lab.claims.claims), 60, "claimed again")
-    lab.run_for(10)
-
-    assert published(lab) == {lab.on("n1")[0].ip: "in use"}
-    assert seen == []
 
 
 def test_how_long_it_could_not_be_written_is_a_metric() -> None:

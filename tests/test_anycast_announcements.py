@@ -16,20 +16,19 @@ from controllers.anycast_ip.allow_list import REREAD
 from controllers.anycast_ip.allow_list import AllowList as Published
 from controllers.anycast_ip.announcements import LISTED, LONGEST_WRITE, Announcement, Announcements
 from controllers.anycast_ip.entries import TEXT
-from kube.errors import Conflict, Unreachable
+from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
 from lab.cloud import Knobs
 from settings.anycast_ip import AllowList
-from tests.anycast_deaths import Deaths, run_with_deaths
-from tests.anycast_world import CALLS, Killed, Lab
+from tests.anycast_deaths import run_with_deaths
+from tests.anycast_world import Lab
 from tests.factories import NOW
 from tests.test_anycast_allow_list import NAME, published
-from tests.test_anycast_faults import PLENTY, STEPS, claim_of, happen
+from tests.test_anycast_faults import PLENTY, STEPS, happen
 from tests.test_anycast_pool import pooling
 from webhook.anycast_ip import is_tainted
 
 BEFORE = 120.0
-LATE = LONGEST_WRITE.total_seconds()
 ROUNDING = 1e-5
 """Times of day have microseconds."""
 BOUND = ("BINDING", "BIND", "BIND_ENI", "UNBINDING")
@@ -202,17 +201,6 @@ def test_an_idle_address_that_was_listed_long_enough_is_bound_at_once(kind: str)
     assert watched.wrong == []
 
 
-def test_a_fresh_spare_waits_for_the_rest() -> None:
-    lab = lab_with(idle=1)
-    watched = Watched(lab)
-    lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
-    lab.run_for(BEFORE / 2)
-    lab.join()
-    lab.run(lab.all_open, BEFORE / 2 + 10, "open")
-
-    assert watched.wrong == []
-
-
 def test_an_address_that_was_in_use_is_bound_again_at_once() -> None:
     lab = lab_with()
     watched = Watched(lab)
@@ -225,26 +213,6 @@ def test_an_address_that_was_in_use_is_bound_again_at_once() -> None:
     lab.run(lab.all_open, 20, "open")
 
     assert watched.wrong == []
-
-
-def test_an_address_whose_release_had_begun_is_listed_again_before_it_is_bound() -> None:
-    lab = lab_with()
-    watched = Watched(lab)
-    lab.join()
-    lab.run(lab.all_open, BEFORE + 30, "open")
-
-    def fail(action: str) -> None:
-        if action == "ReleaseAddresses":
-            raise Unreachable("reset")
-
-    lab.sender.before = fail
-    lab.leave()
-    lab.run(lambda: claim_of(lab, "n1").releasing and not listed_in(lab), 60, "being released")
-    lab.join("n2", "ins-n1")
-    lab.run(lab.all_open, BEFORE + 60, "open")
-
-    assert watched.wrong == []
-    assert watched.binds[-1][1] >= BEFORE
 
 
 @pytest.mark.parametrize(("then", "within"), [(0.0, 15), (30.0, 45), (300.0, 320)])
@@ -310,71 +278,6 @@ def test_a_list_that_was_deleted_is_announced_again() -> None:
     assert watched.wrong == []
 
 
-@pytest.mark.parametrize("every", [7.0, 31.0])
-def test_leaders_that_die_all_the_time_neither_shorten_the_wait_nor_begin_it_again(every: float) -> None:
-    lab = lab_with()
-    watched = Watched(lab)
-    lab.join()
-    lab.run(lambda: listed_in(lab) != set(), 30, "listed")
-    began = lab.clock()
-    while not lab.all_open():
-        assert lab.clock() - began < BEFORE + LATE + 3 * every
-        lab.start()
-        end = lab.clock() + every
-        lab.run(lambda: lab.all_open() or lab.clock() >= end, 60, "time")  # noqa: B023
-
-    assert watched.wrong == []
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("action", CALLS)
-def test_a_death_at_any_call_neither_shortens_the_wait_nor_begins_it_again(action: str, moment: str) -> None:
-    lab = lab_with(before=60)
-    watched = Watched(lab)
-    deaths = Deaths(lab, action, moment, 3)
-    for name in ("n1", "n2"):
-        lab.join(name)
-    run_with_deaths(lab, lab.all_open, 60 + LATE + 60, "open")
-    lab.leave("n1")
-    run_with_deaths(lab, lab.is_clean, 300, "clean")
-    lab.run_for(5)
-
-    assert deaths.count
-    assert watched.wrong == []
-    assert listed_in(lab) == {each.ip for each in lab.elastic()}
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_death_at_the_write_of_the_list_restarts_the_wait_only_if_it_was_not_written(moment: str) -> None:
-    lab = lab_with()
-    watched, dying = Watched(lab), False
-
-    def begin(name: str, body: Any) -> None:
-        nonlocal dying
-        dying = name == NAME and body["data"][TEXT] != ""
-        if dying and moment == "before":
-            raise Killed
-
-    def end(verb: str) -> None:
-        if dying and moment == "after":
-            raise Killed
-
-    lab.kube.before_write, lab.kube.after = begin, end
-    lab.join()
-    with pytest.raises(Killed):
-        lab.run_for(30)
-    assert bool(listed_in(lab)) is (moment == "after")
-    lab.kube.before_write, lab.kube.after = (lambda name, body: None), (lambda verb: None)
-    lab.clock.advance(BEFORE / 2)
-    lab.start()
-    began = lab.clock()
-    lab.run(lab.all_open, BEFORE + 30, "open")
-
-    waited = lab.clock() - began
-    assert (waited < BEFORE / 2 + LATE + 10) is (moment == "after")
-    assert watched.wrong == []
-
-
 def test_a_former_leader_does_not_overwrite_the_list() -> None:
     lab = lab_with(idle=1)
     watched = Watched(lab)
@@ -407,51 +310,6 @@ def test_a_former_leader_does_not_overwrite_the_list() -> None:
     lab.may_write = lambda: None
 
     assert listed_in(lab) == listed
-    assert watched.wrong == []
-
-
-def test_an_old_copy_of_the_nodes_takes_nothing_out_of_the_list() -> None:
-    lab = lab_with(before=20)
-    watched = Watched(lab)
-    lab.join()
-    lab.run(lab.all_open, 90, "open")
-    old = lab.nodes()
-    lab.shown = lambda: old
-    lab.join("n2")
-    lab.leave("n1")
-    lab.run_for(120)
-    assert len(listed_in(lab)) == 1
-    lab.shown = lab.nodes
-    lab.run(lambda: lab.is_open("n2") and lab.is_clean(), 200, "settled")
-    lab.run_for(5)
-
-    assert listed_in(lab) == {each.ip for each in lab.elastic()}
-    assert watched.wrong == []
-
-
-@pytest.mark.parametrize("error", [Unreachable("reset"), Conflict(409, "Conflict", "changed")])
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_lost_answer_to_the_write_does_not_shorten_the_wait(moment: str, error: Exception) -> None:
-    lab = lab_with(before=20)
-    watched, left, name_written = Watched(lab), 3, ""
-
-    def fail(name: str, body: Any) -> None:
-        nonlocal left, name_written
-        name_written = name
-        if name == NAME and left and moment == "before":
-            left -= 1
-            raise error
-
-    def lose(verb: str) -> None:
-        nonlocal left
-        if name_written == NAME and left and moment == "after":
-            left -= 1
-            raise error
-
-    lab.kube.before_write, lab.kube.after = fail, lose
-    lab.join()
-    lab.run(lab.all_open, 3 * 30 + 20 + 30, "open")
-
     assert watched.wrong == []
 
 

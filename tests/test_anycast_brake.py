@@ -8,13 +8,12 @@ from datetime import timedelta
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.anycast_ip.brake import CONFIRMED, MOST, unbinds_in
+from controllers.anycast_ip.brake import CONFIRMED, MOST
 from controllers.anycast_ip.claim import CLUSTER_UUID
 from kube.types import rfc3339
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL, Pool
-from tests.anycast_deaths import run_with_deaths
-from tests.anycast_world import SETTINGS, Killed, Lab, open_lab
+from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY
 
@@ -108,21 +107,6 @@ def test_a_scale_in_is_never_held_up(state: str, pool: Pool) -> None:
 
     assert bound(lab) == 0
     assert len(lab.elastic()) == pool.retain.count
-
-
-def test_leaders_that_die_take_no_more_together_than_one() -> None:
-    lab = copied(*NAMES)
-
-    def die(action: str) -> None:
-        if action == "DisassociateAddress":
-            raise Killed
-
-    lab.sender.after = die
-    end = lab.clock() + HOUR - 60
-    run_with_deaths(lab, lambda: lab.clock() >= end, HOUR, "time")
-
-    assert 1 <= lab.count("DisassociateAddress") <= MOST
-    assert len(unbinds_in(lab.lease)) == MOST
 
 
 def test_where_it_cannot_be_read_whether_an_instance_runs_it_counts_as_running() -> None:

@@ -26,7 +26,7 @@ from kube.errors import KubeError
 from kube.types import NodeSpec, ObjectMeta
 from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, Lab, open_lab
+from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 
@@ -164,54 +164,6 @@ def test_a_node_that_waits_says_why_and_no_more_often_than_once_a_minute() -> No
     assert len(written) <= 1200 / REWORDED
     lab.world.knobs.quota_total = 10
     waiting_for(lab, ("True", "AnycastIpBound"))
-
-
-def test_a_node_that_loses_its_address_is_not_ready_until_it_has_it_again() -> None:
-    lab = open_lab()
-    waiting_for(lab, ("True", "AnycastIpBound"))
-    (address,) = lab.on()
-    seen = set()
-    with lab.world.advanced() as now:
-        unbound = replace(address, status="UNBIND", instance_id="")
-        lab.world.history.put(address.id, unbound, now)
-
-    def closed() -> bool:
-        seen.add(says(lab))
-        return says(lab) == ("False", "AnycastIpLost")
-
-    lab.run(closed, 900, f"closed, {seen}")
-    waiting_for(lab, ("True", "AnycastIpBound"))
-
-
-def test_it_goes_with_the_label() -> None:
-    lab = open_lab()
-    waiting_for(lab, ("True", "AnycastIpBound"))
-
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-
-    waiting_for(lab, None)
-
-
-@pytest.mark.parametrize("edited", [{"status": "Unknown"}, None], ids=["changed", "taken away"])
-def test_what_others_make_of_it_is_corrected(edited: dict[str, str] | None) -> None:
-    lab = open_lab()
-    waiting_for(lab, ("True", "AnycastIpBound"))
-
-    conditions = [{"type": CONDITION, **edited}] if edited else []
-    lab.edit("n1", {"status": {"conditions": conditions}})
-
-    waiting_for(lab, ("True", "AnycastIpBound"))
-
-
-def test_a_new_leader_writes_nothing_that_is_there() -> None:
-    lab = open_lab()
-    waiting_for(lab, ("True", "AnycastIpBound"))
-    written = conditions_written(lab)
-
-    lab.start()
-    lab.run_for(60)
-
-    assert written == []
 
 
 def test_a_node_opens_also_where_its_condition_cannot_be_written() -> None:

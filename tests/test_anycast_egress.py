@@ -30,14 +30,14 @@ from controllers.anycast_ip.egress_pod import (
 )
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Checked, Do, Egress, Seen, Snapshot
-from kube.errors import Forbidden, ServerError, Unreachable
+from kube.errors import Forbidden
 from kube.resources import PODS
 from kube.types import Node, NodeSpec, ObjectMeta
 from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, EgressCheck
-from tests.anycast_deaths import Deaths, run_with_deaths
-from tests.anycast_world import SETTINGS, Killed, Lab
+from tests.anycast_deaths import run_with_deaths
+from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY, happen
@@ -225,56 +225,6 @@ def test_a_pod_that_another_client_deletes_is_replaced() -> None:
     assert "was deleted before it ended" in dict(lab.recorder.events)["AnycastIpEgressFailed"]
 
 
-def test_what_was_seen_before_the_address_was_bound_again_does_not_count() -> None:
-    lab = lab_with(never)
-    lab.join()
-    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
-    (first,) = lab.pods()
-    (address,) = lab.on("n1")
-    lab.world.alter(address.id, status="UNBIND", instance_id="")
-    lab.feature.enqueue_all()
-    lab.run(lambda: lab.count("AssociateAddress") == 2, 30, "bound again")
-    lab.end(first, ended(0))
-    lab.run_for(20)
-
-    assert not lab.is_open()
-    assert first["metadata"]["name"] not in lab.names()
-    assert lab.created() == 2
-    lab.kubelet = honest
-    lab.run(lab.all_open, 10, "open")
-
-
-def test_what_was_seen_of_another_address_does_not_count() -> None:
-    lab = lab_with(never)
-    lab.join()
-    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
-    (first,) = lab.pods()
-    (address,) = lab.on("n1")
-    lab.world.alter(address.id, instance_id="ins-other")
-    lab.feature.enqueue_all()
-    lab.end(first, ended(0))
-    lab.run(lambda: len(lab.pods()) == 1 and lab.created() == 2, 60, "another check")
-    (second,) = lab.pods()
-
-    assert not lab.is_open()
-    assert second["spec"]["containers"][0]["args"][1] == lab.on("n1")[0].ip != address.ip
-
-
-def test_a_pod_of_an_earlier_leader_counts_for_nothing_and_goes() -> None:
-    lab = lab_with(never)
-    lab.join()
-    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
-    (first,) = lab.pods()
-    lab.end(first, ended(0))
-    lab.start()
-    lab.run(lambda: lab.created() == 2, 30, "another check")
-    lab.run(lambda: first["metadata"]["name"] not in lab.names(), 10, "the first one is gone")
-
-    assert not lab.is_open()
-    lab.kubelet = honest
-    lab.run(lab.all_open, 10, "open")
-
-
 def test_a_pod_that_an_earlier_leader_creates_late_is_deleted() -> None:
     lab = lab_with()
     lab.join()
@@ -293,128 +243,6 @@ def test_pods_of_others_stay() -> None:
     lab.run_for(600)
 
     assert lab.names() == ["egress-check-mine"]
-
-
-def test_a_leader_that_is_none_any_more_creates_and_deletes_nothing() -> None:
-    lab = lab_with(never)
-    lab.join()
-    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
-    (before,) = lab.names()
-
-    def lost() -> None:
-        raise Killed
-
-    lab.may_write = lost
-    (pod,) = lab.pods()
-    lab.end(pod, ended(1))
-    with pytest.raises(Killed):
-        lab.run_for(60)
-
-    assert lab.names() == [before]
-    assert lab.created() == 1
-
-
-@pytest.mark.parametrize("when", ["before its pod has ended", "after its pod has ended"])
-def test_a_node_that_goes_leaves_no_pod_and_no_address(when: str) -> None:
-    lab = lab_with(never)
-    lab.join()
-    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
-    if when.startswith("after"):
-        (pod,) = lab.pods()
-        lab.end(pod, ended(0))
-    lab.leave()
-    lab.run(lab.is_clean, 60, "clean")
-    lab.run(lambda: not lab.pods(), 310, "no pod")
-
-    assert lab.feature.sources.memory.egress.awaited() == {}
-
-
-def test_a_node_that_is_open_is_not_checked() -> None:
-    lab = EgressLab(Knobs(**PLENTY))
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    lab.settings = checking()
-    lab.kubelet = elsewhere
-    lab.edit("n1", {"metadata": {"annotations": {"tke.cloud.tencent.com/anycast-ip-address": "0.0.0.0"}}})
-    lab.run_for(900)
-
-    assert lab.is_open()
-    assert lab.created() == 0
-
-
-def test_a_node_that_lost_its_address_is_checked_again_before_it_opens() -> None:
-    lab = lab_with()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    (address,) = lab.on("n1")
-    lab.world.alter(address.id, status="UNBIND", instance_id="")
-    lab.kubelet = never
-    lab.feature.resync._inventory.refresh()
-    lab.feature.enqueue_all()
-    lab.run(lambda: not lab.is_open(), 60, "closed")
-    lab.run_for(30)
-    assert not lab.is_open()
-    lab.kubelet = honest
-    lab.run(lab.all_open, 30, "open")
-
-    assert lab.created() == 2
-
-
-def test_a_check_that_is_switched_off_holds_up_no_node() -> None:
-    lab = lab_with(elsewhere)
-    lab.join()
-    lab.run(lambda: "AnycastIpEgressFailed" in lab.recorder.reasons, 60, "an Event")
-    lab.settings = SETTINGS
-    lab.run(lab.all_open, 10, "open")
-
-
-def test_another_service_is_asked_at_once() -> None:
-    lab = lab_with(elsewhere)
-    lab.join()
-    lab.run_for(1800)
-    lab.kubelet = honest
-    lab.settings = checking(egress_check=CHECKING.model_copy(update={"url": "https://other.example.com/"}))
-    lab.run(lab.all_open, 10, "open")
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("action", ["write", "delete", "DescribeAddresses", "AssociateAddress"])
-def test_a_death_at_any_call_leaves_no_pod_and_every_node_open(action: str, moment: str) -> None:
-    lab = lab_with()
-    deaths = Deaths(lab, action, moment, 6)
-    for name in ("n1", "n2", "n3"):
-        lab.join(name)
-    run_with_deaths(lab, lab.all_open, 600, "open")
-    run_with_deaths(lab, lambda: not lab.pods(), 310, "no pod is left")
-
-    assert deaths.count or moment == "after"
-    assert len(lab.elastic()) == 3
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        pytest.param(Unreachable("reset"), id="no answer"),
-        pytest.param(ServerError(500, "InternalError", "etcd"), id="an error"),
-    ],
-)
-@pytest.mark.parametrize("every", [2, 3])
-def test_an_answer_that_is_lost_costs_no_second_pod(error: Exception, every: int) -> None:
-    lab = lab_with()
-    turns = iter(range(1, 60))
-
-    def fail(verb: str) -> None:
-        if next(turns, 1) % every == 0:
-            raise error
-
-    lab.kube.after = fail
-    for name in ("n1", "n2", "n3"):
-        lab.join(name)
-    lab.run(lab.all_open, 300, "open")
-    lab.run(lambda: not lab.pods(), 310, "no pod is left")
-
-    assert lab.created() <= 6  # a creation is repeated under the same name
-    assert value("checks_total", result="passed") >= 3
 
 
 def test_what_forbids_the_pods_is_said() -> None:

@@ -95,20 +95,6 @@ def running(region: str = "ap-singapore", credentials: str = "auto") -> Iterator
             assert not world.thread.is_alive()
 
 
-def test_nodes_join_and_leave() -> None:
-    with running() as world:
-        for name in ("n1", "n2", "n3"):
-            world.join(name)
-        until(world.all_open, 60)
-        assert len(world.cloud.world.addresses) == 3
-        assert world.claims() == [f"anycast-ip-{name}-000000000000" for name in ("n1", "n2", "n3")]
-        world.api.remove(NODES, "n2")
-        until(lambda: len(world.claims()) == 2, 60)
-
-        assert len(world.cloud.world.addresses) == 2
-        assert world.raised is None
-
-
 def test_leadership_that_is_lost_ends_it_before_anything_is_written() -> None:
     with running() as world:
         until(lambda: bool(world.cloud.world.calls), 60)

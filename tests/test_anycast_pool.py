@@ -14,19 +14,16 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from cloud.types import Address, Quota
-from controllers.anycast_ip.actions import Actions
 from controllers.anycast_ip.claim import (
     NODE_NAME,
     POOL,
     Claim,
-    body,
     claim_for,
     read,
     spare_for,
     taken,
 )
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
-from controllers.anycast_ip.locks import Busy
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
 from controllers.anycast_ip.reader import UNPROVEN
@@ -247,113 +244,6 @@ def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order() 
     assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == set()
 
 
-def test_without_a_pool_nothing_is_kept() -> None:
-    lab = lab_with()
-    opened(lab, "n1")
-    lab.leave("n1")
-    lab.run(lab.is_clean, 60, "clean")
-
-    assert lab.elastic() == []
-    assert "AnycastIpKept" not in lab.recorder.reasons
-
-
-def test_two_nodes_get_the_two_addresses_that_have_been_idle_longest() -> None:
-    lab = lab_with(count=3)
-    opened(lab, "n1", "n2", "n3")
-    order = []
-    for name in ("n2", "n3", "n1"):
-        order += [each.id for each in lab.on(name)]
-        lab.leave(name)
-        lab.run(lambda: set(idle(lab)) == set(order), 30, "kept")  # noqa: B023
-    opened(lab, "n4", "n5")
-
-    assert {each.id for name in ("n4", "n5") for each in lab.on(name)} == set(order[:2])
-    assert idle(lab) == order[2:]
-    assert lab.count("AllocateAddresses") == 3
-
-
-def test_an_instance_that_comes_back_gets_its_own_address() -> None:
-    lab = lab_with(count=2)
-    opened(lab, "n1", "n2")
-    before = {name: lab.on(name)[0].id for name in ("n1", "n2")}
-    for name in before:
-        lab.leave(name)
-        lab.run(lambda: len(idle(lab)) == 2 - len(lab.nodes()), 30, "kept")
-    opened(lab, "n2")
-
-    assert lab.on("n2")[0].id == before["n2"]
-    assert idle(lab) == [before["n1"]]
-
-
-def test_more_nodes_than_addresses_order_the_rest() -> None:
-    lab = lab_with(count=2)
-    opened(lab, "n1", "n2")
-    for name in ("n1", "n2"):
-        lab.leave(name)
-    lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
-    opened(lab, *(f"m{number}" for number in range(10)))
-
-    assert lab.count("AllocateAddresses") == 10
-    assert len(lab.elastic()) == 10
-    assert idle(lab) == []
-
-
-def test_what_is_over_the_count_is_released_with_its_tags() -> None:
-    lab = lab_with(count=2)
-    names = [f"n{number}" for number in range(5)]
-    opened(lab, *names)
-    for name in names:
-        lab.leave(name)
-    lab.run(lambda: len(lab.claims.claims) == 2 == len(lab.elastic()), 120, "so many are left")
-    lab.run_for(600)
-
-    assert len(idle(lab)) == 2
-    carried = {each.tags["aia-node-name"] for each in lab.elastic()}
-    assert lab.tag_values("aia-node-name") == carried
-
-
-def test_what_is_too_old_is_released() -> None:
-    lab = lab_with(count=2, age="1h")
-    opened(lab, "n1")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    lab.run_for(3500)
-    assert len(lab.elastic()) == 1
-    lab.run_for(130)
-
-    assert lab.elastic() == []
-    assert not lab.claims.claims
-    assert lab.tag_values("aia-node-name") == set()
-
-
-def test_a_smaller_pool_lets_the_latest_go() -> None:
-    lab = lab_with(count=3)
-    opened(lab, "n1", "n2", "n3")
-    for number, name in enumerate(("n1", "n2", "n3"), 1):
-        lab.leave(name)
-        lab.run(lambda: len(idle(lab)) == number, 30, "kept")  # noqa: B023
-    first = idle(lab)[0]
-    lab.settings = pooling(count=1)
-    lab.run(lambda: len(lab.elastic()) == 1, 60, "smaller")
-
-    assert idle(lab) == [first]
-
-
-def test_after_a_change_of_their_type_idle_addresses_go_when_they_are_old() -> None:
-    lab = lab_with(count=3, age="2h")
-    opened(lab, "n1", "n2")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    lab.settings = pooling(count=3, age="2h", address_type="EIP")
-    lab.leave("n2")
-    lab.run(lambda: len(lab.elastic()) == 1, 60, "that of a node that leaves is released")
-    lab.run_for(7200 - 120)
-    assert len(lab.elastic()) == 1
-    lab.run(lambda: not lab.claims.claims, 2 * SETTINGS.resync_period, "released")
-
-    assert lab.elastic() == []
-
-
 def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None:
     lab = lab_with(count=1, quota_total=2)
     opened(lab, "n1", "n2")
@@ -374,19 +264,6 @@ def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None
     assert lab.tag_values("aia-node-name") == set()
 
 
-def test_at_a_used_up_quota_a_new_leader_gives_it_to_a_node_whose_order_is_in_doubt() -> None:
-    lab = lab_with(count=1, quota_total=2)
-    opened(lab, "n1", "n2")
-    lab.join("n3")
-    lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
-    lab.start()
-    lab.run_for(60)
-    lab.leave("n1")
-    lab.run(lab.all_open, 1500, "open")
-
-    assert len(lab.elastic()) == 2
-
-
 def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:
     lab = lab_with(count=2)
     opened(lab, "n0", "n1", "n2")
@@ -402,44 +279,6 @@ def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> N
     assert idle(lab) == []
     assert [each.instance_id for each in lab.elastic() if each.id == one] == ["ins-theirs"]
     assert "AnycastIpMoved" in lab.recorder.reasons
-
-
-def test_a_blocked_address_is_not_given_to_a_node() -> None:
-    lab = lab_with(count=2)
-    opened(lab, "n1", "n2")
-    for name in ("n1", "n2"):
-        lab.leave(name)
-        lab.run(lambda: len(idle(lab)) == 2 - len(lab.nodes()), 30, "kept")
-    one, two = idle(lab)
-    lab.world.alter(one, blocked=True)
-    lab.run_for(SETTINGS.resync_period + 10)
-    opened(lab, "n3")
-
-    assert [each.id for each in lab.on("n3")] == [two]
-    assert idle(lab) == [one]
-
-
-def test_two_leaders_give_an_address_to_one_node() -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n1")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    former = lab.feature
-    lab.start()  # it reads the claims while the former one still works
-    lab.join("n2")
-    lab.join("n3")
-    ours = lab.feature
-    for _ in range(200):
-        for each in (former, ours):
-            lab.feature = each
-            lab.turn()
-        lab.clock.advance(0.5)
-    lab.start()
-    lab.run(lab.all_open, 600, "open")
-    lab.run_for(400)
-
-    assert len(lab.on("n2")) == len(lab.on("n3")) == 1
-    assert {claim.address for claim in stored(lab)} == {each.id for each in lab.elastic()}
 
 
 def test_spares_are_there_before_a_node_and_replaced_after_it() -> None:
@@ -463,16 +302,6 @@ def test_spares_are_there_before_a_node_and_replaced_after_it() -> None:
     assert lab.tag_values("aia-node-name") == set()
 
 
-def test_a_spare_outlives_the_age_of_what_is_retained() -> None:
-    lab = lab_with(idle=1, count=1, age="1h")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "a spare")
-    before = idle(lab)
-    lab.run_for(3 * 3600)
-
-    assert idle(lab) == before
-    assert lab.count("AllocateAddresses") == 1
-
-
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -488,18 +317,6 @@ def test_a_refused_spare_is_not_ordered_again_and_again(knobs: dict[str, Any]) -
     refused = sum(call.action == "AllocateAddresses" and call.outcome != "OK" for call in lab.world.calls)
     assert refused <= 5 + 6 + 12  # once each, then one for all: doubling from 10 s to 5 minutes
     assert len(lab.claims.claims) <= 5
-
-
-def test_spares_leave_the_quota_to_nodes() -> None:
-    lab = lab_with(idle=5, quota_total=4)
-    opened(lab, "n1", "n2")
-    lab.run_for(600)
-    assert len(idle(lab)) == 2
-    opened(lab, "n3", "n4")
-
-    assert len(lab.elastic()) == 4
-    refused = sum(call.action == "AllocateAddresses" and call.outcome != "OK" for call in lab.world.calls)
-    assert refused <= 4
 
 
 def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
@@ -518,25 +335,6 @@ def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
         lab.run_for(5)
 
     assert lab.count("AllocateAddresses") <= 2 + 2 * 11
-
-
-@pytest.mark.parametrize("error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")])
-def test_an_api_server_that_fails_after_the_deed_has_one_claim_for_each_spare(error: Exception) -> None:
-    lab = lab_with(idle=2)
-    turns = iter(range(30))
-
-    def fail(verb: str) -> None:
-        if next(turns, 0) % 3 == 1:
-            raise error
-
-    lab.kube.after = fail
-    lab.run(lambda: len(idle(lab)) == 2, 200, "spares")
-    assert len(stored(lab)) == 2
-    lab.kube.after = lambda verb: None
-    lab.start()
-    lab.run_for(600)
-
-    assert len(stored(lab)) == len(lab.elastic()) == 2
 
 
 def test_orphans_are_released_and_what_is_idle_is_none() -> None:
@@ -685,114 +483,6 @@ def test_what_is_idle_is_counted_with_its_seconds() -> None:
     assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "leaving"}) == 0
 
 
-def test_a_node_that_the_watch_has_lost_keeps_its_address() -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n1")
-    (address,) = lab.on("n1")
-    lab.shown = lambda: []
-    lab.world.alter(address.id, status="UNBIND", instance_id="")
-    lab.run_for(60)
-
-    assert idle(lab) == []
-    assert [claim.address for claim in stored(lab)] == [address.id]
-
-
-def test_what_another_reconcile_is_about_is_not_taken_meanwhile() -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n1")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    locks = lab.feature.sources.memory.locks
-    with locks.held({"ins-n1"}, "another") as other:
-        assert not other
-        lab.join("n2")
-        lab.run_for(30)
-        assert len(idle(lab)) == 1
-        assert not lab.is_open("n2")
-    lab.run(lab.all_open, 30, "open")
-
-    assert lab.count("AllocateAddresses") == 1
-
-
-def test_a_node_that_is_back_before_its_address_was_given_away_has_it_to_itself() -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n1")
-    before = lab.on("n1")[0].id
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    with lab.feature.sources.memory.locks.held({"ins-n1"}, "another"):
-        lab.join("n2")
-        lab.join("n1")
-        lab.run(lambda: lab.is_open("n2"), 60, "the other open")
-    lab.run(lab.all_open, 60, "open")
-
-    assert lab.on("n1")[0].id == before
-    assert lab.on("n2")[0].id != before
-
-
-@pytest.mark.parametrize(
-    "pooled_uid", ["00000000", "zzzzzzzz"], ids=["with the lesser uid", "with the greater uid"]
-)
-def test_of_two_claims_of_gone_nodes_that_which_left_the_pool_knows_where_the_address_is(
-    pooled_uid: str,
-) -> None:
-    """As after a death between the two writes of a taking, and a node that was bound and is gone before the next."""
-    lab = lab_with()
-    opened(lab, "n2")
-    (address,) = lab.on("n2")
-    (claim,) = stored(lab)
-    former = replace(claim, uid=f"{pooled_uid}-former", node="n1", instance="ins-n1", pooled=NOW)
-    lab.kube.place("configmaps", body(former))
-    lab.leave("n2")
-    lab.start()
-    lab.run(lambda: not stored(lab), 120, "both are gone")
-
-    assert address.id not in lab.world.addresses
-
-
-def test_an_address_that_a_claim_has_already_is_offered_to_no_other_node() -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n2")
-    (claim,) = stored(lab)
-    lab.kube.place("configmaps", body(replace(claim, uid="former", node="n1", instance="ins-n1", pooled=NOW)))
-    lab.start()
-    with lab.feature.sources.memory.locks.held({"ins-n1"}, "another"):
-        opened(lab, "n3")
-
-    assert [len(lab.on(name)) for name in ("n2", "n3")] == [1, 1]
-    assert "AnycastIpTaken" not in lab.recorder.reasons
-
-
-@pytest.mark.parametrize("then", ["given away", "being released"])
-def test_an_offer_that_is_no_longer_as_it_was_seen_is_not_taken(then: str) -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n1")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    (offer,) = stored(lab)
-    new = Snapshot("u2", node(), pool=View(offer=offer))
-    if then == "given away":
-        lab.claims.drop(offer.uid)
-    else:
-        lab.claims.put(replace(offer, releasing=True))
-    take = Actions(lab.feature.sources).by_name[Do.TAKE]
-
-    with pytest.raises(Busy):
-        take(new, plan(new, SETTINGS)).__await__().__next__()
-    assert lab.claims.get("u2") is None
-
-
-def test_a_claim_in_the_pool_whose_node_is_there_after_all_leaves_it() -> None:
-    lab = lab_with(count=1)
-    opened(lab, "n1")
-    (claim,) = stored(lab)
-    lab.kube.place("configmaps", body(replace(claim, pooled=NOW)))
-    lab.world.alter(claim.address, status="UNBIND", instance_id="")
-    lab.start()
-    lab.run(lambda: stored(lab) == [claim], 60, "out of the pool")
-    lab.run(lab.all_open, 60, "open")
-
-
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -826,27 +516,6 @@ def test_nodes_follow_each_other_through_trouble(knobs: dict[str, Any]) -> None:
     lab.run_for(60)
     assert lab.elastic() == []
     assert lab.tag_values(NODE_NAME) == set()
-
-
-@pytest.mark.parametrize("outcome", ["lost", "server_errors"])
-def test_while_no_order_is_answered_nodes_get_what_is_idle(outcome: str) -> None:
-    lab = lab_with(count=2)
-    opened(lab, "n1", "n2")
-    for name in ("n1", "n2"):
-        lab.leave(name)
-    lab.run(lambda: len(idle(lab)) == 2, 60, "kept")
-    lab.knobs.faulty_actions = ["AllocateAddresses"]
-    setattr(lab.knobs, outcome, 1.0)
-    lab.join("n3")
-    lab.join("n4")
-    lab.run(lab.all_open, 60, "open")
-    lab.join("n5")
-    lab.run_for(300)
-    assert not lab.is_open("n5")
-    setattr(lab.knobs, outcome, 0.0)
-    lab.run(lab.all_open, 300, "open")
-
-    assert len(lab.elastic()) == 3
 
 
 @pytest.mark.parametrize("error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")])

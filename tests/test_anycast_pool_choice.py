@@ -240,29 +240,3 @@ def test_a_death_at_any_call_loses_and_releases_no_lent_address(action: str, mom
 
     assert deaths.count
     assert all(lab.world.addresses[each].status == "UNBIND" for each in mine)
-
-
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        pytest.param({"throttled": 0.3}, id="throttled"),
-        pytest.param({"lost": 0.2}, id="lost answers"),
-        pytest.param({"internal_errors": 0.2, "errors_after_commit": True}, id="errors after the deed"),
-        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="stale rows"),
-        pytest.param({"unbind_seconds": 60.0}, id="a slow cloud"),
-    ],
-)
-def test_lent_addresses_follow_each_other_through_trouble(knobs: dict[str, Any]) -> None:
-    lab = lab_with(knobs, adopt=LOAN)
-    mine = {lend(lab) for _ in range(3)}
-    lab.run(lambda: idle(lab) == mine, 700, "adopted")
-    for first in (0, 3):
-        names = [f"n{number}" for number in range(first, first + 3)]
-        for name in names:
-            lab.join(name)
-        lab.run(lab.all_open, 900, "open")
-        for name in names:
-            lab.leave(name)
-        lab.run(lambda: idle(lab) == mine and len(stored(lab)) == 3, 1500, "idle again")
-
-    assert mine <= lab.world.addresses.keys()

@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import INSTANCE_LABEL, Claim, body, instance_of, name_of
 from controllers.anycast_ip.claim_store import ClaimStore
-from controllers.anycast_ip.reader import ABSENT, UNPROVEN
 from controllers.anycast_ip.resync import Inventory, Resync
 from kube.errors import Conflict
 from lab.cloud import Knobs
 from lab.cloud.world import World
-from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
+from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_deaths import run_with_deaths
 from tests.anycast_world import GRACE, SETTINGS, Killed, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
@@ -66,21 +65,6 @@ def test_another_account_is_not_taken_for_a_cloud_without_addresses() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_lists_that_are_empty_for_a_while_cost_no_address(restarted: bool) -> None:
-    lab = open_lab("n1", "n2")
-    before = sorted(each.id for each in lab.elastic())
-    end = blind(lab)
-    if restarted:
-        lab.start()
-    lab.run_for(SETTINGS.resync_period + 60)
-    assert lab.all_open()
-    end()
-    lab.run_for(60)
-
-    assert sorted(each.id for each in lab.elastic()) == before
-
-
-@pytest.mark.parametrize("restarted", [False, True])
 def test_what_the_tags_still_list_is_not_gone(restarted: bool) -> None:
     lab = open_lab("n1", "n2")
     before = sorted(each.id for each in lab.elastic())
@@ -103,37 +87,6 @@ def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
     lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked without an answer")
     lab.join("n2")
     lab.run(lambda: lab.is_open("n2"), 60, "open")
-
-
-@pytest.mark.parametrize(
-    ("others", "seconds"),
-    [
-        pytest.param(["n2"], 2 * ABSENT, id="beside another address"),
-        pytest.param(["n3"], 3 * ABSENT, id="beside a node without an address"),
-        pytest.param([], UNPROVEN + 2 * ABSENT, id="alone"),
-    ],
-)
-def test_a_node_leaves_nothing_behind_though_its_release_was_the_last_deed(
-    others: list[str], seconds: float
-) -> None:
-    lab = open_lab("n1", *(["n2"] if "n2" in others else []))
-    if "n3" in others:
-        lab.join("n3", gated=False, **{NEED_LABEL: "false"})
-
-    def die(action: str) -> None:
-        if action == "ReleaseAddresses":
-            raise Killed
-
-    lab.leave("n1")
-    lab.world.end_instance("ins-n1")
-    lab.sender.after = die
-    with pytest.raises(Killed):
-        lab.run_for(60)
-    lab.sender.after = lambda action: None
-    lab.start()
-    lab.run(lab.is_clean, seconds, "clean")
-
-    assert lab.tag_values("aia-node-name") == {each.metadata.name for each in lab.nodes()} - {"n3"}
 
 
 def test_a_write_of_a_former_leader_that_arrives_late_leaves_no_node_open_without_its_address() -> None:
@@ -166,69 +119,6 @@ def test_a_write_of_a_former_leader_that_arrives_late_leaves_no_node_open_withou
         assert lab.on("n1") or not lab.is_open("n1")
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a start"])
-@pytest.mark.parametrize("seconds", [70.0, 3000.0])
-@pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize(
-    ("idle", "call"),
-    [
-        pytest.param(False, "DisassociateAddress", id="a bound address"),
-        pytest.param(False, "ReleaseAddresses", id="an unbound address"),
-        pytest.param(True, "ReleaseAddresses", id="a spare"),
-    ],
-)
-def test_keys_of_another_account_meanwhile_leave_no_address_behind(
-    idle: bool, call: str, others: int, seconds: float, restarted: bool
-) -> None:
-    pool = Pool(min_idle=1) if idle else Pool()
-    lab = Lab(Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"pool": pool}))
-    for name in ["n2", "n1"][1 - others : 1 + (not idle)]:
-        lab.join(name)
-    lab.run(lambda: lab.all_open() and lab.is_settled(), 120, "open")
-    theirs = World(Knobs(**PLENTY, instances_exist=False), lab.clock)
-
-    def lose_keys(action: str) -> None:
-        if action == call:
-            lab.sender.use(theirs)
-
-    lab.sender.before = lose_keys
-    if idle:
-        lab.settings = SETTINGS
-    else:
-        lab.leave("n1")
-    lab.run(lambda: lab.sender.world is theirs, 60, "the keys are another account's")
-    if restarted:
-        lab.start()
-    lab.run_for(seconds)
-    lab.sender.before = lambda action: None
-    lab.sender.use(lab.world)
-    lab.run(lab.is_clean, 300, "clean")
-
-    assert [each.instance_id for each in lab.elastic()] == ["ins-n2"] * others
-    assert lab.all_open()
-
-
-def test_addresses_that_a_user_deleted_all_at_once_are_replaced() -> None:
-    lab = open_lab("n1", "n2")
-    for each in lab.elastic():
-        lab.world.alter(each.id, status="OFFLINING")
-        with lab.world.advanced() as now:
-            lab.world.history.put(each.id, None, now)
-    lab.run_for(SETTINGS.resync_period)
-    lab.run(lambda: lab.all_open() and len(lab.elastic()) == 2, 1500, "replaced")
-
-
-def test_a_node_that_came_again_unheard_of_keeps_its_address() -> None:
-    lab = open_lab("n1")
-    lab.leave()
-    lab.join()
-    lab.shown = lambda: []
-    lab.run_for(120)
-    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
-    lab.shown = lab.nodes
-    lab.run(lab.all_open, 60, "open")
-
-
 def test_a_stale_list_opens_no_node() -> None:
     lab = open_lab(
         "n1", "n2", knobs=Knobs(**PLENTY, tag_lag_seconds=60, filter_lag_seconds=60, stale_rows=True)
@@ -245,56 +135,6 @@ def test_a_stale_list_opens_no_node() -> None:
     lab.run_for(30)
 
     assert not any(opened)
-
-
-@pytest.mark.parametrize("then", ["the node goes", "the order is changed"])
-def test_an_order_that_waited_long_and_whose_answer_was_lost_is_not_forgotten(then: str) -> None:
-    lab = Lab(Knobs(quota_total=0, filter_lag_seconds=30, tag_keys=1000, tag_values=1000))
-    lab.join()
-    lab.run_for(1000)
-    lab.knobs.quota_total, lab.knobs.quota_daily = 20, 100
-    lab.knobs.lost, lab.knobs.faulty_actions = 1.0, ["AllocateAddresses"]
-    lab.run(lambda: bool(lab.elastic()), 600, "ordered")
-    lab.knobs.lost = 0.0
-    if then == "the node goes":
-        lab.leave()
-    else:
-        lab.settings = SETTINGS.model_copy(update={"bandwidth": 7})
-    lab.start()
-    lab.run_for(400)
-
-    assert len(lab.elastic()) == len(lab.nodes())
-    assert lab.all_open()
-    assert lab.is_clean()
-
-
-def test_a_clock_that_jumps_forward_makes_no_order_old() -> None:
-    lab = Lab(Knobs(**PLENTY, filter_lag_seconds=30, lost=1.0, faulty_actions=["AllocateAddresses"]))
-    lab.join()
-    lab.run(lambda: bool(lab.elastic()), 60, "ordered")
-    lab.knobs.lost = 0.0
-    lab.leave()
-    for uid, claim in lab.claims.claims.items():
-        lab.claims.put(replace(claim, uid=uid, asked=NOW))
-    lab.run_for(400)
-
-    assert lab.elastic() == []
-
-
-def test_one_address_that_cannot_be_released_keeps_no_other() -> None:
-    lab = open_lab("n1", "n2", "n3")
-    prepaid = lab.on("n2")[0].id
-    answer = lab.sender._answer
-
-    def refusing(api: Any, params: Any) -> tuple[bytes, str]:
-        if api.action == "ReleaseAddresses" and prepaid in params["AddressIds"]:
-            return b'{"Response":{"Error":{"Code":"UnsupportedOperation.Prepaid"},"RequestId":"r"}}', "X"
-        return answer(api, params)
-
-    lab.sender._answer = refusing  # type: ignore[method-assign]
-    for name in ("n1", "n2", "n3"):
-        lab.leave(name)
-    lab.run(lambda: [each.id for each in lab.elastic()] == [prepaid], 120, "the others are released")
 
 
 def test_without_the_label_a_node_is_freed_though_the_cloud_cannot_be_asked() -> None:
@@ -437,22 +277,6 @@ def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> Non
     assert not held(kube, "").claims
 
 
-def test_what_others_changed_right_after_our_write_is_not_overlooked() -> None:
-    lab = Lab(Knobs(**PLENTY))
-    lab.join()
-
-    def unlabel(verb: str) -> None:
-        if lab.is_open():
-            lab.kube.after = lambda verb: None
-            lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-
-    lab.kube.after = unlabel
-    lab.run(lab.is_open, 60, "open")
-    lab.run_for(1)
-
-    assert [NEED_LABEL in each.metadata.labels for each in lab.feature.sources.nodes.list()] == [False]
-
-
 def label(lab: Lab, name: str, value: str | None) -> None:
     lab.edit(name, {"metadata": {"labels": {NEED_LABEL: value}}})
 
@@ -500,30 +324,6 @@ def test_of_two_nodes_that_name_one_instance_the_first_keeps_its_address_until_i
     assert not taken
     assert [each.id for each in lab.on("n1")] == [address.id]
     assert lab.tag_values("aia-node-name") <= {"n1", "n2"}
-
-
-@AWAY
-@pytest.mark.parametrize("which", ["n1", "n2"])
-def test_an_address_that_two_claims_have_stays_until_both_nodes_are_gone(
-    which: str, goes: Callable[[Lab, str], None]
-) -> None:
-    lab = open_lab("n1", knobs=Knobs(**PLENTY), settings=RELEASING)
-    (address,), (claim,) = lab.on("n1"), lab.claims.claims.values()
-    second = lab.join("n2", "ins-n1")
-    lab.claims.put(replace(claim, uid=second.metadata.uid, node="n2"))
-    lab.start()
-    lab.run(lab.all_open, 30, "open")
-    taken = watch_the_living(lab)
-    goes(lab, which)
-    lab.run(lambda: settled(lab), 60, "settled")
-    lab.run_for(SETTINGS.resync_period + 60)
-    assert not taken
-    assert [each.id for each in lab.on("n1")] == [address.id]
-    for node in lab.nodes():
-        lab.leave(node.metadata.name)
-    lab.run(lab.is_clean, 60, "clean")
-
-    assert lab.tag_values("aia-node-name") == set()
 
 
 def assert_none_is_shown_twice(lab: Lab) -> None:
@@ -575,21 +375,6 @@ def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
     assert (theirs.id, theirs.instance_id, theirs.tags) == (address.id, to["instance_id"], address.tags)
     assert theirs.status == to.get("status", "BIND")
     assert "OrphanedAnycastIp" not in lab.recorder.reasons
-
-
-def test_a_node_whose_instance_is_corrected_again_unheard_of_keeps_its_address() -> None:
-    lab = open_lab("n1", knobs=Knobs(**PLENTY))
-    taken = watch_the_living(lab)
-    correct(lab, "n1")
-    lab.run(lambda: not lab.is_open("n1"), 30, "closed")
-    seen = lab.nodes()
-    lab.shown = lambda: seen
-    lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: None}}})
-    lab.run_for(60)
-    lab.shown = lab.nodes
-    lab.run(lambda: settled(lab), 60, "settled")
-
-    assert not taken
 
 
 VERBS = (

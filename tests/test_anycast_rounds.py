@@ -13,7 +13,6 @@ from controllers.anycast_ip.transitions import OPEN, transitions_of, with_transi
 from kube.leader_election import LeadershipLost
 from kube.types import Node
 from lab.cloud import Knobs
-from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, open_lab, original
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
 
@@ -34,26 +33,6 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> N
 
 
 @pytest.mark.slow
-def test_two_hundred_nodes_share_their_calls() -> None:
-    lab = Lab()
-    names = [f"n{number}" for number in range(200)]
-    for name in names:
-        lab.join(name)
-
-    lab.run(lab.all_open, 300, "open")
-    writes = lab.count("AllocateAddresses", "AssociateAddress", "CreateTags")
-    reads = lab.count("DescribeAddresses", "DescribeInstances", "DescribeAddressQuota")
-    assert writes <= 2.3 * len(names)
-    assert reads <= 0.5 * len(names)
-    for name in names:
-        lab.leave(name)
-    lab.run(lab.is_clean, 300, "clean")
-
-    assert lab.count("DisassociateAddress", "ReleaseAddresses", "DeleteTags") <= 1.4 * len(names)
-    assert lab.tag_values("aia-node-name") == set()
-
-
-@pytest.mark.slow
 def test_a_quiet_cluster_costs_a_page_of_a_hundred_addresses_for_each_sweep() -> None:
     lab = Lab()
     for number in range(150):
@@ -65,27 +44,6 @@ def test_a_quiet_cluster_costs_a_page_of_a_hundred_addresses_for_each_sweep() ->
 
     assert lab.count("DescribeAddresses") - before[0] <= 10 * 2 + 2
     assert lab.kube.writes == before[1]
-
-
-def test_a_shorter_resync_period_does_not_wait_for_the_end_of_the_longer_one() -> None:
-    lab = Lab()
-    lab.join()
-    lab.run(lab.all_open, what="open")
-    before = lab.count("DescribeAddressQuota")
-    lab.settings = SETTINGS.model_copy(update={"resync_period": 20.0})
-    lab.run_for(60)
-
-    assert lab.count("DescribeAddressQuota") - before >= 2
-
-
-def test_a_node_is_not_opened_while_its_address_is_still_being_bound() -> None:
-    lab = Lab(Knobs(bind_seconds=20))
-    lab.join()
-    lab.run(lambda: any(each.status == "BINDING" for each in lab.elastic()), 30, "binding")
-    lab.run_for(15)
-
-    assert not lab.is_open()
-    lab.run(lab.all_open, 30, "open")
 
 
 def test_other_taints_and_annotations_are_left_as_they_are() -> None:
@@ -181,68 +139,6 @@ def test_an_address_that_the_original_left_unbound_is_adopted() -> None:
     assert lab.count("AllocateAddresses") == 0
 
 
-def test_an_open_node_without_an_address_is_tainted_before_anything_is_asked() -> None:
-    lab = Lab(Knobs(denied=["DescribeAddresses"]))
-    lab.join(gated=False)
-    lab.run_for(1)
-
-    assert is_tainted(lab.node())
-
-
-def test_a_taint_that_is_taken_off_too_early_comes_back() -> None:
-    lab = Lab(Knobs(bind_seconds=30))
-    lab.join()
-    lab.run(lambda: lab.count("AssociateAddress") == 1, 30, "binding")
-    lab.edit("n1", {"spec": {"taints": None}})
-    lab.run(lambda: is_tainted(lab.node()), 5, "tainted")
-    lab.run(lab.all_open, 60, "open")
-
-
-def test_an_instance_id_that_changes_brings_another_address_and_takes_the_first_away() -> None:
-    lab = open_lab()
-    lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: "ins-other"}}})
-    lab.run_for(2)
-    assert is_tainted(lab.node())
-    lab.run(lab.all_open, 60, "open")
-    lab.run(lab.is_clean, 60, "clean")
-
-    assert [each.instance_id for each in lab.elastic()] == ["ins-other"]
-
-
-def test_a_node_that_comes_again_on_its_instance_keeps_its_address() -> None:
-    lab = open_lab()
-    (address,) = lab.on()
-    lab.leave()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    lab.run_for(30)
-
-    assert [each.id for each in lab.on()] == [address.id]
-    assert lab.count("DisassociateAddress") == 0
-    assert len(lab.kube.objects) == 2  # a node and a claim
-
-
-def test_a_node_that_comes_again_on_another_instance_gets_another_address() -> None:
-    lab = open_lab()
-    lab.leave()
-    lab.join(instance="ins-m1")
-    lab.run(lambda: lab.is_open() and len(lab.elastic()) == 1 and len(lab.claims.claims) == 1, 60, "moved")
-
-    assert lab.elastic()[0].instance_id == "ins-m1"
-    assert lab.tag_values("aia-node-ins-id") == {"ins-m1"}
-
-
-def test_without_the_label_the_address_stays_until_the_node_goes() -> None:
-    lab = open_lab()
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-    lab.run_for(60)
-    assert len(lab.on()) == 1
-    lab.leave()
-    lab.run(lab.is_clean, 60, "clean")
-
-    assert lab.elastic() == []
-
-
 @pytest.mark.parametrize(
     "drift",
     [
@@ -312,40 +208,3 @@ def test_a_taint_that_another_client_adds_meanwhile_is_not_written_over() -> Non
     lab.run(lab.all_open, 60, "open")
 
     assert lab.kube.objects["nodes", "n1"]["spec"]["taints"] == [theirs]
-
-
-def test_after_a_start_the_oldest_node_comes_first() -> None:
-    lab = Lab()
-    uids = [lab.join(name).metadata.uid for name in ("n2", "n1") if not lab.clock.advance(60)]
-    lab.start()
-
-    assert list(lab.feature.queue._waiting) == uids
-
-
-def test_a_node_that_comes_again_while_its_address_waits_to_be_unbound_keeps_it() -> None:
-    lab = Lab()
-    names = [f"n{number}" for number in range(40)]
-    for name in names:
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
-    (address,) = lab.on("n39")
-    for name in names:
-        lab.leave(name)
-    lab.run(lambda: lab.count("DisassociateAddress") >= 4, 30, "some are unbound")
-    lab.join("again", "ins-n39")
-    lab.run(lambda: lab.is_clean() and lab.all_open(), 120, "settled")
-
-    assert [each.id for each in lab.elastic()] == [address.id]
-    unbound = [call.params["AddressId"] for call in lab.world.calls if call.action == "DisassociateAddress"]
-    assert address.id not in unbound
-
-
-def test_a_node_that_goes_while_the_cloud_is_asked_about_it_is_not_forgotten() -> None:
-    lab = open_lab()
-    lab.run_for(5)
-    lab.edit("n1", {"metadata": {"labels": {"a": "b"}}})
-    asked = lab.count("DescribeAddresses")
-    lab.turn()
-    assert lab.count("DescribeAddresses") == asked + 1
-    lab.leave()
-    lab.run(lab.is_clean, 60, "clean, well before the next resync")

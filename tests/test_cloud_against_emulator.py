@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from cloud import credentials, errors
 from cloud.client import Cloud, connect
-from cloud.errors import CloudError
 from cloud.types import BIND, UNBIND, Order
 from lab.cloud import SECRET_ID, SECRET_KEY, Knobs, serving
 from lab.cloud import Cloud as Emulator
@@ -128,41 +126,6 @@ def test_a_lost_answer_to_an_allocation_costs_no_second_address(emulator: Emulat
     assert elastic(emulator) == [allocated]
 
 
-def test_with_three_calls_in_ten_throttled_all_succeed(emulator: Emulator) -> None:
-    emulator.knobs.throttled = 0.3
-    ours = edge(emulator)
-    for number in range(40):
-        address = ours.allocate(order(f"t{number}"))
-        ours.associate(address, f"ins-{number:08}")
-    assert len(elastic(emulator)) == 40
-    assert calls(emulator, "AllocateAddresses") > 40
-
-
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        pytest.param({"server_errors": 1.0}, id="502"),
-        pytest.param({"html": 1.0}, id="HTML"),
-        pytest.param({"internal_errors": 1.0}, id="InternalError"),
-        pytest.param({"internal_errors": 1.0, "errors_after_commit": True}, id="after it was carried out"),
-    ],
-)
-def test_a_burst_of_faults_is_outlived(emulator: Emulator, knobs: dict[str, Any]) -> None:
-    for name, value in knobs.items():
-        setattr(emulator.knobs, name, value)
-    waits = 0
-
-    def wait(seconds: float) -> None:
-        nonlocal waits
-        waits += 1
-        if waits % 3 == 0:
-            emulator.knobs.server_errors = emulator.knobs.html = emulator.knobs.internal_errors = 0.0
-
-    ours = edge(emulator, sleep=wait)
-    address = ours.allocate(order())
-    assert [each.id for each in ours.addresses([address])] == elastic(emulator) == [address]
-
-
 @pytest.mark.parametrize(
     ("environ", "knobs"),
     [
@@ -189,49 +152,6 @@ def test_an_ordinary_public_address_is_seen(emulator: Emulator) -> None:
     assert (address.type, address.ip, address.instance_id) == ("WanIP", "1.2.3.4", "ins-11112222")
 
 
-def test_what_cannot_be_released_does_not_keep_the_rest(emulator: Emulator) -> None:
-    ours = edge(emulator)
-    ids = [ours.allocate(order(f"t{number}")) for number in range(25)]
-    ours.associate(ids[7], "ins-11112222")
-    ours.release([ids[3]])
-    refused = ours.release(ids)
-    assert {each: type(why) for each, why in refused.items()} == {
-        ids[3]: errors.Gone,
-        ids[7]: errors.StateConflict,
-    }
-    assert elastic(emulator) == [ids[7]]
-
-
-@pytest.mark.parametrize("atomic", [True, False])
-def test_tags_are_created_and_deleted_though_some_were_before(emulator: Emulator, atomic: bool) -> None:
-    emulator.knobs.tag_batches_atomic = atomic
-    ours = edge(emulator)
-    tags = [("node", f"n{number}") for number in range(23)]
-    ours.create_tags(tags[3:12:4])
-    ours.create_tags(tags)
-    assert emulator.world.tags == set(tags)
-    ours.delete_tags(tags[2:20:5])
-    assert ours.delete_tags(tags) == {}
-    assert emulator.world.tags == set()
-
-
-@pytest.mark.parametrize(
-    ("call", "kind"),
-    [
-        pytest.param(
-            lambda ours: ours.associate("eip-00000000", "ins-11112222"), errors.Gone, id="no address"
-        ),
-        pytest.param(lambda ours: ours.disassociate("eip-00000000"), errors.Gone, id="none to unbind"),
-        pytest.param(lambda ours: ours.allocate(order(bandwidth=-1)), errors.Rejected, id="our mistake"),
-    ],
-)
-def test_a_refusal_says_what_to_do(
-    emulator: Emulator, call: Callable[[Cloud], object], kind: type[CloudError]
-) -> None:
-    with pytest.raises(kind):
-        call(edge(emulator))
-
-
 def test_conflicts_are_distinguished(emulator: Emulator) -> None:
     ours = edge(emulator)
     one, two = (ours.allocate(order(token)) for token in ("t1", "t2"))
@@ -246,24 +166,6 @@ def test_conflicts_are_distinguished(emulator: Emulator) -> None:
         ours.disassociate(one)
     with pytest.raises(errors.TokenRefused):
         ours.allocate(order("t1", bandwidth=7))
-
-
-def test_an_earlier_allocation_under_way_is_waited_for(emulator: Emulator) -> None:
-    emulator.knobs.token_busy_while_creating = True
-    emulator.knobs.allocate_seconds = 0.3
-    ours = edge(emulator, sleep=time.sleep)
-    assert ours.allocate(order()) == ours.allocate(order())
-    assert len(elastic(emulator)) == 1
-
-
-def test_at_the_documented_rates_nothing_is_throttled(emulator: Emulator) -> None:
-    emulator.knobs.rate_limits = emulator.knobs.sliding_windows = True
-    ours = edge(emulator, sleep=time.sleep)
-    began = time.monotonic()
-    for _ in range(12):
-        ours.quotas()
-    assert time.monotonic() - began > 11 / 10
-    assert set(emulator.world.count()["DescribeAddressQuota"]) == {"OK"}
 
 
 def test_the_roles_of_machine_and_pod_are_accepted(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 
 import pytest
@@ -52,14 +51,6 @@ def test_a_call_ends_by_its_deadline_with_the_last_error() -> None:
         calls(fake, clock, timeout=30.0).call(apis.DESCRIBE_QUOTA, {}, Quotas)
     assert 25 < clock() < 30
     assert len(fake.asked) == 11
-
-
-def test_no_attempt_may_take_longer_than_the_call_has_left() -> None:
-    fake = FakeTransport(DescribeAddressQuota=lambda params: error(errors.Throttled))
-    with pytest.raises(errors.Throttled):
-        calls(fake, FakeClock(), timeout=12.0).call(apis.DESCRIBE_QUOTA, {}, Quotas)
-    assert fake.timeouts[0] == 10
-    assert fake.timeouts[-1] < 5
 
 
 def test_an_attempt_to_change_something_ends_before_another_process_may_lead() -> None:
@@ -274,14 +265,6 @@ def test_no_second_however_cut_has_more_than_the_documented_calls(pauses: list[f
     assert max(counts, default=0) <= apis.ALLOCATE.rate
 
 
-def test_each_api_has_separate_turns() -> None:
-    clock = FakeClock(0.0)
-    ours = limits(clock)
-    for api in (apis.ALLOCATE, apis.ASSOCIATE, apis.DESCRIBE_ADDRESSES):
-        ours.wait(api, float("inf"))
-    assert clock() == 0
-
-
 def test_who_cannot_have_a_turn_in_time_gets_an_answer_at_once_and_takes_none() -> None:
     clock = FakeClock(0.0)
     ours = limits(clock)
@@ -290,22 +273,6 @@ def test_who_cannot_have_a_turn_in_time_gets_an_answer_at_once_and_takes_none() 
     assert clock() == 0
     assert ours.wait(apis.ALLOCATE, 0.2)
     assert clock() == pytest.approx(0.1)
-
-
-def test_threads_share_the_turns() -> None:
-    clock, slept, lock = FakeClock(0.0), [], threading.Lock()
-
-    def sleep(seconds: float) -> None:
-        with lock:
-            slept.append(round(seconds, 6))
-
-    ours = RateLimiter(1.0, Timing(clock, sleep))
-    threads = [threading.Thread(target=ours.wait, args=(apis.ALLOCATE, 10.0)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(slept) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,6 @@ def test_addresses_on_instances_are_read_to_the_last_page_an_ordinary_public_add
     assert "WanIP" in ADDRESS_TYPES
 
 
-def test_no_filter_has_more_values_than_the_cloud_takes() -> None:
-    fake = FakeTransport(DescribeAddresses=lambda params: found([], params))
-    cloud(fake).addresses_on([f"ins-{number}" for number in range(201)])
-    assert [len(filters(params)["instance-id"]) for _, params in fake.asked] == [100, 100, 1]
-
-
 def test_tags_and_names_are_filters() -> None:
     fake = FakeTransport(DescribeAddresses=lambda params: found([row("eip-1")], params))
     ours = cloud(fake)
@@ -196,69 +190,6 @@ def test_quotas_are_read() -> None:
     assert cloud(fake).quotas() == [Quota("TOTAL_EIP_QUOTA", 3, 20)]
 
 
-class Releases:
-    """Releases all or nothing."""
-
-    def __init__(self, **refused: type[errors.CloudError]) -> None:
-        self.refused, self.released, self.calls = refused, set[str](), 0
-
-    def __call__(self, params: Params) -> object:
-        self.calls += 1
-        assert len(params["AddressIds"]) <= 20
-        for each in params["AddressIds"]:
-            if kind := self.refused.get(each):
-                return error(kind)
-        self.released.update(params["AddressIds"])
-        return {"TaskId": "1"}
-
-
-def test_releases_share_calls() -> None:
-    world = Releases()
-    assert cloud(FakeTransport(ReleaseAddresses=world)).release([str(number) for number in range(40)]) == {}
-    assert (len(world.released), world.calls) == (40, 2)
-
-
-def test_what_cannot_be_released_is_reported_and_the_rest_released() -> None:
-    world = Releases(a=errors.Gone, b=errors.StateConflict, c=errors.Blocked)
-    refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
-    assert {each: type(why) for each, why in refused.items()} == {
-        "a": errors.Gone,
-        "b": errors.StateConflict,
-        "c": errors.Blocked,
-    }
-    assert world.released == set("defgh")
-
-
-def test_one_address_that_must_not_be_released_keeps_no_other() -> None:
-    world = Releases(a=errors.NotPermitted)
-    refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefgh")
-    assert {each: type(why) for each, why in refused.items()} == {"a": errors.NotPermitted}
-    assert world.released == set("bcdefgh")
-
-
-def test_a_release_without_any_permission_is_known_to_be_one_after_two_addresses() -> None:
-    world = Releases(**dict.fromkeys("abcdefghijklmnopqrst", errors.NotPermitted))
-    refused = cloud(FakeTransport(ReleaseAddresses=world)).release("abcdefghijklmnopqrst")
-    assert set(refused) == set("abcdefghijklmnopqrst")
-    assert world.calls <= 6  # 20, 10, 5, 2, 1, 1
-
-
-def test_tags_that_are_there_do_not_keep_others_from_being_created() -> None:
-    there, created, sizes = {"1", "5"}, set[str](), []
-
-    def create(params: Params) -> object:
-        values = {tag["TagValue"] for tag in params["Tags"]}
-        sizes.append(len(values))
-        if values & (there | created):
-            return error(errors.TagExists)
-        created.update(values)
-        return {}
-
-    cloud(FakeTransport(CreateTags=create)).create_tags([("k", str(number)) for number in range(12)])
-    assert there | created == {str(number) for number in range(12)}
-    assert max(sizes) == 10
-
-
 def test_tags_in_use_stay_and_are_reported_and_those_gone_are_not() -> None:
     def delete(params: Params) -> object:
         values = {tag["TagValue"] for tag in params["Tags"]}
@@ -317,13 +248,6 @@ def pages(
 def test_every_row_is_read_also_those_of_the_last_page(count: int) -> None:
     world = [address(number) for number in range(count)]
     assert everything(pages(world)) == world
-
-
-def test_a_list_that_stands_still_is_read_once() -> None:
-    asked = []
-    world = [address(number) for number in range(25)]
-    everything(pages(world, asked.append))
-    assert len(asked) == 3
 
 
 @given(removed=st.integers(0, 29), after=st.integers(1, 3))
