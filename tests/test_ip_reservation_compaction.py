@@ -221,38 +221,3 @@ def test_a_compaction_that_cannot_be_written_changes_nothing_and_is_tried_at_the
     world.reconciler.reconcile("")
     world.reconciler.reconcile("")
     assert (len(world.reservations.objects), world.reservations.held) == (1, held)
-
-
-def test_while_no_compaction_can_be_written_reservations_end_all_the_same() -> None:
-    world = World(MANY, FakeReservations(refuse))
-    world.reconciler.reconcile("")
-    world.advance(minutes=39)
-    world.reconciler.reconcile("")
-    assert len(world.reservations.held) == 2 * MANY
-
-    world.advance(minutes=1)
-    world.reconciler.reconcile("")
-    world.reconciler.reconcile("")
-    assert world.reservations.held == []
-
-
-def test_a_deletion_of_a_source_is_not_restored() -> None:
-    world = World(MANY)
-    before = dict(world.reservations.objects)
-    world.reconciler.reconcile("")
-    world.reconciler.reconcile("")
-
-    for each in before.values():
-        world.removals.observe(each, None)
-    assert world.keys == {}
-
-
-def test_a_leader_that_is_killed_after_it_created_leaves_copies_that_the_next_one_drops() -> None:
-    world = World(MANY)
-    held = world.reservations.held
-    world.reconciler.reconcile("")
-    assert len(world.reservations.objects) == MANY + 1
-
-    following = World(0, world.reservations)
-    following.reconciler.reconcile("")
-    assert (len(following.reservations.objects), following.reservations.held) == (1, held)

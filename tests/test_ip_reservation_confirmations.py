@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -12,11 +11,9 @@ from msgspec.structs import replace
 
 from calico.segment import Record
 from controllers.clock import Clock
-from controllers.ip_reservation import confirmations
 from controllers.ip_reservation.confirmations import (
     LOOK_UPS,
     REMEMBERED,
-    TAKEN_OUT,
     Confirmations,
     Doubts,
     PodAddresses,
@@ -123,29 +120,6 @@ def test_a_repetition_of_what_has_ended_is_confirmed(leader: Leader) -> None:
     assert leader.confirmations.read([again, ended]) == doubts()
 
 
-@pytest.mark.parametrize("version", [4, 0], ids=["behind", "about to list"])
-def test_a_record_is_not_forged_before_the_informer_has_passed_it(version: int, leader: Leader) -> None:
-    leader.version = version
-
-    assert leader.doubts(record()) == doubts(unconfirmed=[record()])
-    assert leader.reads == []
-
-    leader.version = 5
-    assert leader.doubts(V6, version=6) == doubts(unconfirmed=[V6])
-    assert leader.doubts(record()) == doubts(record())
-
-
-def test_a_segment_that_is_written_or_compacted_meanwhile_delays_no_confirmation(leader: Leader) -> None:
-    leader.version = 4
-    batch = segment(record(), name="a", version="5")
-    compacted = segment(record(), name="b", version="9", level=1)
-    rewritten = segment(record(), name="b", version="12", level=1)
-    for seen in ([batch], [batch, compacted], [compacted], [rewritten]):
-        assert leader.confirmations.read(seen) == doubts(unconfirmed=[record()])
-    leader.version = 5
-    assert leader.confirmations.read([rewritten]) == doubts(record())
-
-
 def test_what_was_gone_and_comes_again_counts_from_then(leader: Leader) -> None:
     leader.version = 4
     leader.doubts(record())
@@ -179,61 +153,6 @@ def test_only_so_many_records_are_looked_up_in_one_run(leader: Leader) -> None:
 
     assert dropped == doubts(*forged[:2], unconfirmed=forged[2:])
     assert leader.doubts(*forged[3:]) == doubts(*forged[3:])
-
-
-def new_leader(before: Leader) -> Leader:
-    return Leader()
-
-
-def relisted(leader: Leader) -> Leader:
-    leader.lists += 1
-    return leader
-
-
-def overflowed(leader: Leader) -> Leader:
-    with most_remembered(0):
-        leader.addresses.observe(pod("another"), None)
-    return leader
-
-
-def stuck(leader: Leader) -> Leader:
-    leader.seconds.advance(REMEMBERED / 2 + 1)
-    return leader
-
-
-@contextmanager
-def most_remembered(count: int) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confirmations, "MOST_REMEMBERED", count)
-        yield
-
-
-@pytest.mark.parametrize("gap", [new_leader, relisted, overflowed, stuck], ids=lambda each: each.__name__)
-@pytest.mark.parametrize("shown", [True, False], ids=["shown", "not yet shown"])
-def test_after_a_gap_records_that_are_there_are_presumed_true_and_later_ones_are_not(
-    shown: bool, gap: Callable[[Leader], Leader], leader: Leader
-) -> None:
-    leader = gap(leader)
-    leader.there = [V4.key]
-
-    assert leader.doubts(*([V4] if shown else [])) == doubts()
-    leader.there = []
-    assert leader.doubts(V4) == doubts()
-    assert leader.doubts(V4, V6) == doubts(V6)
-
-
-def test_what_another_client_took_out_is_known_until_it_is_restored(leader: Leader) -> None:
-    relisted(leader).there = [V4.key]
-    leader.doubts()
-    leader.seconds.advance(TAKEN_OUT - 1)
-    leader.doubts()
-    assert leader.doubts(V4) == doubts()
-
-    leader.seconds.advance(TAKEN_OUT)
-    assert leader.doubts(V4) == doubts()
-    leader.seconds.advance(TAKEN_OUT)
-    leader.doubts()
-    assert leader.doubts(V4) == doubts(V4)
 
 
 def test_what_has_ended_and_was_released_is_not_known_any_more(leader: Leader) -> None:

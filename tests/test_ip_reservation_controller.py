@@ -34,7 +34,7 @@ from tests.ip_reservation_leader import (
     world,
 )
 from tests.misbehaving_server import Answer, Asked, Handler, refuses
-from webhook.ip_reservation import RESERVE, RESERVE_FROM
+from webhook.ip_reservation import RESERVE
 from webhook.ip_reservation.same_address import SAME_ADDRESS_FROM, Promise
 
 
@@ -49,30 +49,6 @@ def held_back(gate: threading.Event, path: str, api: FakeAPI) -> Callable[[Asked
         return send
 
     return lambda asked: waiting(asked) if asked.path == path and not asked.watches else None
-
-
-def test_what_another_client_deletes_while_its_pod_terminates_is_reserved_again_at_once() -> None:
-    with world(V3) as here:
-        here.hold(record(at=datetime.now(UTC)), DUE)
-        here.api.put(PODS, raw_pod("redis-0", metadata=TERMINATING))
-        here.thread.start()
-        until(lambda: [each.cidr for each in here.held] == [record().cidr])
-        here.api.remove(here.reservations, "drawbridge-a")
-        until(lambda: [(each.uid, each.late) for each in here.held] == [("uid-redis-0", False)])
-        until(lambda: here.recorder.reasons == ["IPReservationRestored"])
-
-
-def test_a_forged_record_is_dropped_and_one_of_a_pod_that_went_is_released_in_its_time() -> None:
-    forged, over = released()
-    with world(V3) as here:
-        here.api.put(PODS, raw_pod("redis-0"))
-        here.hold(DUE)
-        here.thread.start()
-        until(lambda: not here.held)  # what comes now was not there at first
-        here.hold(record(at=datetime.now(UTC)), record("10.0.0.8/32", uid="forged", at=datetime.now(UTC)))
-        here.api.remove(PODS, "redis-0", "redis")
-        until(lambda: not here.held)
-        until(lambda: released() == [forged + 1, over + 2])
 
 
 @pytest.mark.parametrize("path", [DEPLOYMENTS, STATEFUL_SETS])
@@ -118,34 +94,12 @@ def test_a_storm_is_compacted_before_the_next_pass_is_due() -> None:
         assert here.recorder.reasons == []
 
 
-def released() -> list[float]:
-    name = "drawbridge_reservations_released_total"
-    return [REGISTRY.get_sample_value(name, {"cause": cause}) or 0.0 for cause in ("forged", "age")]
-
-
 PROMISE = Promise("uid-former", ("10.0.0.1",))
 FORMER = record(uid="uid-former", owner_uid="uid-redis", ended=datetime(2026, 1, 1, tzinfo=UTC))
 KEEPING = SETTINGS.model_copy(
     update={"same_address": SameAddress.model_validate({"enabled": True, "timeout": "300ms"})}
 )
 ANNOTATED = {"metadata": {"name": "redis", "namespace": "redis", "annotations": {RESERVE: "true"}}}
-
-
-def test_pods_follow_their_workload_where_that_is_switched_on() -> None:
-    with world(V3) as here:
-        here.settings = SETTINGS.model_copy(update={"workload_opt_in": True})
-        mark = {RESERVE: "true", RESERVE_FROM: "Deployment/redis=true"}
-        here.api.put(PODS, of_deployment("late", {RESERVE: "false", RESERVE_FROM: mark[RESERVE_FROM]}))
-        here.api.put(PODS, of_deployment("first"))
-        here.api.put(DEPLOYMENTS, ANNOTATED)
-        here.thread.start()
-        until(lambda: here.annotations("first") == mark)
-        here.api.put(PODS, of_deployment("second"))
-        until(lambda: here.annotations("second") == mark)
-        until(lambda: here.annotations("late") == {RESERVE: "false"})
-        here.api.put(DEPLOYMENTS, {"metadata": ANNOTATED["metadata"] | {"annotations": {}}})
-        until(lambda: here.annotations("first") == here.annotations("second") == {})
-        assert here.recorder.reasons == []
 
 
 def test_no_workload_is_followed_where_that_is_off() -> None:
@@ -170,16 +124,6 @@ def test_a_promise_ends_where_that_is_switched_on_and_its_reservation_too() -> N
         until(lambda: here.annotations("redis-0").keys() == {SAME_ADDRESS_FROM})
         until(lambda: not here.held)
         until(lambda: here.recorder.reasons == ["SameAddress"])
-
-
-def test_a_pod_that_gets_no_address_stops_to_ask_for_it() -> None:
-    with world(V3) as here:
-        here.settings = KEEPING
-        here.api.put(PODS, promised(ip=""))
-        here.hold(FORMER)
-        here.thread.start()
-        until(lambda: here.annotations("redis-0") == {})
-        until(lambda: here.recorder.reasons == ["SameAddressDropped"])
 
 
 def test_nothing_is_done_about_promises_where_that_is_off() -> None:

@@ -35,7 +35,7 @@ from controllers.ip_reservation.history import (
 )
 from controllers.ip_reservation.history_reconciler import AGAIN, PERIOD, UNSERVED, HistoryReconciler
 from dev.fake_api import BUILT_IN, FakeAPI, refusal
-from kube.errors import Conflict, Forbidden, KubeError, Unreachable
+from kube.errors import Conflict, Forbidden, KubeError
 from kube.resources import CONFIG_MAPS
 from lab.waiting import until
 from settings import IPReservationSettings
@@ -428,72 +428,6 @@ class Victim:
 
 def is_write(call: Any) -> bool:
     return call.method in ("POST", "PUT") and "configmaps" in call.path
-
-
-def test_two_leaders_store_together_what_one_would(cluster: Cluster) -> None:
-    first, second = cluster.leader(), cluster.leader()
-    cluster.ends(first, second, redis_1="10.0.0.2", redis_2="10.0.0.3")
-    for each in (first, second, first, second):
-        settled(cluster, each)
-    first._context.informers.stop()  # it still leads, and its copy is of then
-    cluster.ends(second, redis_2="10.0.0.3")
-    for each in (second, first, second, first):
-        settled(cluster, each)
-    before = cluster.writes
-    for each in (first, second):
-        settled(cluster, each)
-
-    assert sorted(cluster.pods) == ["redis-0", "redis-1"]
-    assert cluster.writes == before
-
-
-def test_a_leader_removes_nothing_that_another_one_has_stored_since(cluster: Cluster) -> None:
-    former_leader = cluster.leader()
-    cluster.ends(former_leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
-    former_leader._context.informers.stop()  # it still leads, and has not stored yet what it saw
-    second = cluster.leader()
-    cluster.ends(second, redis_2="10.0.0.3")
-    cluster.turn(second)
-    assert cluster.pods == ["redis-1"]
-
-    settled(cluster, former_leader)
-    assert sorted(cluster.pods) == ["redis-0", "redis-1"]
-
-    cluster.ends(second)
-    settled(cluster, second)
-    assert sorted(cluster.pods) == ["redis-0", "redis-1", "redis-2"]
-
-
-def settled(cluster: Cluster, leader: HistoryReconciler) -> None:
-    """A turn, and another one where another leader has written since."""
-    try:
-        cluster.turn(leader)
-    except Conflict:
-        cluster.turn(leader)
-
-
-@pytest.mark.parametrize("arrives", [True, False], ids=["it was carried out", "it was not"])
-def test_a_write_of_which_the_answer_is_lost_is_not_repeated_without_a_look(
-    cluster: Cluster, arrives: bool
-) -> None:
-    leader = cluster.leader()
-    cluster.ends(leader, redis_1="10.0.0.2", redis_2="10.0.0.3")
-    write = leader._store.write
-
-    def lost(known: History) -> History:
-        if arrives:
-            write(known)
-        raise Unreachable("reset")
-
-    leader._store.write = lost  # type: ignore[method-assign]
-    with pytest.raises(Unreachable):
-        cluster.turn(leader)
-    leader._store.write = write  # type: ignore[method-assign]
-    before = cluster.writes
-    cluster.turn(leader)
-
-    assert cluster.pods == ["redis-0"]
-    assert cluster.writes == before + (not arrives)
 
 
 def test_blocks_that_were_listed_again_leave_a_gap_from_when_they_were_heard_last(cluster: Cluster) -> None:

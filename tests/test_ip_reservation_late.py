@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -211,30 +210,6 @@ def test_one_list_serves_all_that_waited_for_it() -> None:
     assert len(lists) == 1
 
 
-def test_an_evicted_pod_is_not_reserved_again_after_its_hold() -> None:
-    world = World()
-    world.observe(pod(), pod(**EVICTED))
-    world.settle(world.reconciler)
-    world.reservations.objects.clear()
-
-    world.observe(pod(**EVICTED), pod(metadata={"labels": {"x": "y"}}, **EVICTED))
-    world.observe(pod(**EVICTED), None)
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == []
-
-
-def test_the_wait_is_for_the_first_sight_of_a_pod_and_not_for_its_last() -> None:
-    world = World()
-    world.observe(pod(), pod(**TERMINATING))
-    world.seconds.advance(CATCH_UP)
-    world.observe(pod(**TERMINATING), None)
-    began = world.seconds()
-    world.settle(world.reconciler)
-
-    assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
-
-
 def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
     world = World()
     world.lags = True
@@ -252,28 +227,6 @@ def test_an_eviction_by_the_kubelet_is_reserved_without_a_wait() -> None:
     world.settle(world.reconciler)
 
     assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
-
-
-@pytest.mark.parametrize("hours", [-1, 1], ids=["back", "ahead"])
-def test_a_clock_that_jumps_makes_no_pod_wait_longer(hours: int) -> None:
-    world = World()
-    world.observe(pod(), pod(**TERMINATING))
-    began = world.seconds()
-    world.now += timedelta(hours=hours)
-    world.settle(world.reconciler)
-
-    assert world.seconds() == began + CATCH_UP
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-
-@pytest.mark.parametrize("minutes", [39, 44, -5], ids=["past", "by a clock that is slow", "ahead"])
-def test_the_hold_of_an_evicted_pod_counts_from_when_it_was_seen(minutes: float) -> None:
-    world = World()
-    world.observe(None, evicted(minutes))
-    world.settle(world.reconciler)
-
-    ((held,),) = (segment.records for segment in world.reservations.list())
-    assert (held.at, held.ended) == (NOW, NOW)
 
 
 def test_late_reservations_are_counted_from_zero_on() -> None:

@@ -11,7 +11,6 @@ from prometheus_client import REGISTRY
 
 from controllers.ip_reservation.opt_in import OptInReconciler
 from controllers.ip_reservation.pod_writer import PodWriter
-from controllers.ip_reservation.reconcilers import LateReconciler
 from controllers.ip_reservation.snapshot import Caches
 from controllers.ip_reservation.trimmed_pods import decode as decode_pod
 from controllers.ip_reservation.workloads import (
@@ -171,43 +170,10 @@ def test_a_pod_that_is_left_alone(kind: str, parts: Raw) -> None:
     assert world.api.get(PODS, "a", "redis") == before
 
 
-@each_kind
-def test_a_pod_of_a_namespace_that_is_not_selected_is_left_alone(kind: str) -> None:
-    world = World()
-    world.workload(kind, namespace="other")
-    world.pod(kind, namespace="other")
-
-    assert world.reconciler.reconcile("other/a") is None
-    assert world.annotations(namespace="other") == {}
-
-
-@each_kind
-def test_a_workload_that_is_gone_leaves_its_pods_as_they_are(kind: str) -> None:
-    """Deleted with --cascade=orphan, or a moment before its pods: whose IPs may have to be reserved."""
-    world = World()
-    world.workload(kind)
-    world.pod(kind)
-    world.reconcile()
-    world.api.remove(KINDS[kind], NAMES[kind], "redis")
-
-    world.reconcile()
-    assert world.annotations() == COPIES[kind]
-
-
 def test_a_stateful_set_that_has_taken_the_name_of_another_says_nothing_about_its_pods() -> None:
     world = World()
     world.pod("StatefulSet")
     world.workload("StatefulSet")
-
-    world.reconcile()
-    assert world.annotations() == {}
-
-
-@each_kind
-def test_what_is_switched_off_changes_nothing(kind: str) -> None:
-    world = World(workloadOptIn=False)
-    world.workload(kind)
-    world.pod(kind)
 
     world.reconcile()
     assert world.annotations() == {}
@@ -229,32 +195,6 @@ def test_a_write_that_meets_another_one_changes_nothing(kind: str) -> None:
     world.reconcile()
     assert world.annotations() == {RESERVE: "false"}
     assert world.recorder.reasons == []
-
-
-@each_kind
-def test_a_pod_that_is_gone_or_has_another_in_its_place_is_not_written(kind: str) -> None:
-    world = World()
-    world.workload(kind)
-    world.pod(kind)
-    world.stale = {"a": world.api.get(PODS, "a", "redis")}
-    world.api.remove(PODS, "a", "redis")
-    world.pod(kind, metadata={"uid": "another"})
-
-    assert world.reconcile() is None
-    assert world.annotations() == {}
-    assert world.recorder.reasons == []
-
-
-def test_a_second_leader_with_an_old_view_undoes_nothing() -> None:
-    world = World()
-    world.workload("Deployment")
-    world.pod("Deployment")
-    world.stale = {"a": world.api.get(PODS, "a", "redis")}
-    world.reconciler.reconcile("redis/a")
-    world.workload("Deployment", "false")
-
-    assert world.reconciler.reconcile("redis/a") is None
-    assert world.annotations() == COPIES["Deployment"]
 
 
 def test_a_refused_write_is_retried_and_an_event_says_so() -> None:
@@ -355,32 +295,3 @@ def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copi
 
 
 # Pods that go before they were annotated
-
-
-def late(world: World) -> LateReconciler:
-    return LateReconciler(
-        world.departures, world.caches, world.live, world.reserve, lambda: world.settings, world.reporter
-    )
-
-
-@each_kind
-@pytest.mark.parametrize(
-    ("value", "annotations", "on", "reserved"),
-    [
-        pytest.param("true", {}, True, True, id="its workload says so"),
-        pytest.param("true", {RESERVE: "false"}, True, False, id="it says no itself"),
-        pytest.param(None, {}, True, False, id="its workload says nothing"),
-        pytest.param("true", {}, False, False, id="switched off"),
-    ],
-)
-def test_a_pod_that_goes_before_it_is_annotated_is_reserved_late(
-    kind: str, value: str | None, annotations: Mapping[str, str], on: bool, reserved: bool
-) -> None:
-    world = World(workloadOptIn=on, skipWhenOwnerIsDeleted=False)
-    world.workload(kind, value)
-    going = world.pod(kind, metadata={"annotations": annotations})
-    world.departures.observe(going, None)
-
-    world.settle(late(world))
-    assert world.reservations.held == (["10.0.0.1/32"] if reserved else [])
-    assert world.recorder.reasons == ["IPReservedLate"] * reserved

@@ -28,7 +28,6 @@ from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, poo
 from tests.factories import ago, raw_pod, record, segment
 from tests.fakes import FakeRecorder
 from tests.ip_reservation_leader import DUE, PODS, V1, V3, world
-from tests.ip_reservation_world import Killed, Mortal
 from tests.managed import context_of
 
 SETTINGS = IPReservationSettings.model_validate(
@@ -264,15 +263,6 @@ def test_nothing_is_released_early_while_pools_are_not_known() -> None:
     assert world.reservations.writes == 0
 
 
-def test_nothing_is_released_early_by_a_copy_of_the_pods_that_may_be_stale() -> None:
-    world = World(*six(), assigned=TIGHT)
-    world.caches.pods.silence = 200.0  # type: ignore[misc]
-
-    world.twice()
-
-    assert world.left == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize("passes", [1, 2, 5])
 def test_a_leader_whose_reservations_lag_behind_its_own_releases_releases_no_more(passes: int) -> None:
     world = World(*six(), assigned=TIGHT)
@@ -282,65 +272,6 @@ def test_a_leader_whose_reservations_lag_behind_its_own_releases_releases_no_mor
     for _ in range(passes):
         world.reconciler.reconcile("")
 
-    assert world.left == [1, 2, 3, 4]
-
-
-def test_two_leaders_release_together_what_one_would() -> None:
-    first = World(*six(), assigned=TIGHT)
-    second = World(reservations=first.reservations, assigned=TIGHT)
-    seen = [*first.reservations.objects.values()]
-    second.caches.segments.list = lambda: seen  # type: ignore[method-assign]
-
-    first.twice()
-    second.twice()
-
-    assert first.left == [1, 2, 3, 4]
-
-
-def test_blocks_of_an_earlier_time_release_what_was_needed_then_and_later_ones_the_rest() -> None:
-    world = World(*six(), assigned=range(12, 16))
-    world.twice()
-    assert world.left == [1, 2, 3, 4, 5, 6]
-
-    world.assigned = range(7, 16)
-    world.twice()
-    assert world.left == [1, 2, 3]
-
-    world.assigned = range(12, 16)
-    world.twice()
-    assert world.left == [1, 2, 3]
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
-@pytest.mark.parametrize("last", [1, 2])
-def test_a_leader_killed_at_any_write_leaves_the_rest_to_the_next_which_releases_no_more(
-    last: int, after: bool
-) -> None:
-    reservations = Mortal(last, after=after)
-    killed = World(*six(), reservations=reservations, assigned=TIGHT)
-    with pytest.raises(Killed):
-        killed.twice()
-
-    following = World(reservations=reservations, assigned=TIGHT)
-    following.twice()
-
-    assert following.left == [1, 2, 3, 4]
-    assert sorted(reservations.gone) == ["10.0.0.5/32", "10.0.0.6/32"]
-
-
-def test_a_write_that_fails_releases_nothing_else_in_its_place() -> None:
-    world = World(*six(), assigned=TIGHT)
-
-    def refuse(verb: str, name: str) -> None:
-        if name == "s3":
-            raise Forbidden(403, "Forbidden", "a policy forbids it")
-
-    world.reservations.before = refuse
-    world.twice()
-    assert world.left == [1, 2, 3, 4, 6]
-
-    world.reservations.before = lambda verb, name: None
-    world.twice()
     assert world.left == [1, 2, 3, 4]
 
 

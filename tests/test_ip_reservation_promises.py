@@ -15,12 +15,12 @@ from calico.segment import RELEASE, IPReservation, Record
 from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.promises import Ending, Promises, promises_of
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
-from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
+from controllers.ip_reservation.release_planner import Cause, Pods, plan
 from controllers.ip_reservation.same_address import SameAddressReconciler, Waits
 from controllers.ip_reservation.same_address_reporter import SameAddressReporter
 from controllers.ip_reservation.snapshot import SnapshotReader
 from controllers.ip_reservation.trimmed_pods import decode as decode_pod
-from controllers.workqueue import PENDING, WorkQueue
+from controllers.workqueue import WorkQueue
 from dev.fake_api.calls import Refused
 from kube.leader_election import LeadershipLost
 from kube.resources import PODS
@@ -29,7 +29,7 @@ from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeStore
-from tests.ip_reservation_world import TERMINATING, Killed, Mortal
+from tests.ip_reservation_world import TERMINATING
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, predecessor_of
 
 ON = {"sameAddress": {"enabled": True}}
@@ -123,15 +123,6 @@ def test_what_waits_for_its_pod_counts_against_no_limit() -> None:
     pods = Pods({}, {}, promises=Promises(waiting=frozenset({former().key})))
 
     assert not plan([segment(former(), *others)], pods, settings, NOW).changes
-
-
-@pytest.mark.parametrize(("life", "ended"), [(Life.GONE, True), (Life.TERMINATING, False)])
-def test_the_reservation_ends_when_the_pod_has_its_address(life: Life, ended: bool) -> None:
-    pods = Pods({"uid-former": life}, {}, promises=Promises(kept=frozenset({former().key})))
-    planned = plan([segment(former())], pods, IPReservationSettings.model_validate(ON), NOW)
-
-    found = [cause for change in planned.changes for _, cause in change.released]
-    assert found == ([Cause.RETURNED] if ended else [])
 
 
 # The leader
@@ -360,44 +351,6 @@ def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_b
     assert world.annotations() == MARK
 
 
-def test_two_leaders_end_a_promise_once() -> None:
-    world = World(segment(former()))
-    view = world.pod(ip="10.0.0.1")
-    world.stale = [view]
-    for _ in range(2):
-        world.reconcile()
-
-    assert world.annotations() == MARK
-    assert world.recorder.reasons == ["SameAddress"]
-
-
-def test_a_new_leader_gives_a_pod_the_whole_time_again_and_not_more() -> None:
-    world = World(segment(former()))
-    world.pod()
-    world.reconcile()
-    world.advance(seconds=59)
-    world.reconciler.waits.forget("uid-redis-0")  # as a leader that has not seen it before
-
-    assert world.reconcile() == 60.0
-    world.advance(seconds=60)
-    world.reconcile()
-    assert world.annotations() == {}
-
-
-def test_a_refused_write_is_retried() -> None:
-    world = World(segment(former()))
-    world.pod(ip="10.0.0.1")
-    world.api.fault = lambda call: Refused(403, "Forbidden", "no").reply if call.method == "PATCH" else None
-
-    assert world.reconcile() == PENDING
-    assert world.recorder.reasons == ["SameAddressNotEnded"]
-    world.seconds.advance(1)
-    assert world.queue.get(0) == "redis/redis-0"
-    world.api.fault = lambda call: None
-    world.reconcile()
-    assert world.annotations() == MARK
-
-
 def test_nothing_is_written_once_leadership_is_lost() -> None:
     def lost() -> None:
         raise LeadershipLost("another process leads")
@@ -409,30 +362,6 @@ def test_nothing_is_written_once_leadership_is_lost() -> None:
     with pytest.raises(LeadershipLost):
         world.reconcile()
     assert world.annotations() == PROMISE.annotations
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
-def test_a_leader_that_is_killed_while_it_ends_a_reservation_leaves_the_rest_to_the_next_one(
-    after: bool,
-) -> None:
-    world = World(segment(former()), reservations=Mortal(1, after=after))
-    world.pod(ip="10.0.0.1")
-    with pytest.raises(Killed):
-        world.release.reconcile("")
-    assert world.annotations() == PROMISE.annotations
-
-    world.pass_()
-    assert world.reservations.held == []
-    assert world.annotations() == MARK
-
-
-def test_a_reservation_ends_also_when_the_leader_was_killed_after_the_pod_was_written() -> None:
-    world = World(segment(former()))
-    world.pod(ip="10.0.0.1")
-    world.reconcile()
-
-    world.release.reconcile("")
-    assert world.reservations.held == []
 
 
 def test_a_pod_is_looked_at_when_it_changes_while_something_is_promised() -> None:

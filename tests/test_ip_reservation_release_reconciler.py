@@ -22,7 +22,7 @@ from kube.leader_election import LeadershipLost
 from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record, segment
-from tests.ip_reservation_world import TERMINATING, Killed, Mortal
+from tests.ip_reservation_world import TERMINATING
 
 
 def sample(name: str, **labels: str) -> float:
@@ -60,23 +60,6 @@ class World(ip_reservation_world.World):
         self.once()
         self.advance(**delta)
         self.twice()
-
-
-def test_the_hold_counts_from_the_end_of_the_pod_and_survives_a_new_leader() -> None:
-    world = World(segment(record(at=ago(hours=3))))
-    world.twice()
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-    world.now += timedelta(minutes=39)
-    again = World(*world.reservations.list())
-    again.now = world.now
-    again.twice()
-    assert again.reservations.held == ["10.0.0.1/32"]
-
-    again.now += timedelta(minutes=1)
-    again.twice()
-    assert again.reservations.held == []
-    assert again.reservations.objects == {}
 
 
 def test_an_idle_round_writes_nothing() -> None:
@@ -192,22 +175,6 @@ def test_a_pass_ends_with_its_leader(ending: Callable[[], bool]) -> None:
     assert len(world.api.calls) == 3
 
 
-def test_what_a_replica_appends_meanwhile_is_not_lost() -> None:
-    world = World(segment(record(ended=ago(hours=1)), level=None))
-
-    def append_first(verb: str, name: str) -> None:
-        if verb == "delete" and len(world.reservations.held) == 1:
-            current = world.reservations.objects[name]
-            world.reservations.put(
-                segment(*current.records, record("10.0.0.2/32", uid="b"), name=name, level=None)
-            )
-
-    world.reservations.before = append_first
-    world.twice()
-
-    assert world.reservations.held == ["10.0.0.2/32"]
-
-
 def test_addresses_over_the_count_are_released_with_an_event() -> None:
     held = [
         record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=n), ended=ago(minutes=1)) for n in range(1, 6)
@@ -249,18 +216,6 @@ def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
     assert (dropped["count"], dropped["address"], dropped["name"]) == (9, "10.0.2.1/32", "redis-7")
     assert sample("drawbridge_reservations_released_total", cause="forged") == before + 9
     assert sample("drawbridge_unconfirmed_reservations") == 0
-
-
-def test_a_record_that_comes_after_its_pod_is_gone_counts_from_that() -> None:
-    world = World()
-    world.addresses.observe(pod(), None)
-    world.advance(minutes=5)
-    world.reservations.put(segment(record(at=world.now)))
-
-    world.twice()
-
-    [held] = world.reservations.list()[0].records
-    assert held.ended == NOW
 
 
 def cannot_be_read(world: World) -> None:
@@ -389,27 +344,3 @@ def address(number: int, minutes: float | None) -> Record:
     """Of a separate pod that ended so many minutes ago, or was not yet seen gone."""
     ended = None if minutes is None else ago(minutes=minutes)
     return record(f"10.0.0.{number}/32", uid=f"{number}", pod=f"redis-{number}", ended=ended)
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
-@pytest.mark.parametrize("last", range(1, 5))
-def test_a_leader_killed_at_any_write_of_a_round_leaves_it_to_the_next_which_releases_the_rest(
-    last: int, after: bool
-) -> None:
-    segments = [
-        segment(address(1, 50), address(2, 30), name="a"),  # due; beyond the count
-        segment(address(3, 50), name="b"),  # due
-        segment(address(4, 20), address(5, None), name="c"),  # beyond the count; to be noted
-        segment(address(6, 10), name="d"),  # to be kept
-        segment(address(7, 50), address(8, None), name="e"),  # due; to be noted
-    ]
-    reservations = Mortal(last, after=after)
-    killed = World(*segments, reservations=reservations, ipReserveMaxCount=3)
-    with pytest.raises(Killed):
-        killed.twice()
-
-    following = World(reservations=reservations, ipReserveMaxCount=3)
-    following.twice()
-
-    assert reservations.held == [f"10.0.0.{n}/32" for n in (5, 6, 8)]
-    assert sorted(reservations.gone) == [f"10.0.0.{n}/32" for n in (1, 2, 3, 4, 7)]
