@@ -15,14 +15,12 @@ from certs.issue import Pair, check
 from certs.rotation import NOTHING, Held, Rules, data_with, held_in
 from controllers import certificates
 from controllers.certificates.controller import RETRY_AFTER, rules
-from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
+from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from dev.fake_api import Request
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
-from kube.leader_election import LeadershipLost
 from settings import CertsSettings, Settings
 from tests.certificates import (
-    CONFIGURATION,
     NAME,
     NAMESPACE,
     RULES,
@@ -170,38 +168,6 @@ def test_a_certificate_of_ours_is_not_called_one_of_cert_manager(world: World) -
     assert metadata["annotations"] == {"meta.helm.sh/release-name": "drawbridge"}
 
 
-def begin_an_overlap(world: World) -> None:
-    """Five seconds ago, the new authority came into the bundle."""
-    world.rest()
-    world.moment.seconds = 85
-    world.rest()
-    world.moment.seconds += 5
-
-
-def assert_the_overlap_begins_now(world: World) -> None:
-    signed_by_old = world.held.leaf
-    world.rest()
-    world.moment.seconds += 5
-    world.rest()
-
-    assert world.held.leaf == signed_by_old
-    world.moment.seconds += 1
-    world.rest()
-    assert world.held.leaf != signed_by_old
-
-
-def test_a_bundle_that_was_taken_away_meanwhile_starts_the_overlap_again(world: World) -> None:
-    begin_an_overlap(world)
-    world.cluster.register(webhooks=2)  # as when Helm replaces it
-    assert_the_overlap_begins_now(world)
-
-
-def test_the_next_leader_waits_for_the_overlap_by_its_own_clock(world: World) -> None:
-    begin_an_overlap(world)
-    _, world.reconciler = reconciler(world.cluster, world.moment)
-    assert_the_overlap_begins_now(world)
-
-
 def test_a_damaged_secret_is_replaced_with_an_event(world: World) -> None:
     world.rest()
     secret = world.secret()
@@ -214,35 +180,6 @@ def test_a_damaged_secret_is_replaced_with_an_event(world: World) -> None:
     assert world.cluster.data.keys() == {"ca.crt", "ca.key"}
     world.moment.seconds += 6
     world.rest()
-    assert world.problem() is None
-
-
-@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda each: each.plural)
-def test_who_has_not_seen_the_last_write_does_not_write(world: World, resource: Any) -> None:
-    world.rest()
-    seen = world.store.read()
-    note = {"metadata": {"annotations": {"another": "x"}}}
-    world.cluster.api.edit(SECRETS, SECRET, note, NAMESPACE)
-    world.cluster.api.edit(resource, CONFIGURATION, note)
-
-    with pytest.raises(Conflict):
-        world.store.write_secret(seen, Held())
-    with pytest.raises(Conflict):
-        world.store.write_bundles(seen, b"")
-
-
-def test_a_former_leader_does_not_write(world: World) -> None:
-    world.rest()
-    seen = world.store.read()
-
-    def lost() -> None:
-        raise LeadershipLost
-
-    ended = Store(world.cluster.client, NAMESPACE, SECRET, CONFIGURATION, lost)
-    with pytest.raises(LeadershipLost):
-        ended.write_secret(seen, Held())
-    with pytest.raises(LeadershipLost):
-        ended.write_bundles(seen, b"")
     assert world.problem() is None
 
 

@@ -61,28 +61,6 @@ def test_the_history_has_the_latest_first_and_names_the_current_one(api: FakeAPI
     assert "proxy:2" in cli.run(api, "rollout", "history", *HERE).output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "number"),
-    [(("undo",), 2), (("undo", "--to-revision", "1"), 1), (("abort",), PROVEN)],
-    ids=["undo", "to a revision", "abort"],
-)
-def test_the_whole_former_template_is_restored(api: FakeAPI, arguments: tuple[str, ...], number: int) -> None:
-    result = cli.run(api, "rollout", *arguments, *HERE, "--yes")
-
-    assert result.exit_code == 0, result.output
-    assert f"edge/web: returns to revision {number}" in result.output
-    wanted = raw_with(number, **(ONLY_BEFORE if number == 2 else {}))["spec"]["template"]
-    assert template(api) == wanted
-
-
-def test_a_field_that_only_the_current_template_has_does_not_stay(api: FakeAPI) -> None:
-    api.put(INGRESS_DAEMONSETS, raw_with(3, "RollingOut", hostNetwork=True))
-
-    cli.run(api, "rollout", "undo", *HERE, "--to-revision", "1", "--yes")
-
-    assert "hostNetwork" not in template(api)["spec"]
-
-
 def test_nothing_is_changed_without_an_answer(api: FakeAPI) -> None:
     before = copy.deepcopy(template(api))
     result = cli.run(api, "rollout", "undo", *HERE, answer="n\n")
@@ -120,15 +98,6 @@ def test_without_a_rollout_of_a_template_nothing_is_aborted(api: FakeAPI, state:
 
     assert result.exit_code == 1
     assert "no template is being rolled out" in result.output
-    assert template(api) == raw_with(PROVEN)["spec"]["template"]
-
-
-@pytest.mark.parametrize("state", ["RollingBack", "RolledBack"])
-def test_after_a_rollback_the_spec_gets_what_nodes_have(api: FakeAPI, state: str) -> None:
-    """Not the template that failed before the present one."""
-    api.put(INGRESS_DAEMONSETS, raw_with(3, state))
-
-    assert cli.run(api, "rollout", "abort", *HERE, "--yes").exit_code == 0
     assert template(api) == raw_with(PROVEN)["spec"]["template"]
 
 

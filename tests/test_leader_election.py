@@ -16,7 +16,7 @@ from dev.fake_api import FakeAPI
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
 from kube.resources import LEASES
-from lab.waiting import stretch, until
+from lab.waiting import until
 from settings import LeaderElection
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 
@@ -216,20 +216,6 @@ def test_a_lease_is_not_released_while_some_of_the_work_goes_on() -> None:
         assert holder(api) == "me"
 
 
-def test_the_next_leads_soon_after_a_release_and_not_before() -> None:
-    with cluster() as (api, server):
-        one = Candidate(server, "one")
-        assert leads(one)
-        two = Candidate(server, "two")
-        assert not two.working.wait(1.3 * TIMES.lease_duration)
-        one.stop.set()
-        one.ended()
-        assert two.working.wait((5 * TIMES.retry_period + 0.2) * stretch())
-        assert spec_of(api)["leaseTransitions"] == 1
-        two.stop.set()
-        two.ended()
-
-
 def test_what_else_the_lease_carries_survives() -> None:
     with cluster() as (api, server):
         metadata = {"name": "drawbridge", "namespace": "ns", "labels": {"a": "b"}}
@@ -266,20 +252,6 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
         with pytest.raises(LeadershipLost, match="ns/drawbridge"):
             me.lease.check()
     assert (REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0) > failures
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
-    with cluster() as (api, server):
-        me = Candidate(server, "me", times(3.0, 2.0, 0.05))
-        assert leads(me)
-        renewed = spec_of(api)["renewTime"]
-        asked = len(server.asked)
-        api.fault = lambda _: fault if len(server.asked) < asked + 2 else None
-        until(lambda: spec_of(api)["renewTime"] > renewed)
-        assert me.lease.is_leader
-        me.stop.set()
-        assert me.ended() is None
 
 
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
@@ -350,24 +322,3 @@ def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseExcept
         with pytest.raises(type(error)):
             lease.run(threading.Event(), lead)
         assert holder(api) == ""
-
-
-def test_of_several_candidates_one_leads() -> None:
-    with cluster() as (_, server):
-        candidates = [Candidate(server, f"candidate-{number}") for number in range(4)]
-        until(lambda: any(each.working.is_set() for each in candidates))
-        time.sleep(1.5 * TIMES.lease_duration)  # as long as a second one would need
-        assert [each.working.is_set() for each in candidates].count(True) == 1
-        for each in candidates:
-            each.stop.set()
-        assert [each.ended() for each in candidates] == [None] * 4
-
-
-def test_a_candidate_that_never_led_can_be_stopped() -> None:
-    with cluster() as (api, server):
-        api.fault = lambda asked: refuses(403, "Forbidden")
-        me = Candidate(server)
-        until(lambda: server.asked)
-        me.stop.set()
-        assert me.ended(within=1.0) is None
-        assert not me.working.is_set()

@@ -214,15 +214,6 @@ def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
     assert waiting(queue) == ["a"]
 
 
-def test_a_reconcile_that_never_rests_runs_seldom() -> None:
-    queue = WorkQueue("test")
-    work = Work(*[0.0] * 1000)
-    with working(queue, work):
-        queue.add("a")
-        until(lambda: len(work.keys) > 12, 5)
-    assert work.at[11] - work.at[0] >= 10 * 0.02
-
-
 class Work:
     """Remembers keys; the first answers are *script*, errors are raised."""
 
@@ -238,18 +229,6 @@ class Work:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-def test_a_failure_is_retried_after_growing_pauses_and_success_resets_them() -> None:
-    queue = WorkQueue("test", pauses=Backoff(base=0.05, cap=1.0))
-    work = Work(ValueError("one"), ValueError("two"))
-    with working(queue, work):
-        queue.add("a")
-        until(lambda: len(work.keys) == 3)
-        assert work.at[1] - work.at[0] >= 0.05
-        assert work.at[2] - work.at[1] >= 0.1
-        until(lambda: sample("longest_running_seconds") == 0.0)
-        assert queue.retry("a") == pytest.approx(0.05)
 
 
 def test_no_key_is_with_two_workers_at_once() -> None:
@@ -274,21 +253,6 @@ def test_no_key_is_with_two_workers_at_once() -> None:
         until(lambda: sample("depth") == 0)
     assert clashes == []
     assert count["a"] > 1
-
-
-def test_different_keys_are_worked_on_at_once() -> None:
-    queue = WorkQueue("test")
-    together = threading.Barrier(3, timeout=2)
-
-    def reconcile(key: str) -> None:
-        together.wait()
-
-    with working(queue, reconcile, workers=3) as threads:
-        for key in ("a", "b", "c"):
-            queue.add(key)
-        until(lambda: sample("depth") == 0)
-    assert not together.broken
-    assert [thread.name for thread in threads] == ["test-0", "test-1", "test-2"]
 
 
 def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
