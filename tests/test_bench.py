@@ -13,45 +13,9 @@ import pytest
 
 from bench import __main__ as command
 from bench import report
-from bench.arithmetic import buckets, growth, quantile, samples, total
+from bench.arithmetic import quantile
 from bench.report import Figure, figure
 from lab.errors import LabError
-
-SCRAPE = b"""\
-# HELP calls Calls, by code.
-# TYPE calls counter
-calls{code="200",name="a"} 3
-calls{code="500",name="a"} 1
-calls{code="200",name="b"} 5
-calls_of_others{name="a"} 9
-took_bucket{name="a",le="0.1"} 1
-took_bucket{name="a",le="1.0"} 3
-took_bucket{name="a",le="+Inf"} 4
-plain 1.5e+03
-"""
-
-
-def test_samples_are_those_of_named_metrics_and_totals_those_of_given_labels() -> None:
-    found = samples(SCRAPE, "calls", "plain")
-
-    assert found == {
-        'calls{code="200",name="a"}': 3.0,
-        'calls{code="500",name="a"}': 1.0,
-        'calls{code="200",name="b"}': 5.0,
-        "plain": 1500.0,
-    }
-    assert total(found, "calls", name="a") == 4
-    assert total(found, "calls", name="a", code="200") == 3
-    assert total(found, "calls") == 9
-    assert growth({"a": 1.0}, {"a": 3.0, "b": 2.0}) == {"a": 2.0, "b": 2.0}
-
-
-def test_the_buckets_of_several_series_are_added() -> None:
-    more = SCRAPE.replace(b'took_bucket{name="a"', b'took_bucket{name="b"')
-    found = samples(SCRAPE + more, "took_bucket")
-
-    assert buckets(found, "took", name="a") == {0.1: 1.0, 1.0: 3.0, math.inf: 4.0}
-    assert buckets(found, "took") == {0.1: 2.0, 1.0: 6.0, math.inf: 8.0}
 
 
 @pytest.mark.parametrize(

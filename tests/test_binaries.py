@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import binaries
-from lab.binaries import cache, found, table
+from lab.binaries import cache, table
 from lab.binaries import go as golang
 from lab.binaries.download import Downloads
 from lab.binaries.table import Program, Release
@@ -125,22 +125,6 @@ def test_each_source_serves_only_when_those_before_it_cannot(
     cached.unlink()
     site.files = {}
     assert obtain(wanted).read_bytes() == BUILT
-
-
-@pytest.mark.parametrize(
-    ("said", "wanted", "fitting"),
-    [
-        pytest.param("Kubernetes v1.36.0", "v1.36.3", True, id="another patch release"),
-        pytest.param("Kubernetes v1.35.3", "v1.36.3", False, id="another minor release"),
-        pytest.param("Client Version: v1.36.3\nKustomize Version: v5.8.1", "v1.36.3", True, id="kubectl"),
-        pytest.param("etcd Version: 3.7.3\nGo Version: go1.26.8", "v3.7.3", True, id="no v"),
-        pytest.param("v4.3.1+g1a2b3c4", "v4.3.1", True, id="with a build"),
-        pytest.param("v3.4.3", "v4.3.1", False, id="another major release"),
-        pytest.param("", "v0.8.0", False, id="nothing"),
-    ],
-)
-def test_a_version_fits_by_its_major_and_minor_part(said: str, wanted: str, fitting: bool) -> None:
-    assert found.fits(said, wanted) is fitting
 
 
 def test_a_download_with_a_wrong_checksum_is_reported_and_never_used(

@@ -27,11 +27,10 @@ from demo.rollout import Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
 from kube.types import Pod
 from lab.history import History, Observation
-from tests.factories import ago, pod, record, segment
+from tests.factories import ago, pod, segment
 
 END = ago(seconds=20)
 REDIS = pod("redis-0")
-HELD = record(at=END, pod="redis-0", node="node-1", owner="StatefulSet/redis", reason="deleted")
 
 
 def seen(what: Pod | IPReservation, revision: int, *, gone: bool = False, after: float = 0.0) -> Observation:
@@ -47,7 +46,6 @@ def history(*observations: Observation) -> History:
     return seen
 
 
-there = seen(REDIS, 1)
 gone = partial(seen, REDIS, gone=True)
 
 
@@ -58,39 +56,7 @@ def reserved(revision: int, *records: Record, **when: Any) -> Observation:
 # The history
 
 
-@pytest.mark.parametrize("pods_first", [True, False])
-def test_revisions_and_not_the_order_of_two_watches_decide_what_came_first(pods_first: bool) -> None:
-    observations = [gone(7), reserved(5, HELD)]
-    found = history(there, *(observations if pods_first else reversed(observations)))
-    [hold] = found.standing()
-    assert hold.covers(found.departures["uid-redis-0"].revision)
-
-
 # The promises
-
-
-@pytest.mark.parametrize(
-    ("observations", "evidence"),
-    [
-        pytest.param([reserved(5, HELD), gone(7)], "1 of 1, 2 revisions ahead", id="kept"),
-        pytest.param(
-            [reserved(5, HELD), reserved(6), gone(7)],
-            "redis/redis-0 was gone before 10.0.0.1/32 was reserved",
-            id="released before the end",
-        ),
-        pytest.param(
-            [reserved(5, replace(HELD, late=True)), gone(7)],
-            "redis/redis-0 was reserved late, not by admission",
-            id="by the backstop",
-        ),
-        pytest.param([reserved(5, HELD)], "redis/redis-0 is still there", id="not gone"),
-    ],
-)
-def test_an_address_is_reserved_before_its_pod_is_gone(
-    observations: list[Observation], evidence: str
-) -> None:
-    promise = reserved_before_gone(history(there, *observations), [REDIS])
-    assert (promise.kept, promise.evidence) == ("ahead" in evidence, evidence)
 
 
 @pytest.mark.parametrize(

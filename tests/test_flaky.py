@@ -97,13 +97,6 @@ def test_what_no_run_of_one_test_repeats_is_final(tmp_path: Path, options: tuple
     assert not (tmp_path / flaky.REPORT).exists()
 
 
-def test_a_run_in_which_nothing_fails_is_what_pytest_makes_of_it(tmp_path: Path) -> None:
-    done = run(tmp_path, "-k", "passes")
-
-    assert done.returncode == 0
-    assert " passed, " in done.stdout.splitlines()[-1]
-
-
 @pytest.mark.parametrize(
     ("tests", "repeated"),
     [

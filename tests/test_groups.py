@@ -24,27 +24,12 @@ def test_of_its_own(number):
 """
 
 
-SLOW_WORKER = """
-import time
-
-def pytest_collection_finish(session):
-    if hasattr(session.config, "workerinput"):
-        time.sleep(0.5)
-"""
-
-
 def run(folder: Path) -> subprocess.CompletedProcess:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = group: name\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.groups", "-n", "3", "--dist", "loadscope"]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "SEEN": str(folder / "seen")}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
-def test_groups_are_known_before_the_scheduler_starts(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(SLOW_WORKER)
-    done = run(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_each_group_has_a_process_and_other_tests_have_all(tmp_path: Path) -> None:

@@ -144,18 +144,6 @@ def test_filters_are_joined_by_and_their_values_by_or(call: Sdk, hands: Hands) -
     assert named["AddressSet"] == []  # only the first value counts
 
 
-def test_instances_are_found_by_id_and_by_private_ip(call: Sdk, cloud: Cloud) -> None:
-    cloud.world.add_instance("ins-11112222", "10.0.0.1", "43.1.2.3")
-    cloud.world.add_instance("ins-33334444", "10.0.0.2", vpc_id="vpc-a")
-
-    (one,) = call("DescribeInstances", InstanceIds=["ins-11112222"])["InstanceSet"]
-    assert (one["PrivateIpAddresses"], one["PublicIpAddresses"]) == (["10.0.0.1"], ["43.1.2.3"])
-    assert one["InstanceState"] == "RUNNING"
-    by_ip = [{"Name": "private-ip-address", "Values": ["10.0.0.2"]}, {"Name": "vpc-id", "Values": ["vpc-a"]}]
-    (two,) = call("DescribeInstances", Filters=by_ip)["InstanceSet"]
-    assert (two["InstanceId"], two["PublicIpAddresses"]) == ("ins-33334444", None)
-
-
 def quotas(call: Sdk) -> dict[str, tuple[int, int]]:
     rows = call("DescribeAddressQuota")["QuotaSet"]
     return {row["QuotaId"]: (row["QuotaCurrent"], row["QuotaLimit"]) for row in rows}
@@ -182,41 +170,6 @@ def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock
     call("AllocateAddresses")
     with sdk(cloud.endpoint, region="ap-tokyo") as elsewhere:
         elsewhere("AllocateAddresses")
-
-
-def test_a_bandwidth_is_changed_bound_or_not_but_not_while_another_task_runs(
-    call: Sdk, hands: Hands, clock: FakeClock, cloud: Cloud
-) -> None:
-    first, second = (call("AllocateAddresses")["AddressSet"][0] for _ in range(2))
-    wider = {"AddressIds": [first, second], "InternetMaxBandwidthOut": 50}
-    assert call.refused("ModifyAddressesBandwidth", **wider) == "OperationDenied.MutexTaskRunning"
-    clock.advance(2)
-    call("AssociateAddress", AddressId=first, InstanceId=INSTANCE)
-    clock.advance(2)
-    call("ModifyAddressesBandwidth", **wider)
-    clock.advance(1)
-
-    assert [each.bandwidth for each in cloud.world.addresses.values()] == [50, 50]
-    assert (hands.status(first), hands.status(second)) == ("BIND", "UNBIND")
-    too_wide = {"AddressIds": [first], "InternetMaxBandwidthOut": 101}
-    assert call.refused("ModifyAddressesBandwidth", **too_wide) == "InvalidParameterValue.BandwidthOutOfRange"
-    gone = {"AddressIds": ["eip-00000000"], "InternetMaxBandwidthOut": 5}
-    assert call.refused("ModifyAddressesBandwidth", **gone) == "InvalidAddressId.NotFound"
-
-
-def test_the_daily_quota_is_of_what_was_applied_for_until_midnight(
-    call: Sdk, cloud: Cloud, clock: FakeClock
-) -> None:
-    cloud.knobs.quota_daily = 1
-    (address,) = call("AllocateAddresses")["AddressSet"]
-    clock.advance(1)
-    call("ReleaseAddresses", AddressIds=[address])
-    clock.advance(1)
-
-    assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded.DailyAllocate"
-    assert quotas(call)["DAILY_EIP_APPLY"] == (1, 1)
-    clock.advance(86400)
-    call("AllocateAddresses")
 
 
 @pytest.mark.parametrize(
@@ -297,19 +250,3 @@ def test_a_tag_on_an_address_is_not_deleted_before_the_address_is_gone(
 
     call("DeleteTag", **PAIR)
     assert cloud.world.tags == set()
-
-
-@pytest.mark.parametrize(
-    ("filter_", "found"),
-    [
-        pytest.param({"Name": "tag:node", "Values": ["n-1"]}, True, id="pair"),
-        pytest.param({"Name": "tag:node", "Values": ["n-2"]}, False, id="another value"),
-        pytest.param({"Name": "tag-key", "Values": ["node"]}, True, id="key"),
-        pytest.param({"Name": "tag-value", "Values": ["n-1"]}, True, id="value"),
-        pytest.param({"Name": "tag:team", "Values": ["n-1"]}, False, id="another key"),
-    ],
-)
-def test_addresses_are_described_by_their_tags(call: Sdk, filter_: dict[str, Any], found: bool) -> None:
-    tagged(call)
-
-    assert bool(call("DescribeAddresses", Filters=[filter_])["AddressSet"]) == found

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
-import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
 
 from lab.cloud import Cloud, Knobs, serving
 from lab.cloud.envelope import Fault
@@ -171,125 +165,3 @@ def test_the_vendors_client_is_accepted_or_refused_as_documented(
             assert call("DescribeAddresses", Limit=5)["TotalCount"] == 0
         else:
             assert call.refused("DescribeAddresses", Limit=5) == code
-
-
-def test_an_action_is_denied_for_some_resources_by_id_or_by_tag(cloud: Cloud) -> None:
-    cloud.knobs.allocation_creates_tags = True
-    cloud.knobs.denied_resources = {"AssociateAddress": ["ins-00000001"], "*": ["team=other"]}
-
-    with sdk(cloud.endpoint) as call:
-        (ours,) = call("AllocateAddresses", Tags=[{"Key": "team", "Value": "ours"}])["AddressSet"]
-        refused = call.refused("AllocateAddresses", Tags=[{"Key": "team", "Value": "other"}])
-        assert refused == "AuthFailure.UnauthorizedOperation"
-        theirs = cloud.world.add_address(tags={"team": "other"}).id
-        assert call.refused("ReleaseAddresses", AddressIds=[theirs]) == "AuthFailure.UnauthorizedOperation"
-        refused = call.refused("AssociateAddress", AddressId=ours, InstanceId="ins-00000001")
-        assert refused == "AuthFailure.UnauthorizedOperation"
-        assert call("DescribeAddresses", AddressIds=[ours])["TotalCount"] == 1
-
-
-@pytest.mark.parametrize(
-    ("client", "action", "params", "code"),
-    [
-        pytest.param("vpc", "CreateUnicorn", {}, "InvalidAction", id="unknown action"),
-        pytest.param(
-            "vpc",
-            "DescribeAddresses",
-            {"Filters": [{"Name": "tag-key", "Values": ["a"], "Colour": 1}]},
-            "UnknownParameter",
-            id="unknown, further in",
-        ),
-        pytest.param("vpc", "AssociateAddress", {}, "MissingParameter", id="missing"),
-        pytest.param("vpc", "ReleaseAddresses", {"AddressIds": "eip-1"}, "InvalidParameter", id="wrong type"),
-        pytest.param("vpc", "DescribeAddresses", {"Limit": "20"}, "InvalidParameter", id="number as text"),
-        pytest.param("tag", "CreateTag", {"TagKey": "a"}, "MissingParameter", id="tag without value"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_before_anything_is_done(
-    cloud: Cloud, client: str, action: str, params: dict[str, Any], code: str
-) -> None:
-    with sdk(cloud.endpoint) as call, pytest.raises(TencentCloudSDKException) as caught:
-        getattr(call, client).call_json(action, params)
-
-    assert caught.value.code == code
-    assert caught.value.requestId
-    assert cloud.world.calls[-1].outcome == code
-
-
-CLAIM = (
-    "TC3-HMAC-SHA256 Credential=a/2026-01-01/{}/tc3_request, SignedHeaders=content-type;host, Signature={}"
-)
-ASKED = {
-    "Content-Type": "application/json",
-    "Authorization": CLAIM.format("vpc", "0" * 64),
-    "X-TC-Action": "DescribeAddressQuota",
-    "X-TC-Version": "2017-03-12",
-    "X-TC-Region": "ap-singapore",
-}
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "code"),
-    [
-        pytest.param({}, b"{}", None, id="a success"),
-        pytest.param({}, b"", None, id="nothing is no parameters"),
-        pytest.param({"X-TC-Action": ""}, b"{}", "MissingParameter", id="no action"),
-        pytest.param({"X-TC-Version": ""}, b"{}", "MissingParameter", id="no version"),
-        pytest.param({"X-TC-Version": "2016-01-01"}, b"{}", "NoSuchVersion", id="another version"),
-        pytest.param({"X-TC-Action": "CreateUnicorn"}, b"{}", "InvalidAction", id="unknown action"),
-        pytest.param(
-            {"Authorization": CLAIM.format("ecm", "0" * 64)}, b"{}", "NoSuchProduct", id="unknown product"
-        ),
-        pytest.param(
-            {"Host": "cvm.tencentcloudapi.com"},
-            b"{}",
-            "AuthFailure.SignatureFailure",
-            id="signed for another product",
-        ),
-        pytest.param({"Authorization": "SKIP"}, b"{}", "AuthFailure.InvalidAuthorization", id="not signed"),
-        pytest.param({}, b"\xff", "InvalidParameter", id="not text"),
-        pytest.param({}, b" " * (10 << 20) + b"{}", "RequestSizeLimitExceeded", id="too long"),
-    ],
-)
-def test_every_answer_has_status_200_the_one_content_type_and_a_request_id(
-    cloud: Cloud, headers: dict[str, str], body: bytes, code: str | None
-) -> None:
-    cloud.knobs.verify_signatures = False
-    with contextlib.closing(http.client.HTTPConnection(cloud.endpoint)) as connection:
-        connection.request("POST", "/", body, ASKED | headers)
-        answer = connection.getresponse()
-        found = json.load(answer)
-    assert (answer.status, answer.getheader("Content-Type"), set(found)) == (
-        200,
-        "application/json",
-        {"Response"},
-    )
-    response = found["Response"]
-    assert uuid.UUID(response.pop("RequestId"))
-    if code is None:
-        assert set(response) == {"QuotaSet"}
-    else:
-        assert set(response) == {"Error"}
-        assert response["Error"].keys() == {"Code", "Message"}
-        assert response["Error"]["Code"] == code
-
-
-def test_temporary_credentials_are_good_with_their_token_and_until_they_end(cloud: Cloud) -> None:
-    params = {
-        "ProviderId": "tke",
-        "WebIdentityToken": "jwt",
-        "RoleArn": "qcs::cam::uin/1:roleName/a",
-        "RoleSessionName": "a",
-    }
-    with sdk(cloud.endpoint) as call:
-        call.tag._service = "sts"
-        given = call.tag.call_json("AssumeRoleWithWebIdentity", params, options={"SkipSign": True})
-    credentials = given["Response"]["Credentials"]
-    pair = (credentials["TmpSecretId"], credentials["TmpSecretKey"])
-
-    with sdk(cloud.endpoint, *pair, "another") as call:
-        assert call.refused("DescribeAddresses") == "AuthFailure.TokenFailure"
-    with sdk(cloud.endpoint, *pair, credentials["Token"]) as call:
-        assert call("DescribeAddresses")["TotalCount"] == 0
-        cloud.world.clock = lambda: time.time() + 7201
-        assert call.refused("DescribeAddresses") == "AuthFailure.TokenFailure"

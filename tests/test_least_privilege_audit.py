@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import audit
-from tests.permissions import EVERYWHERE, OWN, Permission, table
+from tests.permissions import OWN, table
 
 RBAC = "rbac.authorization.k8s.io"
 OURS = {"app.kubernetes.io/name": "drawbridge"}
@@ -75,27 +75,6 @@ def test_a_request_is_refused_when_no_role_ever_covered_it(
 ) -> None:
     in_b = grants(GET_PODS | {"resources": ["nodes"]}, namespace="b")
     assert len(read(tmp_path, *grants(GET_PODS), *in_b, request_).refused) == count
-
-
-def test_dry_runs_and_other_roles_grant_nothing(tmp_path: Path) -> None:
-    tried, others = (
-        grants(GET_PODS, uri="/r?dryRun=All"),
-        grants(GET_PODS, labels={"app.kubernetes.io/name": "x"}),
-    )
-
-    assert read(tmp_path, *tried, *others, asks("get", "pods", FORBID)).granted == {}
-
-
-def test_a_permission_for_one_name_is_not_used_by_a_request_for_another(tmp_path: Path) -> None:
-    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a", "b"], "verbs": ["get"]}
-    log = read(tmp_path, *grants(rule), asks("get", "secrets", name="a"))
-
-    assert log.used("drawbridge/drawbridge-controllers") == {
-        Permission(EVERYWHERE, "", "secrets", "a", "get")
-    }
-    with (tmp_path / "lab.log").open("a") as file:
-        file.write('{"verb": "li')
-    assert audit.read(tmp_path / "lab.log") == log, "a line that is being written is not read"
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import yaml
 
 from lab import binaries, chart
 from lab.errors import LabError
-from lab.release import checksums, image, kubernetes, notes, packages, publish, sbom
+from lab.release import checksums, kubernetes, notes, packages, sbom
 from lab.release.__main__ import make
 from lab.release.identity import Release, parse
-from lab.release.oci import INDEX, MANIFEST, layers
+from lab.release.oci import INDEX, MANIFEST
 from lab.waiting import until
 from tests.charts import helm_needed
 
@@ -79,31 +79,11 @@ def test_notes_are_the_section_of_the_version_or_of_what_is_not_released_yet() -
         notes.of_version("# Changelog\n", "0.2.0")
 
 
-def test_links_of_the_notes_lead_to_the_tag() -> None:
-    text = notes.page(RELEASED, notes.of_version(CHANGELOG, "0.2.0"))
-
-    assert "](https://git.example/team/drawbridge/blob/v0.2.0/docs/README.md)" in text
-
-
-def test_the_changes_of_artifact_hub_are_the_entries_without_links() -> None:
-    [found] = notes.changes(notes.of_version(CHANGELOG, "0.2.0"))
-
-    assert (found.kind, found.text) == ("added", "One thing, explained on two lines.")
-
-
 def test_each_change_of_the_changelog_has_a_kind_that_artifact_hub_knows() -> None:
     found = notes.changes(notes.of_version((chart.ROOT / "CHANGELOG.md").read_text(), "99.0.0"))
 
     assert {each.kind for each in found} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
     assert len(found) > 20
-
-
-def test_the_command_of_a_release_says_its_version(tmp_path: Path) -> None:
-    [path] = make(RELEASED, tmp_path, ["cli"])
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
-
-    assert path.name.startswith("kubectl-drawbridge-0.2.0-linux-")
-    assert done.stdout == "drawbridge, version 0.2.0\n"
 
 
 @helm_needed
@@ -240,74 +220,12 @@ def registry(directory: Path) -> Iterator[str]:
             process.terminate()
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_both_architectures_are_pushed_under_one_name_and_the_chart_beside_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = tmp_path / "0.2.0"
-    make(RELEASED, tmp_path, ["chart"])
-    for architecture in ("amd64", "arm64"):
-        archive(
-            made / f"drawbridge-0.2.0-image-{architecture}.tar", architecture, {"app/wsgi.py": architecture}
-        )
-
-    with registry(tmp_path) as host:
-        image, charts = f"{host}/team/drawbridge", f"{host}/team/charts"
-        given = ["0.2.0", f"--image={image}", f"--charts={charts}", f"--output={tmp_path}", "--plain-http"]
-        assert publish.main(given) == 0
-        printed = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
-        crane = str(binaries.ensure("crane")["crane"])
-        command = [crane, "manifest", "--insecure", printed["image"]]
-        index = json.loads(subprocess.check_output(command, text=True))
-        digest = subprocess.check_output(
-            [crane, "digest", "--insecure", f"{charts}/drawbridge:0.2.0"], text=True
-        )
-    assert [each["platform"]["architecture"] for each in index["manifests"]] == ["amd64", "arm64"]
-    assert printed["image"] == f"{image}@{printed['digest']}"
-    assert printed["chart"] == f"{charts}/drawbridge@{digest.strip()}"
-    assert printed["version"] == "0.2.0"
-
-
-def test_nothing_is_pushed_without_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "0.2.0").mkdir()
-
-    given = [
-        "0.2.0",
-        "--image=registry.example/drawbridge",
-        "--charts=registry.example",
-        f"--output={tmp_path}",
-    ]
-    assert publish.main(given) == 1
-    assert "no archive of an image" in capsys.readouterr().err
-
-
 def test_the_supported_versions_are_those_of_the_readme() -> None:
     readme = (chart.ROOT / "README.md").read_text()
 
     first, *_, last = kubernetes.supported()
     [tested] = re.findall(r"\| Kubernetes \| ([\d.]+) or newer \| ([\d.]+), ([\d.]+) \|", readme)
     assert (first, True, True) == (tested[0], tested[1].startswith(first), tested[2].startswith(last))
-
-
-def test_an_archive_of_docker_becomes_one_of_the_oci_with_the_same_layers(tmp_path: Path) -> None:
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as opened:
-        add(opened, "app/wsgi.py", b"app")
-    with tarfile.open(tmp_path / "docker.tar", "w") as whole:
-        add(whole, "config.json", b'{"os": "linux", "architecture": "amd64"}')
-        add(whole, "layer.tar", layer.getvalue())
-        add(whole, "manifest.json", json.dumps([{"Config": "config.json", "Layers": ["layer.tar"]}]).encode())
-
-    image.convert(tmp_path / "docker.tar", tmp_path / "oci.tar", "0.2.0")
-    assert [member.name for each in layers(tmp_path / "oci.tar") for member in each] == ["app/wsgi.py"]
-    publish.combine([tmp_path / "oci.tar"], tmp_path / "layout")
-    [found] = json.loads((tmp_path / "layout" / "index.json").read_text())["manifests"]
-    assert found["platform"] == {"os": "linux", "architecture": "amd64"}
-    assert (
-        found["digest"]
-        == f"sha256:{sha256(tmp_path / 'layout' / 'blobs' / found['digest'].replace(':', '/'))}"
-    )
 
 
 def sha256(file: Path) -> str:
