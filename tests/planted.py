@@ -7,6 +7,7 @@ in a forked process: the directed histories of its feature, then seeds that have
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import signal
 import sys
@@ -24,6 +25,61 @@ if TYPE_CHECKING:
 
 LONGEST = 1200
 """Seconds of all scenarios of one fault: one that never ends is found, too."""
+
+SWAPS = [
+    (  # a deletion is admitted before its record is durable
+        "calico/ledger.py",
+        "segment = self._create(name, records, batch, may_exist=may_exist)",
+        "_answer(batch, IPReservation(ObjectMeta(name=name)))",
+    ),
+    (  # small segments are deleted before the one that takes their place is stored
+        "controllers/ip_reservation/reconcilers.py",
+        "compacted = [self._compact(each) for each, _ in self._creations.of(due)]",
+        "sources = {name for each in planned.compactions for name in each.sources}\n"
+        "        for each in (each for each in snapshot.ours if each.metadata.name in sources):\n"
+        "            self.reservations.delete(each)",
+    ),
+    (  # a claim is dropped before its address is unbound
+        "controllers/anycast_ip/actions.py",
+        "await self._cloud.disassociate(claim.address)",
+        "self._claims.drop(snapshot.uid)",
+    ),
+    (  # the taint is taken off before the address is bound
+        "controllers/anycast_ip/actions.py",
+        "await self._cloud.associate(claim.address, claim.instance)",
+        "await self.by_name[Do.OPEN](snapshot, _)",
+    ),
+    (  # a pod's gate is taken away before its placement is written
+        "controllers/elasticity/writer.py",
+        "self._pods.patch(action.pod, action.patch)",
+        'self._pods.patch(action.pod, {"spec": {"schedulingGates": []}})',
+    ),
+    (  # a pod's place under the cap is given up before the pod is written
+        "controllers/elasticity/writer.py",
+        "            self._write(action)\n        except Conflict:\n            self._pods.refresh(action.pod)  #",
+        "            self._forget(action)",
+    ),
+    (  # a node's pods are replaced before the node is detached
+        "controllers/ingress_daemonset/node_actions.py",
+        "    if _should_detach(rollout, turn) and rollout.deployment_unmarked:",
+        "    if turn.begun and rollout.outdated and not turn.waits:\n        return {}, _update(rollout, held)",
+    ),
+    (  # a node is attached before its new pods are available
+        "controllers/ingress_daemonset/node_actions.py",
+        "    return rollout.phase is Phase.ATTACHING or (untouched and done)",
+        "    if rollout.phase is Phase.UPDATING:\n        return True",
+    ),
+]
+"""Of each module: a statement, and what is done before it that should come later."""
+
+
+def swapped(path: str, statement: str, earlier: str) -> Mutant:
+    source = Path(path).read_text()
+    assert source.count(statement) == 1, f"{path} has changed: {statement}"
+    begin = source.index(statement)
+    indent = "" if statement.startswith(" ") else " " * (begin - source.rindex("\n", 0, begin) - 1)
+    changed = f"{source[:begin]}{earlier}\n{indent}{source[begin:]}"
+    return Mutant(Path(path), source[:begin].count("\n") + 1, statement, earlier, ast.parse(changed))
 
 
 def drawn(seed: int, count: int) -> list[Mutant]:
@@ -78,13 +134,15 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.planted")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--swaps", action="store_true", help="swapped orders of writes instead")
     parser.add_argument("--only", default="", help="of these, those whose description contains this")
     parser.add_argument("--seeds", type=int, default=60, help="the last seed of the simulated world")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(words)
     kernel = begin()
     running = 0
-    for mutant in drawn(options.seed, options.count):
+    faults = [swapped(*each) for each in SWAPS] if options.swaps else drawn(options.seed, options.count)
+    for mutant in faults:
         if options.only not in str(mutant):
             continue
         if running == options.jobs:

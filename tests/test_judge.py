@@ -20,6 +20,7 @@ from dev.judge import (
     edge,
     placement,
     reservation,
+    truth,
 )
 from dev.judge.observation import CloudAddress
 
@@ -141,6 +142,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.OpenWithAddress,
         [see(0, needing()), see(400, needing())],
     ),
+    "a node is opened without an address": (
+        address.OpenedWithAddress,
+        [see(0, needing(tainted=True)), see(1, needing())],
+    ),
     "an address of a pod that is gone is free": (
         lambda: reservation.KeptOutOfCirculation(120.0),
         [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE)],
@@ -188,6 +193,7 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
     ),
     "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
     "there is no certificate": (certificates.ServedIsTrusted, see(0)),
+    "a closed node does not say why": (truth.WaitsSayWhy, see(0, needing(tainted=True))),
     "a pod is still gated": (lambda: placement.NoneWaitsBehindAGate(None), see(0, pods=(replica("a", gated=True),))),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (

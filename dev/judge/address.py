@@ -85,6 +85,22 @@ class OpenWithAddress(Always):
         ]
 
 
+class OpenedWithAddress(Always):
+    name = "address: no node is opened before its address is bound"
+
+    def __init__(self) -> None:
+        self._closed: set[str] = set()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        needing = {each: node for each, node in seen.nodes.items() if needs_address(node)}
+        bound, opened = bound_instances(seen), {each for each, node in needing.items() if is_open(node)}
+        for each in sorted(opened & self._closed):
+            at = instance(needing[each])
+            if at not in bound and not seen.disturbances.within(SETTLED, seen.at, each, at):
+                yield f"{each} ({at})"
+        self._closed = needing.keys() - opened
+
+
 class CloudIsWhatNodesNeed(Always):
     """*idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
 

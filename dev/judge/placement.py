@@ -12,6 +12,7 @@ from dev.judge.observation import Observation, condition, is_super, is_terminati
 Raw = dict[str, Any]
 LOCAL_REPLICAS = "LOCAL_REPLICAS"
 GATE = "drawbridge.io/placement"
+REASON = "drawbridge.io/placement-reason"
 OVER = ("Succeeded", "Failed")
 
 
@@ -96,7 +97,7 @@ class NoneWaitsBehindAGate(Always):
             return
         for pod in seen.pods.values():
             if is_gated(pod):
-                yield f"{name(pod)}: {notes(pod).get('drawbridge.io/placement-reason', 'no reason given')}"
+                yield f"{name(pod)}: {notes(pod).get(REASON, 'no reason given')}"
 
 
 class RolloutsOfWorkloadsEnd(Always):

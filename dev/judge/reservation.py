@@ -37,7 +37,7 @@ class KeptOutOfCirculation(Always):
     def __init__(self, seconds: float, clocks: float = 0.0) -> None:
         self._seconds = seconds - clocks - SLACK
         self._living: dict[str, tuple[str, str]] = {}
-        """Address and name of each selected pod, by uid."""
+        """Address and name of each selected pod that has one, by uid."""
         self._gone: dict[str, Gone] = {}
         """By address."""
         self._unseen: dict[str, float] = {}
@@ -65,7 +65,11 @@ class KeptOutOfCirculation(Always):
             if address and SELECTING in labels(pod) and seen.assigned.get(address) == uid:
                 living[uid] = address, name(pod)
         for uid, (address, of) in self._living.items():
-            if uid not in living and seen.assigned.get(address) != uid and not _lives(seen.pods.get(uid)):
+            if (
+                seen.assigned.get(address) == uid
+            ):  # also of a pod that was deleted by force, until its sandbox goes
+                living[uid] = address, of
+            elif uid not in living and not _lives(seen.pods.get(uid)):
                 self._gone[address] = Gone(address, of, seen.at)
         self._living = living
 

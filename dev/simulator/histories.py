@@ -7,7 +7,9 @@ the rest, then a fresh start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from cli.explain.webhook_configurations import ApiRequest
@@ -18,6 +20,7 @@ from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
+from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -34,6 +37,7 @@ PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a
 LEFT_DETACHED = "edge: no node stays detached when the feature is off"
 ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
 IP_RESERVATIONS = RESERVATIONS[0]
+IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 3
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
@@ -153,6 +157,15 @@ def second_node_corrected(world: World) -> Iterator[float]:
     yield 60.0
     other = {objects.INSTANCE_LABEL: "ins-00000099"}
     world.patch(NODES, "node-1-again", {"metadata": {"labels": other}})
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
+def second_node_stays(world: World) -> Iterator[float]:
+    """A second Node of a machine stays closed, and says why."""
+    need_addresses(world)
+    yield 60.0
+    register_again(world, "node-1")
     yield 60.0
 
 
@@ -354,6 +367,42 @@ def compaction_refused(world: World) -> Iterator[float]:
         message = f"{len(reserved)} addresses are reserved 250 s after the last deletion"
         world.outside.judge.find(ENDS_ANYWAY, world.kernel.now, message)
     yield 1.0
+
+
+@history("ip_reservation", nodes=3, lasts=400.0)
+def forced_while_requests_are_lost(world: World) -> Iterator[float]:
+    """Many pods that are deleted without a grace while requests are lost keep their addresses, in few objects."""
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 20}})
+    yield 30.0
+    world.network.lose(world.kernel.now + 30.0, 0.4)
+    for number in range(20):
+        world.spawn(partial(force, world, f"redis-{number}"), f"deletion of redis-{number}")
+        yield 0.9
+    yield 60.0
+    if (count := sum(len(world.api.peek(each)) for each in RESERVATIONS)) > FEW_OBJECTS:
+        world.outside.judge.find(IN_FEW, world.kernel.now, f"{count} IPReservations")
+    yield 1.0
+
+
+def force(world: World, name: str) -> None:
+    """As `kubectl delete --force --grace-period=0`; the webhook may refuse it when it has no time left."""
+    with suppress(KubeError):
+        world.kubectl.delete(PODS, name, objects.SHOP, grace_seconds=0)
+
+
+@history("ip_reservation", nodes=3)
+def slow_admission_of_others(world: World) -> Iterator[float]:
+    """A pod whose deletion waits for webhooks of others, after ours has admitted it, needs no leader then."""
+    yield 10.0
+    pod = world.api.get(PODS, "redis-0", objects.SHOP)
+    whole = {"apiVersion": "v1", "kind": "Pod", **pod}
+    request = ApiRequest("DELETE", PODS, "redis-0", objects.SHOP, old_object=whole)
+    world.product.ask(PATH, request.review("deletion of redis-0"), 10.0)
+    yield 15.0
+    for replica in world.product.controllers:
+        world.product.kill(replica)
+    world.api.remove(PODS, "redis-0", objects.SHOP)
+    yield 30.0
 
 
 @history("ip_reservation", nodes=3)

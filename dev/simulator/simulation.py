@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from dev.judge import Finding, Invariant, Judge, address, certificates, edge, placement, reservation
+from dev.judge import Finding, Invariant, Judge, address, certificates, edge, placement, reservation, truth
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
 from dev.simulator.operations import is_home
@@ -71,6 +71,7 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         address.BoundStaysBound(),
         address.BoundOnce(),
         address.OpenWithAddress(),
+        address.OpenedWithAddress(),
         address.CloudIsWhatNodesNeed(
             pool.get("minIdle", 0) + pool.get("retain", {}).get("count", 0),
             keep=not values["anycastIP"].get("releaseOnLabelRemoval", False),
@@ -83,6 +84,7 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         edge.StoppedOnlyDetached(),
         edge.RolloutsEnd(),
         edge.CompleteIsTrue(),
+        truth.WaitsSayWhy(),
     ]
 
 
