@@ -13,24 +13,8 @@ import pytest
 
 from bench import __main__ as command
 from bench import report
-from bench.arithmetic import quantile
 from bench.report import Figure, figure
 from lab.errors import LabError
-
-
-@pytest.mark.parametrize(
-    ("share", "value"),
-    [
-        pytest.param(0.25, 0.1, id="at a bound"),
-        pytest.param(0.5, 0.55, id="between two bounds"),
-        pytest.param(0.1, 0.04, id="in the first bucket, from nothing"),
-        pytest.param(0.99, 1.0, id="beyond the last finite bound"),
-    ],
-)
-def test_a_quantile_lies_within_its_bucket_as_if_that_were_evenly_filled(share: float, value: float) -> None:
-    assert quantile({0.1: 1.0, 1.0: 3.0, math.inf: 4.0}, share) == pytest.approx(value)
-    assert math.isnan(quantile({}, share))
-    assert math.isnan(quantile({0.1: 0.0, math.inf: 0.0}, share))
 
 
 @pytest.mark.parametrize(
