@@ -55,17 +55,6 @@ def test_reporting_changes_nothing() -> None:
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
 
 
-def test_a_shorter_period_counts_from_the_last_search() -> None:
-    lab = lab_with("report", period="24h", grace="1s")
-    lab.join()
-    lab.run_for(60)
-    left_behind(lab)
-    lab.settings = lab_with("report", period="1m", grace="1s").settings
-    lab.run_for(GRACE)
-
-    assert "OrphanedAnycastIp" in lab.recorder.reasons
-
-
 def test_off_means_that_nothing_is_even_looked_for() -> None:
     lab = lab_with("off")
     left_behind(lab)
@@ -119,16 +108,6 @@ def test_a_list_of_nodes_that_fails_or_is_empty_releases_nothing() -> None:
     lab.run_for(3 * GRACE)
 
     assert orphan in lab.world.addresses
-
-
-def test_a_node_that_the_watch_has_not_brought_yet_keeps_its_address() -> None:
-    lab = lab_with("release")
-    kept = left_behind(lab, "n1")
-    lab.join()
-    lab.shown = lambda: []
-    lab.run_for(3 * GRACE)
-
-    assert kept in lab.world.addresses
 
 
 def test_only_so_many_are_released_in_each_round_the_longest_known_first() -> None:

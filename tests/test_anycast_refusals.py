@@ -46,20 +46,6 @@ def test_one_refused_instance_does_not_block_the_permitted_ones(action: str) -> 
     lab.run(lab.all_open, 400, "open")
 
 
-def test_nodes_that_join_one_by_one_pass_two_refused_instances() -> None:
-    lab = Lab(Knobs(**PLENTY, denied_resources={"AssociateAddress": ["ins-bad1", "ins-bad2"]}))
-    lab.join("bad1")
-    lab.join("bad2")
-    for name in names(20):
-        lab.join(name)
-        lab.run_for(15)
-    lab.run(lambda: only(lab, "bad1", "bad2"), 60, "all others open")
-    before = lab.count("AssociateAddress")
-    lab.run_for(1200)
-
-    assert lab.count("AssociateAddress") - before <= 2 * 6
-
-
 def test_nodes_that_wait_for_the_others_refusal_say_so() -> None:
     lab = Lab(Knobs(**PLENTY, denied=["AllocateAddresses"]))
     for name in names(20):

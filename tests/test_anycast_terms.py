@@ -149,41 +149,6 @@ def width(lab: Lab, name: str = "n1") -> int:
     return address.bandwidth
 
 
-def test_each_node_gets_an_address_by_its_labels() -> None:
-    lab = lab_with()
-    lab.join("n1")
-    lab.join("n2", net="wide")
-    lab.join("n3", net="package")
-    lab.run(lab.all_open, 60, "open")
-
-    found = {name: lab.on(name)[0] for name in ("n1", "n2", "n3")}
-    assert {name: each.bandwidth for name, each in found.items()} == {"n1": 100, "n2": 500, "n3": 100}
-    assert found["n3"].bandwidth_package == "bwp-1"
-    assert lab.count("ModifyAddressesBandwidth") == 0
-
-
-def test_a_label_that_changes_changes_the_bandwidth_once() -> None:
-    lab = lab_with()
-    lab.join()
-    lab.run(lab.all_open, 60, "open")
-    lab.edit("n1", {"metadata": {"labels": {"net": "wide"}}})
-    lab.run(lambda: width(lab) == 500, 30, "wide")
-    lab.run_for(900)
-    assert lab.count("ModifyAddressesBandwidth") == 1
-    lab.edit("n1", {"metadata": {"labels": {"net": None}}})
-    lab.run(lambda: width(lab) == 100, 30, "narrow")
-
-    assert lab.is_open()
-
-
-def test_what_another_client_changed_is_corrected_with_the_next_list() -> None:
-    lab = lab_with()
-    lab.join(net="wide")
-    lab.run(lab.all_open, 60, "open")
-    lab.world.alter(lab.on("n1")[0].id, bandwidth=1)
-    lab.run(lambda: width(lab) == 500, 400, "wide again")
-
-
 def test_a_refusal_delays_no_node_and_is_said() -> None:
     lab = lab_with(BOTH.model_copy(update={"pool": pool(count=1)}))
     lab.join()

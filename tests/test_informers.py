@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-import pytest
 from prometheus_client import REGISTRY
 
 from controllers import informers as module
-from controllers.informers import Informers, StaleInformer
+from controllers.informers import Informers
 from kube.informer import Informer
 from kube.list_watch import RUNNING, TIMING, Selection
 from kube.resources import NODES, PODS
 from kube.types import ObjectMeta, Pod, Value
-from lab.waiting import stretch, until
+from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Server,
     answers,
-    hangs,
     in_turn,
     lists_and_watches,
     refuses,
@@ -167,15 +164,6 @@ def test_a_decoder_that_fails_leaves_the_others_alone() -> None:
         assert failing.list() == []
 
 
-def test_an_informer_that_is_silent_too_long_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_SILENCE", 0.3)
-    with sharing(refuses(404, "NotFound"), streams([])) as (_, informers):
-        pods = informers.of(PODS, Pod)
-        informers.check()
-        with pytest.raises(StaleInformer, match="no LIST or watch of pods has succeeded for"):
-            informers.wait_synced(threading.Event(), pods)
-
-
 def test_a_wait_for_informers_ends_when_it_is_time_to_stop() -> None:
     stop = threading.Event()
     with sharing(refuses(500, "InternalError"), streams([])) as (_, informers):
@@ -184,17 +172,6 @@ def test_a_wait_for_informers_ends_when_it_is_time_to_stop() -> None:
         assert not informers.wait_synced(stop, pods)
     with sharing(listed(a=1), streams([])) as (_, informers):
         assert informers.wait_synced(threading.Event(), informers.of(PODS, Pod), informers.of(NODES, Name))
-
-
-def test_all_stop_together_when_none_gets_an_answer() -> None:
-    with sharing(hangs, hangs) as (server, informers):
-        for name in ("a", "b", "c", "d"):
-            informers.of(PODS, Pod, Selection(namespace=name))
-        until(lambda: len(server.lists) == 4)
-        began = time.monotonic()
-        informers.stop()
-        assert time.monotonic() - began < 3.0 * stretch()
-        assert not RUNNING.list()
 
 
 def test_a_quiet_watch_is_opened_several_times_before_it_counts_as_silent() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,32 +49,9 @@ def breaks(context: Context) -> None:
     raise ValueError("a bug")
 
 
-def returns(context: Context) -> None:
-    pass
-
-
 def context(check: Callable[[], None] = lambda: None) -> Context:
     nothing: Any = None
     return Context(nothing, Informers(nothing), nothing, check, threading.Event())
-
-
-def test_all_features_work_until_the_stop_by_the_same_check() -> None:
-    features = [Works(), Works()]
-
-    def check() -> None:
-        pass
-
-    of_all = context(check)
-    leader = threading.Thread(
-        target=run_all, args=(dict(zip("ab", features, strict=True)), of_all), daemon=True
-    )
-    leader.start()
-    assert [each.began.wait(5) for each in features] == [True, True]
-    assert [each.check for each in features] == [check, check]
-    assert not any(each.ended.is_set() for each in features)
-    of_all.stop.set()
-    leader.join(5)
-    assert [each.ended.is_set() for each in features] == [True, True]
 
 
 def outcome(run: Callable[[], None]) -> BaseException | None:
@@ -122,12 +98,6 @@ def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[
 
     assert isinstance(error, StillWorking)
     assert str(error) == "not ended within 0.3 s: controller-hangs"
-
-
-def test_a_feature_that_ends_by_itself_ends_all() -> None:
-    other = Works()
-    assert outcome(lambda: run_all({"other": other, "returns": returns}, context())) is None
-    assert other.ended.is_set()
 
 
 def test_an_optional_kind_that_is_refused_ends_nothing_and_is_reported_once(
@@ -293,21 +263,6 @@ def test_a_wait_ends_without_an_answer_when_it_is_time_to_stop() -> None:
         raise Unreachable("away")
 
     assert waiting.wait_for(attempt, Backoff(base=30, cap=30), "something") is None
-
-
-def test_working_reconciles_keys_and_finishes_those_that_run_when_it_ends() -> None:
-    queue, begun, done = WorkQueue("working"), threading.Event(), []
-
-    def reconcile(key: str) -> None:
-        begun.set()
-        time.sleep(0.1)  # still at it when the block ends
-        done.append(key)
-
-    with context().working(queue, reconcile):
-        queue.add("a")
-        assert begun.wait(5)
-        queue.add("b")
-    assert done == ["a"]
 
 
 def test_a_worker_asks_before_each_key_whether_this_process_still_leads() -> None:
