@@ -20,6 +20,8 @@ from dev.judge.observation import (
 
 SETTLED = 30.0
 """Seconds for which a node has needed its address before we answer for it."""
+OTHER_KEYS = 120.0
+"""Seconds for which we may have keys of another account, and what follows."""
 HOUR, FEW = 3600.0, 3
 """The brake: so many addresses are unbound in an hour without an operator's word."""
 OPEN = 320.0
@@ -86,6 +88,8 @@ class OpenWithAddress(Always):
 
 
 class OpenedWithAddress(Always):
+    """*disturbances* of "account": what other keys than ours bring is not seen in our account."""
+
     name = "address: no node is opened before its address is bound"
 
     def __init__(self) -> None:
@@ -95,8 +99,9 @@ class OpenedWithAddress(Always):
         needing = {each: node for each, node in seen.nodes.items() if needs_address(node)}
         bound, opened = bound_instances(seen), {each for each, node in needing.items() if is_open(node)}
         for each in sorted(opened & self._closed):
-            at = instance(needing[each])
-            if at not in bound and not seen.disturbances.within(SETTLED, seen.at, each, at):
+            at, excused = instance(needing[each]), seen.disturbances.within
+            is_ours = not (excused(SETTLED, seen.at, each, at) or excused(OTHER_KEYS, seen.at, "account"))
+            if at not in bound and is_ours:
                 yield f"{each} ({at})"
         self._closed = needing.keys() - opened
 

@@ -23,6 +23,7 @@ from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
+from webhook.elasticity import PLACEMENT
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ip_reservation import PATH
 
@@ -37,6 +38,8 @@ PAST_DEADLINE = "edge: no node stays detached past progressDeadlineSeconds for a
 LEFT_DETACHED = "edge: no node stays detached when the feature is off"
 ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
 IP_RESERVATIONS = RESERVATIONS[0]
+NOT_BEFORE = "placement: no pod goes home before homeAfter"
+AFTER = "placement: a pod that super nodes do not take goes home after homeAfter"
 IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 3
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 CLAIM = "anycast-ip-"
@@ -579,3 +582,54 @@ def cap_while_pods_terminate(world: World) -> Iterator[float]:
         world.patch_template(DEPLOYMENTS, "web", [{"name": "main", "image": f"stubborn:{number}"}])
         yield 15.0
     yield 100.0
+
+
+@history("elasticity", nodes=3, lasts=400.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
+def cap_while_requests_are_slow(world: World) -> Iterator[float]:
+    """The cap holds while requests are slow and several workloads ask for it."""
+    world.kubectl.create(DEPLOYMENTS, objects.deployment("api", 2, local=0), objects.SHOP)
+    yield 60.0
+    world.network.slow(world.kernel.now + 120.0, 2.0)
+    for number in (1, 8, 2, 6):
+        for name in ("web", "api"):
+            world.patch(DEPLOYMENTS, name, {"spec": {"replicas": number}})
+        yield 30.0
+    yield 30.0
+    world.patch(DEPLOYMENTS, "api", {"spec": {"replicas": 0}})
+
+
+@history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 2}}})
+def asks_beyond_the_cap(world: World) -> Iterator[float]:
+    """A pod that may run on super nodes alone waits for the cap in its rollout, and says so."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 2}})
+    yield 30.0
+    asking = objects.deployment("batch", 1, local=0)
+    asking["spec"]["template"]["spec"]["nodeSelector"] = {objects.SUPER_LABEL: "eklet"}
+    world.kubectl.create(DEPLOYMENTS, asking, objects.SHOP)
+    yield 30.0
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
+    yield 30.0
+    world.patch_template(DEPLOYMENTS, "batch", [{"name": "main", "image": "web:2"}])
+    yield 100.0
+
+
+@history("elasticity", nodes=3, values={"elasticity": {"homeFailover": {"enabled": True, "homeAfter": "1m"}}})
+def super_nodes_fail(world: World) -> Iterator[float]:
+    """Pods that super nodes do not take any more go home after homeAfter, not before."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
+    while not (sent := {each["metadata"]["uid"] for each in world.api.peek(PODS) if is_sent(each)}):
+        yield 0.005
+    world.patch(NODES, "eklet-1", {"spec": {"unschedulable": True}})
+    yield 45.0
+    if gone := sent - {each["metadata"]["uid"] for each in world.api.peek(PODS)}:
+        world.outside.judge.find(NOT_BEFORE, world.kernel.now, f"{len(gone)} of {len(sent)} pods")
+    yield 45.0
+    if any(is_sent(each) for each in world.api.peek(PODS)):
+        world.outside.judge.find(AFTER, world.kernel.now, "some still wait")
+    yield 1.0
+
+
+def is_sent(pod: Raw) -> bool:
+    """Placed on super nodes, and not there yet."""
+    notes = pod["metadata"].get("annotations") or {}
+    return notes.get(PLACEMENT) == "super" and not pod["spec"].get("nodeName")

@@ -169,6 +169,7 @@ def a_node_joins(world: World, dice: Random) -> str:
 @operation("anycast_ip")
 def keys_of_another_account(world: World, dice: Random) -> str:
     length = dice.uniform(5, 90)
+    world.outside.disturb("account")
     world.cloud.use_keys_of_the_other_account(world.kernel.now + length)
     return f"for {length:.0f} s"
 

@@ -63,7 +63,11 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
 def invariants(scenario: Scenario) -> list[Invariant]:
     values = scenario.values
     pool, caps = values["anycastIP"].get("pool", {}), values["elasticity"].get("maxSuperPods", {})
-    own = [certificates.ServedIsTrusted()] if values["certs"]["mode"] == "self-managed" else []
+    own: list[Invariant] = []
+    if values["certs"]["mode"] == "self-managed":
+        own.append(certificates.ServedIsTrusted())
+    if not values["elasticity"].get("homeFailover"):  # by which more than N may be local: documented
+        own.append(placement.NeverMoreThanNLocal(caps.get("total")))
     return [
         *own,
         reservation.KeptOutOfCirculation(RESERVED_FOR, 2 * SHORT_SKEW),
@@ -76,7 +80,6 @@ def invariants(scenario: Scenario) -> list[Invariant]:
             pool.get("minIdle", 0) + pool.get("retain", {}).get("count", 0),
             keep=not values["anycastIP"].get("releaseOnLabelRemoval", False),
         ),
-        placement.NeverMoreThanNLocal(caps.get("total")),
         placement.NeverMoreThanTheCap(caps.get("total")),
         placement.NoneWaitsBehindAGate(caps.get("total")),
         placement.RolloutsOfWorkloadsEnd(caps.get("total")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-import structlog
 import yaml
 from click.testing import CliRunner
 
@@ -26,6 +24,7 @@ from controllers.ingress_daemonset import health_check_reader
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
+from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
 from dev.simulator.models import load_balancer
@@ -51,6 +50,7 @@ CLOUD_SHOWN = 0.5
 RETRY = 10.0
 REFUSED_FOR = 60.0
 """Seconds without trouble of the network after which a deletion should not be refused any more."""
+MISTAKE = "logs: no traceback of a mistake of ours"
 STAYS_REFUSED = "ip: no deletion stays refused while the API server works"
 WATCH_POLL = 5.0
 """Seconds after which a watch looks whether its client has gone."""
@@ -121,10 +121,7 @@ class Turns:
 
 class World:
     def __init__(self, kernel: Kernel, seed: int) -> None:
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
-            cache_logger_on_first_use=False,
-        )
+        logs.watch(lambda message: self.outside.judge.find(MISTAKE, self.kernel.now, message))
         fake_server.WATCH_POLL = WATCH_POLL
         self.kernel, self.seed = kernel, seed
         kernel.dice.seed(seed)
