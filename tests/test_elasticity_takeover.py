@@ -11,7 +11,6 @@ from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import World, is_gated
 from tests.tables import table
-from webhook.elasticity import REASON, WAITS
 
 SLOW = 2.0
 """Seconds that the API server takes for each PATCH."""
@@ -109,28 +108,6 @@ def test_where_their_number_is_limited_nothing_is_decided_before_all_are_fenced(
     world.take_over_for(10_000)
     world.leader.settle()
     assert world.cluster.sent() == 5
-
-
-def test_pods_that_waited_for_a_leader_say_so_when_there_is_one() -> None:
-    """Nobody else could write it: the webhook servers see a pod only when it is created."""
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
-    world.create(2, n="0")
-    world.leader.settle()
-    world.create(
-        2, "left", annotations={REASON: f"{WAITS}; when it was created, there had been none for 5 s"}
-    )
-    world.clock.advance(120)
-    world.create(1, "new", annotations={REASON: WAITS})
-    world.take_over()
-    events = [*zip(world.leader.recorder.about, world.leader.recorder.events, strict=True)]
-    world.leader.settle()
-
-    assert [(name, reason) for name, (reason, _) in events] == [
-        ("left-3", "WaitsForPlacement"),
-        ("left-4", "WaitsForPlacement"),
-    ]
-    assert events[0][1][1].startswith("Gated for 120 s: the controllers had no leader")
-    assert world.placements("left") == {"local": 2}
 
 
 def test_a_pod_that_waits_for_the_takeover_says_so() -> None:

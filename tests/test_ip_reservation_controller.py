@@ -16,7 +16,6 @@ from controllers.ip_reservation import controller
 from controllers.ip_reservation.compaction import MANY
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
-from kube.list_watch import RUNNING
 from lab.waiting import until
 from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
@@ -49,20 +48,6 @@ def held_back(gate: threading.Event, path: str, api: FakeAPI) -> Callable[[Asked
         return send
 
     return lambda asked: waiting(asked) if asked.path == path and not asked.watches else None
-
-
-@pytest.mark.parametrize("path", [DEPLOYMENTS, STATEFUL_SETS])
-def test_workloads_that_may_not_be_read_hold_up_nothing_but_their_annotations(
-    monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(controller, "WORKLOADS_WITHIN", 0.2)
-    with world(V3) as here:
-        here.settings = SETTINGS.model_copy(update={"workload_opt_in": True})
-        here.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == path else None
-        here.hold(DUE)
-        here.thread.start()
-        until(lambda: not here.held)
-        assert {each.kind for each in RUNNING.list() if not each.optional} == {"pods", "namespaces"}
 
 
 def test_a_leader_ends_when_reservations_have_moved_to_another_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,6 @@ SIDECAR = {"restartPolicy": "Always"}
 @table(
     "spec",
     {
-        "as a whole": {"containers": [asking("100m")], "resources": {"requests": {"cpu": "2"}}},
         "beside a sidecar": {"containers": [asking("500m")], "initContainers": [asking("1500m", **SIDECAR)]},
         "in an init container beside a sidecar": {
             "containers": [asking("100m")],
@@ -450,7 +449,6 @@ def test_nothing_returns_while_many_pods_wait_for_a_node() -> None:
     {
         "too large for any local node": {"containers": [asking("300")]},
         "for other nodes": {"nodeSelector": {"gpu": "true"}},
-        "held back by others": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
     },
 )
 def test_pods_that_cannot_take_the_room_keep_no_other_from_it(spec: dict[str, Any]) -> None:

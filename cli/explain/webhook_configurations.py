@@ -55,6 +55,7 @@ class RegisteredWebhook(Value, frozen=True):
     namespace_selector: LabelSelector = LabelSelector()
     object_selector: LabelSelector = LabelSelector()
     match_conditions: tuple[MatchCondition, ...] = ()
+    timeout_seconds: int = 10
 
     @property
     def path(self) -> str:

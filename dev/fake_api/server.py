@@ -516,10 +516,10 @@ class FakeAPI:
         grace = options.get("gracePeriodSeconds", call.query.get("gracePeriodSeconds"))
         write = _write_of(call, kind, key)
         write = _Write(**{**vars(write), "dry_run": write.dry_run or options.get("dryRun") == ["All"]})
+        self._review(Review("DELETE", write.kind.resource, held.raw, None, "", write.dry_run, write.manager))
         return self._remove(write, held, grace)
 
     def _remove(self, write: _Write, held: Stored, grace: Any = None) -> Reply:
-        self._review(Review("DELETE", write.kind.resource, held.raw, None, "", write.dry_run, write.manager))
         self._check_unmoved(held, write.key)
         metadata, graceful = held.raw["metadata"], write.kind.graceful
         if write.key[0] == NAMESPACES:
@@ -565,6 +565,7 @@ class FakeAPI:
         return Reply(200, self._stored(write, held, new).encoded)
 
     def _evict(self, call: Request, kind: Kind, target: Target) -> Reply:
+        """Reviewed as the creation of an Eviction, and not as a deletion."""
         held = self._existing(_key(kind, target))
         write = _write_of(call, kind, _key(kind, target), "eviction")
         options = (call.body or {}).get("deleteOptions") or {}

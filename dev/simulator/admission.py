@@ -28,8 +28,6 @@ from dev.simulator.policies import Policies
 Raw = dict[str, Any]
 OURS = "drawbridge-"
 """The prefix of our clients' names."""
-TIMEOUT = 10.0
-"""Seconds; what the API server gives a webhook that names none."""
 Ask = Callable[[str, bytes, float], bytes]
 """The answer to a review, sent to a path with a timeout in seconds; raises Away when none comes in time."""
 KINDS = {
@@ -133,7 +131,7 @@ class Admission:
         uid = f"review-{self._kernel.turns}"
         request = self._request(review)
         try:
-            content = self._ask(webhook.path, request.review(uid), TIMEOUT)
+            content = self._ask(webhook.path, request.review(uid), webhook.timeout_seconds)
         except Away as error:
             if webhook.failure_policy == "Ignore":
                 return None

@@ -14,14 +14,17 @@ from typing import Any
 
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
+from dev.judge.placement import is_gated
 from dev.judge.reservation import SELECTING
 from dev.simulator import objects
+from dev.simulator.admission import Away
 from dev.simulator.models.calico import RESERVATIONS
+from dev.simulator.operations import is_home
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 from webhook.elasticity import PLACEMENT
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
@@ -45,6 +48,12 @@ FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hou
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
 KEPT = "address: as many idle addresses are kept as the pool says"
+HOME = "placement: pods that went away because local nodes were full return when they have room"
+STAYS = "placement: no pod goes home where none like it fits"
+SAID = "truth: a pod that waited for a leader says so by an Event"
+GO_ON = "leadership: nothing stops the other features"
+FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 40
+CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 BREATH = 30.0
@@ -442,10 +451,11 @@ def shop_pods(world: World) -> list[Raw]:
 
 
 def review_deletion(world: World, pod: Raw) -> None:
-    """Of a pod that stays, as when another webhook refuses it after ours."""
+    """Of a pod that stays: another webhook refused it after ours, or no API server sent it."""
     old = {"apiVersion": "v1", "kind": "Pod", **pod}
     request = ApiRequest("DELETE", PODS, pod["metadata"]["name"], objects.SHOP, old_object=old)
-    world.product.ask(PATH, request.review(pod["metadata"]["uid"]), 10.0)
+    with suppress(Away):
+        world.product.ask(PATH, request.review(pod["metadata"]["uid"]), 5.0)
 
 
 @history("ip_reservation", nodes=3)
@@ -459,6 +469,36 @@ def many_commas(world: World) -> Iterator[float]:
     yield 20.0
     delete_pods(world, "hostile")
     yield 100.0
+
+
+@history("ip_reservation", nodes=3, lasts=400.0, values={"ipReservation": {"workloadOptIn": True}})
+def unreadable_workloads(world: World) -> Iterator[float]:
+    """A leader that may not read workloads goes on with all else."""
+    delete_pods(world, "redis-0")
+    world.refuse(STATEFUL_SETS, "drawbridge-controllers", world.kernel.now + 400.0, "GET")
+    for replica in world.product.controllers:
+        world.product.replace(replica)
+    yield 360.0
+    ended = [why for each in world.product.controllers for _, why in each.ended if why != "stopped"]
+    if ended:
+        broken(world, GO_ON, ended[0])
+    yield 1.0
+
+
+@history("ip_reservation", nodes=3)
+def forged_reviews(world: World) -> Iterator[float]:
+    """Reviews that no API server sent take few addresses from others."""
+    for number in range(100):
+        about = {"name": f"forged-{number}", "namespace": objects.SHOP, "uid": f"uid-{number}"}
+        pod = {
+            **objects.template("forged", "redis:1", nodeName="node-1"),
+            "metadata": {**about, "labels": {SELECTING: f"forged-{number}"}},
+            "status": {"phase": "Running", "podIP": f"10.244.0.{100 + number}"},
+        }
+        review_deletion(world, pod)
+    if len(held := world.calico.reserved()) > FEW_FORGED:
+        broken(world, FORGED, f"{len(held)} of 100 are reserved")
+    yield 1.0
 
 
 # Rollouts by hand.
@@ -530,6 +570,25 @@ def canary_beside_a_lost_node(world: World) -> Iterator[float]:
     yield 1.0
 
 
+@history("ingress_daemonset", nodes=4, lasts=500.0)
+def derived_template(world: World) -> Iterator[float]:
+    """A template that is derived from an unchanged one waits for the window."""
+    pods = {
+        "hostNetwork": True,
+        "containers": [{"name": "main", "image": "proxy:1", "ports": [{"containerPort": 80}]}],
+    }
+    edge_spec(world, template={"spec": pods}, podsPerNode=1)
+    yield 150.0
+    before = {each["metadata"]["uid"] for each in edge_pods(world)}
+    rolling(world, window={"days": [CLOSED], "start": "10:00", "durationSeconds": 3600})
+    edge_spec(world, podsPerNode=2)
+    yield 100.0
+    if replaced := before - {each["metadata"]["uid"] for each in edge_pods(world)}:
+        broken(world, WINDOW, f"{len(replaced)} of {len(before)} pods were replaced")
+    rolling(world, window=None)
+    yield 150.0
+
+
 # Certificates.
 
 SELF_MANAGED = {"mode": "self-managed", "existingSecret": "", "caBundle": ""}
@@ -582,6 +641,89 @@ def cap_while_pods_terminate(world: World) -> Iterator[float]:
         world.patch_template(DEPLOYMENTS, "web", [{"name": "main", "image": f"stubborn:{number}"}])
         yield 15.0
     yield 100.0
+
+
+HOMEWARDS = {"elasticity": {"returnHome": {"enabled": True, "after": "1m", "interval": "10s"}}}
+
+
+@history("elasticity", nodes=3, lasts=600.0, values=HOMEWARDS)
+def standing_partition(world: World) -> Iterator[float]:
+    """Pods of a StatefulSet below a partition that stays return home when there is room."""
+    yield from away_and_home(world, {"rollingUpdate": {"partition": 2}})
+
+
+@history("elasticity", nodes=3, lasts=600.0, values=HOMEWARDS)
+def held_back_by_others(world: World) -> Iterator[float]:
+    """Pods that others hold back keep no pod from its return home."""
+    for number in range(101):
+        about = {"name": f"queued-{number}", "namespace": objects.SHOP}
+        gates = [{"name": "kueue.x-k8s.io/admission"}]
+        world.kubectl_create(
+            PODS, {**objects.template("queued", "job:1", schedulingGates=gates), "metadata": about}
+        )
+    yield from away_and_home(world, {})
+
+
+def away_and_home(world: World, strategy: Raw) -> Iterator[float]:
+    """A StatefulSet is created and updated while no local node has room."""
+    cordon(world, True)
+    database = objects.stateful_set("db", 2)
+    database["spec"]["updateStrategy"] = strategy
+    world.kubectl_create(STATEFUL_SETS, database)
+    yield 30.0
+    world.patch_template(STATEFUL_SETS, "db", [{"name": "main", "image": "redis:2"}])
+    yield 60.0
+    cordon(world, False)
+    yield 250.0
+    pods = [each for each in shop_pods(world) if each["metadata"]["name"].startswith("db-")]
+    if away := [each["metadata"]["name"] for each in pods if each["spec"].get("nodeName") == "eklet-1"]:
+        broken(world, HOME, f"{', '.join(away)} of {len(pods)} are still away")
+    yield 1.0
+
+
+def cordon(world: World, off: bool) -> None:
+    for node in world.api.list(NODES):
+        if is_home(node):
+            world.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": off}})
+
+
+@history("elasticity", nodes=3, values=HOMEWARDS)
+def large_as_a_whole(world: World) -> Iterator[float]:
+    """A pod that is too large for local nodes as a whole is not evicted to return there."""
+    database = objects.stateful_set("db", 2)
+    database["spec"]["template"]["spec"]["resources"] = {"requests": {"cpu": "32"}}
+    world.kubectl_create(STATEFUL_SETS, database)
+    yield 60.0
+    before = databases(world)
+    yield 120.0
+    if databases(world) != before:
+        broken(world, STAYS, "it was evicted")
+    yield 1.0
+
+
+def databases(world: World) -> set[str]:
+    """The uids of the pods."""
+    return {
+        each["metadata"]["uid"] for each in shop_pods(world) if each["metadata"]["name"].startswith("db-")
+    }
+
+
+@history("elasticity", nodes=3, lasts=500.0)
+def no_leader(world: World) -> Iterator[float]:
+    """Pods that were gated while the controllers were away say so."""
+    for replica in world.product.controllers:
+        world.network.cut(replica.name, world.kernel.now + 120.0)
+    yield 10.0
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 7}})
+    yield 10.0
+    gated = {each["metadata"]["name"] for each in shop_pods(world) if is_gated(each)}
+    yield 200.0
+    said = {
+        each["involvedObject"]["name"] for each in world.api.peek(EVENTS) if "no leader" in each["message"]
+    }
+    if silent := gated - said:
+        broken(world, SAID, f"no Event of {', '.join(sorted(silent))}")
+    yield 1.0
 
 
 @history("elasticity", nodes=3, lasts=400.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})

@@ -277,7 +277,7 @@ class World:
         return self._numbers
 
     def refuse(self, resource: Resource, manager: str, until: float, method: str = "") -> None:
-        """Writes of *resource* by *manager* are denied, as by a policy of others; of one *method*, or all."""
+        """Writes of *resource* by *manager* are denied, as by a policy of others; or requests of one *method*."""
         self._refused[resource, manager, method] = until
 
     def refuse_image(self, image: str, until: float) -> None:
@@ -297,14 +297,13 @@ class World:
             self.forget_machine(name)
 
     def _struck(self, call: Request) -> Reply | None:
-        if call.method == "GET":
-            return None
         who, now = call.headers.get("user-agent", ""), self.kernel.now
         for (resource, manager, method), until in self._refused.items():
-            if manager == who and method in ("", call.method) and _is_of(call, resource) and now < until:
+            is_meant = call.method == method if method else call.method != "GET"
+            if manager == who and is_meant and _is_of(call, resource) and now < until:
                 return refusal(403, "Forbidden", "denied by a policy of others")
         for image, until in self._refused_images.items():
-            if _is_of(call, DEPLOYMENTS) and now < until and f'"{image}"' in json.dumps(call.body):
+            if now < until and _is_of(call, DEPLOYMENTS) and f'"{image}"' in json.dumps(call.body):
                 return refusal(403, "Forbidden", f"image {image} is denied by a policy of others")
         return None
 
