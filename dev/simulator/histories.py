@@ -173,6 +173,17 @@ def second_node_corrected(world: World) -> Iterator[float]:
 
 
 @history("anycast_ip", nodes=2)
+def names_another_instance(world: World) -> Iterator[float]:
+    """A node that names another instance gets an address there, and gives back its former one."""
+    need_addresses(world)
+    yield 60.0
+    world.outside.disturb("node-1", "ins-00000001")
+    other = {objects.INSTANCE_LABEL: "ins-00000099"}
+    world.patch(NODES, "node-1", {"metadata": {"labels": other}})
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
 def second_node_stays(world: World) -> Iterator[float]:
     """A second Node of a machine stays closed, and says why."""
     need_addresses(world)
@@ -729,12 +740,13 @@ def no_leader(world: World) -> Iterator[float]:
 @history("elasticity", nodes=3, lasts=400.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
 def cap_while_requests_are_slow(world: World) -> Iterator[float]:
     """The cap holds while requests are slow and several workloads ask for it."""
-    world.kubectl.create(DEPLOYMENTS, objects.deployment("api", 2, local=0), objects.SHOP)
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}})
+    world.kubectl.create(DEPLOYMENTS, objects.deployment("api", 3, local=0), objects.SHOP)
     yield 60.0
     world.network.slow(world.kernel.now + 120.0, 2.0)
-    for number in (1, 8, 2, 6):
-        for name in ("web", "api"):
-            world.patch(DEPLOYMENTS, name, {"spec": {"replicas": number}})
+    for _ in range(4):
+        on_super = [each for each in world.api.peek(PODS) if each["spec"].get("nodeName") == "eklet-1"]
+        delete_pods(world, max(each["metadata"]["name"] for each in on_super))  # of web, when there is one
         yield 30.0
     yield 30.0
     world.patch(DEPLOYMENTS, "api", {"spec": {"replicas": 0}})
