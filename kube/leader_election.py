@@ -28,8 +28,6 @@ MASTER = Gauge("leader_election_master_status", "1 while this process leads, as 
 RENEW_FAILURES = Counter("drawbridge_lease_renew_failures", "Renewals that did not succeed.")
 
 CALL_TIMEOUT = 5.0
-POLL = 0.1
-"""Seconds until a stop or the end of the work is seen."""
 
 log = structlog.get_logger(__name__)
 
@@ -82,13 +80,13 @@ class LeaderElector:
     def run(self, stop: threading.Event, lead: Callable[[threading.Event], None]) -> None:
         """Campaign, then run ``lead`` in a thread and renew until *stop*; what ``lead`` raises is raised here.
 
-        *stop* sets ``lead``'s event; the lease is released when ``lead`` has returned. When leadership is lost, the
-        event is set, too, ``lead`` has until the lease expires, and LeadershipLost is raised.
+        *stop* sets ``lead``'s event; the lease is released when ``lead`` has returned, which sets *stop*, too. When
+        leadership is lost, the event is set, ``lead`` has until the lease expires, and LeadershipLost is raised.
         """
         if not self._campaign(stop):
             return
         ending = threading.Event()
-        work = _started(lead, ending)
+        work = _started(lead, ending, stop)
         try:
             self._hold(stop, ending, work)
         except LeadershipLost:
@@ -112,13 +110,11 @@ class LeaderElector:
 
     def _hold(self, stop: threading.Event, ending: threading.Event, work: futures.Future[None]) -> None:
         while not work.done():
-            next_renewal = self._clock() + self._times.retry_period
-            while self._clock() < next_renewal and not work.done():
-                self.check()
-                if stop.is_set():
-                    ending.set()
-                _wait(work, min(POLL, self._times.retry_period))
-            if not self._attempt(self._renew):
+            renewal = min(self._clock() + self._times.retry_period, self._valid_until)
+            if stop.wait(max(0.0, renewal - self._clock())):
+                ending.set()
+                _wait(work, renewal - self._clock())
+            if not work.done() and not self._attempt(self._renew):
                 RENEW_FAILURES.inc()
 
     def _attempt(self, step: Callable[[], bool]) -> bool:
@@ -220,7 +216,9 @@ class LeaderElector:
         MASTER.labels(self._name).set(does)
 
 
-def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -> futures.Future[None]:
+def _started(
+    lead: Callable[[threading.Event], None], ending: threading.Event, ended: threading.Event
+) -> futures.Future[None]:
     work: futures.Future[None] = futures.Future()
 
     def run() -> None:
@@ -230,6 +228,7 @@ def _started(lead: Callable[[threading.Event], None], ending: threading.Event) -
             work.set_exception(error)
         else:
             work.set_result(None)
+        ended.set()
 
     threading.Thread(target=run, name="leader", daemon=True).start()
     return work

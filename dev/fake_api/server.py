@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Protocol, cast
 
 from dev.fake_api import managed_fields
@@ -371,16 +372,16 @@ class FakeAPI:
         bookmarks: bool,
     ) -> Iterator[bytes]:
         """Lines, b"" now and then where there is none, until the time is over."""
+        resource, news_of = kind.resource, self._storage.changes_of
         for each in present:
             yield _event("ADDED", each)
         ends, bookmarked = _deadline(seconds), _deadline(BOOKMARKS)
         while not ends():
             with self._storage.changed:
-                self._storage.changed.wait_for(lambda: self._storage.version > version, WATCH_POLL)  # noqa: B023
-                news = list(self._storage.since(version))
-            version += len(news)
+                self._storage.changed.wait_for(partial(news_of, resource, version), WATCH_POLL)
+                news, version = news_of(resource, version), self._storage.version
             for change in news:
-                if change.key[0] == kind.resource and (line := _line(change, selects)):
+                if line := _line(change, selects):
                     yield line
             yield b""
             if bookmarks and bookmarked():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,7 @@ class Storage:
         """Of the last change of each kind."""
         self._objects: dict[Resource, dict[tuple[str, str], Stored]] = {}
         self._history: list[Change] = []
+        self._changes: dict[Resource, list[Change]] = {}
 
     def get(self, key: Key) -> Stored | None:
         return self._objects.get(key[0], {}).get(key[1:])
@@ -78,6 +80,13 @@ class Storage:
         # Versions are consecutive, and so the history from 1 on has one entry for each.
         return self._history[max(0, version) :]
 
+    def changes_of(self, resource: Resource, version: int) -> Sequence[Change]:
+        """As `since`, of one kind."""
+        if self.versions.get(resource, 0) <= version:
+            return ()
+        found = self._changes[resource]
+        return found[bisect_right(found, version, key=lambda each: each.version) :]
+
     def forget(self) -> None:
         """Compact: a watch from before the present version has to begin again with a list."""
         self.compacted = self.version
@@ -86,6 +95,8 @@ class Storage:
         return iter(self._objects.get(resource, {}))
 
     def _record(self, key: Key, old: Stored | None, new: Stored | None) -> None:
-        self._history.append(Change(self.version, key, old, new))
+        change = Change(self.version, key, old, new)
+        self._history.append(change)
+        self._changes.setdefault(key[0], []).append(change)
         self.versions[key[0]] = self.version
         self.changed.notify_all()

@@ -61,12 +61,20 @@ class Outside:
         self._looked_at = self._seen_version = -1
         self._is_stale = True
         self._listed: dict[Resource, tuple[int, Mapping[str, Raw]]] = {}
+        self._billed: list[Address] = []
         cloud.on_arrival = self._called
         calico.on_assign = calico.on_release = lambda _: self.changed()
 
     def changed(self) -> None:
         """Something outside the API server."""
         self._is_stale = True
+
+    def look_at_the_bill(self) -> None:
+        """The cloud's tasks end by themselves."""
+        billed = self._cloud.addresses
+        if billed != self._billed:
+            self._billed = billed
+            self.changed()
 
     def look(self) -> None:
         if self._api.version == self._looked_at and not self._is_stale:

@@ -93,8 +93,7 @@ class Turns:
     """In place of the storage's lock: only one task runs at a time, and none waits within a request but for hooks."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._waiting = kernel, list[Task]()
-        self.on_change: Callable[[], None] = lambda: None
+        self._kernel, self._waiting = kernel, list[tuple[Task, Callable[[], bool]]]()
 
     def __enter__(self) -> None:
         return None
@@ -108,15 +107,20 @@ class Turns:
         while not predicate():
             if kernel.now >= end or kernel.task is None:
                 return predicate()
-            self._waiting.append(kernel.task)
-            kernel.park(end - kernel.now)
+            waiter = kernel.task, predicate
+            self._waiting.append(waiter)
+            if not kernel.park(end - kernel.now) and waiter in self._waiting:
+                self._waiting.remove(waiter)
         return True
 
     def notify_all(self) -> None:
+        """Wake those whose turn it is."""
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            self._kernel.wake(each)
-        self.on_change()
+        for task, predicate in waiting:
+            if predicate():
+                self._kernel.wake(task)
+            elif not task.process.dead:
+                self._waiting.append((task, predicate))
 
 
 class World:
@@ -169,7 +173,7 @@ class World:
             self.run_model(model, name)
         self.run_model(self.checkers, "health checkers")
         self.every(load_balancer.PERIOD, self._probe, "load balancer")
-        self.every(CLOUD_SHOWN, self.outside.changed, "bill")
+        self.every(CLOUD_SHOWN, self.outside.look_at_the_bill, "bill")
         self.kernel.after_turn = self.outside.look
 
     def _answer(self, node: str, port: int) -> int:
@@ -348,20 +352,19 @@ class World:
 
     def run_model(self, model: Model, name: str) -> None:
         """Step it soon after each change, and when it is due."""
-        kernel, dice = self.kernel, self.dice(name)
+        kernel, dice, cluster = self.kernel, self.dice(name), self.kubernetes.cluster
         self.models.append(model)
 
         def loop() -> None:
             seen = -1
             due: float | None = 0.0
             while True:
-                seen = self.api.version
+                seen = cluster.version()
                 at = model.step(self.now())
                 due = None if at is None else (at - self.now()).total_seconds()
                 end = kernel.now + (3600.0 if due is None else max(0.01, due))
-                while self.api.version == seen and kernel.now < end:
-                    self._turns.wait_for(lambda: self.api.version != seen, end - kernel.now)  # noqa: B023
-                kernel.sleep(dice.uniform(*SOON) if self.api.version != seen else 0.0)
+                is_news = self._turns.wait_for(lambda: cluster.version() != seen, end - kernel.now)  # noqa: B023
+                kernel.sleep(dice.uniform(*SOON) if is_news else 0.0)
 
         kernel.spawn(loop, name, kernel.system)
 

@@ -24,7 +24,7 @@ class Cluster:
 
     def __init__(self, api: FakeAPI) -> None:
         self.api = api
-        self._seen = 0
+        self._seen = self._version = 0
         self._objects: dict[Resource, dict[tuple[str, str], Raw]] = {}
         self._keys: dict[str, Key] = {}
         self._dependents: dict[str, dict[Key, Raw]] = {}
@@ -38,7 +38,13 @@ class Cluster:
                 self._drop(change.key, change.old.raw)
             if change.new:
                 self._add(change.key, change.new.raw)
+            self._version = change.version
         self._seen = self.api.version
+
+    def version(self) -> int:
+        """Of the last change that a model reads."""
+        self.look()
+        return self._version
 
     def changes(self, since: int) -> Sequence[Change]:
         return self.api.changes(since) if self.api.version > since else ()

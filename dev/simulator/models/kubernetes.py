@@ -39,7 +39,7 @@ class Kubernetes:
         spawn: Spawn = at_once,
         note: Note = lambda who, what: None,
     ) -> None:
-        cluster = Cluster(api)
+        self.cluster = cluster = Cluster(api)
         self.kubelets = Kubelets(cluster, dice("kubelets"), addresses, spawn=spawn, note=note)
         self.models: Mapping[str, Steps] = {
             "deployments": Deployments(cluster, spawn),
