@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,7 @@ class Target:
     subresource: str = ""
 
 
+@functools.lru_cache(10_000)
 def target_of(path: str) -> Target | None:
     if (found := PATH.fullmatch(path)) is None:
         return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import urllib3
 
 from dev.fake_api.calls import Reply, Request
@@ -60,17 +59,28 @@ class Pool:
         parts = urlsplit(url.removeprefix(HOST))
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         named = {name.lower(): headers[name] for name in headers} | {"user-agent": self._manager}
-        call = Request(method, parts.path, query, named, json.loads(body) if body else None)
+        call = Request(method, parts.path, query, named, msgspec.json.decode(body) if body else None)
         timeout = timeout if isinstance(timeout, urllib3.Timeout) else urllib3.Timeout(timeout)
         limit = timeout.total or timeout.connect_timeout
         reply = self._handle(call, float(limit) if isinstance(limit, (int, float)) else math.inf)
-        return Lines(reply, timeout) if reply.lines is not None else _response(reply)
+        return Lines(reply, timeout) if reply.lines is not None else Whole(reply)
 
 
-def _response(reply: Reply) -> urllib3.HTTPResponse:
-    return urllib3.HTTPResponse(
-        io.BytesIO(reply.body), dict(reply.headers), reply.status, preload_content=False
-    )
+class Whole:
+    """As urllib3.HTTPResponse."""
+
+    connection = None
+
+    def __init__(self, reply: Reply) -> None:
+        self.status, self.headers, self.data = reply.status, reply.headers, reply.body
+        self._rest = reply.body
+
+    def read1(self, _size: int) -> bytes:
+        read, self._rest = self._rest, b""
+        return read
+
+    def close(self) -> None:
+        pass
 
 
 class Lines:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 Raw = dict[str, Any]
@@ -42,28 +42,55 @@ def updated(
     old: Raw, new: Raw, manager: str, api_version: str, time: str, subresource: str = ""
 ) -> list[Raw]:
     """The entries after *manager* made *new* of *old*: it owns what it changed, and no entry keeps what is gone."""
-    before, after = dict(_leaves(old)), dict(_leaves(new))
+    before, after = _differing(old, new)
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
-    entries = []
+    gone = before.keys() - after.keys()
+    own, entries = None, []
     for each in old.get("metadata", {}).get("managedFields", []):
-        paths = {path for path in _paths(each["fieldsV1"]) if path in after} - changed
         if _identity(each) == (manager, subresource):
-            changed |= paths
-        elif paths:
-            entries.append({**each, "fieldsV1": _tree(paths)})
-    if changed:
-        entries.append(_entry(manager, api_version, time, subresource, changed))
-    return entries
+            own = each["fieldsV1"]
+        elif kept := _without(each["fieldsV1"], changed | gone):
+            entries.append({**each, "fieldsV1": kept})
+    if changed or own:
+        fields = _with(own or {}, changed, gone)
+        entries.append(_entry(manager, api_version, time, subresource, fields))
+    return [each for each in entries if each["fieldsV1"]]
 
 
-def _entry(manager: str, api_version: str, time: str, subresource: str, paths: set[Path]) -> Raw:
+def _without(tree: Raw, paths: set[Path]) -> Raw:
+    held = set(_paths(tree)) if paths else set()
+    return _tree(held - paths) if held & paths else tree
+
+
+def _with(tree: Raw, added: set[Path], gone: Set[Path]) -> Raw:
+    held = set(_paths(tree))
+    return tree if added <= held and not held & gone else _tree((held | added) - gone)
+
+
+def _differing(old: Raw, new: Raw) -> tuple[dict[Path, Any], dict[Path, Any]]:
+    """The leaves of each one, without most of those that are the same in both."""
+    before, after = dict(_leaves(_changed(old, new))), dict(_leaves(_changed(new, old)))
+    return before, after
+
+
+def _changed(raw: Raw, other: Raw) -> Raw:
+    """*raw* without its parts that are the same in *other*; metadata by its own parts."""
+    parts = {name: each for name, each in raw.items() if name != "metadata" and other.get(name) != each}
+    metadata, beside = raw.get("metadata", {}), other.get("metadata", {})
+    return {
+        **parts,
+        "metadata": {name: each for name, each in metadata.items() if beside.get(name) != each},
+    }
+
+
+def _entry(manager: str, api_version: str, time: str, subresource: str, fields: Raw) -> Raw:
     entry = {
         "manager": manager,
         "operation": "Update",
         "apiVersion": api_version,
         "time": time,
         "fieldsType": "FieldsV1",
-        "fieldsV1": _tree(paths),
+        "fieldsV1": fields,
     }
     return {**entry, "subresource": subresource} if subresource else entry
 

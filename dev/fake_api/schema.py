@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from dev.fake_api.values import copied
+
 Raw = dict[str, Any]
 GENERIC = re.compile(r"(List|Dict)\[(?:str, )?(.+)\]")
 SCALARS: dict[str, tuple[type, ...]] = {
@@ -49,7 +51,7 @@ class Undecodable(Exception):
 
 class Schema(Protocol):
     def tidy(self, raw: Raw) -> tuple[Raw, list[str]]:
-        """The object as it is decoded, and the paths of its unknown fields; Undecodable."""
+        """The object as it is decoded, sharing nothing with *raw*, and the paths of its unknown fields; Undecodable."""
         ...
 
 
@@ -57,7 +59,7 @@ class Anything:
     """Every field is stored as it is."""
 
     def tidy(self, raw: Raw) -> tuple[Raw, list[str]]:
-        return raw, []
+        return copied(raw), []
 
 
 class Typed:
@@ -88,7 +90,7 @@ class Structural:
 
 def _typed(value: Any, type_: str, path: str, unknown: list[str]) -> Any:
     if value is None or type_ == "object":
-        return value
+        return copied(value)
     if found := _generic(type_):
         return _many(value, found[1], found[2], path, unknown)
     if type_ in SCALARS:
@@ -97,7 +99,7 @@ def _typed(value: Any, type_: str, path: str, unknown: list[str]) -> Any:
         raise Undecodable(f"{path}: cannot unmarshal {_go(value)} into an object")
     fields, kept = _fields(type_), {}
     if not fields:  # V1FieldsV1, V1JSONSchemaProps and the like, whose fields the client does not list
-        return value
+        return copied(value)
     for name, each in value.items():
         below = f"{path}.{name}" if path else name
         if name not in fields:
@@ -166,11 +168,11 @@ def preload(schema: Schema) -> None:
 
 def _structural(value: Any, schema: Mapping[str, Any], path: str, unknown: list[str]) -> Any:
     if schema.get("x-kubernetes-preserve-unknown-fields") and "properties" not in schema:
-        return value
+        return copied(value)
     if isinstance(value, list) and "items" in schema:
         return [_structural(each, schema["items"], f"{path}[{at}]", unknown) for at, each in enumerate(value)]
     if not isinstance(value, dict):
-        return value
+        return copied(value)
     return dict(_members(value, schema, path, unknown))
 
 
@@ -186,7 +188,7 @@ def _members(
         elif isinstance(others, Mapping):
             yield name, _structural(each, others, below, unknown)
         elif others or schema.get("x-kubernetes-preserve-unknown-fields"):
-            yield name, each
+            yield name, copied(each)
         else:
             unknown.append(below)
 
@@ -200,8 +202,8 @@ def defaults_of(schema: Mapping[str, Any]) -> Callable[[Raw], None]:
                 fill(each, part.get("items", {}))
         if isinstance(value, dict):
             for name, known in part.get("properties", {}).items():
-                if "default" in known:
-                    value.setdefault(name, known["default"])
+                if "default" in known and name not in value:
+                    value[name] = copied(known["default"])
                 if name in value:
                     fill(value[name], known)
 

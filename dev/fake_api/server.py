@@ -79,7 +79,7 @@ class Webhooks(Protocol):
     """What is registered for requests of any kind; both may raise Denied and Unavailable."""
 
     def mutate(self, review: Review) -> Raw | None:
-        """The object as it shall be; None when it stays."""
+        """The object as it shall be, made anew; None when it stays."""
 
     def validate(self, review: Review) -> None: ...
 
@@ -159,7 +159,7 @@ class FakeAPI:
         resource = self._resource(where)
         with self._storage.changed:
             kind = self._kinds[resource]
-            new, _ = self._decoded(kind, copied(dict(raw)))
+            new, _ = self._decoded(kind, dict(raw))
             metadata = new["metadata"]
             key = (resource, metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
             self.ensure_namespace(key[1])
@@ -169,7 +169,7 @@ class FakeAPI:
                 metadata.setdefault(name, kept.get(name, value))
             if kind.generation != "none" and "generation" not in metadata:
                 metadata["generation"] = self._generation(kind, held.raw, new) if held else 1
-            return self._store(_Write(kind, key, manager), held, new)
+            return copied(self._store(_Write(kind, key, manager), held, new).raw)
 
     def ensure_namespace(self, name: str) -> None:
         """Make it when it is not there."""
@@ -188,12 +188,11 @@ class FakeAPI:
         """A merge patch of all parts, status and metadata too, by another client; neither hooks nor rules apply."""
         with self._storage.changed:
             held = self._existing((resource, namespace, name))
-            new = merged(held.raw, copied(dict(change)))
             kind = self._kinds[resource]
-            new, _ = self._decoded(kind, copied(new))
+            new, _ = self._decoded(kind, merged(held.raw, dict(change)))
             if kind.generation != "none" and "generation" not in change.get("metadata", {}):
                 new["metadata"]["generation"] = self._generation(kind, held.raw, new)
-            return self._store(_Write(kind, (resource, namespace, name), manager), held, new)
+            return copied(self._store(_Write(kind, (resource, namespace, name), manager), held, new).raw)
 
     def remove(self, where: Where, name: str, namespace: str = "") -> None:
         """At once, finalizers or not."""
@@ -218,6 +217,11 @@ class FakeAPI:
     def peek(self, resource: Resource) -> Sequence[Raw]:
         """As `list`, without copies: what is read may not be changed."""
         return [each.raw for each in self._storage.all(resource)]
+
+    def peek_at(self, resource: Resource, name: str, namespace: str = "") -> Raw | None:
+        """As `find`, without a copy."""
+        held = self._storage.get((resource, namespace, name))
+        return held.raw if held else None
 
     def _resource(self, where: Where) -> Resource:
         if isinstance(where, Resource):
@@ -395,8 +399,8 @@ class FakeAPI:
             return self._evict(call, kind, target)
         if target.subresource == "binding":
             return self._bind(call, kind, target)
-        body = copied(call.body)
-        metadata = body.setdefault("metadata", {})
+        body = {**call.body, "metadata": {**call.body.get("metadata", {})}}
+        metadata = body["metadata"]
         _check_place(kind, target, metadata)
         if kind.resource.namespaced:
             self._check_namespace(target.namespace, kind, metadata.get("name", ""))
@@ -405,12 +409,11 @@ class FakeAPI:
             metadata["name"] = f"{metadata['generateName']}{self._born:05x}"
         key = (kind.resource, metadata.get("namespace", ""), metadata.get("name", ""))
         write = _write_of(call, kind, key)
-        stored = self._create(write, body)
-        return Reply(201, stored.encoded, self._warnings(call, kind, write))
+        new, unknown = self._decode(write, body)
+        return Reply(201, self._create(write, new).encoded, _warnings(call, write, unknown))
 
-    def _create(self, write: _Write, body: Raw) -> Stored:
+    def _create(self, write: _Write, new: Raw) -> Stored:
         kind = write.kind
-        new = self._decode(write, body)
         for name in ("resourceVersion", "uid", "deletionTimestamp", "selfLink"):
             if name == "resourceVersion" and new["metadata"].get(name):
                 raise Refused(500, "", "resourceVersion should not be set on objects to be created")
@@ -431,7 +434,7 @@ class FakeAPI:
 
     def _replace(self, call: Request, kind: Kind, target: Target) -> Reply:
         write = _write_of(call, kind, _key(kind, target), target.subresource)
-        new = self._decode(write, copied(call.body))
+        new, unknown = self._decode(write, call.body)
         if new["metadata"].get("name") != target.name:
             raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
         _check_place(kind, target, new["metadata"])
@@ -440,7 +443,7 @@ class FakeAPI:
             raise self._invalid(
                 write, ["metadata.resourceVersion: Invalid value: 0: must be specified for an update"]
             )
-        return Reply(200, self._update(write, held, new).encoded, self._warnings(call, kind, write))
+        return Reply(200, self._update(write, held, new).encoded, _warnings(call, write, unknown))
 
     def _patch(self, call: Request, kind: Kind, target: Target) -> Reply:
         write = _write_of(call, kind, _key(kind, target), target.subresource)
@@ -453,8 +456,8 @@ class FakeAPI:
             ) from None
         except Unpatchable as error:
             raise Refused(422, "Invalid", f"the server rejected our request: {error}") from error
-        new = self._decode(write, copied(new))
-        return Reply(200, self._update(write, held, new).encoded, self._warnings(call, kind, write))
+        new, unknown = self._decode(write, new)
+        return Reply(200, self._update(write, held, new).encoded, _warnings(call, write, unknown))
 
     def _update(self, write: _Write, held: Stored, new: Raw) -> Stored:
         kind, old = write.kind, held.raw
@@ -595,7 +598,7 @@ class FakeAPI:
 
     # Parts of a write.
 
-    def _decode(self, write: _Write, body: Any) -> Raw:
+    def _decode(self, write: _Write, body: Any) -> tuple[Raw, builtins.list[str]]:
         if not isinstance(body, dict):
             raise Refused(400, "BadRequest", "the object provided is unrecognized")
         if write.kind.custom and not {"apiVersion", "kind"} <= body.keys():
@@ -608,10 +611,10 @@ class FakeAPI:
         if unknown and write.strict:
             found = ", ".join(f'unknown field "{each}"' for each in unknown)
             raise Refused(code, reason, f"strict decoding error: {found}")
-        return new
+        return new, unknown
 
     def _decoded(self, kind: Kind, body: Raw) -> tuple[Raw, builtins.list[str]]:
-        """Pruned and defaulted; *body* is used up."""
+        """Pruned and defaulted, with the paths of its unknown fields; *body* stays as it is."""
         api_version = {"apiVersion": kind.resource.api_version, "kind": kind.kind}
         new, unknown = kind.schema.tidy({**body, **api_version})
         new.setdefault("metadata", {})
@@ -626,11 +629,11 @@ class FakeAPI:
             if resource == write.kind.resource:
                 given = copied(new)
                 changed = self._asked(hook, given)
-                new, _ = self._decoded(write.kind, copied(changed if changed is not None else given))
+                new, _ = self._decoded(write.kind, changed if changed is not None else given)
         if self.webhooks:
-            changed = self._asked(self.webhooks.mutate, _review_of(write, old, copied(new)))
+            changed = self._asked(self.webhooks.mutate, _review_of(write, old, new))
             if changed is not None:
-                new, _ = self._decoded(write.kind, copied(changed))
+                new, _ = self._decoded(write.kind, changed)
         return new
 
     def _asked(self, hook: Callable[[Any], Any], about: Any) -> Any:
@@ -663,20 +666,18 @@ class FakeAPI:
             return held
         if write.dry_run:
             return _encoded(new)
-        self._store(write, held, new)
-        stored = self._storage.get(write.key)
-        assert stored is not None
-        return stored
+        return self._store(write, held, new)
 
-    def _store(self, write: _Write, held: Stored | None, new: Raw) -> Raw:
+    def _store(self, write: _Write, held: Stored | None, new: Raw) -> Stored:
+        """*new*, which becomes the storage's own."""
         old = held.raw if held else {}
         if held and _same(old, new):
-            return copied(old)
+            return held
         subresource = "status" if write.subresource == "status" else ""
         api_version = write.kind.resource.api_version
         entries = managed_fields.updated(old, new, write.manager, api_version, _time(self.now()), subresource)
-        new = copied({**new, "metadata": {**new["metadata"], "managedFields": entries}})
-        return copied(self._storage.put(write.key, new).raw)
+        new = {**new, "metadata": {**new["metadata"], "managedFields": entries}}
+        return self._storage.put(write.key, new)
 
     def _identity(self) -> Raw:
         self._born += 1
@@ -712,13 +713,13 @@ class FakeAPI:
     def _conflict(self, key: Key, what: str) -> Refused:
         return _conflict(self._kinds[key[0]], key[2], what)
 
-    def _warnings(self, call: Request, kind: Kind, write: _Write) -> Mapping[str, str]:
-        """Unknown fields of the body, as the default field validation reports them."""
-        if write.strict or call.query.get("fieldValidation") == "Ignore" or not isinstance(call.body, dict):
-            return {}
-        _, unknown = kind.schema.tidy(copied(call.body))
-        found = ", ".join(f'299 - "unknown field \\"{each}\\""' for each in unknown)
-        return {"Warning": found} if unknown else {}
+
+def _warnings(call: Request, write: _Write, unknown: Sequence[str]) -> Mapping[str, str]:
+    """Unknown fields of the body, as the default field validation reports them."""
+    if write.strict or call.query.get("fieldValidation") == "Ignore" or not isinstance(call.body, dict):
+        return {}
+    found = ", ".join(f'299 - "unknown field \\"{each}\\""' for each in unknown)
+    return {"Warning": found} if unknown else {}
 
 
 def hang_up(handler: Any) -> None:

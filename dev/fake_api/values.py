@@ -10,7 +10,9 @@ T = TypeVar("T")
 def copied(value: T) -> T:
     """A copy that shares nothing that can be changed: ``copy.deepcopy`` for JSON, in a fifth of its time."""
     if isinstance(value, dict):
-        return {key: copied(each) for key, each in value.items()}  # type: ignore[return-value]
+        return {  # type: ignore[return-value]
+            key: copied(each) if isinstance(each, (dict, list)) else each for key, each in value.items()
+        }
     if isinstance(value, list):
-        return [copied(each) for each in value]  # type: ignore[return-value]
+        return [copied(each) if isinstance(each, (dict, list)) else each for each in value]  # type: ignore[return-value]
     return value

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.matching import Outcome, judge
+from cli.explain.matching import Outcome, applies, judge
 from cli.explain.webhook_configurations import (
     CONFIGURATIONS,
     ApiRequest,
@@ -23,7 +23,7 @@ from dev.fake_api import FakeAPI
 from dev.fake_api.patches import JSON_PATCH, patched
 from dev.fake_api.server import NAMESPACES, Denied, Review, Unavailable
 from dev.simulator.core.kernel import Kernel
-from dev.simulator.policies import Policies
+from dev.simulator.policies import Policies, check
 
 Raw = dict[str, Any]
 OURS = "drawbridge-"
@@ -49,6 +49,8 @@ class Admission:
     def __init__(self, api: FakeAPI, kernel: Kernel, ask: Ask, users: Callable[[str], str]) -> None:
         self._api, self._kernel, self._ask, self._users = api, kernel, ask, users
         self._registered: dict[str, list[RegisteredWebhook]] = {}
+        self._for: dict[tuple[object, ...], list[RegisteredWebhook]] = {}
+        """Those of which a rule is for a kind of request."""
         self._seen = -1
         self.policies = Policies()
         self.refusals: list[tuple[float, str, str]] = []
@@ -70,19 +72,19 @@ class Admission:
             self._answer(webhook, review)
 
     def _check_policies(self, review: Review) -> None:
-        request = self._request(review)
-        variables = {"object": request.object, "oldObject": request.old_object, "request": request.admission}
         names = filter(None, (review.resource.plural, review.subresource))
-        self.policies.check(review.resource.group, "/".join(names), review.operation, variables)
+        policies = self.policies.of(review.resource.group, "/".join(names), review.operation)
+        if policies:
+            request = self._request(review)
+            about = {"object": request.object, "oldObject": request.old_object, "request": request.admission}
+            for each in policies:
+                check(each, about)
 
     def _called(self, kind: str, review: Review) -> Iterator[RegisteredWebhook]:
-        if review.subresource == "status":
-            return
-        registered = self._webhooks(kind)
-        if not registered:
+        if review.subresource == "status" or not (registered := self._webhooks(kind, review)):
             return
         request = self._request(review)
-        namespace = self._api.find(NAMESPACES, request.namespace) if request.namespace else None
+        namespace = self._api.peek_at(NAMESPACES, request.namespace) if request.namespace else None
         labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
         for each in registered:
             verdict = judge(each, request, labels)
@@ -91,7 +93,7 @@ class Admission:
             if verdict.outcome is Outcome.CALLED:
                 yield each
 
-    def _webhooks(self, kind: str) -> list[RegisteredWebhook]:
+    def _webhooks(self, kind: str, review: Review) -> list[RegisteredWebhook]:
         version = self._api.version_of(*CONFIGURATIONS.values())
         if version != self._seen:
             self._registered = {
@@ -102,8 +104,16 @@ class Admission:
                 ]
                 for kind, resource in CONFIGURATIONS.items()
             }
+            self._for.clear()
             self._seen = version
-        return self._registered[kind]
+        about = review.new or review.old or {}
+        key = kind, review.operation, review.resource, review.subresource, "namespace" in about["metadata"]
+        if key not in self._for:
+            request = self._request(review)
+            self._for[key] = [
+                each for each in self._registered[kind] if any(applies(rule, request) for rule in each.rules)
+            ]
+        return self._for[key]
 
     def _request(self, review: Review) -> ApiRequest:
         resource = review.resource.sub(review.subresource) if review.subresource else review.resource

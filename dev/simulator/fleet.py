@@ -102,6 +102,7 @@ def _forked(work: Callable[[], Report]) -> tuple[int, int]:
         os.close(writing)
         return reading, child
     os.close(reading)
+    gc.disable()  # it ends before its garbage counts
     with open(writing, "wb") as pipe:
         pickle.dump(work(), pipe)
     os._exit(0)

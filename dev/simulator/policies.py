@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-pol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.explain.conditions import evaluate
@@ -22,16 +22,21 @@ class Policies:
 
     def __init__(self, manifests: Iterable[Raw] = ()) -> None:
         self._policies = [inlined(each["spec"]) for each in manifests if each["kind"] == KIND]
+        self._for: dict[tuple[str, str, str], list[Raw]] = {}
 
-    def check(self, group: str, resource: str, operation: str, variables: Mapping[str, Any]) -> None:
-        """Raises Denied; an expression without a value denies, too, as failurePolicy is Fail."""
-        for spec in self._policies:
-            if any(_applies(rule, group, resource, operation) for rule in _rules(spec)) and all(
-                evaluate(each["expression"], variables) is True for each in spec.get("matchConditions") or ()
-            ):
-                self._validate(spec, variables)
+    def of(self, *request: str) -> Sequence[Raw]:
+        """The specs that are for requests of such a group, resource and operation."""
+        if request not in self._for:
+            self._for[request] = [
+                spec for spec in self._policies if any(_applies(rule, *request) for rule in _rules(spec))
+            ]
+        return self._for[request]
 
-    def _validate(self, spec: Raw, variables: Mapping[str, Any]) -> None:
+
+def check(spec: Raw, variables: Mapping[str, Any]) -> None:
+    """Raises Denied; an expression without a value denies, too, as failurePolicy is Fail."""
+    conditions = spec.get("matchConditions") or ()
+    if all(evaluate(each["expression"], variables) is True for each in conditions):
         for each in spec["validations"]:
             if evaluate(each["expression"], variables) is not True:
                 raise Denied(f"denied by a ValidatingAdmissionPolicy: {each.get('message')}", 422, "Invalid")

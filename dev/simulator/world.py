@@ -54,6 +54,8 @@ MISTAKE = "logs: no traceback of a mistake of ours"
 STAYS_REFUSED = "ip: no deletion stays refused while the API server works"
 WATCH_POLL = 5.0
 """Seconds after which a watch looks whether its client has gone."""
+LONGEST_PAUSE = 5.0
+"""Seconds after which a model takes a step although no object has changed: machines go and come by themselves."""
 SOON = (0.01, 0.3)
 """Seconds from a change to the step of a model."""
 CACHE = Path(__file__).parents[2] / "build" / "simulator"
@@ -362,7 +364,7 @@ class World:
                 seen = cluster.version()
                 at = model.step(self.now())
                 due = None if at is None else (at - self.now()).total_seconds()
-                end = kernel.now + (3600.0 if due is None else max(0.01, due))
+                end = kernel.now + (LONGEST_PAUSE if due is None else min(LONGEST_PAUSE, max(0.01, due)))
                 is_news = self._turns.wait_for(lambda: cluster.version() != seen, end - kernel.now)  # noqa: B023
                 kernel.sleep(dice.uniform(*SOON) if is_news else 0.0)
 

@@ -243,7 +243,7 @@ class PodWorkers:
         held = each.pod.get("status") or {}
         if all(held.get(name) == value for name, value in status.items()):
             return
-        present = self._cluster.api.find(PODS, each.key[2], each.key[1])
+        present = self._cluster.api.peek_at(PODS, each.key[2], each.key[1])
         if present is not None and uid_of(present) == uid_of(each.pod):
             each.pod = self._cluster.api.edit(
                 PODS, each.key[2], {"status": status}, each.key[1], manager=MANAGER
