@@ -15,6 +15,9 @@ class Resource:
     namespaced: bool = True
     subresource: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.plural)  # few have the same, and it is a key everywhere
+
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dev.fake_api.values import copied
 
@@ -101,11 +101,14 @@ def _typed(value: Any, type_: str, path: str, unknown: list[str]) -> Any:
     if not fields:  # V1FieldsV1, V1JSONSchemaProps and the like, whose fields the client does not list
         return copied(value)
     for name, each in value.items():
-        below = f"{path}.{name}" if path else name
-        if name not in fields:
-            unknown.append(below)
-        elif not _is_omitted(name, each, fields[name]):
-            kept[name] = _typed(each, fields[name], below, unknown)
+        if (field := fields.get(name)) is None:
+            unknown.append(f"{path}.{name}" if path else name)
+        elif each is None or each in field.omitted:
+            continue
+        elif type(each) is field.plain:
+            kept[name] = each
+        else:
+            kept[name] = _typed(each, field.type_, f"{path}.{name}" if path else name, unknown)
     return kept
 
 
@@ -131,28 +134,35 @@ def _go(value: Any) -> str:
     return names[type(value)]
 
 
-def _is_omitted(name: str, value: Any, type_: str) -> bool:
-    """Whether Go would not write it again: null, an empty list or map, a zero that is no pointer."""
-    if value is None:
-        return True
+class Field(NamedTuple):
+    """Values of type *plain* stay as they are; those *omitted* Go would not write again, nor null."""
+
+    type_: str
+    plain: type | None
+    omitted: tuple[Any, ...]
+
+
+def _field(name: str, type_: str) -> Field:
+    plain = SCALARS[type_][0] if type_ in SCALARS else None
     if _generic(type_):
-        return value in ([], {})
+        return Field(type_, plain, ([], {}))
     if type_ == "str":
-        return value == "" and name not in KEPT_EMPTY
-    return name in OMITTED_ZEROES and value in (False, 0)
+        return Field(type_, plain, () if name in KEPT_EMPTY else ("",))
+    return Field(type_, plain, (False, 0) if name in OMITTED_ZEROES else ())
 
 
 _generic = functools.cache(GENERIC.fullmatch)
 
 
 @functools.cache
-def _fields(model: str) -> dict[str, str]:
-    """JSON names with their types."""
+def _fields(model: str) -> dict[str, Field]:
+    """By their JSON names."""
     from kubernetes.client import models
 
     found: Any = getattr(models, model, None)
     types = getattr(found, "openapi_types", {})
-    return {found.attribute_map[name]: type_ for name, type_ in types.items()}
+    names = {found.attribute_map[name]: type_ for name, type_ in types.items()}
+    return {name: _field(name, type_) for name, type_ in names.items()}
 
 
 def preload(schema: Schema) -> None:
@@ -161,9 +171,13 @@ def preload(schema: Schema) -> None:
     seen = {*SCALARS, "object"}
     while waiting:
         type_ = waiting.pop()
-        found = _generic(type_)
-        waiting += [each for each in ((found[2],) if found else _fields(type_).values()) if each not in seen]
+        waiting += [each for each in _types_below(type_) if each not in seen]
         seen |= {*waiting, type_}
+
+
+def _types_below(type_: str) -> list[str]:
+    found = _generic(type_)
+    return [found[2]] if found else [each.type_ for each in _fields(type_).values()]
 
 
 def _structural(value: Any, schema: Mapping[str, Any], path: str, unknown: list[str]) -> Any:

@@ -30,6 +30,7 @@ OPEN = 320.0
 
 class BoundStaysBound(Always):
     name = "address: no bound address of a living node is unbound or released"
+    sees = ("nodes", "addresses")
 
     def __init__(self) -> None:
         self._needing = Since()
@@ -56,6 +57,7 @@ class BoundStaysBound(Always):
 
 class BoundOnce(Always):
     name = "address: no instance has two of our addresses"
+    sees = ("addresses",)
 
     def look(self, seen: Observation) -> Iterator[str]:
         for at, ids in bound_instances(seen).items():
@@ -91,6 +93,7 @@ class OpenedWithAddress(Always):
     """*disturbances* of "account": what other keys than ours bring is not seen in our account."""
 
     name = "address: no node is opened before its address is bound"
+    sees = ("nodes", "addresses")
 
     def __init__(self) -> None:
         self._closed: set[str] = set()
@@ -115,6 +118,7 @@ class CloudIsWhatNodesNeed(Always):
     name = (
         "address: in the end the cloud has one address for each node that needs one, and no more than is kept"
     )
+    sees = ("addresses",)
 
     def __init__(self, idle: int = 0, *, keep: bool = False) -> None:
         self._idle, self._keep = idle, keep

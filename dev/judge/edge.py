@@ -114,6 +114,7 @@ class StoppedOnlyDetached(Always):
     """*until* detached nodes are known to the load balancer, it sends requests to pods that are being stopped."""
 
     name = "edge: no ready pod is stopped by us on a node that the load balancer uses"
+    sees = ("pods",)
 
     def __init__(self) -> None:
         self._ready: Mapping[str, Raw] = {}

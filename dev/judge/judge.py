@@ -23,6 +23,10 @@ class Invariant(Protocol):
 
     name: str
 
+    @property
+    def sees(self) -> Sequence[str]:
+        """The parts of an observation of which one has changed when `look` is asked; none: it is asked each time."""
+
     def look(self, seen: Observation) -> Iterator[str]:
         """What contradicts the promise at this instant; instants come in order."""
 
@@ -34,6 +38,7 @@ class Always:
     """An invariant of instants alone."""
 
     name = ""
+    sees: Sequence[str] = ()
 
     def look(self, seen: Observation) -> Iterator[str]:
         yield from ()
@@ -60,10 +65,12 @@ class Judge:
     def __init__(self, invariants: Sequence[Invariant]) -> None:
         self._invariants = invariants
         self.findings: dict[str, Finding] = {}
+        self._before: Observation | None = None
 
     def look(self, seen: Observation) -> None:
+        before, self._before = self._before, seen
         for invariant in self._invariants:
-            if invariant.name not in self.findings:
+            if invariant.name not in self.findings and _has_changed(invariant.sees, before, seen):
                 self._note(invariant.name, seen.at, invariant.look(seen))
 
     def rest(self, seen: Observation) -> None:
@@ -77,3 +84,9 @@ class Judge:
     def _note(self, name: str, at: float, messages: Iterator[str]) -> None:
         if message := next(messages, None):
             self.find(name, at, message)
+
+
+def _has_changed(parts: Sequence[str], before: Observation | None, now: Observation) -> bool:
+    return (
+        not parts or before is None or any(getattr(before, each) is not getattr(now, each) for each in parts)
+    )

@@ -25,6 +25,7 @@ class NeverMoreThanNLocal(Always):
     """While *cap* pods are on super nodes, one more is local at a time, so that a rollout goes on: documented."""
 
     name = "placement: never more than N replicas of a workload's revision on local nodes"
+    sees = ("nodes", "pods")
 
     def __init__(self, cap: int | None = None) -> None:
         self._cap = cap
@@ -63,6 +64,7 @@ class NeverMoreThanTheCap(Always):
     """*cap* is of all pods on super nodes; None for no cap."""
 
     name = "placement: never more pods on super nodes than the cap, terminating ones included"
+    sees = ("nodes", "pods")
 
     def __init__(self, cap: int | None) -> None:
         self._cap = cap

@@ -62,6 +62,7 @@ class Outside:
         self._is_stale = True
         self._listed: dict[Resource, tuple[int, Mapping[str, Raw]]] = {}
         self._billed: list[Address] = []
+        self._addressed: Mapping[str, CloudAddress] = {}
         cloud.on_arrival = self._called
         calico.on_assign = calico.on_release = lambda _: self.changed()
 
@@ -71,9 +72,8 @@ class Outside:
 
     def look_at_the_bill(self) -> None:
         """The cloud's tasks end by themselves."""
-        billed = self._cloud.addresses
-        if billed != self._billed:
-            self._billed = billed
+        before = self._addressed
+        if self._addresses() is not before:
             self.changed()
 
     def look(self) -> None:
@@ -85,7 +85,8 @@ class Outside:
             self.judge.look(self.observation())
 
     def observation(self) -> Observation:
-        nodes = {raw["metadata"]["name"]: raw for raw in self._of(NODES).values()}
+        """Its parts are the same objects for as long as nothing in them changes."""
+        nodes = self._of(NODES)
         workloads = {**self._of(DEPLOYMENTS), **self._of(STATEFUL_SETS)}
         return Observation(
             at=self._kernel.now,
@@ -95,7 +96,7 @@ class Outside:
             ingress_daemon_sets=list(self._of(INGRESS_DAEMONSETS).values()),
             uses={name for name in self._edge.uses if (node := nodes.get(name)) and is_target(node)},
             answers=self._edge.answers,
-            addresses={each.id: _shown(each) for each in self._cloud.addresses},
+            addresses=self._addresses(),
             reserved=self._calico.reserved(),
             assigned={address: held.pod for address, held in self._calico.held.items()},
             now=datetime.fromtimestamp(EPOCH + self._kernel.now, UTC),
@@ -111,13 +112,19 @@ class Outside:
             self.disturbances.note(each, self._kernel.now)
 
     def _of(self, resource: Resource) -> Mapping[str, Raw]:
-        """By uid."""
+        """By uid; nodes by name."""
         version = self._api.version_of(resource)
         known = self._listed.get(resource)
         if known is None or known[0] != version:
-            known = version, {raw["metadata"]["uid"]: raw for raw in self._api.peek(resource)}
+            key = "name" if resource == NODES else "uid"
+            known = version, {raw["metadata"][key]: raw for raw in self._api.peek(resource)}
             self._listed[resource] = known
         return known[1]
+
+    def _addresses(self) -> Mapping[str, CloudAddress]:
+        if (billed := self._cloud.addresses) != self._billed:
+            self._billed, self._addressed = billed, {each.id: _shown(each) for each in billed}
+        return self._addressed
 
     # Leadership.
 
@@ -140,6 +147,8 @@ class Outside:
             self.note(process, f"{action} {_ids(params)} -> {outcome}")
             self.writes[action] += 1
             self._check_leads(self._kernel.process, f"{action} ({outcome}) {params}")
+            if self._cloud.has_keys_of_the_other_account:  # what is bound there, no bill of ours shows
+                self.disturb(str(params.get("InstanceId", "")))
 
     def _check_leads(self, process: Process, what: str) -> None:
         if self._leader is not None and self._leader is not process:

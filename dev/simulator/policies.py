@@ -24,8 +24,9 @@ class Policies:
         self._policies = [inlined(each["spec"]) for each in manifests if each["kind"] == KIND]
         self._for: dict[tuple[str, str, str], list[Raw]] = {}
 
-    def of(self, *request: str) -> Sequence[Raw]:
-        """The specs that are for requests of such a group, resource and operation."""
+    def of(self, group: str, resource: str, operation: str) -> Sequence[Raw]:
+        """The specs that are for such requests."""
+        request = group, resource, operation
         if request not in self._for:
             self._for[request] = [
                 spec for spec in self._policies if any(_applies(rule, *request) for rule in _rules(spec))

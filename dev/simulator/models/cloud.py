@@ -57,6 +57,10 @@ class Cloud:
     def use_keys_of_the_other_account(self, until: float) -> None:
         self._other_until = until
 
+    @property
+    def has_keys_of_the_other_account(self) -> bool:
+        return self._kernel.now < self._other_until
+
     def go_away(self, until: float) -> None:
         """No call arrives until then."""
         self._away_until = until
@@ -94,7 +98,7 @@ class Cloud:
         return body
 
     def _carried_out(self, api: Api, params: Mapping[str, object], region: str) -> tuple[bytes, str]:
-        world = self.other_account if self._kernel.now < self._other_until else self.account
+        world = self.other_account if self.has_keys_of_the_other_account else self.account
         service = api.service
         try:
             policy.check_action(world, api.action)
