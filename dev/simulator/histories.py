@@ -43,6 +43,8 @@ ENDS_ANYWAY = "ip: each reservation ends, compaction or not"
 IP_RESERVATIONS = RESERVATIONS[0]
 NOT_BEFORE = "placement: no pod goes home before homeAfter"
 AFTER = "placement: a pod that super nodes do not take goes home after homeAfter"
+SHARED = "ip: no pod waits for an address that is reserved beyond maxPoolShare"
+ADMITTED = "ip: deletions at one moment are all admitted"
 IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 3
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 CLAIM = "anycast-ip-"
@@ -392,13 +394,35 @@ def compaction_refused(world: World) -> Iterator[float]:
     yield 1.0
 
 
+SELDOM = {"config": {"ipReleasePeriod": "1m"}, "ipReservation": {"pools": {"enabled": True}}}
+
+
+@history("ip_reservation", nodes=3, lasts=400.0, values=SELDOM)
+def pool_runs_short(world: World) -> Iterator[float]:
+    """Where a pool runs short, new pods get the addresses of reservations beyond their share at once."""
+    world.calico.show("10.244.1.0/28")
+    yield 70.0
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 8}})
+    yield 20.0
+    delete_pods(world, *(f"redis-{number}" for number in range(3, 8)))
+    yield 45.0
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 14}})
+    yield 35.0
+    if waiting := [each for each in world.api.peek(PODS) if not each["status"].get("podIP")]:
+        world.outside.judge.find(SHARED, world.kernel.now, f"{len(waiting)} pods wait for an address")
+    yield 1.0
+
+
 @history("ip_reservation", nodes=3, lasts=400.0)
 def forced_while_requests_are_lost(world: World) -> Iterator[float]:
-    """Many pods that are deleted without a grace while requests are lost keep their addresses, in few objects."""
+    """Many pods that are deleted without a grace, at once or while requests are lost, keep their addresses."""
     world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 20}})
     yield 30.0
+    for number in range(10):
+        world.spawn(partial(force, world, f"redis-{number}"), f"deletion of redis-{number}")
+    yield 10.0
     world.network.lose(world.kernel.now + 30.0, 0.4)
-    for number in range(20):
+    for number in range(10, 20):
         world.spawn(partial(force, world, f"redis-{number}"), f"deletion of redis-{number}")
         yield 0.9
     yield 60.0
@@ -408,9 +432,12 @@ def forced_while_requests_are_lost(world: World) -> Iterator[float]:
 
 
 def force(world: World, name: str) -> None:
-    """As `kubectl delete --force --grace-period=0`; the webhook may refuse it when it has no time left."""
-    with suppress(KubeError):
+    """As `kubectl delete --force --grace-period=0`; while requests are lost, the webhook may refuse it."""
+    try:
         world.kubectl.delete(PODS, name, objects.SHOP, grace_seconds=0)
+    except KubeError as error:
+        if world.network.is_calm:
+            world.outside.judge.find(ADMITTED, world.kernel.now, f"{name}: {error}")
 
 
 @history("ip_reservation", nodes=3)

@@ -68,9 +68,10 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         own.append(certificates.ServedIsTrusted())
     if not values["elasticity"].get("homeFailover"):  # by which more than N may be local: documented
         own.append(placement.NeverMoreThanNLocal(caps.get("total")))
+    if not values["ipReservation"].get("pools"):  # whose share ends reservations early: documented
+        own.append(reservation.KeptOutOfCirculation(RESERVED_FOR, 2 * SHORT_SKEW))
     return [
         *own,
-        reservation.KeptOutOfCirculation(RESERVED_FOR, 2 * SHORT_SKEW),
         reservation.ReservationsEnd(),
         address.BoundStaysBound(),
         address.BoundOnce(),

@@ -27,7 +27,7 @@ from dev.fake_api.calls import Reply, Request, refusal
 from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
-from dev.simulator.models import load_balancer
+from dev.simulator.models import calico, load_balancer
 from dev.simulator.models.calico import Calico
 from dev.simulator.models.cloud import Cloud
 from dev.simulator.models.health_checkers import HealthCheckers
@@ -133,7 +133,7 @@ class World:
         kernel.dice.seed(seed)
         self.history = History()
         self.models: list[Model] = []
-        self.api = FakeAPI(now=self.now)
+        self.api = FakeAPI(*fake_server.DEFAULT_KINDS, *calico.KINDS, now=self.now)
         self._turns = Turns(kernel)
         storage: Any = self.api._storage
         storage.changed = self._turns

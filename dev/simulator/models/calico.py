@@ -13,10 +13,15 @@ from ipaddress import ip_network
 from typing import Any
 
 from dev.fake_api import FakeAPI
-from dev.fake_api.kinds import CALICO_V1, CALICO_V3
+from dev.fake_api.kinds import CALICO_V1, CALICO_V3, Kind
+from kube.client import Resource
 
 Raw = dict[str, Any]
 RESERVATIONS = tuple(each.resource for each in (*CALICO_V3, *CALICO_V1))
+POOLS, BLOCKS = (
+    Resource("crd.projectcalico.org", "v1", each, namespaced=False) for each in ("ippools", "ipamblocks")
+)
+KINDS = (Kind(POOLS, "IPPool"), Kind(BLOCKS, "IPAMBlock"))
 POOL = "10.244.0.0/24"
 
 
@@ -43,6 +48,20 @@ class Calico:
 
     def __post_init__(self) -> None:
         self._free = deque(str(each) for each in list(ip_network(self.pool).hosts()))
+        self._is_shown = False
+
+    def show(self, pool: str) -> None:
+        """From now on all addresses come from *pool*, which is one block, and both can be read from the API server."""
+        self.pool, self._is_shown = pool, True
+        self._free = deque(str(each) for each in list(ip_network(pool).hosts()))
+        self.api.put(POOLS, {"metadata": {"name": "main"}, "spec": {"cidr": pool}})
+        self._show_block()
+
+    def _show_block(self) -> None:
+        if self._is_shown:
+            allocations = [0 if str(each) in self.held else None for each in ip_network(self.pool)]
+            spec = {"cidr": self.pool, "allocations": allocations}
+            self.api.put(BLOCKS, {"metadata": {"name": "main"}, "spec": spec})
 
     def assign(self, pod: Raw) -> str | None:
         """A new address for the pod; None while every free one is reserved."""
@@ -54,6 +73,7 @@ class Calico:
         about = pod["metadata"]
         assignment = Assignment(address, about["uid"], about["namespace"], about["name"])
         self.held[address] = assignment
+        self._show_block()
         self.on_assign(assignment)
         return address
 
@@ -62,6 +82,7 @@ class Calico:
         for address in [each for each, held in self.held.items() if held.pod == uid]:
             self.on_release(self.held.pop(address))
             self._free.append(address)
+        self._show_block()
 
     def reserved(self) -> set[str]:
         return {
