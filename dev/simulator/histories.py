@@ -45,7 +45,7 @@ NOT_BEFORE = "placement: no pod goes home before homeAfter"
 AFTER = "placement: a pod that super nodes do not take goes home after homeAfter"
 SHARED = "ip: no pod waits for an address that is reserved beyond maxPoolShare"
 ADMITTED = "ip: deletions at one moment are all admitted"
-IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 3
+IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 16
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
@@ -416,13 +416,13 @@ def pool_runs_short(world: World) -> Iterator[float]:
 @history("ip_reservation", nodes=3, lasts=400.0)
 def forced_while_requests_are_lost(world: World) -> Iterator[float]:
     """Many pods that are deleted without a grace, at once or while requests are lost, keep their addresses."""
-    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 20}})
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 30}})
     yield 30.0
     for number in range(10):
         world.spawn(partial(force, world, f"redis-{number}"), f"deletion of redis-{number}")
     yield 10.0
     world.network.lose(world.kernel.now + 30.0, 0.4)
-    for number in range(10, 20):
+    for number in range(10, 30):
         world.spawn(partial(force, world, f"redis-{number}"), f"deletion of redis-{number}")
         yield 0.9
     yield 60.0
