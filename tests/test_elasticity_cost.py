@@ -17,10 +17,9 @@ from controllers.elasticity.billing import DEFAULT, cost, decode, rounded_up
 from controllers.elasticity.pods import Pod, Specification
 from controllers.elasticity.quota import Quota, Room, Usage, count_under
 from controllers.elasticity.reporter import COST, COST_LIMIT
-from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods, Prices
-from tests.elasticity_world import Killed, World, raw_of, raw_pod
+from tests.elasticity_world import World, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 from webhook.elasticity import REASON
@@ -349,27 +348,6 @@ def test_a_pod_that_local_nodes_have_no_room_for_waits_for_its_budget_too() -> N
 
     assert not found.cluster.pod(stuck).may_come_to_super_nodes
     assert "this one costs 2.4" in found.annotations(stuck)[REASON]
-
-
-@pytest.mark.parametrize("fault", ["killed before", "killed after", "lost", "stuck", "stuck and killed"])
-@pytest.mark.parametrize("index", range(3))
-def test_no_budget_is_exceeded_when_a_leader_is_killed_at_any_write(fault: str, index: int) -> None:
-    found = world()
-    found.create(6, n="0", spec=sized("1"))
-    found.leader.hear()
-    found.leader.turn()
-    for _ in range(index):
-        found.leader.let_go()
-    try:
-        found.leader.let_go(0, fault)
-    except Killed:
-        found.take_over(lambda: [late() for late in found.cluster.stuck[:1]] and found.cluster.stuck.clear())
-    found.leader.settle()
-    for late in found.cluster.stuck:
-        with pytest.raises(Conflict):
-            late()
-
-    assert spent(found) == Decimal("4.4")
 
 
 def test_a_leader_that_has_not_seen_its_own_writes_yet_exceeds_nothing() -> None:

@@ -8,13 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
-from controllers import informers
 from controllers.elasticity import controller
 from controllers.elasticity.reporter import COST as COST_PER_HOUR
 from controllers.elasticity.return_home.reporter import RETURNING
-from controllers.informers import StaleInformer
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -23,7 +20,7 @@ from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
-from tests.misbehaving_server import Answer, Asked, refuses, serving
+from tests.misbehaving_server import serving
 from tests.return_home_world import READY
 from webhook.elasticity import BURST, COST, PLACEMENT, REASON, RETURN_HOME, SWITCH
 
@@ -115,31 +112,6 @@ def running(**fields: Any) -> Iterator[Running]:
     with world(**fields) as begun:
         begun.thread.start()
         yield begun
-
-
-def test_pods_are_placed_as_they_come_with_one_write_each() -> None:
-    with running() as lab:
-        lab.create("first", key="other")
-        until(lambda: lab.placements() == ["local"], 60)
-        before = lab.writes()
-        lab.create("web-1", "web-2", "web-3")
-        until(lambda: lab.placements() == ["local", "local", "local", "super"], 60)
-        lab.create("web-4")
-        until(lambda: lab.placements() == ["local", "local", "local", "super", "super"], 60)
-
-        assert not lab.gated()
-        assert lab.writes() - before == 4
-        assert lab.raised is None
-
-
-def test_pods_that_were_there_before_are_fenced_first_and_counted() -> None:
-    with world() as lab:
-        lab.create("web-1", gated=False)
-        lab.create("web-2", "web-3")
-        lab.thread.start()
-        until(lambda: lab.placements() == ["", "local", "super"], 60)
-
-        assert lab.writes() == 4
 
 
 def test_the_switch_is_followed() -> None:
@@ -295,42 +267,3 @@ def test_super_nodes_are_registered() -> None:
 
         names = {each["metadata"]["name"] for each in lab.api.list(NODES)}
         assert names == {AWAY, "eklet-subnet-ab12"}
-
-
-def test_nothing_is_written_once_the_leadership_is_lost() -> None:
-    with world(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab, capture_logs() as logs:
-        lab.create("web-1")
-        lab.may_lead = False
-        lab.thread.start()
-        until(lambda: {"elasticity-takeover", "super-nodes"} <= {each.get("queue") for each in logs}, 60)
-        lab.stop.set()
-        lab.thread.join(30)
-
-        assert lab.writes() == 0
-        assert len(lab.api.list(NODES)) == 1
-
-
-def test_a_leader_that_cannot_follow_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(informers, "LONGEST_SILENCE", 0.5)
-
-    def fault(asked: Asked) -> Answer | None:
-        return refuses(403, "Forbidden") if asked.path.endswith("configmaps") else None
-
-    with world() as lab:
-        lab.api.fault = fault
-        lab.thread.start()
-        until(lambda: not lab.thread.is_alive(), 60)
-
-        assert isinstance(lab.raised, StaleInformer)
-        assert "configmaps" in str(lab.raised)
-
-
-def test_a_leader_that_stops_while_it_waits_for_its_copies_ends() -> None:
-    with world() as lab:
-        lab.api.fault = lambda asked: refuses(403, "Forbidden") if asked.path == PODS else None
-        lab.thread.start()
-        until(lambda: any(asked.path == PODS for asked in lab.server.asked), 60)
-        lab.stop.set()
-        until(lambda: not lab.thread.is_alive(), 60)
-
-        assert lab.raised is None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import msgspec
-import pytest
 
 from controllers.elasticity.gpus import asked_for
 from controllers.elasticity.nodes import Nodes, sorted_out
@@ -14,10 +12,9 @@ from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.super_nodes import plan
 from dev.fake_api import merged
-from kube.errors import Conflict
 from kube.types import Node, ObjectMeta
 from settings import ElasticitySettings
-from tests.elasticity_world import HOME, Killed, World, node, super_node
+from tests.elasticity_world import HOME, World, node, super_node
 from tests.factories import NOW
 from tests.tables import table
 from webhook.elasticity import PLACEMENT, REASON, TAINT
@@ -317,25 +314,3 @@ def test_without_subnets_for_gpus_pods_that_ask_for_them_go_as_ever() -> None:
         assert [one for one in each["spec"]["tolerations"] if one.get("effect") == "NoSchedule"] == [
             TOLERATION
         ]
-
-
-@pytest.mark.parametrize("fault", ["killed before", "killed after", "stuck and killed", "lost"])
-def test_a_pod_is_never_without_a_gate_and_without_its_affinity_whenever_a_leader_dies(fault: str) -> None:
-    there = world()
-    (name,) = there.create(1, n="0", spec=asking())
-    there.leader.hear()
-    there.leader.turn()
-    try:
-        there.leader.let_go(0, fault)
-    except Killed:
-        there.take_over()
-    seen = [there.cluster.pods[name]]
-    while there.cluster.stuck:
-        with contextlib.suppress(Conflict):
-            there.cluster.stuck.pop()()
-        seen.append(there.cluster.pods[name])
-    there.leader.settle()
-
-    for pod in (*seen, there.cluster.pods[name]):
-        assert pod["spec"].get("schedulingGates") or (GPU, "In", ["true"]) in expressions(pod)
-    assert len(there.cluster.ungated) == 1

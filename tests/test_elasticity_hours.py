@@ -6,18 +6,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Gauge
 
 from controllers.elasticity.quota import Quota, Room, Usage
 from controllers.elasticity.reporter import COST_LIMIT, IN_FORCE
-from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods, Prices
 from settings.hours import Hours, begins_at, ends_at, holds_at
-from tests.elasticity_world import Killed, World
+from tests.elasticity_world import World
 from tests.tables import table
 from tests.test_elasticity_cost import pod
 from webhook.elasticity import REASON
@@ -372,71 +370,3 @@ def of_bank(gauge: Gauge) -> dict[str, float]:
 
 
 # Among leaders
-
-FAULTS = ["killed before", "killed after", "lost", "stuck", "stuck and killed"]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("index", range(3))
-def test_hours_begin_while_a_leader_is_killed_and_nothing_new_goes_beyond_them(
-    fault: str, index: int
-) -> None:
-    """Three are decided on before the hours begin, of which those that were not written are decided on once more."""
-    found = world(limited(3, AFTER))
-    found.create(3, n="0")
-    decide(found)
-    for _ in range(index):
-        found.leader.let_go()
-    found.clock.advance(BORDER - found.clock())
-    found.create(4, n="0")
-    fail_once(found, fault)
-
-    assert found.placements() == {"": 4, "super": 3}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("index", range(3))
-def test_hours_end_while_a_leader_is_killed_and_what_holds_always_is_not_exceeded(
-    fault: str, index: int
-) -> None:
-    found = world(limited(1, BEFORE), total=3)
-    found.create(6, n="0")
-    found.leader.settle(2)
-    assert found.placements() == {"": 5, "super": 1}
-    found.clock.advance(BORDER - found.clock())
-    decide(found)
-    for _ in range(index):
-        found.leader.let_go()
-    fail_once(found, fault)
-
-    assert found.placements() == {"": 3, "super": 3}
-
-
-def test_a_leader_that_has_not_seen_its_own_writes_as_hours_begin_counts_them() -> None:
-    found = world(limited(3, AFTER))
-    found.create(2, n="0")
-    decide(found)
-    found.clock.advance(BORDER - found.clock())
-    found.create(4, "other", n="0")
-    decide(found)
-    while found.leader.queue:
-        found.leader.let_go()
-
-    assert (found.placements(), found.placements("other")) == ({"super": 2}, {"": 3, "super": 1})
-
-
-def decide(found: World) -> None:
-    found.leader.hear()
-    found.leader.turn()
-
-
-def fail_once(found: World, fault: str) -> None:
-    """In the next write; if that kills the leader, another one takes over, and late writes arrive as it does."""
-    try:
-        found.leader.let_go(0, fault)
-    except Killed:
-        found.take_over(lambda: [late() for late in found.cluster.stuck[:1]] and found.cluster.stuck.clear())
-    found.leader.settle(4)
-    for late in found.cluster.stuck:
-        with pytest.raises(Conflict):
-            late()

@@ -3,164 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from random import Random
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from controllers.elasticity import fleet
-from controllers.elasticity.pods import Pod
 from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, Killed, World
-from tests.tables import table
 from webhook.elasticity import PLACEMENT, REASON
-
-KEYS = {"a": 1, "b": 2}
-LIMIT = 3
-FAULTS = (
-    "stuck",
-    "stuck and killed",
-    "stuck and killed",
-    "lost",
-    "killed before",
-    "killed after",
-    "forbidden",
-    "forbidden",
-)
-
-
-class Chaos:
-    """What may happen, in an order that the dice say; after each step all promises are kept."""
-
-    def __init__(self, dice: Random, limits: MaxSuperPods) -> None:
-        self.dice, self.limit = dice, limits.total or next((each.max_pods for each in limits.budgets), None)
-        self.world = World(settings=ElasticitySettings(enabled=True, max_super_pods=limits))
-        self.cluster = self.world.cluster
-        self.disturbed: set[str] = set()
-
-    def run(self, steps: int) -> None:
-        ways: dict[Callable[[], None], int] = {
-            self.create: 3,
-            self.end_one: 2,
-            self.bind_one: 4,
-            self.find_no_room: 1,
-            self.write_as_another_client: 1,
-            self.hear: 4,
-            self.decide: 5,
-            self.write: 12,
-            self.arrive_late: 4,
-            self.change_the_leader: 1,
-        }
-        for way in self.dice.choices(list(ways), list(ways.values()), k=steps):
-            way()
-            self.keeps_its_promises()
-
-    def create(self) -> None:
-        key = self.dice.choice(sorted(KEYS))
-        self.world.create(self.dice.randint(1, 3), key, n=str(KEYS[key]))
-
-    def end_one(self) -> None:
-        if name := self._one(lambda pod: True):
-            self.disturbed.add(name[0])
-            how = self.dice.choice(
-                (
-                    {"status": {"phase": "Failed"}},
-                    {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}},
-                    {},
-                )
-            )
-            self.cluster.edit(name, how) if how else self.cluster.remove(name)
-
-    def bind_one(self) -> None:
-        if name := self._one(lambda pod: pod.active and pod.unbound is not None and not pod.gated):
-            placed = self.cluster.pod(name).placed
-            burst = (
-                self.cluster.pod(name).may_come_to_super_nodes
-                and placed != "super"
-                and self.dice.random() < 0.5
-            )
-            if burst:
-                self.disturbed.add(name[0])
-            self.world.bind(name, AWAY if burst or placed == "super" else HOME)
-
-    def find_no_room(self) -> None:
-        if name := self._one(lambda pod: pod.active and pod.unbound is not None and not pod.gated):
-            self.world.no_room(name)
-
-    def write_as_another_client(self) -> None:
-        if name := self._one(lambda pod: True):
-            self.cluster.edit(name, {"metadata": {"annotations": {"another": str(self.dice.random())}}})
-
-    def hear(self) -> None:
-        self.world.leader.hear(self.dice.choice((1, 2, 100)))
-
-    def decide(self) -> None:
-        self.world.clock.advance(self.dice.choice((0.1, 1.0, 10.0)))
-        self.world.leader.turn()
-
-    def write(self) -> None:
-        if queue := self.world.leader.queue:
-            fault = self.dice.choice(FAULTS) if self.dice.random() < 0.4 else ""
-            try:
-                self.world.leader.let_go(self.dice.randrange(len(queue)), fault)
-            except Killed:
-                self.change_the_leader()
-
-    def arrive_late(self) -> None:
-        """What its sender knows nothing of any more, or has long sent again."""
-        if stuck := self.cluster.stuck:
-            with contextlib.suppress(Exception):
-                stuck.pop(self.dice.randrange(len(stuck)))()
-
-    def change_the_leader(self) -> None:
-        """Between whose reading and fencing of the pods, writes of its predecessors arrive."""
-        self.world.take_over(lambda: self.arrive_late() if self.dice.random() < 0.3 else None)
-
-    def keeps_its_promises(self) -> None:
-        for key, number in KEYS.items():
-            assert self.cluster.local(f"owner-{key}/1") <= number
-        assert self.limit is None or self.cluster.sent() <= self.limit
-        assert len(self.cluster.ungated) == len(set(self.cluster.ungated))
-
-    def end(self) -> None:
-        """In peace, everything that waits is placed."""
-        for _ in range(3):
-            while self.cluster.stuck:
-                self.arrive_late()
-            self.world.leader.settle(8)
-            self.world.bind_all()
-            self.keeps_its_promises()
-        waiting = self.cluster.names(lambda pod: pod.gated)
-        assert not waiting or self.cluster.sent() == self.limit
-        for key in KEYS.keys() - self.disturbed:
-            counted = self.cluster.names(lambda pod, key=key: pod.active and pod.key == f"owner-{key}/1")
-            assert self.cluster.local(f"owner-{key}/1") == min(KEYS[key], len(counted))
-
-    def _one(self, wanted: Callable[[Pod], bool]) -> str:
-        names = self.cluster.names(wanted)
-        return self.dice.choice(names) if names else ""
-
-
-@table(
-    "limits",
-    {
-        "no limit": MaxSuperPods(),
-        "limit": MaxSuperPods(total=LIMIT),
-        "budget": MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=LIMIT),)),
-    },
-)
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**32))
-def test_no_number_is_ever_exceeded_whatever_befalls_the_leaders(limits: MaxSuperPods, seed: int) -> None:
-    chaos = Chaos(Random(seed), limits)  # noqa: S311 - dice, not secrets
-    chaos.run(100)
-    chaos.end()
 
 
 def decide(world: World, *faults: str) -> None:
@@ -237,17 +88,6 @@ def test_a_placement_costs_one_write_and_no_read() -> None:
 
     assert world.placements() == {"local": 10, "super": 40}
     assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
-
-
-def test_a_pod_that_ends_makes_room_for_the_next() -> None:
-    world = World()
-    first, _ = world.create(2)
-    world.leader.settle()
-    world.cluster.edit(first, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
-    (last,) = world.create(1)
-    world.leader.settle()
-
-    assert world.annotations(last)["drawbridge.io/placement"] == "local"
 
 
 def test_what_waits_for_super_nodes_to_have_room_goes_when_they_have() -> None:
@@ -349,20 +189,6 @@ def test_the_cap_that_is_lowered_or_raised_while_pods_wait_holds_for_them() -> N
     world.leader.settle(2)
 
     assert world.placements() == {"": 1, "super": 2}
-
-
-def test_a_pod_that_leaves_makes_room_for_one_of_another_owner_at_once() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    (first,) = world.create(1, n="0")
-    world.leader.settle(1)
-    world.create(1, "other", n="0")
-    decide(world)
-    world.cluster.remove(first)
-    world.leader.hear()
-    world.leader.turn()
-    world.leader.let_go()
-
-    assert world.placements("other") == {"super": 1}
 
 
 def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_owners() -> None:
@@ -492,23 +318,3 @@ def test_what_a_kubelet_reports_and_our_own_writes_queue_nothing() -> None:
     world.leader.hear()
 
     assert not world.leader.parts.keys._waiting
-
-
-def test_a_decision_does_not_look_at_pods_of_others_that_are_on_their_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World()
-    world.create(20, "other", n="0")
-    world.leader.settle(1)
-    looked_at: list[str] = []
-    request = fleet._request
-
-    def noting(pod: Pod, *args: Any) -> Any:
-        looked_at.append(pod.metadata.name)
-        return request(pod, *args)
-
-    monkeypatch.setattr(fleet, "_request", noting)
-    (name,) = world.create(1, n="0")
-    world.leader.settle(1)
-
-    assert set(looked_at) == {name}

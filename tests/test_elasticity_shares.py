@@ -23,11 +23,10 @@ from controllers.elasticity.workload_replicas import (
 )
 from controllers.informers import Informers
 from dev.fake_api import FakeAPI
-from kube.errors import Conflict
 from kube.resources import STATEFUL_SETS
 from lab.waiting import until
 from settings import ElasticitySettings
-from tests.elasticity_world import HOME, Killed, World, raw_of, raw_pod
+from tests.elasticity_world import HOME, World, raw_of, raw_pod
 from tests.tables import table
 from webhook.elasticity import PLACEMENT, REASON, Share, replicas_in
 
@@ -180,28 +179,6 @@ def test_a_pod_that_was_not_gated_because_its_share_cannot_be_followed_has_an_ev
     found.leader.settle()
 
     assert found.leader.recorder.reasons == ["BadLocalReplicas"]
-
-
-@pytest.mark.parametrize("fault", ["killed before", "killed after", "lost", "stuck"])
-def test_the_share_holds_when_a_leader_is_killed_at_any_write_and_the_next_one_knows_other_replicas(
-    fault: str,
-) -> None:
-    found = world(4)
-    found.create(4, n="50%")
-    found.leader.hear()
-    found.leader.turn()
-    try:
-        found.leader.let_go(0, fault)
-    except Killed:
-        found.take_over()
-    found.cluster.replicas["owner-web"] = Replicas(6, 6)
-    found.create(2, n="50%")
-    found.leader.settle()
-    while found.cluster.stuck:
-        with pytest.raises(Conflict):
-            found.cluster.stuck.pop()()
-
-    assert found.placements() == {"local": 3, "super": 3}
 
 
 def _raw(**parts: Any) -> msgspec.Raw:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import msgspec
-import pytest
 
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION, to_super_node
@@ -15,10 +13,9 @@ from controllers.elasticity.reporter import TIER_PODS
 from controllers.elasticity.super_nodes import NODES, Do, SuperNodeReconciler, plan
 from controllers.elasticity.tiers import preferring, tier_of
 from dev.fake_api import FakeAPI, merged
-from kube.errors import Conflict
 from kube.types import Node
 from settings import ElasticitySettings
-from tests.elasticity_world import HOME, Killed, World, node, raw_of, raw_pod, super_node
+from tests.elasticity_world import HOME, World, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
 from tests.managed import context_of
@@ -215,28 +212,6 @@ def test_a_burst_tolerates_what_would_make_its_first_tier_count_for_less(
         *expected,
     ]
     assert "affinity" not in world.cluster.pods[name]["spec"]
-
-
-@pytest.mark.parametrize("fault", ["killed before", "killed after", "stuck and killed", "lost"])
-def test_a_pod_is_sent_with_its_preferences_in_one_write_whenever_a_leader_dies(fault: str) -> None:
-    world = World(settings=configured(1, 2), nodes=nodes_of(1, 2))
-    (name,) = world.create(1, n="0")
-    world.leader.hear()
-    world.leader.turn()
-    try:
-        world.leader.let_go(0, fault)
-    except Killed:
-        world.take_over()
-    while world.cluster.stuck:
-        with contextlib.suppress(Conflict):
-            world.cluster.stuck.pop()()
-    world.leader.settle()
-
-    spec = world.cluster.pods[name]["spec"]
-    preferred = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert preferred == [avoiding(100, 2)]
-    assert spec["tolerations"].count(TOLERATION) == 1
-    assert len(world.cluster.ungated) == 1
 
 
 def test_with_one_tier_a_pod_is_sent_as_ever() -> None:
