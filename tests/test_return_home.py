@@ -15,7 +15,7 @@ from kube.resources import PODS, STATEFUL_SETS
 from kube.types import ObjectMeta, OwnerReference
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
-from tests.elasticity_world import AWAY, HOME, Killed, raw_pod
+from tests.elasticity_world import AWAY, HOME, raw_pod
 from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
 from tests.tables import table
 from webhook.elasticity import BURST, PLACEMENT, RETURN_HOME
@@ -306,16 +306,6 @@ def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, sa
     assert never(ObjectMeta(annotations={BURST: "allowed"}, owner_references=(owner,))) == said
 
 
-def test_no_pod_returns_while_a_rollout_is_in_progress() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
-    homes.workload("web-2", HOME, revision="2")
-
-    homes.run(3 * AFTER)
-
-    assert homes.evicted == []
-
-
 @table(
     "change",
     {
@@ -336,56 +326,6 @@ def test_what_the_caches_do_not_show_is_read_before_the_eviction(change: dict[st
         homes.clock.advance(LOOK)
 
     assert homes.evicted == []
-
-
-def test_a_stale_cache_evicts_no_second_pod() -> None:
-    """A leader that hears nothing of its own eviction, nor of that of the one before it."""
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY, AWAY)
-    homes.starts = lambda _: False
-    homes.run(AFTER)
-    for _ in range(400):
-        homes.reconcile()
-        homes.control()
-        homes.clock.advance(LOOK)
-
-    assert len(homes.evicted) == 1
-
-
-@pytest.mark.parametrize("fault", ["killed before", "killed after", "stuck and killed", "lost"])
-def test_a_leader_that_dies_at_its_eviction_is_followed_by_one_that_waits(fault: str) -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY, AWAY)
-    homes.starts = lambda _: False
-    homes.run(AFTER)
-    homes.leader.hear()
-    homes.leader.client.fault = fault
-    try:
-        homes.reconcile()
-    except Killed:
-        homes.take_over()
-    homes.run(AFTER - LOOK)
-    assert len(homes.evicted) <= 1
-
-    homes.run(2 * AFTER)
-    before = len(homes.evicted)
-    assert before == 1, "the replacement is not ready: no other pod goes"
-    for late in homes.cluster.stuck:
-        with pytest.raises(Exception, match="not found"):
-            late()
-
-
-def test_a_former_leader_evicts_nothing_when_it_goes_on() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
-    homes.run(AFTER)
-    former = homes.leader
-    homes.take_over()
-    former.hear()
-    with pytest.raises(Exception, match="another process leads"):
-        former.reconciler.reconcile()
-
-    assert homes.alive() == {"web-1-1", "web-1-2"}
 
 
 def test_an_eviction_is_for_the_pod_as_it_was_read() -> None:
@@ -459,16 +399,3 @@ def test_pods_that_cannot_take_the_room_keep_no_other_from_it(spec: dict[str, An
     homes.run(AFTER + 2 * LOOK)
 
     assert returned(homes) == ["web-1-2"]
-
-
-def test_when_all_have_returned_nothing_more_happens() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY)
-    homes.run(2 * AFTER)
-    state = homes.of("web-1")
-    before = homes.leader.client.reads
-
-    homes.run(2 * AFTER)
-
-    assert homes.of("web-1") == state == {"web-1-1": HOME, "web-1-3": HOME}
-    assert homes.leader.client.reads == before
