@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from dev.fake_api import FakeAPI
-from healthchecker import DEFAULT_ANNOTATION, State, watcher
+from healthchecker import State, watcher
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker
 from healthchecker.config import Config
@@ -104,29 +104,6 @@ def asked(port: int, path: str = "/healthz") -> tuple[int, str]:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-
-
-def test_a_load_balancer_sees_each_change_of_the_deployment() -> None:
-    api = FakeAPI()
-    with ExitStack() as stack:
-        server = stack.enter_context(serving(api))
-        checker, _ = stack.enter_context(watching(server.client()))
-        port = stack.enter_context(answering(checker.problem))
-
-        def comes(status: int, text: str) -> None:
-            until(lambda: asked(port)[0] == status and text in asked(port)[1], LONG)
-
-        comes(503, "there is no Deployment nginx-node-1")
-        api.put(DEPLOYMENTS, deployment(available=1))
-        comes(503, "1 of 2 replicas of Deployment nginx-node-1 are available")
-        api.put(DEPLOYMENTS, deployment())
-        comes(200, "ok")
-        api.put(DEPLOYMENTS, deployment(**{DEFAULT_ANNOTATION: "true"}))
-        comes(503, f"is to be updated, says its annotation {DEFAULT_ANNOTATION}")
-        api.put(DEPLOYMENTS, deployment())
-        comes(200, "ok")
-        api.remove(DEPLOYMENTS, "nginx-node-1", "edge")
-        comes(503, "there is no Deployment")
 
 
 def test_without_sight_for_longer_than_the_bound_the_node_gets_no_traffic_until_it_is_back() -> None:
