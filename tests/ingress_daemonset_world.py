@@ -162,13 +162,6 @@ class World:
                 return msgspec.structs.replace(state, connections_error=error)
         return state
 
-    def is_confirmed(self, node: str) -> bool:
-        """Whether its health checkers answer 503, for the detachment that its Deployment is under now."""
-        held = self.deployments[f"web-{node}"]["metadata"]
-        states = [each.state for each in self._readings(node)]
-        scheduled = held["annotations"].get(SCHEDULED, "")
-        return all(each and (each.status, each.scheduled) == (503, scheduled) for each in states)
-
     def cut_off(self, *nodes: str) -> None:
         """Their health checkers see nothing any more, and keep their answers."""
         self.blind |= {name: copy.deepcopy(self.deployments[f"web-{name}"]) for name in nodes}

@@ -76,15 +76,6 @@ def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() 
     assert [each for each in here.nodes if SCHEDULED in annotations(here, each)] == []
 
 
-def test_without_a_grace_the_next_node_is_detached_at_once() -> None:
-    here = attached("n1", "n2")
-    here.raw["spec"]["updateStrategy"]["rollingUpdate"]["attachGracePeriodSeconds"] = 0
-    go_on(here)
-    go_on(here)
-
-    assert here.off() == {"n2"}
-
-
 def test_another_template_in_the_grace_detaches_the_node_again_for_all_of_its_time() -> None:
     here = attached("n1")
     here.retemplate("proxy:3")

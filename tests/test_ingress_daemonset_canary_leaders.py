@@ -15,7 +15,6 @@ from kube.errors import KubeError
 from kube.informer import Informer
 from kube.list_watch import Identity, ListWatch
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
-from webhook.ingress_daemonset import PROMOTE
 from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = dict[str, Any]
@@ -103,17 +102,6 @@ def test_no_node_follows_before_the_promotion_is_stored(outcome: str) -> None:
         looks(other)
     other.settle()
     assert on(here, "proxy:2") == 3
-
-
-def test_a_leader_that_is_killed_in_the_pause_leaves_a_promotion_by_hand_to_the_next() -> None:
-    here = paused({"nodes": 1})
-    id_ = stored(here)["canary"]["id"]
-    here.api.change("IngressDaemonSet", KEY, {"metadata": {"annotations": {PROMOTE: id_}}})
-    other = Leader(here.api, before=here)
-    other.settle()
-
-    assert on(here, "proxy:2") == 3
-    assert "canary" not in stored(other)
 
 
 def test_a_former_leader_promotes_neither_its_own_template_nor_the_new_one() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_leader import Leader, with_nodes
 
 GRACE, TIMEOUT = 20, 300
@@ -47,18 +44,6 @@ def test_a_leader_that_ends_leaves_the_rest_of_the_time_to_the_next() -> None:
     assert other.recorder.reasons.count("ConnectionsOpen") == 1
 
 
-def test_a_leader_with_old_caches_replaces_no_pod_while_connections_are_open() -> None:
-    here = detaching(6)
-    steps(here, 5)
-    steps(here, GRACE + 60, watches=False)
-    assert here.images() == {"proxy:1"}
-
-    here.connections["n1"] = 5
-    here.api.deliver()
-    steps(here, 5)
-    assert here.images() == {"proxy:2"}
-
-
 def test_a_count_from_before_the_health_checker_was_lost_does_not_release_pods() -> None:
     here = detaching(0, confirm="off")
     steps(here, GRACE - 5)
@@ -78,17 +63,3 @@ def test_a_health_checker_that_comes_back_ends_the_wait() -> None:
     here.connections["n1"] = 0
     steps(here, 5)
     assert here.images() == {"proxy:2"}
-
-
-def test_a_former_leader_replaces_no_pod_when_connections_end() -> None:
-    here = detaching(6)
-    steps(here, GRACE + 5)
-    here.leads = False
-    here.connections["n1"] = 0
-    before = len(here.api.writes)
-    here.clock.advance(5)
-    with suppress(LeadershipLost):
-        here.look()
-
-    assert len(here.api.writes) == before
-    assert here.images() == {"proxy:1"}

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.ingress_daemonset.forecast import forecast
-from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE, NEXT_NODES
+from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE
 from controllers.ingress_daemonset.pace import seconds_of_pods
 from controllers.ingress_daemonset.reconciler import changes
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ingress_daemonset.simulated_cluster import Pace
 from dev.fake_api import merged
 from dev.fake_api.kinds import ROOT, of_crd
-from tests.factories import NOW
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
@@ -59,20 +58,6 @@ def test_the_plan_names_wave_nodes_left_and_the_nodes_that_are_next() -> None:
     assert "n05" in rolling.rollout["nextNodes"]
     rolling.finish()
     assert rolling.status["currentRevision"] == began["toRevision"]
-
-
-def test_every_plan_is_consistent() -> None:
-    rolling = Rolling()
-    rolling.roll_out()
-    rolling.finish()
-
-    plans = [each["rollout"] for each in rolling.statuses if "rollout" in each]
-    assert [each["nodesLeft"] for each in plans] == sorted(
-        (each["nodesLeft"] for each in plans), reverse=True
-    )
-    assert [each["wave"] for each in plans] == sorted(each["wave"] for each in plans)
-    assert all(each["wave"] <= each["waves"] == 3 for each in plans)
-    assert all(len(each["nextNodes"]) <= min(NEXT_NODES, each["nodesLeft"]) for each in plans)
 
 
 def test_a_rollout_that_ended_is_in_the_history() -> None:
@@ -372,17 +357,6 @@ def stored(here: Leader) -> Raw:
     return status
 
 
-def test_the_leader_stores_the_plan_and_takes_it_away_at_the_end() -> None:
-    here = settled("n1", "n2")
-    here.retemplate("proxy:2")
-    here.settle(until=lambda: "rollout" in stored(here))
-    assert stored(here)["rollout"]["nodes"] == 2
-    here.settle()
-
-    assert "rollout" not in stored(here)
-    assert [each["result"] for each in stored(here)["history"]] == ["Complete"]
-
-
 def test_an_earlier_crd_costs_no_writes_and_no_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     earlier = yaml.safe_load((ROOT / CRD).read_text())
     for version in earlier["spec"]["versions"]:
@@ -405,29 +379,9 @@ def test_an_earlier_crd_costs_no_writes_and_no_rollout(monkeypatch: pytest.Monke
     assert here.api.writes == before
 
 
-def test_another_leader_continues_the_plan() -> None:
-    here = settled("n1", "n2", "n3")
-    here.retemplate("proxy:2")
-    here.settle(until=lambda: stored(here).get("rollout", {}).get("nodesLeft") == 2)
-    began = stored(here)["rollout"]["startedAt"]
-    other = Leader(here.api)
-    other.clock.advance(here.clock())
-    other.settle()
-
-    (entry,) = stored(other)["history"]
-    assert (entry["startedAt"], entry["nodes"], entry["result"]) == (began, 3, "Complete")
-
-
 def test_a_revision_is_named_as_its_controller_revision_is() -> None:
     rolling = Rolling("n1")
     planned = plan_revisions(resource(rolling.world.raw), ())
 
     assert planned.create
     assert planned.create["metadata"]["name"] == f"web-{rolling.status['currentRevision']}"
-
-
-def test_the_times_are_those_of_the_clock() -> None:
-    rolling = Rolling()
-    rolling.roll_out()
-
-    assert NOW < _time(rolling.rollout["startedAt"]) <= rolling.world.now

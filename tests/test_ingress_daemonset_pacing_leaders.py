@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.factories import NOW
 from tests.ingress_daemonset_leader import DETACHING, KEY, Leader, with_nodes
 from tests.test_ingress_daemonset_canary_leaders import looks, on, stored, with_cache_of_now
-from webhook.ingress_daemonset import UPDATE_NOW
 from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
@@ -124,19 +122,6 @@ def test_a_time_without_a_leader_is_not_taken_for_good() -> None:
     assert on(here, "proxy:2") == 3
 
 
-def test_without_an_answer_no_leader_promotes() -> None:
-    here = rolling(MEASURED)
-    for _ in range(5):
-        looks(here, 40)
-        here.run_pods()
-        here.api.deliver()
-        here.clock.advance(60)
-        here = taken_over(here)
-
-    assert on(here, "proxy:2") == 1
-    assert "no one answers errors" in metric(here)["message"]
-
-
 def test_failures_are_counted_over_leaders_and_each_once() -> None:
     here = rolling(MEASURED)
     here.ask = lambda _: 1.0
@@ -150,43 +135,6 @@ def test_failures_are_counted_over_leaders_and_each_once() -> None:
     other.ask = lambda _: 0.0
     looks(other, 20)
     assert (metric(here)["failures"], on(here, "proxy:2")) == (3, 1)
-
-
-@pytest.mark.parametrize("outcome", ["lost", "timed out"])
-def test_no_node_follows_before_the_promotion_by_a_metric_is_stored(outcome: str) -> None:
-    here = measured()
-    for _ in range(2):
-        here.clock.advance(30)
-        looks(here, 3)
-    assert "promotedAt" not in stored(here)["canary"]
-    with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
-        for _ in range(6):
-            here.clock.advance(30)
-            looks(here, 3)
-        assert (on(here, "proxy:2"), here.off()) == (1, set())
-
-    other = taken_over(here)
-    with other.fault(lambda verb, kind, name: outcome if verb == "status" and outcome == "lost" else ""):
-        looks(other)
-    other.settle()
-    assert on(here, "proxy:2") == 3
-
-
-def test_a_former_leader_promotes_no_template_that_it_did_not_measure() -> None:
-    here = measured()
-    former = with_cache_of_now(here)
-    former.ask = lambda _: 0.0
-    here.retemplate("proxy:3")
-    here.ask = lambda _: 1.0
-    here.settle(until=lambda: on(here, "proxy:3") == 1 and "failedAt" in metric(here))
-    canary = stored(here)["canary"]
-    for _ in range(10):
-        here.clock.advance(30)
-        looks(former, 3)
-    here.api.deliver()
-
-    assert stored(here)["canary"] == canary
-    assert on(here, "proxy:3") == 1
 
 
 @pytest.mark.parametrize("fault", ["lost", "timed out"])
@@ -204,18 +152,6 @@ def test_no_node_begins_before_its_wave_is_stored(fault: str) -> None:
     assert on(here, "proxy:2") == 3
 
 
-def test_another_leader_counts_the_pause_between_waves_from_where_it_began() -> None:
-    here = paused()
-    completed = time_of(stored(here)["waves"]["completedAt"])
-    here.clock.advance(590)
-    other = taken_over(here)
-    looks(other)
-    assert here.off() == set()
-    other.settle(until=lambda: bool(here.off()))
-    assert completed
-    assert timedelta(seconds=600) <= other.now() - completed <= timedelta(seconds=620)
-
-
 def test_a_former_leader_begins_no_wave_that_is_over_and_no_later_one() -> None:
     here = paused()
     former = with_cache_of_now(here)
@@ -228,59 +164,3 @@ def test_a_former_leader_begins_no_wave_that_is_over_and_no_later_one() -> None:
 
     assert stored(here)["waves"] == waves
     assert (on(here, "proxy:3"), here.off()) == (2, set())
-
-
-def test_each_write_may_be_the_last_one_of_a_leader() -> None:
-    """However often a leader is killed, the zones follow each other."""
-    here = rolling({"waves": {"byLabel": ZONE}})
-    for _ in range(60):
-        here = taken_over(here)
-        looks(here, 1)
-        here.run_pods()
-        here.api.deliver()
-        here.clock.advance(5)
-        if here.off() == {"n3"}:
-            assert on(here, "proxy:2") >= 2
-
-    assert on(here, "proxy:2") == 3
-
-
-def window(minutes: float, seconds: int) -> Raw:
-    return {"window": {"start": f"{NOW + timedelta(minutes=minutes):%H:%M}", "durationSeconds": seconds}}
-
-
-def test_leaders_that_follow_each_other_wait_for_the_window() -> None:
-    here = rolling(window(60, 3600))
-    for _ in range(5):
-        here.clock.advance(300)
-        here = taken_over(here)
-        looks(here)
-    assert (on(here, "proxy:2"), here.off()) == (0, set())
-    assert "windowOpensAt" in stored(here)["rollout"]
-
-    here.settle()
-    assert on(here, "proxy:2") == 3
-    assert here.now() >= NOW + timedelta(minutes=59)
-
-
-def test_a_node_under_way_when_the_window_closes_is_completed_by_another_leader() -> None:
-    here = rolling(window(60, 60))
-    here.settle(until=lambda: bool(here.off()))
-    [name] = here.off()
-    here.clock.advance(120)
-    other = taken_over(here)
-    other.settle(until=lambda: not here.off())
-
-    assert on(here, "proxy:2") == 1
-    looks(other, 20)
-    assert (on(here, "proxy:2"), name in NODES) == (1, True)
-
-
-def test_an_urgent_template_needs_no_leader_that_saw_it_begin() -> None:
-    here = rolling(window(600, 60))
-    looks(here)
-    digest = stored(here)["rollout"]["digest"]
-    here.api.change("IngressDaemonSet", KEY, {"metadata": {"annotations": {UPDATE_NOW: digest}}})
-    taken_over(here).settle()
-
-    assert on(here, "proxy:2") == 3

@@ -11,7 +11,6 @@ import pytest
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
-from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
 from webhook.ingress_daemonset import TEMPLATE_HASH
@@ -42,48 +41,6 @@ def add_dns(api: Api) -> None:
     api.deliver()
 
 
-def test_each_object_is_written_once_though_the_watch_lags() -> None:
-    here = Leader(with_nodes("n1", "n2", healthCheckNodePorts=[10080]))
-    for _ in range(5):
-        here.look()
-
-    written = [each for each in here.api.writes if not each.startswith("status")]
-    assert len(written) == len(set(written))
-    assert made(here.api, "Deployment") == {"edge/web-n1", "edge/web-n2"}
-    assert made(here.api, "DaemonSet") == {"edge/web-10080"}
-    assert made(here.api, "RoleBinding") == {"edge/web-health-checker"}
-
-
-def test_at_rest_nothing_is_written() -> None:
-    here = settled("n1", "n2", healthCheckNodePorts=[10080])
-    before = list(here.api.writes)
-    for _ in range(5):
-        here.clock.advance(600)
-        assert here.look() is None
-
-    assert here.api.writes == before
-    assert Leader(here.api).look() is None
-    assert here.api.writes == before
-
-
-@pytest.mark.parametrize("fault", ["lost", "timed out"])
-def test_a_detachment_of_which_nothing_was_heard_is_repeated_before_another_begins(fault: str) -> None:
-    here = outdated("n1", "n2", "n3", rolling=DETACHING)
-    here.api.fault = lambda verb, kind, name: fault if (verb, kind) == ("change", "Node") else ""
-    for _ in range(4):
-        here.look()
-        here.clock.advance(0.1)
-    touched = {each for each in here.api.writes if "change Node" in each}
-    assert touched <= {"change Node n1"}
-
-    here.api.fault = lambda verb, kind, name: ""
-    here.settle(until=lambda: here.images() == {"proxy:1", "proxy:2"})
-    assert here.off() <= {"n1"}
-    here.settle()
-    assert here.images() == {"proxy:2"}
-    assert here.off() == set()
-
-
 def test_a_grace_counts_from_when_the_annotation_surely_stood_there() -> None:
     here = outdated("n1", rolling=DETACHING)
     here.api.fault = lambda verb, kind, name: "timed out" if kind == "Node" else ""
@@ -94,17 +51,6 @@ def test_a_grace_counts_from_when_the_annotation_surely_stood_there() -> None:
     here.settle(until=lambda: here.images() == {"proxy:2"})
 
     assert here.clock() - heard >= 10
-
-
-def test_no_pod_is_touched_while_the_node_cannot_be_annotated() -> None:
-    here = outdated("n1", rolling=DETACHING)
-    here.api.fault = lambda verb, kind, name: "forbidden" if kind == "Node" else ""
-    for _ in range(20):
-        here.look()
-        here.clock.advance(10)
-
-    assert here.images() == {"proxy:1"}
-    assert here.off() == set()
 
 
 def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_object_says_so() -> None:
@@ -331,14 +277,6 @@ def test_a_status_that_cannot_be_written_is_an_error_for_the_queue() -> None:
         here.look()
     assert made(here.api, "Deployment") == {"edge/web-n1"}
     assert here.recorder.reasons == []
-
-
-def test_who_no_longer_leads_writes_nothing() -> None:
-    here = Leader(with_nodes("n1"))
-    here.leads = False
-    with pytest.raises(LeadershipLost):
-        here.look()
-    assert here.api.writes == []
 
 
 def test_budgets_are_kept_among_those_that_share_nodes() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controllers.ingress_daemonset.actions import Change, Target, Writes
 from controllers.ingress_daemonset.planner import Plan
@@ -199,14 +196,6 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     assert conditions(here)["Progressing"]["reason"] == "Paused"
 
 
-def test_a_node_whose_deployment_gets_another_owner_in_the_middle_is_attached() -> None:
-    here = begun("n1", rolling=detaching(1))
-    here.deployments["web-n1"]["metadata"]["ownerReferences"] = []
-    here.turn()
-
-    assert here.off() == set()
-
-
 def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     here.nodes["n2"]["spec"]["unschedulable"] = True
@@ -226,15 +215,6 @@ def test_a_pause_lets_an_update_that_has_begun_end() -> None:
     here.raw["spec"]["paused"] = False
     here.settle()
     assert updated(here) == {"n1", "n2"}
-
-
-def test_a_template_that_is_reverted_before_the_update_touches_no_pod() -> None:
-    here = begun("n1", rolling=detaching(1))
-    before = here.deployments["web-n1"]["spec"]
-    here.retemplate("proxy:1")
-    here.settle()
-
-    assert (here.deployments["web-n1"]["spec"], here.off()) == (before, set())
 
 
 def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> None:
@@ -301,18 +281,6 @@ def test_one_that_is_going_already_is_given_no_finalizer() -> None:
     here.turn()
     assert here.off() == set()
     assert here.raw["metadata"]["finalizers"] == ["else/where"]
-
-
-def test_a_template_that_changes_again_in_the_middle_needs_no_second_detachment() -> None:
-    here = begun("n1", rolling=detaching(1))
-    here.later(10)
-    here.turn()
-    here.retemplate("proxy:3")
-    here.turn()
-    assert here.image_on("n1") == "proxy:3"
-    assert here.off() == {"n1"}
-    here.settle()
-    assert here.off() == set()
 
 
 def test_a_node_that_leaves_holds_its_place_until_its_pods_go() -> None:
@@ -436,16 +404,6 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
 @pytest.mark.parametrize("names", [pytest.param((), id="no node"), pytest.param(NODES, id="no pods yet")])
 def test_without_available_pods_it_is_not_available(names: tuple[str, ...]) -> None:
     assert conditions(World(raw_resource(), *names))["Available"]["status"] == "False"
-
-
-def test_a_node_whose_deployment_is_deleted_in_the_middle_is_attached_again() -> None:
-    here = begun(rolling=detaching(1))
-    del here.deployments["web-n1"]
-    here.turn()
-    assert here.off() == {"n1"}
-    here.settle()
-    assert here.off() == set()
-    assert updated(here) == set(NODES)
 
 
 def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_left_alone() -> None:
@@ -588,114 +546,3 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
 )
 def test_a_percentage_is_rounded_up_and_at_least_one(value: int | str, whole: int, number: int) -> None:
     assert share(value, whole) == number
-
-
-LIMIT, GRACE = 2, 10
-
-
-class Rollout(RuleBasedStateMachine):
-    """Nodes, pods and the clock do what they like; the plan is applied to all, or to some, of its actions."""
-
-    @initialize(grace=st.sampled_from([0, 5]))
-    def begin(self, grace: int) -> None:
-        rolling = detaching(LIMIT, attachGracePeriodSeconds=grace, **BY_NODE)
-        self.here = world(rolling=rolling, healthCheckNodePorts=[10080])
-        self.version = 1
-
-    def _templates(self) -> dict[str, str]:
-        return {
-            name: self.here.image_on(name)
-            for name in self.here.nodes
-            if f"web-{name}" in self.here.deployments
-        }
-
-    @rule(done=st.integers(0, 12))
-    def round(self, done: int) -> None:
-        """Killed after *done* writes."""
-        before, attached = self._templates(), set(self.here.nodes) - self.here.off()
-        unconfirmed = {name for name in before if not self.here.is_confirmed(name)}
-        since = {name: self._since(name) for name in self.here.nodes}
-        for action in self.here.plan().actions[:done]:
-            self.here.apply(action)
-        for name, image in self._templates().items():
-            if before.get(name, image) != image:
-                assert name not in attached
-                assert name not in unconfirmed
-                assert since[name] is not None
-                assert self.here.now - since[name] >= timedelta(seconds=GRACE)
-
-    def _since(self, name: str) -> Any:
-        held = self.here.nodes[name]["metadata"]["annotations"].get(DETACHED_BY)
-        return datetime.fromisoformat(json.loads(held)["uid-web"]["at"]) if held else None
-
-    @rule()
-    def template(self) -> None:
-        self.version += 1
-        self.here.retemplate(f"proxy:{self.version}")
-
-    @rule(seconds=st.sampled_from([1, 5, 10]))
-    def wait(self, seconds: int) -> None:
-        self.here.later(seconds)
-
-    @rule(name=st.sampled_from(NODES))
-    def a_health_checker_loses_the_api_server(self, name: str) -> None:
-        if f"web-{name}" in self.here.deployments:
-            self.here.cut_off(name)
-
-    @rule(name=st.sampled_from(NODES))
-    def a_health_checker_is_back(self, name: str) -> None:
-        self.here.blind.pop(name, None)
-
-    @rule(name=st.sampled_from(NODES))
-    def pods_run(self, name: str) -> None:
-        self.here.run_pods(name)
-
-    @rule(name=st.sampled_from(NODES))
-    def a_pod_is_lost(self, name: str) -> None:
-        if held := self.here.deployments.get(f"web-{name}"):
-            held.setdefault("status", {})["availableReplicas"] = 1
-
-    @rule(name=st.sampled_from(NODES), ready=st.sampled_from(["True", "False"]))
-    def readiness(self, name: str, ready: str) -> None:
-        self.here.nodes[name]["status"]["conditions"][0]["status"] = ready
-
-    @rule(name=st.sampled_from(NODES))
-    def cordon(self, name: str) -> None:
-        key = "node.kubernetes.io/unschedulable"
-        self.here.nodes[name]["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
-
-    @rule(name=st.sampled_from(NODES), kind=st.sampled_from(["", "eklet"]))
-    def leave_or_join(self, name: str, kind: str) -> None:
-        self.here.nodes[name]["metadata"]["labels"] = {"node.kubernetes.io/instance-type": kind}
-
-    @invariant()
-    def never_more_are_off_than_allowed(self) -> None:
-        assert len(self.here.off()) <= LIMIT
-
-    @invariant()
-    def nothing_that_is_off_can_be_forgotten(self) -> None:
-        assert not self.here.off() or FINALIZER in self.here.raw["metadata"]["finalizers"]
-
-    def teardown(self) -> None:
-        if not hasattr(self, "here"):
-            return
-        for each in self.here.nodes.values():
-            each["status"]["conditions"][0]["status"] = "True"
-            each["metadata"]["labels"] = {}
-            each["spec"]["taints"] = []
-        self.here.blind = {}
-        self.here.run_pods()
-        self.here.settle()
-        assert self.here.off() == set()
-        assert set(self._templates().values()) == {f"proxy:{self.version}"}
-
-
-TestRollout = Rollout.TestCase
-TestRollout.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)

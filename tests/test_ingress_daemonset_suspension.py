@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from controllers.ingress_daemonset import attach_nodes
-from controllers.ingress_daemonset.attach_nodes import HOLD, Patience, attach_all
+from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
 from controllers.ingress_daemonset.controller import wait_for_resync
 from dev.fake_api import refusal
-from kube.errors import KubeError
 from kube.types import rfc3339
 from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED
 from webhook.ingress_daemonset import DETACHED_BY, PAUSED_UNTIL, TO_BE_UPDATED
-from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 ROLLING: Raw = {
@@ -134,32 +131,6 @@ class Job:
     @property
     def took(self) -> float:
         return self.here.clock() - self.began
-
-
-def leading(here: Leader) -> Callable[[], None]:
-    def look() -> None:
-        with suppress(KubeError):
-            here.look()
-        here.run_pods()
-
-    return look
-
-
-def test_the_leader_attaches_what_the_job_suspends() -> None:
-    here = begun()
-    job = Job(here, leading(here))
-
-    assert job.run() == ""
-    assert marked(here) == []
-    assert job.took < Patience().leader
-    held = here.api.objects["IngressDaemonSet", KEY]["metadata"]
-    assert held["finalizers"] == []
-    until = time_of(held["annotations"][PAUSED_UNTIL])
-    assert until
-    assert HOLD / 2 < until - here.now() <= HOLD
-    before = len(here.api.writes)
-    here.settle()
-    assert (marked(here), here.api.writes[before:].count("change Node")) == ([], 0)
 
 
 @pytest.mark.parametrize("seconds", [0, 100])

@@ -92,20 +92,6 @@ def test_no_node_begins_before_the_pause_is_over() -> None:
     assert here.status["waves"]["pausedSeconds"] >= 600
 
 
-def test_without_a_pause_a_wave_follows_as_soon_as_the_one_before_is_complete() -> None:
-    here = begun(waves={"byLabel": ZONE})
-    seen = list[set[str]]()
-    while here.rollout:
-        if here.world.off():
-            seen.append({ZONES[name] for name in here.world.off()})
-        here.turn()
-
-    assert all(len(zones) == 1 for zones in seen)
-    assert [zone for zones, _ in zip(seen, range(9999), strict=False) for zone in zones] == sorted(
-        zone for zones in seen for zone in zones
-    )
-
-
 def test_the_status_says_which_wave_it_is_and_when_it_ends() -> None:
     here = begun()
     here.turn()
@@ -209,15 +195,6 @@ def test_a_node_that_is_not_ready_holds_up_no_wave_and_is_updated_when_it_is_rea
     assert updated(here) == {*ZONES}
 
 
-def test_nodes_that_are_never_ready_are_the_last_ones() -> None:
-    here = rolling_with(ZONES, {"byLabel": ZONE})
-    here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "False"
-    here.roll_out()
-    here.play(lambda: updated(here) == {*ZONES})
-
-    assert here.world.off() == {"n2"}
-
-
 def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_again() -> None:
     here = rolling_with(ZONES, maxUnavailableNodes=4)
     for name in ("n2", "n1"):
@@ -249,13 +226,6 @@ def test_a_paused_rollout_and_an_urgent_one_keep_their_waves() -> None:
     here.play(lambda: reason(here) == "WavePaused")
 
     assert updated(here) == {"n1", "n2", "n3", "n4"}
-
-
-def test_the_first_installation_and_new_nodes_wait_for_no_wave() -> None:
-    here = rolling_with(ZONES)
-
-    assert reason(here) == "Complete"
-    assert "waves" not in here.status
 
 
 def test_an_event_says_that_a_wave_is_complete() -> None:

@@ -93,16 +93,6 @@ def test_nodes_under_way_when_it_closes_are_completed_and_the_others_wait_for_th
     assert opens(26) <= here.world.now < opens(26.1)
 
 
-def test_the_next_plan_is_due_when_it_closes() -> None:
-    here = begun(hours=0)
-    if reason(here) == "WaitingForWindow":
-        here.play(lambda: reason(here) != "WaitingForWindow")
-
-    due = here.world.plan().requeue_at
-    assert due
-    assert due <= opens(0) + timedelta(days=1, hours=1)
-
-
 def test_the_end_is_estimated_by_the_time_in_which_it_is_open() -> None:
     here = begun()
     here.turn()
