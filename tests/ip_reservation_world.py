@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -101,33 +100,3 @@ class World:
 
 class Killed(BaseException):
     """The end of a process, which nothing in it catches."""
-
-
-class Mortal(FakeReservations):
-    """Ends the process that makes the write number *last*, before or after it is done, and notes what it released."""
-
-    def __init__(self, last: int, *, after: bool) -> None:
-        super().__init__()
-        self.left, self.after = last, after
-        self.gone: list[str] = []
-
-    def write(
-        self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0
-    ) -> IPReservation:
-        with self._dying():
-            return super().write(segment, records)
-
-    def delete(self, segment: IPReservation) -> None:
-        with self._dying():
-            super().delete(segment)
-
-    @contextmanager
-    def _dying(self) -> Iterator[None]:
-        self.left -= 1
-        if self.left == 0 and not self.after:
-            raise Killed
-        before = self.held
-        yield
-        self.gone += [cidr for cidr in before if cidr not in self.held]
-        if self.left == 0:
-            raise Killed
