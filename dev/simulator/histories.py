@@ -19,7 +19,7 @@ from dev.judge.reservation import SELECTING
 from dev.simulator import objects
 from dev.simulator.admission import Away
 from dev.simulator.models.calico import RESERVATIONS
-from dev.simulator.operations import is_home
+from dev.simulator.operations import is_home, kill_the_leader
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
@@ -56,6 +56,7 @@ SAID = "truth: a pod that waited for a leader says so by an Event"
 GO_ON = "leadership: nothing stops the other features"
 FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 40
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
+SELDOM, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 BREATH = 30.0
@@ -744,6 +745,31 @@ def databases(world: World) -> set[str]:
     return {
         each["metadata"]["uid"] for each in shop_pods(world) if each["metadata"]["name"].startswith("db-")
     }
+
+
+@history("elasticity", nodes=3, lasts=2100.0, values=HOMEWARDS)
+def never_home(world: World) -> Iterator[float]:
+    """A workload whose replacements go to super nodes again is evicted seldom, whoever leads."""
+    cordon(world, True)
+    world.kubectl_create(STATEFUL_SETS, objects.stateful_set("db", 2))
+    yield 20.0
+    uids, is_full = set[str](), True
+    for _ in range(1000):
+        uids |= databases(world)
+        waits = any(not has_place(each) for each in shop_pods(world))
+        if waits != is_full:
+            is_full = waits
+            cordon(world, is_full)
+            if not is_full:
+                kill_the_leader(world, world.kernel.dice)
+        yield 1.0
+    if len(uids) - 2 > FEW_RETURNS:
+        broken(world, SELDOM, f"it was evicted {len(uids) - 2} times in 1,000 s")
+    yield 1000.0  # the last pause ends, and the pods return
+
+
+def has_place(pod: Raw) -> bool:
+    return bool(pod["spec"].get("nodeName")) and "deletionTimestamp" not in pod["metadata"]
 
 
 @history("elasticity", nodes=3, lasts=500.0)
