@@ -97,8 +97,7 @@ class Rollout:
 
     def add(self, observation: Observation) -> None:
         seen = observation.object
-        node = seen.metadata.labels.get(NODE_LABEL, "")
-        if not node:
+        if isinstance(seen, dict) or not (node := seen.metadata.labels.get(NODE_LABEL, "")):
             return
         course = self.courses.get(node) or Course(node)
         if isinstance(seen, Deployment):

@@ -9,23 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from calico.segment import IPReservation, Record, canonical
 from healthchecker.checker import Deployment
 from kube.types import Node, Pod
+
+Seen = Pod | IPReservation | Node | Deployment | dict[str, Any]
+
+
+def version_of(thing: Seen) -> str:
+    """Its resourceVersion."""
+    if isinstance(thing, dict):
+        return str(thing["metadata"]["resourceVersion"])
+    return thing.metadata.resource_version
 
 
 @dataclass(frozen=True)
 class Observation:
     """One object as a watch delivered it, at *seen* by our own clock."""
 
-    object: Pod | IPReservation | Node | Deployment
+    object: Seen
     gone: bool
     seen: datetime
 
     @property
     def revision(self) -> int:
-        return int(self.object.metadata.resource_version)
+        return int(version_of(self.object))
 
 
 @dataclass(frozen=True)

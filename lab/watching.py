@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import msgspec
 
@@ -16,9 +17,9 @@ from kube.client import Client, Resource
 from kube.errors import Expired, KubeError, Unreachable
 from kube.transport import LineStream
 from kube.types import Node, Pod
-from lab.history import Observation
+from lab.history import Observation, Seen, version_of
 
-Kind = type[Pod] | type[IPReservation] | type[Node] | type[Deployment]
+Kind = type[Pod] | type[IPReservation] | type[Node] | type[Deployment] | type[dict[str, Any]]
 WATCH_SECONDS, SILENCE_SECONDS, PAUSE = 3600, 90.0, 0.2
 
 
@@ -83,11 +84,11 @@ class _Follower:
         if event.type == "ERROR":
             raise WatchLost(bytes(event.object).decode())
         changed = msgspec.json.decode(event.object, type=self._kind)
-        self._revision = changed.metadata.resource_version
+        self._revision = version_of(changed)
         if event.type != "BOOKMARK":
             self._deliver(changed, gone=event.type == "DELETED")
 
-    def _deliver(self, changed: Pod | IPReservation | Node | Deployment, *, gone: bool) -> None:
+    def _deliver(self, changed: Seen, *, gone: bool) -> None:
         self._observations.put(Observation(changed, gone, datetime.now(UTC)))
 
 

@@ -185,6 +185,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
 
 BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
     "a node is open without its address": (address.OpenWithAddress, see(0, needing())),
+    "a node with its address is closed": (
+        address.OpensInTheEnd,
+        see(0, needing(tainted=True), addresses=cloud("node-1")),
+    ),
     "a node has no address": (address.CloudIsWhatNodesNeed, see(0, needing(tainted=True))),
     "an address is bound to a node that is gone": (address.CloudIsWhatNodesNeed, see(0, addresses=cloud("x"))),
     "an address of no node is paid for": (

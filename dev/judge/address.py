@@ -32,7 +32,8 @@ class BoundStaysBound(Always):
     name = "address: no bound address of a living node is unbound or released"
     sees = ("nodes", "addresses")
 
-    def __init__(self) -> None:
+    def __init__(self, settled: float = SETTLED) -> None:
+        self._settled = settled
         self._needing = Since()
         self._before: Mapping[str, CloudAddress] = {}
 
@@ -45,7 +46,7 @@ class BoundStaysBound(Always):
         since = self._needing.of(living, seen.at)
         before, self._before = self._before, seen.addresses
         for old in before.values():
-            if not old.is_ours or old.status not in BOUND or since.get(old.instance, 0.0) < SETTLED:
+            if not old.is_ours or old.status not in BOUND or since.get(old.instance, 0.0) < self._settled:
                 continue
             now = seen.addresses.get(old.id)
             if now is not None and now.status in BOUND and now.instance == old.instance:
@@ -66,14 +67,15 @@ class BoundOnce(Always):
 
 
 class OpenWithAddress(Always):
-    name = f"address: no node is open without its address for more than {OPEN:.0f} s, and none at rest"
-
-    def __init__(self) -> None:
-        self._open = Since()
+    def __init__(self, most: float = OPEN) -> None:
+        self.name = (
+            f"address: no node is open without its address for more than {most:.0f} s, and none at rest"
+        )
+        self._most, self._open = most, Since()
 
     def look(self, seen: Observation) -> Iterator[str]:
         for node, seconds in self._open.of(self._without(seen), seen.at).items():
-            if seconds > OPEN:
+            if seconds > self._most:
                 yield f"{node} for {seconds:.0f} s"
 
     def rest(self, seen: Observation) -> Iterator[str]:
@@ -109,10 +111,24 @@ class OpenedWithAddress(Always):
         self._closed = needing.keys() - opened
 
 
+class OpensInTheEnd(Always):
+    """Of two nodes of one instance, one does."""
+
+    name = "address: in the end each Ready node whose address is bound is open"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        needing = [each for each in seen.nodes.values() if needs_address(each) and is_ready(each)]
+        opened = {instance(each) for each in needing if is_open(each)}
+        for node in needing:
+            if instance(node) in bound_instances(seen).keys() - opened:
+                yield name(node)
+
+
 class CloudIsWhatNodesNeed(Always):
     """*idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
 
-    Once a few were unbound within an hour, the next ones wait for an operator: documented.
+    Once a few were unbound within an hour, the next ones wait for an operator, unless instances *end* with their
+    nodes: documented.
     """
 
     name = (
@@ -120,8 +136,8 @@ class CloudIsWhatNodesNeed(Always):
     )
     sees = ("addresses",)
 
-    def __init__(self, idle: int = 0, *, keep: bool = False) -> None:
-        self._idle, self._keep = idle, keep
+    def __init__(self, idle: int = 0, *, keep: bool = False, end: bool = False) -> None:
+        self._idle, self._keep, self._end = idle, keep, end
         self._bound: set[str] = set()
         self._unbound: list[float] = []
 
@@ -138,7 +154,7 @@ class CloudIsWhatNodesNeed(Always):
             yield f"without one: {', '.join(sorted(missing))}"
         kept = {instance(node) for node in seen.nodes.values()} if self._keep else wanted
         waits = len([at for at in self._unbound if seen.at - at <= HOUR]) >= FEW
-        if (more := bound.keys() - wanted - kept) and not waits:
+        if (more := bound.keys() - wanted - kept) and (self._end or not waits):
             yield f"still bound to {', '.join(sorted(more))}"
         idle = [
             each.id

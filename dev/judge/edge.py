@@ -55,8 +55,8 @@ class EdgeServes(Always):
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
-    def __init__(self) -> None:
-        self._could = Since()
+    def __init__(self, settled: float = SETTLED) -> None:
+        self._settled, self._could = settled, Since()
         self._selected: dict[str, float] = {}
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets: dict[str, tuple[int, float]] = {}
@@ -65,7 +65,7 @@ class EdgeServes(Always):
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
-            if is_terminating(resource) or not resource["spec"].get("healthCheckNodePorts"):
+            if is_terminating(resource) or not seen.answers:
                 continue
             ready = [
                 each
@@ -80,7 +80,7 @@ class EdgeServes(Always):
             could = [
                 each
                 for each in ready
-                if since[each] > SETTLED
+                if since[each] > self._settled
                 and each in self._served
                 and not seen.disturbances.within(FORGIVEN, seen.at, each)
             ]
@@ -158,7 +158,7 @@ class CompleteIsTrue(Always):
             if condition(resource, "Progressing").get("reason") not in DONE or is_degraded:
                 continue
             wanted = resource["spec"].get("podsPerNode", 1)
-            image = resource["spec"]["template"]["spec"]["containers"][0]["image"]
+            image = image_of(resource["spec"]["template"])
             for node, raw in seen.nodes.items():
                 if not is_ready(raw) or not selected(raw, resource) or is_super(raw):
                     continue
@@ -167,11 +167,16 @@ class CompleteIsTrue(Always):
                     for pod in seen.pods.values()
                     if labels(pod).get(NODE_LABEL) == node and is_ready(pod) and not is_terminating(pod)
                 ]
-                old = [each for each in there if each["spec"]["containers"][0]["image"] != image]
+                old = [each for each in there if image_of(each) != image]
                 if len(there) < wanted or old:
                     yield f"{name(resource)} on {node}: {len(there)} of {wanted} pods are ready, {len(old)} of them old"
                 elif resource["spec"].get("healthCheckNodePorts") and seen.answers.get(node) != 200:
                     yield f"{name(resource)} on {node}: its health check answers {seen.answers.get(node)}"
+
+
+def image_of(pod: Raw) -> str:
+    """Of a pod or a template; a policy may have it pulled from elsewhere."""
+    return str(pod["spec"]["containers"][0]["image"]).rpartition("/")[2]
 
 
 def is_super(node: Raw) -> bool:

@@ -11,6 +11,7 @@ Raw = dict[str, Any]
 NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
 NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
 INSTANCE = "cloud.tencent.com/node-instance-id"
+CLUSTER_TAG = "aia-official-cluster-uuid"
 SUPER_TYPE = ("node.kubernetes.io/instance-type", "eklet")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BOUND = ("BIND", "BIND_ENI")
@@ -103,7 +104,9 @@ def is_super(node: Raw) -> bool:
 
 
 def instance(node: Raw) -> str:
-    return labels(node).get(INSTANCE, "")
+    """By its label, else by where its kubelet says that it runs."""
+    provider = str((node.get("spec") or {}).get("providerID", ""))
+    return labels(node).get(INSTANCE) or provider.rpartition("/")[2]
 
 
 def needs_address(node: Raw) -> bool:

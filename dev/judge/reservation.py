@@ -10,7 +10,7 @@ from dev.judge.judge import Always
 from dev.judge.observation import Observation, is_terminating, labels, name
 
 Raw = dict[str, Any]
-SELECTING = "statefulset.kubernetes.io/pod-name"
+SELECTING = {"statefulset.kubernetes.io/pod-name", "brokerId"}
 SLACK = 3.0
 """Seconds that a pass of releases may be early: ends are stored in whole seconds."""
 AS_SEEN = 20.0
@@ -62,7 +62,7 @@ class KeptOutOfCirculation(Always):
         living = {}
         for uid, pod in seen.pods.items():
             address = (pod.get("status") or {}).get("podIP", "")
-            if address and SELECTING in labels(pod) and seen.assigned.get(address) == uid:
+            if address and SELECTING & labels(pod).keys() and seen.assigned.get(address) == uid:
                 living[uid] = address, name(pod)
         for uid, (address, of) in self._living.items():
             if (

@@ -14,7 +14,7 @@ from cli.explain.webhook_configurations import CONFIGURATIONS
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation
-from dev.judge.observation import CloudAddress
+from dev.judge.observation import CLUSTER_TAG, CloudAddress
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from dev.simulator.models.calico import RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
@@ -25,7 +25,6 @@ from lab.cloud.values import Address
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
-CLUSTER_TAG = "aia-official-cluster-uuid"
 SECRETS = Resource("", "v1", "secrets")
 SEEN = (
     PODS,

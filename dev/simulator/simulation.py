@@ -77,6 +77,7 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         address.BoundOnce(),
         address.OpenWithAddress(),
         address.OpenedWithAddress(),
+        address.OpensInTheEnd(),
         address.CloudIsWhatNodesNeed(
             pool.get("minIdle", 0) + pool.get("retain", {}).get("count", 0),
             keep=not values["anycastIP"].get("releaseOnLabelRemoval", False),

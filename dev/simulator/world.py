@@ -33,7 +33,7 @@ from dev.simulator.models.cloud import Cloud
 from dev.simulator.models.health_checkers import HealthCheckers
 from dev.simulator.models.kubernetes import Kubernetes
 from dev.simulator.models.load_balancer import LoadBalancer
-from dev.simulator.objects import INSTANCE_LABEL, SHOP
+from dev.simulator.objects import CHECK_PORT, INSTANCE_LABEL, SHOP
 from dev.simulator.outside import Outside
 from dev.simulator.policies import Policies
 from dev.simulator.product import Configuration, Network, Product
@@ -147,7 +147,7 @@ class World:
         self.checkers = HealthCheckers(
             self.api, kernel, lambda name: self.network.connection("health-checker", name)
         )
-        self.edge = LoadBalancer(self.api, self._answer)
+        self.edge = LoadBalancer(self._answers)
         self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
         self.outside.note = self.note
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
@@ -178,8 +178,11 @@ class World:
         self.every(CLOUD_SHOWN, self.outside.look_at_the_bill, "bill")
         self.kernel.after_turn = self.outside.look
 
-    def _answer(self, node: str, port: int) -> int:
-        return 0 if node in self.kubernetes.kubelets.off else self.checkers.probe(node, port)
+    def _answers(self) -> dict[str, int]:
+        """What the load balancer is answered by the nodes that it probes."""
+        off = self.kubernetes.kubelets.off
+        names = [each["metadata"]["name"] for each in self.api.peek(NODES) if load_balancer.is_target(each)]
+        return {name: 0 if name in off else self.checkers.probe(name, CHECK_PORT) for name in names}
 
     def _probe(self) -> None:
         self.edge.poll()

@@ -59,6 +59,8 @@ class Knobs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     # The account.
     accounts: dict[str, str] = msgspec.field(default_factory=lambda: {SECRET_ID: SECRET_KEY})
     """Secret keys by secret ids."""
+    foreign_keys: bool = False
+    """They are of another account, which has nothing of this one's."""
     account_type: Literal["STANDARD", "LEGACY"] = "STANDARD"
     anycast_allowed: bool = True
     denied: list[str] = []

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from lab.cloud import envelope, faults, policy, products, signature, sts
 from lab.cloud.envelope import Fault
@@ -40,6 +41,7 @@ class Emulator:
 
     def __init__(self, world: World, wall: Callable[[], float]) -> None:
         self.world = world
+        self._foreign = World(replace(world.knobs, instances_exist=False), world.clock)
         self._wall = wall
         self._limits = Limits()
         self._dice = Random(world.knobs.seed + 1)  # noqa: S311 - dice, not secrets
@@ -59,25 +61,26 @@ class Emulator:
         return Reply(body, status, shown_type, strike.lost, strike.delay)
 
     def _answer(self, request: Request, request_id: str) -> tuple[bytes, str]:
+        world = self._foreign if self.world.knobs.foreign_keys else self.world
         try:
-            with self.world.advanced() as now:
-                return envelope.success(self._run(request, now), request_id), "OK"
+            with world.advanced() as now:
+                return envelope.success(self._run(world, request, now), request_id), "OK"
         except Fault as fault:
             return envelope.failure(fault, request_id), fault.code
 
-    def _run(self, request: Request, now: float) -> Any:
+    def _run(self, world: World, request: Request, now: float) -> Any:
         if len(request.body) > LARGEST:
             raise Fault("RequestSizeLimitExceeded", f"The body is longer than {LARGEST} bytes.")
         caller, service = self._caller(request)
         region = request.headers.get("x-tc-region", "")
         action = products.find(service, request.headers.get("x-tc-version", ""), request.action, region)
-        self._limits.take(self.world.knobs, request.action, caller, action.rate, now)
-        policy.check_action(self.world, request.action)
-        if code := self.world.knobs.errors.get(request.action):
+        self._limits.take(world.knobs, request.action, caller, action.rate, now)
+        policy.check_action(world, request.action)
+        if code := world.knobs.errors.get(request.action):
             raise Fault(code, f"{request.action} is made to fail.")
         params = request.read(action.params)
-        policy.check_resources(self.world, request.action, params)
-        return action.run(self.world, params, region)
+        policy.check_resources(world, request.action, params)
+        return action.run(world, params, region)
 
     def _caller(self, request: Request) -> tuple[str, str]:
         """Who it is, and the product; raises Fault for one who does not prove it."""

@@ -28,7 +28,6 @@ from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import awaiting, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.ingress_daemonset_history import recording
 from tests.pages import ROOT
 from tests.sockets import PEER_GONE
 
@@ -81,11 +80,10 @@ class Visit:
 def cluster() -> Iterator[Cluster]:
     with (
         running(values=VALUES, nodes=2, kwok_nodes=2, cloud={}) as lab,
-        recording(lab.client) as record,
         anycast.joined(lab) as fleet,
     ):
         fleet.join("n1")
-        edge = Edge(lab, record, *NODES)
+        edge = Edge(lab, *NODES)
         edge.create(rolling=detaching(1, **by_node(0), **awaiting(0)))
         shop = Shop(lab)
         shop.deploy("web", 4, template(keeping(2)))

@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from dev.judge import Observation
+from dev.judge.observation import is_open, needs_address
 from kube.errors import AlreadyExists, KubeError, NotFound
 from lab import nodes
 from lab.errors import LabError
 from lab.session import Lab
 from tests.chaos import programs
-from tests.cluster.anycast_judge import Judge
+from tests.chaos.outside import Outside
 from tests.cluster.workloads import PODS
 
 VALUES: dict[str, Any] = {
@@ -27,7 +29,6 @@ VALUES: dict[str, Any] = {
 CONCURRENCY = 8
 PATIENCE = 90.0
 PAUSE = 0.2
-READS = ("Describe", "Get")
 
 
 def names_of(count: int) -> list[str]:
@@ -43,11 +44,18 @@ def join(lab: Lab, count: int) -> list[str]:
     return names
 
 
-def residents(lab: Lab, nodes: Judge) -> list[str]:
+def residents(lab: Lab, outside: Outside) -> list[str]:
     """The names of nodes that have been open for a while: they join now if no test before has left any."""
-    names = [each.metadata.name for each in nodes.nodes] or join(lab, 10)
-    nodes.await_open(names)
+    names = [name for name, each in outside.seen.nodes.items() if needs_address(each)] or join(lab, 10)
+    await_open(outside, names)
     return names
+
+
+def await_open(outside: Outside, names: Sequence[str], seconds: float = 60.0) -> None:
+    def all_open(seen: Observation) -> bool:
+        return all(name in seen.nodes and is_open(seen.nodes[name]) for name in names)
+
+    outside.wait(all_open, f"{len(names)} nodes to open, {names[0]} among them", seconds)
 
 
 def leave(lab: Lab, names: Sequence[str]) -> None:
@@ -125,8 +133,3 @@ def kill_for_good(lab: Lab, pod: str) -> None:
         programs.kill(lab, pod)
     with suppress(NotFound):
         lab.client.delete(PODS, pod, programs.NAMESPACE, grace_seconds=0)
-
-
-def writes(lab: Lab) -> list[tuple[str, str]]:
-    """All calls that were to change the cloud, so far, and what they came to."""
-    return [(call.action, call.outcome) for call in lab.cloud.calls() if not call.action.startswith(READS)]

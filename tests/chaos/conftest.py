@@ -11,9 +11,9 @@ import pytest
 from lab.bootstrap import running
 from lab.session import Lab
 from tests.chaos import anycast
-from tests.chaos.judge import Judge, judging
-from tests.chaos.rules import VALUES
-from tests.cluster import anycast_judge, workloads
+from tests.chaos.outside import Outside, judged, of_addresses, of_reservations
+from tests.chaos.rules import HOLD, VALUES
+from tests.cluster import workloads
 from tests.cluster.least_privilege import audit_logs as audit_logs
 from tests.cluster.shared_labs import grouped_by_lab
 from tests.cluster.workloads import GROUPS
@@ -39,9 +39,9 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture
-def judge(lab: Lab) -> Iterator[Judge]:
-    with judging(lab, GROUPS["v1"]) as watching:
-        yield watching
+def outside(lab: Lab) -> Iterator[Outside]:
+    with judged(lab, of_reservations(HOLD.total_seconds()), GROUPS["v1"]) as seeing:
+        yield seeing
 
 
 @pytest.fixture
@@ -54,12 +54,15 @@ def redis(lab: Lab) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cloud_lab() -> Iterator[Lab]:
-    with running(values=anycast.VALUES, kwok_nodes=0, cloud={"instances_run": False}) as up:
+    """Its cloud takes so long to bind an address that a node which opens before is found out."""
+    with running(
+        values=anycast.VALUES, kwok_nodes=0, cloud={"instances_run": False, "bind_seconds": 8}
+    ) as up:
         yield up
 
 
 @pytest.fixture
-def nodes(cloud_lab: Lab) -> Iterator[anycast_judge.Judge]:
-    """Those that need an address; what a test leaves behind, the next one finds."""
-    with anycast_judge.judging(cloud_lab) as watching:
-        yield watching
+def cloud(cloud_lab: Lab) -> Iterator[Outside]:
+    """What a test leaves behind, the next one finds."""
+    with judged(cloud_lab, of_addresses()) as seeing:
+        yield seeing

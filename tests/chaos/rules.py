@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-HOLD = timedelta(seconds=5)
+HOLD = timedelta(seconds=10)
 """So short that the leader releases during each storm what the webhook servers are adding to."""
 ENTRIES = 32
 """So few that each storm fills many segments."""

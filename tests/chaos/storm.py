@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+from dev.judge import Observation
 from kube.errors import ApiError, KubeError, NotFound, Unreachable
 from kube.types import Pod
 from lab.session import Lab
 from lab.waiting import until
-from tests.chaos.judge import Judge
+from tests.chaos.outside import Outside
 from tests.cluster import workloads
 
 CONCURRENCY = 64
@@ -133,8 +134,14 @@ def storming(lab: Lab, pods: Sequence[Pod], repeats: Repeats = as_client_go) -> 
         storm.abandon()
 
 
-def crowd(lab: Lab, judge: Judge, namespace: str, count: int) -> list[Pod]:
+def crowd(lab: Lab, outside: Outside, namespace: str, count: int) -> list[Pod]:
     """That many running pods, which are selected."""
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda number: workloads.create_pod(lab, namespace, f"redis-{number}"), range(count)))
-    return judge.await_running(namespace, count)
+    outside.wait(lambda seen: _running(seen, namespace) == count, f"{count} pods of {namespace} to run")
+    return workloads.pods_of(lab, namespace)
+
+
+def _running(seen: Observation, namespace: str) -> int:
+    there = set(seen.assigned.values())
+    return sum(uid in there and pod["metadata"]["namespace"] == namespace for uid, pod in seen.pods.items())

@@ -16,8 +16,8 @@ from lab.bootstrap import running
 from lab.session import Lab
 from lab.waiting import at_most
 from tests.chaos import programs
-from tests.chaos.judge import early, judging
-from tests.chaos.rules import VALUES
+from tests.chaos.outside import judged, of_reservations
+from tests.chaos.rules import HOLD, VALUES
 from tests.chaos.storm import as_client_go, crowd, delete, evict, storming
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS
@@ -48,21 +48,21 @@ def test_deletions_wait_for_calico_and_take_its_v3_where_both_groups_are_served(
 
     bring_calico(lab)
 
-    with judging(lab, GROUPS["v3"]) as judge:
-        pods = judge.await_running(redis, 21)
+    with judged(lab, of_reservations(HOLD.total_seconds()), GROUPS["v3"]) as outside:
+        pods = workloads.pods_of(lab, redis)
         with storming(lab, pods) as storm:
             storm.let(21)
         assert lab.client.list(GROUPS["v1"]).items == []
-        judge.await_end(pods)
-    assert judge.complaints(pods) == []
+        assert outside.at_rest() == []
 
 
 def test_without_the_api_server_deletions_are_refused_in_time_and_reserved_late_where_they_may_pass(
     lab: Lab, redis: str
 ) -> None:
     bring_calico(lab)
-    with judging(lab, GROUPS["v3"]) as judge, silence() as port:
-        pods = crowd(lab, judge, redis, 12)
+    rules = of_reservations(HOLD.total_seconds())
+    with judged(lab, rules, GROUPS["v3"]) as outside, silence() as port:
+        pods = crowd(lab, outside, redis, 12)
         lead_the_webhook_to(lab, port)
 
         with ThreadPoolExecutor(2) as pool:
@@ -72,14 +72,19 @@ def test_without_the_api_server_deletions_are_refused_in_time_and_reserved_late_
         assert [answer.result() for answer in answers] == [503, 429]
 
         let_deletions_pass(lab)
+        outside.disturb(*(pod.metadata.name for pod in pods))
         lab.wait(lambda: not refusal(delete, lab, pods[0]), 60, "failurePolicy Ignore to be in force")
+        held = {}
+
+        def are_all_held() -> bool:
+            held.update(workloads.records(lab, "v3"))
+            return {pod.metadata.uid for pod in pods} <= held.keys()
+
         with storming(lab, pods[1:]) as storm:
             storm.let(len(pods))
-        judge.await_gone(pods)
-        lab.wait(lambda: all(map(judge.history.holds_of, pods)), 60, "every address to be reserved late")
-        judge.await_end([])
-    assert {hold.record.late for pod in pods for hold in judge.history.holds_of(pod)} == {True}
-    assert [*early(judge.history, pods), *judge.misshapen] == []
+            lab.wait(are_all_held, 60, "every address to be reserved late")
+        assert outside.at_rest() == []
+    assert {held[pod.metadata.uid].late for pod in pods} == {True}
 
 
 @contextmanager

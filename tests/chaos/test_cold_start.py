@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from queue import SimpleQueue
 
 import pytest
 
@@ -29,7 +28,6 @@ from tests.cluster.certificates import NAME
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import awaiting, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.lifecycle import World
 from tests.cluster.workloads import PODS
 from webhook.anycast_ip import TAINT, is_tainted
@@ -62,7 +60,7 @@ def world(lab: Lab) -> World:
     fleet, shop = Fleet(lab), Shop(lab)
     fleet.join("a")
     fleet.await_open("a")
-    edge = Edge(lab, Record(lab.client, SimpleQueue()), "a", "b")
+    edge = Edge(lab, "a", "b")
     edge.create(rolling=detaching(1, **by_node(0), **awaiting(0)))
     edge.settle("a", "b")
     redis = workloads.reserved_namespace(lab.client, "redis")

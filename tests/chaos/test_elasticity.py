@@ -9,13 +9,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from dev.judge import Observation
+from dev.judge.observation import notes
 from lab.bootstrap import running
 from lab.session import Lab
 from tests.chaos import programs
+from tests.chaos.outside import WORKLOADS, Outside, judged, of_placement
 from tests.cluster import elasticity, workloads
 from tests.cluster.elasticity import Shop, keeping, template
-from tests.cluster.elasticity_judge import Judge, judging
 from tests.cluster.workloads import PODS
+from webhook.elasticity import PLACEMENT
 
 VALUES = {
     **elasticity.VALUES,
@@ -35,17 +38,17 @@ def elastic_lab() -> Iterator[Lab]:
 
 
 @contextmanager
-def crowded(lab: Lab, deployments: int, replicas: int) -> Iterator[tuple[Shop, Judge]]:
+def crowded(lab: Lab, deployments: int, replicas: int) -> Iterator[tuple[Shop, Outside]]:
     """So many Deployments are created at once; in the end each has its number at home, and had never more."""
     programs.await_ready(lab, "controllers")
     shop, names = Shop(lab), [f"web-{number}" for number in range(deployments)]
-    with judging(lab) as judge:
+    with judged(lab, of_placement(), *WORKLOADS, namespace=shop.namespace) as outside:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda name: shop.deploy(name, replicas, template(keeping(AT_HOME))), names))
-        yield shop, judge
+        yield shop, outside
         for name in names:
             lab.wait(lambda: is_ready(shop, name, replicas), PATIENCE, f"{name} to be ready")  # noqa: B023
-        assert judge.too_many(shop.namespace) == []
+        assert outside.at_rest() == []
     counts = {name: (len(shop.home(name)), len(shop.away(name))) for name in names}
     assert counts == dict.fromkeys(names, (AT_HOME, replicas - AT_HOME))
     shop.client.delete(workloads.NAMESPACES, shop.namespace)
@@ -55,14 +58,16 @@ def is_ready(shop: Shop, name: str, replicas: int) -> bool:
     return elasticity.is_settled(shop.client.get(elasticity.DEPLOYMENTS, name, shop.namespace), replicas)
 
 
-def leader_after(shop: Shop, judge: Judge, more: int, than: str = "") -> str:
+def leader_after(shop: Shop, outside: Outside, more: int, than: str = "") -> str:
     """The leader's pod, another *than* that, when so many *more* pods have been placed than now."""
-    before = judge.placed(shop.namespace)
+    before = placed(outside.seen)
     programs.another_leader(shop.lab, than)
-    shop.lab.wait(
-        lambda: judge.placed(shop.namespace) >= before + more, PATIENCE, f"{more} more pods to be placed"
-    )
+    outside.wait(lambda seen: placed(seen) >= before + more, f"{more} more pods to be placed", PATIENCE)
     return programs.another_leader(shop.lab, than)  # on a busy machine, one may have lost its lease meanwhile
+
+
+def placed(seen: Observation) -> int:
+    return sum(PLACEMENT in notes(pod) for pod in seen.pods.values())
 
 
 def end_for_good(lab: Lab, pod: str) -> None:
@@ -74,16 +79,16 @@ def end_for_good(lab: Lab, pod: str) -> None:
 def test_two_leaders_are_killed_while_a_thousand_pods_of_twenty_deployments_are_placed(
     elastic_lab: Lab,
 ) -> None:
-    with crowded(elastic_lab, 20, 50) as (shop, judge):
-        first = leader_after(shop, judge, 100)
+    with crowded(elastic_lab, 20, 50) as (shop, outside):
+        first = leader_after(shop, outside, 100)
         end_for_good(elastic_lab, first)
-        second = leader_after(shop, judge, 100, than=first)
+        second = leader_after(shop, outside, 100, than=first)
         end_for_good(elastic_lab, second)
 
 
 def test_a_leader_that_stood_still_while_others_placed_pods_places_none_of_them(elastic_lab: Lab) -> None:
-    with crowded(elastic_lab, 8, 50) as (shop, judge):
-        first = leader_after(shop, judge, 40)
+    with crowded(elastic_lab, 8, 50) as (shop, outside):
+        first = leader_after(shop, outside, 40)
         programs.kill(elastic_lab, first, signal.SIGSTOP)
-        leader_after(shop, judge, 40, than=first)
+        leader_after(shop, outside, 40, than=first)
         programs.kill(elastic_lab, first, signal.SIGCONT)

@@ -14,20 +14,20 @@ from lab.install import merged
 from lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.anycast import kill_for_good
+from tests.chaos.outside import SETTLED, Detacher, judged, of_edges
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import (
-    CONFIRMED,
+    DETACHED,
+    INGRESS_DAEMONSETS,
     awaiting,
     by_deployment,
     by_node,
+    confirmed,
     detaching,
     image_of,
-    on_node,
 )
-from tests.cluster.ingress_daemonset_checkers import await_all, checking
-from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.ingress_daemonset_history import recording
-from tests.cluster.ingress_daemonset_promise import Annotated
+from tests.cluster.ingress_daemonset_checkers import await_all, checking, judged_by_answers
+from tests.cluster.ingress_daemonset_edge import Edge, Raw, confirming
 
 VALUES = merged(
     ingress_daemonset.VALUES,
@@ -43,6 +43,8 @@ LIFE = 2.0
 PORT = 10080
 BOUND = 6
 GRACE = 6
+CRASHES = 30.0
+"""Seconds in which pods that crash after 6 s would reach one node after the other."""
 OLD = "proxy:1"
 
 
@@ -54,9 +56,10 @@ def edge_lab() -> Iterator[Lab]:
 
 def test_controllers_are_killed_again_and_again_at_random(edge_lab: Lab) -> None:
     dice = Random(7)  # noqa: S311 - dice, not secrets
-    with recording(edge_lab.client) as record:
-        edge = Edge(edge_lab, record, *NODES)
-        edge.create(rolling=detaching(2, **by_deployment(3), **by_node(2), **awaiting(1)))
+    edge = Edge(edge_lab, *NODES)
+    where = {"balancer": Detacher(DETACHED, GRACE), "namespace": edge.namespace}
+    with judged(edge_lab, of_edges(), INGRESS_DAEMONSETS, **where) as outside:
+        edge.create(rolling=detaching(2, **by_deployment(3), **by_node(GRACE), **awaiting(1)))
         edge.settle(*NODES)
         killed, version = "", 1
         with confirming(edge):
@@ -70,16 +73,17 @@ def test_controllers_are_killed_again_and_again_at_random(edge_lab: Lab) -> None
                 killed = leader
             edge.settle(*NODES, image=f"proxy:{version}")
 
-        promise = edge.promise(
-            2, deployment=Annotated(grace=3), node=on_node(2), timestamp=Annotated(CONFIRMED, 1)
-        )
-        assert edge.violations_and_peak(promise) == ([], 2)
+        assert outside.at_rest() == []
 
 
 def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhile(edge_lab: Lab) -> None:
     # One that was away forgets what happened before, which the replay must know.
-    with faults.second_api_server(edge_lab) as witness, recording(witness) as record:
-        edge = Edge(edge_lab, record, *NODES)
+    edge = Edge(edge_lab, *NODES)
+    where = {"balancer": Detacher(DETACHED, GRACE), "namespace": edge.namespace}
+    with (
+        faults.second_api_server(edge_lab) as witness,
+        judged(edge_lab, of_edges(), INGRESS_DAEMONSETS, client=witness, **where) as outside,
+    ):
         edge.create(
             healthCheckNodePorts=[PORT],
             rolling=detaching(2, **by_deployment(GRACE), **by_node(GRACE)),
@@ -101,8 +105,7 @@ def test_the_api_server_crashes_and_stands_still_and_health_checks_fail_meanwhil
             edge.settle(*NODES, image="proxy:2")
             await_all(edge_lab, asked, 200)
 
-        promise = edge.promise(2, deployment=Annotated(grace=GRACE), node=on_node(GRACE))
-        assert edge.violations_and_peak(promise) == ([], 2)
+        assert outside.at_rest() == []
 
 
 def await_full(edge: Edge) -> None:
@@ -115,3 +118,33 @@ def await_full(edge: Edge) -> None:
         )
 
     edge.wait(full, "two nodes to be detached")
+
+
+def test_pods_crash_after_they_were_available_and_their_number_is_raised_in_mid_rollout(
+    edge_lab: Lab,
+) -> None:
+    edge = Edge(edge_lab, *NODES)
+    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(2, **confirmed(4)))
+    edge.settle(*NODES)
+    with checking(edge, NODES) as checkers, judged_by_answers(edge, checkers) as outside:
+        time.sleep(SETTLED)
+        edge.retemplate("crashing:2")
+        edge.wait(lambda: any(is_down(each) for each in edge.pods()), "the first pods to crash")
+        time.sleep(CRASHES)
+        assert outside.findings() == []
+
+        edge.retemplate("proxy:3")
+        edge.wait(lambda: images(edge) >= {"proxy:3", OLD}, "the first node to be updated")
+        edge.change(podsPerNode=3)
+        kill_for_good(edge_lab, programs.another_leader(edge_lab, than=""))
+        edge.settle(*NODES, image="proxy:3", pods=3)
+
+        assert outside.at_rest() == []
+
+
+def is_down(pod: Raw) -> bool:
+    return any(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
+
+
+def images(edge: Edge) -> set[str]:
+    return {image_of(each) for each in edge.pods()}

@@ -13,25 +13,25 @@ from lab import faults
 from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
+from tests.chaos.outside import Outside
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import confirmed, detaching
-from tests.cluster.ingress_daemonset_answers import violations
-from tests.cluster.ingress_daemonset_checkers import Checker, asking, await_all, checking
+from tests.cluster.ingress_daemonset_checkers import await_all, checking, judged_by_answers
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import recording
-from tests.cluster.ingress_daemonset_promise import Annotated
 
 VALUES = merged(ingress_daemonset.VALUES, {"controllers": {"replicaCount": 2}})
 NODES = tuple(f"n{number:02}" for number in range(30))
 LIMIT, GRACE, PORT = 6, 5, 10080
 BEGUN = 3
 """Nodes that have the new template when the API server stops."""
+SEEN = 5.0
+"""Seconds until health checkers and the load balancer have seen what was written before the API server stops."""
 
 
 @dataclass(frozen=True)
 class Fleet:
     edge: Edge
-    checkers: dict[str, Checker]
+    outside: Outside
 
     @property
     def image(self) -> str:
@@ -42,18 +42,18 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    """What both tests share. The history goes on, also while the API server is away, and so do the answers."""
+    """What both tests share. The judge goes on also while the API server is away."""
     with (
         running(values=VALUES, calico=None, nodes=2, kwok_nodes=0) as lab,
         faults.second_api_server(lab) as witness,
-        recording(witness) as record,
     ):
-        edge = Edge(lab, record, *NODES)
+        edge = Edge(lab, *NODES)
         edge.create(healthCheckNodePorts=[PORT], rolling=detaching(LIMIT, **confirmed(GRACE)))
         edge.settle(*NODES)
         with checking(edge, NODES) as checkers:
             await_all(lab, list(checkers.values()), 200)
-            yield Fleet(edge, checkers)
+            with judged_by_answers(edge, checkers, witness) as outside:
+                yield Fleet(edge, outside)
 
 
 @pytest.mark.parametrize("seconds", [60, 300])
@@ -61,17 +61,21 @@ def test_without_the_api_server_no_attached_node_turns_503_and_no_pod_is_replace
     fleet: Fleet, seconds: int
 ) -> None:
     edge, image = fleet.edge, fleet.image
-    with asking(edge.lab, list(fleet.checkers.values()), every=0.5):
-        edge.retemplate(image)
-        edge.wait(lambda: updated(edge, image) >= BEGUN, f"{BEGUN} nodes to have {image}")
-        with outage(edge.lab):
-            time.sleep(seconds)  # its length
-        await_api_server(edge.lab)
-        edge.settle(*NODES, image=image)
+    edge.retemplate(image)
+    edge.wait(lambda: updated(edge, image) >= BEGUN, f"{BEGUN} nodes to have {image}")
+    with outage(edge.lab):
+        time.sleep(SEEN)
+        before = refusing(fleet)
+        time.sleep(seconds - SEEN)  # its length
+        assert refusing(fleet) <= before
+    await_api_server(edge.lab)
+    edge.settle(*NODES, image=image)
 
-    answers = {edge.node_name(node): each.answers for node, each in fleet.checkers.items()}
-    assert violations(edge.history(), answers, GRACE) == []
-    assert edge.violations(edge.promise(LIMIT, deployment=Annotated(grace=GRACE))) == []
+    assert fleet.outside.at_rest() == []
+
+
+def refusing(fleet: Fleet) -> set[str]:
+    return {node for node, status in fleet.outside.seen.answers.items() if status != 200}
 
 
 @contextmanager

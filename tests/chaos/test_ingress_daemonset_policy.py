@@ -1,38 +1,33 @@
-"""Others write, too: a policy engine that changes each template and is down for a while, and a hand in Deployments."""
+"""A policy engine changes each template, and is down for a while."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
 
 from kube.errors import ApiError
+from kube.resources import DEPLOYMENTS
 from lab import faults
 from lab.bootstrap import running
 from lab.install import merged
 from lab.session import Lab
 from tests import audit
+from tests.chaos.outside import Detacher, judged, of_edges
 from tests.cluster import ingress_daemonset
-from tests.cluster.ingress_daemonset import by_node, detaching, image_of, on_node
+from tests.cluster.ingress_daemonset import DETACHED, INGRESS_DAEMONSETS, by_node, detaching, image_of
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, recording
 
 VALUES = merged(ingress_daemonset.VALUES, {"controllers": {"replicaCount": 2}})
 NODES = tuple("abcdefgh")
-LIMIT, GRACE = 2, 2
+LIMIT, GRACE = 2, 4
 POLICY = "lab.policy"
 DOWN, PER_SECOND = 15, 4
 """Seconds that it is down, and how many attempts to write there may be in each, for two nodes that are under way."""
 EDITS = 16
-SETTING = {"revisionHistoryLimit": 1, "progressDeadlineSeconds": 600, "paused": False}
 """Of each Deployment, as Drawbridge writes it."""
 
 
@@ -45,8 +40,9 @@ def edge_lab() -> Iterator[Lab]:
 @contextmanager
 def rolling_out(lab: Lab) -> Iterator[Edge]:
     """To a second image; in the end all nodes have it, and every pod was replaced on a detached node."""
-    with recording(lab.client) as record:
-        edge = Edge(lab, record, *NODES)
+    edge = Edge(lab, *NODES)
+    where = {"balancer": Detacher(DETACHED, GRACE), "namespace": edge.namespace}
+    with judged(lab, of_edges(), INGRESS_DAEMONSETS, **where) as outside:
         edge.create(rolling=detaching(LIMIT, **by_node(GRACE)))
         edge.settle(*NODES)
         edge.retemplate("proxy:2")
@@ -54,7 +50,7 @@ def rolling_out(lab: Lab) -> Iterator[Edge]:
         yield edge
         edge.settle(*NODES, image="proxy:2")
         edge.wait(lambda: edge.reasons()["Degraded"] == "False AsDesired", "it to be as desired")
-        assert edge.violations_and_peak(edge.promise(LIMIT, node=on_node(GRACE))) == ([], LIMIT)
+        assert outside.at_rest() == []
 
 
 def updated(edge: Edge) -> set[str]:
@@ -90,38 +86,3 @@ def is_refused(edge: Edge) -> bool:
     except ApiError as error:
         return error.status == 500
     return False
-
-
-def test_a_second_writer_in_the_deployments_of_a_rollout_is_put_right(edge_lab: Lab) -> None:
-    with rolling_out(edge_lab) as edge, meddling(edge):
-        edge.wait(lambda: updated(edge) == set(NODES), "all nodes to be updated")
-
-    held = edge.deployments()
-    assert {node: settings_of(each) for node, each in held.items()} == dict.fromkeys(NODES, SETTING)
-
-
-def settings_of(deployment: dict[str, Any]) -> dict[str, Any]:
-    spec = deployment["spec"]
-    return {name: spec.get(name, False) for name in SETTING}
-
-
-@contextmanager
-def meddling(edge: Edge) -> Iterator[None]:
-    """Now here, now there, Deployments are paused and set otherwise, never twice in the same way."""
-    dice, ended, numbers = Random(7), threading.Event(), count(2)  # noqa: S311 - dice, not secrets
-
-    def meddle() -> None:
-        for number in numbers:
-            if number > EDITS or ended.wait(dice.uniform(0.0, 1.0)):
-                return
-            setting = {"revisionHistoryLimit": number, "progressDeadlineSeconds": 600 + number}
-            paused = {"paused": True} if dice.random() < 0.5 else {}
-            edge.patch_deployment(dice.choice(NODES), {"spec": setting | paused})
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(meddle)
-        try:
-            yield
-        finally:
-            ended.set()
-        done.result()

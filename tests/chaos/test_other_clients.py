@@ -13,10 +13,9 @@ import pytest
 from calico.segment import MANAGED_BY, MANAGER, RECORDS
 from kube.errors import Conflict, NotFound
 from kube.types import Pod
-from lab.history import Hold, addresses
+from lab.history import addresses
 from lab.session import Lab
-from tests.chaos.judge import Judge
-from tests.chaos.rules import HOLD
+from tests.chaos.outside import Outside
 from tests.chaos.storm import crowd, storming
 from tests.cluster.workloads import GROUPS
 
@@ -81,68 +80,51 @@ def put_back(lab: Lab, segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("change", [remove_an_entry, delete_it, empty_it], ids=lambda each: each.__name__)
-def test_what_another_client_takes_away_is_reserved_again_and_held_for_its_time(
-    lab: Lab, judge: Judge, redis: str, change: Change
+def test_what_another_client_takes_away_is_reserved_again_at_once(
+    lab: Lab, outside: Outside, redis: str, change: Change
 ) -> None:
-    pods = crowd(lab, judge, redis, 80)
+    pods = crowd(lab, outside, redis, 80)
 
-    taken = meddle_with_a_storm(
-        lab, pods, change, then=lambda taken: lab.wait(lambda: are_back(judge, taken), SOON, "all to be back")
-    )
+    def concern(taken: set[str]) -> None:
+        outside.disturb(*(pod.metadata.name for pod in pods if addresses(pod) & taken))
+        lab.wait(lambda: taken <= entries(lab), SOON, "all to be back")
 
-    judge.await_gone(pods)
-    others = [pod for pod in pods if not addresses(pod) & taken]
-    judge.await_end(others)
-    assert judge.complaints(others) == []
-    again = [holds_of(judge, address)[-1] for address in taken]
-    assert [hold.record for hold in again if hold.record.late] == []
-    assert all(
-        hold.released - hold.record.ended >= HOLD for hold in again if hold.released and hold.record.ended
-    )
+    meddle_with_a_storm(lab, pods, change, then=concern)
+
+    assert outside.at_rest() == []
 
 
-def are_back(judge: Judge, taken: set[str]) -> bool:
-    """Whether each has been reserved, has been taken out, and is reserved again."""
-    return all(len(holds_of(judge, address)) >= 2 for address in taken)
+def entries(lab: Lab) -> set[str]:
+    return {entry for each in segments(lab) for entry in each["spec"].get("reservedCIDRs") or ()}
 
 
-def holds_of(judge: Judge, address: str) -> list[Hold]:
-    return [hold for hold in judge.history.holds if hold.record.cidr == address]
-
-
-def test_a_malformed_entry_is_taken_out_again(lab: Lab, judge: Judge, redis: str) -> None:
-    pods = crowd(lab, judge, redis, 80)
+def test_a_malformed_entry_is_taken_out_again(lab: Lab, outside: Outside, redis: str) -> None:
+    pods = crowd(lab, outside, redis, 80)
 
     meddle_with_a_storm(lab, pods, add_junk)
 
-    judge.await_end(pods)
-    assert {each.split(" has ")[1] for each in judge.misshapen} == {"a malformed entry"}
-    judge.misshapen.clear()
-    assert judge.complaints(pods) == []
-    assert not any(JUNK in each["spec"].get("reservedCIDRs", ()) for each in segments(lab))
+    lab.wait(lambda: JUNK not in entries(lab), SOON, "it to be taken out")
+    assert outside.at_rest() == []
 
 
 def test_addresses_whose_records_were_garbled_are_kept_and_not_for_ever(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
-    pods = crowd(lab, judge, redis, 80)
+    pods = crowd(lab, outside, redis, 80)
 
-    garbled = meddle_with_a_storm(lab, pods, garble_the_records)
+    meddle_with_a_storm(lab, pods, garble_the_records)
 
-    judge.await_end(pods)
-    assert judge.unreserved(pods) == []
-    assert judge.complaints([pod for pod in pods if not addresses(pod) & garbled]) == []
+    assert outside.at_rest() == []
 
 
 def test_a_clock_that_jumps_back_keeps_no_address_for_ever_and_releases_none_early(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
-    pods = crowd(lab, judge, redis, 80)
+    pods = crowd(lab, outside, redis, 80)
 
     meddle_with_a_storm(lab, pods, set_the_clock_back_by_a_day)
 
-    judge.await_end(pods)
-    assert judge.complaints(pods) == []
+    assert outside.at_rest() == []
 
 
 def meddle_with_a_storm(

@@ -11,7 +11,8 @@ from lab import faults
 from lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.hook import PASS, STUCK, Answer, Hook, hooked, in_turn, stuck_in_releasing
-from tests.chaos.judge import Judge, judging
+from tests.chaos.outside import Outside, judged, of_reservations
+from tests.chaos.rules import HOLD
 from tests.chaos.storm import (
     as_client_go,
     crowd,
@@ -29,16 +30,26 @@ SLOW = Answer(seconds=1.0)
 FROZEN = 10.0
 
 
+def test_the_judge_sees_an_address_that_is_not_reserved(lab: Lab, outside: Outside, redis: str) -> None:
+    [pod] = crowd(lab, outside, redis, 1)
+    lab.kubectl("annotate", "pod", pod.metadata.name, "-n", redis, "drawbridge.io/reserve-ip=false")
+
+    with storming(lab, [pod]):
+        pass
+
+    assert "is free" in outside.at_rest()[0].message
+
+
 # Webhook replicas end
 
 
 @pytest.mark.promise
 def test_five_hundred_pods_go_while_one_replica_is_restarted_and_the_other_one_killed(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
     programs.await_ready(lab, "webhook")
     first, second = programs.ready(lab, "webhook")
-    pods = crowd(lab, judge, redis, 500)
+    pods = crowd(lab, outside, redis, 500)
 
     with storming(lab, pods, repeats=when_a_replica_dies) as storm:
         storm.let(250)
@@ -51,8 +62,7 @@ def test_five_hundred_pods_go_while_one_replica_is_restarted_and_the_other_one_k
         storm.await_answers(300)
         programs.kill(lab, second)
 
-    judge.await_end(pods)
-    assert judge.complaints(pods) == []
+    assert outside.at_rest() == []
     programs.await_ready(lab, "webhook")
     assert programs.exit_code(lab, "webhook", second) == 137
 
@@ -70,25 +80,24 @@ def end_leader_while_it_releases(lab: Lab, hook: Hook, number: signal.Signals) -
 
 @pytest.mark.promise
 def test_what_a_killed_leader_has_not_released_the_next_one_releases(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
     programs.await_ready(lab, "controllers")
-    pods = crowd(lab, judge, redis, 120)
+    pods = crowd(lab, outside, redis, 120)
     with hooked(lab, stuck_in_releasing()) as hook:
         with storming(lab, pods) as storm:
             storm.let(120)
         old = end_leader_while_it_releases(lab, hook, signal.SIGKILL)
 
     programs.another_leader(lab, than=old)
-    judge.await_end(pods)
-    assert judge.complaints(pods) == []
+    assert outside.at_rest() == []
 
 
 def test_a_leader_that_stood_still_for_longer_than_its_lease_ends_and_does_no_harm(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
     programs.await_ready(lab, "controllers")
-    pods = crowd(lab, judge, redis, 120)
+    pods = crowd(lab, outside, redis, 120)
     with storming(lab, pods) as storm:
         with hooked(lab, stuck_in_releasing()) as hook:
             storm.let(60)
@@ -97,36 +106,33 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_ends_and_does_no_ha
     programs.kill(lab, old, signal.SIGCONT)
 
     lab.wait(lambda: programs.exit_code(lab, "controllers", old) == 1, 60, "the old leader to end by itself")
-    judge.await_end(pods)
-    assert judge.complaints(pods) == []
+    assert outside.at_rest() == []
 
 
 # The API server refuses or delays writes
 
 
 def test_writes_that_are_refused_are_repeated_and_no_deletion_is_repeated(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
-    pods = crowd(lab, judge, redis, 120)
+    pods = crowd(lab, outside, redis, 120)
     with hooked(lab, in_turn(TOO_MANY, PASS, BROKEN, CONFLICT, PASS, PASS)) as hook:
         with storming(lab, pods) as storm:
             storm.let(120)
-        judge.await_end(pods)
+        assert outside.at_rest() == []
 
-    assert judge.complaints(pods) == []
     assert storm.repeated == []
     assert {TOO_MANY, BROKEN, CONFLICT} <= set(hook.given)
 
 
 def test_writes_that_take_a_second_each_are_shared_so_that_no_deletion_comes_too_late(
-    lab: Lab, judge: Judge, redis: str
+    lab: Lab, outside: Outside, redis: str
 ) -> None:
-    pods = crowd(lab, judge, redis, 120)
+    pods = crowd(lab, outside, redis, 120)
     with hooked(lab, in_turn(SLOW)), storming(lab, pods) as storm:
         storm.let(120)
 
-    judge.await_end(pods)
-    assert judge.complaints(pods) == []
+    assert outside.at_rest() == []
     assert storm.repeated == []
 
 
@@ -135,8 +141,12 @@ def test_writes_that_take_a_second_each_are_shared_so_that_no_deletion_comes_too
 
 def test_the_api_server_crashes_and_comes_back(lab: Lab, redis: str) -> None:
     # One that was away forgets what happened before, which the judge must know.
-    with faults.second_api_server(lab) as witness, judging(lab, GROUPS["v1"], witness) as judge:
-        pods = crowd(lab, judge, redis, 120)
+    rules = of_reservations(HOLD.total_seconds())
+    with (
+        faults.second_api_server(lab) as witness,
+        judged(lab, rules, GROUPS["v1"], client=witness) as outside,
+    ):
+        pods = crowd(lab, outside, redis, 120)
 
         with storming(lab, pods, repeats=when_the_api_server_starts) as storm:
             storm.let(80)
@@ -146,12 +156,11 @@ def test_the_api_server_crashes_and_comes_back(lab: Lab, redis: str) -> None:
                 lab.wait(lambda: len(storm.repeated) > 10, 30, "requests to find no API server")
             lab.wait(lambda: faults.is_ready(lab.client), 60, "the API server to be ready")
 
-        judge.await_end(pods)
-    assert judge.complaints(pods) == []
+        assert outside.at_rest() == []
 
 
-def test_etcd_stands_still_for_ten_seconds(lab: Lab, judge: Judge, redis: str) -> None:
-    pods = crowd(lab, judge, redis, 120)
+def test_etcd_stands_still_for_ten_seconds(lab: Lab, outside: Outside, redis: str) -> None:
+    pods = crowd(lab, outside, redis, 120)
 
     with storming(lab, pods, repeats=when_etcd_stands_still) as storm:
         storm.let(80)
@@ -160,5 +169,4 @@ def test_etcd_stands_still_for_ten_seconds(lab: Lab, judge: Judge, redis: str) -
             storm.let(100)
             time.sleep(FROZEN)
 
-    judge.await_end(pods)
-    assert judge.complaints(pods) == []
+    assert outside.at_rest() == []

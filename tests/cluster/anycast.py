@@ -127,14 +127,6 @@ class Fleet:
         instance = self.instance_of(name)
         return [each for each in self.addresses() if each["tags"].get(NODE_INSTANCE) == instance]
 
-    def await_status(self, name: str, *status: str) -> dict[str, Any]:
-        """The address of this instance, once it is so."""
-
-        def found() -> dict[str, Any] | None:
-            return next((each for each in self.ordered_for(name) if each["status"] in status), None)
-
-        return self.wait(found, f"the address of {self.instance_of(name)} to be {' or '.join(status)}")
-
     def left_behind(self) -> list[str]:
         """What is left in cloud and cluster of this test's nodes that are gone."""
         living = {word for node in self.nodes() for word in (node.metadata.name, instance_of(node))}

@@ -19,11 +19,9 @@ from tests.cluster import (
     elasticity,
     elasticity_subnets,
     ingress_daemonset,
-    ingress_daemonset_history,
     ingress_daemonset_scenarios,
 )
 from tests.cluster.anycast import Fleet
-from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.least_privilege import audit_logs as audit_logs
 from tests.cluster.shared_labs import grouped_by_lab, shared_lab
 from tests.cluster.workloads import VALUES, reserved_namespace
@@ -105,19 +103,12 @@ def edge_lab() -> Iterator[Lab]:
         yield up
 
 
-@pytest.fixture(scope="session")
-def record(edge_lab: Lab) -> Iterator[Record]:
-    """All that happens to the nodes and the pods of that lab."""
-    with ingress_daemonset_history.recording(edge_lab.client) as events:
-        yield events
-
-
 @pytest.fixture(scope="module")
 def played(
-    request: pytest.FixtureRequest, edge_lab: Lab, record: Record
+    request: pytest.FixtureRequest, edge_lab: Lab
 ) -> Iterator[Callable[[ingress_daemonset_scenarios.Scenario], None]]:
     """The SCENARIOS of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
-    with ingress_daemonset_scenarios.playing(edge_lab, record, request.module.SCENARIOS) as end_of:
+    with ingress_daemonset_scenarios.playing(edge_lab, request.module.SCENARIOS) as end_of:
         yield end_of
 
 

@@ -11,8 +11,8 @@ from kube.types import Node, Pod
 from lab.nodes import NODES
 from lab.session import Lab
 from lab.watching import Observations, observed_by_now, watching
-from tests.cluster.anycast_judge import is_open
 from tests.cluster.workloads import PODS
+from webhook.anycast_ip import is_tainted
 
 
 class Gate:
@@ -51,7 +51,7 @@ class Gate:
     def _listen(self) -> None:
         for each in observed_by_now(self._observations):
             if isinstance(each.object, Node):
-                self._states[each.object.metadata.name].append((each.revision, is_open(each.object)))
+                self._states[each.object.metadata.name].append((each.revision, not is_tainted(each.object)))
             elif isinstance(each.object, Pod) and each.object.spec.node_name:
                 self._placed.setdefault(each.object.metadata.uid, (each.object, each.revision))
 

@@ -10,7 +10,6 @@ from controllers.ingress_daemonset.drift import baseline_of
 from kube.client import Resource
 from lab.policy.mutations import without_mirror
 from tests.cluster.elasticity import is_settled
-from tests.cluster.ingress_daemonset_promise import SCHEDULED, TO_BE_UPDATED, Annotated
 
 Raw = dict[str, Any]
 
@@ -38,6 +37,8 @@ EDGE = "tests/edge"
 """The label by which IngressDaemonSets choose their nodes."""
 NODE_LABEL = "ingress-daemon-for-node"
 DETACHED, CONFIRMED = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
+TO_BE_UPDATED = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
+SCHEDULED, DETACHED_BY = "drawbridge.io/update-scheduled", "drawbridge.io/detached-by"
 MISSING_ACCOUNT = "missing"
 """A ServiceAccount that is not there: pods that want it cannot be created."""
 SECONDS = 180
@@ -66,10 +67,6 @@ def confirmed(seconds: int, **parts: Any) -> Raw:
 def awaiting(seconds: int) -> Raw:
     """A timestamp, that is, and so many seconds after it."""
     return {"waitForDetachmentByAnnotatedTimestamp": {"key": CONFIRMED, "gracePeriodSeconds": seconds}}
-
-
-def on_node(seconds: int) -> Annotated:
-    return Annotated(DETACHED, seconds)
 
 
 def is_at_rest(deployment: Raw, image: str, pods: int) -> bool:

@@ -9,7 +9,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,14 +21,15 @@ from typing import Any
 
 import yaml
 
+from kube.client import Client
 from lab import processes
 from lab.nodes import move
 from lab.policy.mutations import without_policy
 from lab.session import Lab
 from lab.waiting import stretch
-from tests.cluster.ingress_daemonset import DAEMONSETS, NODE_LABEL, SECONDS, Raw
+from tests.chaos.outside import Outside, Prober, judged, of_edges
+from tests.cluster.ingress_daemonset import DAEMONSETS, INGRESS_DAEMONSETS, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import SeenPod
 
 ROOT = Path(__file__).parents[2]
 PATHS = ("/healthz", "/ok", "/")
@@ -71,6 +72,13 @@ class Checker:
             return False
         return answer.status == status and text in answer.text
 
+    def status(self) -> int:
+        """What it answers now; 0 when nothing listens there."""
+        try:
+            return self.ask().status
+        except OSError:
+            return 0
+
     def course(self) -> list[int]:
         """The statuses so far: each change."""
         return [status for status, _ in groupby(each.status for each in self.answers)]
@@ -95,6 +103,18 @@ def kubeconfig_of(edge: Edge, account: str = "default") -> Path:
     path = edge.lab.directory / f"kubeconfig-{edge.namespace}"
     path.write_text(yaml.safe_dump(known))
     return path
+
+
+@contextmanager
+def judged_by_answers(
+    edge: Edge, checkers: Mapping[str, Checker], client: Client | None = None
+) -> Iterator[Outside]:
+    """A load balancer probes these *checkers*, and uses all of their nodes."""
+    balancer = Prober(lambda: {edge.node_name(name): each.status() for name, each in checkers.items()})
+    where = {"client": client, "balancer": balancer, "namespace": edge.namespace}
+    with judged(edge.lab, of_edges(), INGRESS_DAEMONSETS, **where) as outside:
+        outside.wait(lambda seen: len(seen.uses) == len(checkers), "the load balancer to use all nodes")
+        yield outside
 
 
 @contextmanager
@@ -171,17 +191,3 @@ def await_all(
 ) -> None:
     what = f"all health checkers to answer {status} {text}"
     lab.wait(lambda: all(each.says(status, text) for each in checkers), seconds, what)
-
-
-def gone_at(edge: Edge, node: str) -> datetime:
-    """When the first of its pods went, as a watch reported it."""
-    return next(
-        each.seen
-        for each in edge.history()
-        if is_pod_of(each.object, edge, node) and (each.gone or each.object.leaving)
-    )
-
-
-def is_pod_of(thing: object, edge: Edge, node: str) -> bool:
-    """Not of its health checker, that is."""
-    return isinstance(thing, SeenPod) and thing.metadata.labels.get(NODE_LABEL) == edge.node_name(node)

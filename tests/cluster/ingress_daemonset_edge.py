@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
 from kube.errors import NotFound
+from kube.resources import DEPLOYMENTS, PODS
 from lab.errors import LabError
-from lab.history import Observation
 from lab.nodes import NODES, cloud_node
 from lab.policy.mutations import LABEL as POLICY
 from lab.session import Lab
@@ -23,18 +24,18 @@ from tests.cluster.ingress_daemonset import (
     API_VERSION,
     CONFIRMED,
     DETACHED,
+    DETACHED_BY,
     EDGE,
     EVENTS,
     EVERY,
     INGRESS_DAEMONSETS,
     SECONDS,
+    TO_BE_UPDATED,
     Raw,
     is_at_rest,
     now,
     reasons_of,
 )
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, PODS, Record
-from tests.cluster.ingress_daemonset_promise import DETACHED_BY, TO_BE_UPDATED, Promise, replayed, violations
 
 T = TypeVar("T")
 ON_THE_LAB = "drawbridge.io/lab=node"
@@ -43,8 +44,8 @@ ON_THE_LAB = "drawbridge.io/lab=node"
 class Edge:
     """The nodes of one test, by short names, and the namespace of what runs there."""
 
-    def __init__(self, lab: Lab, record: Record, *nodes: str) -> None:
-        self.lab, self.client, self.record = lab, lab.client, record
+    def __init__(self, lab: Lab, *nodes: str) -> None:
+        self.lab, self.client = lab, lab.client
         self.token = f"e{secrets.token_hex(3)}"
         self.namespace = workloads.namespace(lab.client, f"edge-{self.token}")
         await_account(lab, self.namespace)
@@ -239,20 +240,9 @@ class Edge:
             each["metadata"]["name"]: each["metadata"] | {"managedFields": []} for each in deployments
         }
 
-    def promise(self, limit: int, name: str = "web", **parts: Any) -> Promise:
-        return Promise(self.namespace, name, f"{self.token}-", limit, **parts)
-
-    def violations(self, promise: Promise) -> list[str]:
-        """When nothing is under way any more."""
-        return violations(self.history(), promise)
-
-    def violations_and_peak(self, promise: Promise) -> tuple[list[str], int]:
-        """The same, and how many nodes counted against the limit at one time."""
-        replay = replayed(self.history(), promise)
-        return [*replay.violations, *replay.remains()], replay.most
-
-    def history(self) -> list[Observation]:
-        return self.record.until_now(self.lab, self.namespace, f"{self.token}-")
+    def updated_at(self, node: str) -> datetime:
+        """When its pods were created: all that a node has are replaced at once."""
+        return min(datetime.fromisoformat(each["metadata"]["creationTimestamp"]) for each in self.pods(node))
 
 
 @contextmanager

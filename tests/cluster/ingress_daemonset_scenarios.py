@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from kube.resources import DEPLOYMENTS
 from lab.policy.mutations import pod_without_policy, without_policy
 from lab.session import Lab
 from lab.waiting import at_most
@@ -13,7 +14,6 @@ from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
     BINDINGS,
-    CONFIRMED,
     DAEMONSETS,
     NODE_LABEL,
     Raw,
@@ -21,11 +21,8 @@ from tests.cluster.ingress_daemonset import (
     by_node,
     detaching,
     image_of,
-    on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS, Record
-from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.ingress_daemonset import EXAMPLE
 
 AWAITED = detaching(1, **by_node(0), **awaiting(0))
@@ -39,7 +36,6 @@ def it_is_deleted_in_the_foreground(edge: Edge) -> None:
     assert edge.is_gone()
     assert not any(left_behind(edge)[:-1])
     assert edge.annotations("a") == {"team": "edge"}
-    assert edge.violations(edge.promise(1, node=on_node(0))) == []
 
 
 def stop_in_the_middle(edge: Edge) -> None:
@@ -56,41 +52,19 @@ def left_behind(edge: Edge) -> list[list[Raw]]:
     return [*(edge.client.list(each, edge.namespace).items for each in kinds), edge.pods()]
 
 
-def a_node_goes_in_the_middle_of_its_update(edge: Edge) -> None:
-    edge.create(rolling=AWAITED)
-    edge.settle("a", "b", "c")
-    edge.retemplate("proxy:2")
-    edge.wait(lambda: edge.detached() == {"a"}, "the first node to be detached")
-    edge.leave("a")
-    for name in ("b", "c"):
-        edge.wait(lambda: edge.detached() == {name}, f"{name} to be detached")  # noqa: B023
-        edge.confirm(name)
-    edge.settle("b", "c", image="proxy:2")
-
-    edge.join("a")
-    edge.settle("a", "b", "c", image="proxy:2")
-    promise = edge.promise(1, node=on_node(0), timestamp=Annotated(CONFIRMED))
-    assert edge.violations(promise) == []
-
-
 Scenario = Callable[[Edge], None]
 
 
 @contextmanager
-def playing(
-    lab: Lab, record: Record, scenarios: Mapping[Scenario, Sequence[str]]
-) -> Iterator[Callable[[Scenario], None]]:
+def playing(lab: Lab, scenarios: Mapping[Scenario, Sequence[str]]) -> Iterator[Callable[[Scenario], None]]:
     """Each on nodes of these names; what it gives waits for the end of one, and raises what that raised."""
     with ThreadPoolExecutor(len(scenarios)) as pool:
-        played = {
-            scenario: pool.submit(_play, lab, record, scenario, nodes)
-            for scenario, nodes in scenarios.items()
-        }
+        played = {scenario: pool.submit(_play, lab, scenario, nodes) for scenario, nodes in scenarios.items()}
         yield lambda scenario: played[scenario].result()
 
 
-def _play(lab: Lab, record: Record, scenario: Scenario, nodes: Sequence[str]) -> None:
-    scenario(Edge(lab, record, *nodes))
+def _play(lab: Lab, scenario: Scenario, nodes: Sequence[str]) -> None:
+    scenario(Edge(lab, *nodes))
 
 
 def title(scenario: Scenario) -> str:
@@ -120,7 +94,6 @@ def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) 
 
     edge.client.delete(DEPLOYMENTS, name, edge.namespace)
     edge.settle("a", "b", "c", image="proxy:2")
-    assert edge.violations(edge.promise(1)) == []
 
 
 def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
@@ -143,7 +116,6 @@ def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
     edge.retemplate("proxy:2", name)
     edge.settle(*nodes, name=name, image="proxy:2")
     assert {each["metadata"]["name"] for each in edge.deployments(name).values()} == names
-    assert edge.violations(edge.promise(2, name)) == []
 
 
 def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(edge: Edge) -> None:
@@ -179,7 +151,6 @@ def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(e
     )
     edge.settle("a", "b", pods=1)
     assert {each["spec"]["strategy"]["type"] for each in edge.deployments().values()} == {"Recreate"}
-    assert edge.violations(edge.promise(1)) == []
 
 
 def host_ports(pod: Raw) -> set[int]:
@@ -219,8 +190,6 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
     edge.confirm("a", "b")
     edge.wait(lambda: edge.versions("ingress-nginx") == ["2"] * 4, "all pods to be of the new template")
     edge.settle("a", "b", name="ingress-nginx", image=f"{image}:0.26.1")
-    promise = edge.promise(2, "nginx-ingress", node=on_node(10), timestamp=Annotated(CONFIRMED, 30))
-    assert edge.violations(promise) == []
     edge.lab.kubectl("delete", "-n", edge.namespace, "-f", str(EXAMPLE), at_most(90))
     edge.wait(lambda: not any(left_behind(edge)), "all that it had made to be gone")
     mark(edge, None)
@@ -238,6 +207,5 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     names_that_are_too_long_are_distinguished: (),
     pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),
-    a_node_goes_in_the_middle_of_its_update: ("a", "b", "c"),
 }
 """With the nodes on which each is played."""

@@ -12,8 +12,7 @@ from kube.client import Client
 from lab.install import NAMESPACE, RELEASE
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import SUPER
-from tests.cluster.ingress_daemonset import EDGE
-from tests.cluster.ingress_daemonset_promise import DETACHED_BY
+from tests.cluster.ingress_daemonset import DETACHED_BY, EDGE
 
 Raw = dict[str, Any]
 

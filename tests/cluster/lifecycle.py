@@ -16,10 +16,8 @@ from tests.cluster.ingress_daemonset import (
     awaiting,
     by_node,
     detaching,
-    on_node,
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import PODS
 from webhook.anycast_ip import is_tainted
 
@@ -37,7 +35,7 @@ VALUES: dict[str, Any] = {
 """Over those of a lab with a cloud, which switch anycast IP on; IP reservation is on by default."""
 
 
-def an_address_is_reserved_before_its_pod_goes(lab: Lab, _record: Record) -> None:
+def an_address_is_reserved_before_its_pod_goes(lab: Lab) -> None:
     namespace = workloads.reserved_namespace(lab.client, Fleet(lab).name_of("redis"))
     pod = workloads.running_pod(lab, namespace, "redis")
     lab.client.delete(PODS, "redis", namespace)
@@ -45,7 +43,7 @@ def an_address_is_reserved_before_its_pod_goes(lab: Lab, _record: Record) -> Non
     assert held.late is False
 
 
-def a_node_opens_with_its_address_and_gives_it_back(lab: Lab, _record: Record) -> None:
+def a_node_opens_with_its_address_and_gives_it_back(lab: Lab) -> None:
     fleet = Fleet(lab)
     assert is_tainted(fleet.join("a"))
     fleet.await_open("a")
@@ -53,26 +51,25 @@ def a_node_opens_with_its_address_and_gives_it_back(lab: Lab, _record: Record) -
     fleet.assert_nothing_is_left_behind()
 
 
-def replicas_beyond_the_local_ones_go_to_a_super_node(lab: Lab, _record: Record) -> None:
+def replicas_beyond_the_local_ones_go_to_a_super_node(lab: Lab) -> None:
     shop = Shop(lab)
     shop.deploy("web", 3, template(keeping(1)))
     shop.settle("web", 3)
     assert (len(shop.home("web")), len(shop.away("web"))) == (1, 2)
 
 
-def nodes_are_taken_off_the_load_balancer_one_by_one(lab: Lab, record: Record) -> None:
-    edge = Edge(lab, record, "a", "b")
+def nodes_are_taken_off_the_load_balancer_one_by_one(lab: Lab) -> None:
+    edge = Edge(lab, "a", "b")
     edge.create(rolling=detaching(1, **by_node(1)), healthCheckNodePorts=[10080])
     edge.settle("a", "b")
     with confirming(edge):
         edge.retemplate("proxy:2")
         edge.settle("a", "b", image="proxy:2")
-    assert edge.violations_and_peak(edge.promise(1, node=on_node(1))) == ([], 1)
     edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)
     edge.wait(edge.is_gone, "the IngressDaemonSet to be gone")
 
 
-PROMISES: tuple[Callable[[Lab, Record], None], ...] = (
+PROMISES: tuple[Callable[[Lab], None], ...] = (
     an_address_is_reserved_before_its_pod_goes,
     a_node_opens_with_its_address_and_gives_it_back,
     replicas_beyond_the_local_ones_go_to_a_super_node,
@@ -80,10 +77,10 @@ PROMISES: tuple[Callable[[Lab, Record], None], ...] = (
 )
 
 
-def play_all(lab: Lab, record: Record) -> None:
+def play_all(lab: Lab) -> None:
     """One promise of each feature, all at once: most of their time they wait."""
     with ThreadPoolExecutor(len(PROMISES)) as pool:
-        for played in [pool.submit(promise, lab, record) for promise in PROMISES]:
+        for played in [pool.submit(promise, lab) for promise in PROMISES]:
             played.result()
 
 
@@ -98,11 +95,11 @@ class World:
     """A namespace whose pods have their addresses reserved: one of that name runs there, and another is gone."""
 
 
-def populated(lab: Lab, record: Record) -> World:
+def populated(lab: Lab) -> World:
     world = World(
         Fleet(lab),
         Shop(lab),
-        Edge(lab, record, "a", "b"),
+        Edge(lab, "a", "b"),
         workloads.reserved_namespace(lab.client, "redis"),
     )
     with ThreadPoolExecutor(4) as pool:

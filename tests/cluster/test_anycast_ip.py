@@ -13,9 +13,9 @@ from lab.nodes import NODES
 from lab.session import Lab
 from lab.waiting import at_most
 from settings.anycast_ip import NEED_LABEL
+from tests.chaos.outside import judged, of_addresses
 from tests.cluster import workloads
 from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, assert_empty_soon
-from tests.cluster.anycast_judge import judging
 from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted
@@ -31,20 +31,17 @@ def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_c
     lab, namespace = cloud_lab, workloads.namespace(cloud_lab.client, f"crowd-{fleet.token}")
     names = [f"n{number}" for number in range(CROWD)]
     # Long enough for a node that opens too early to be found out.
-    slowly = lab.cloud.turned(bind_seconds=2)
-    with slowly, watched(lab) as gate, judging(lab) as judge:
+    slowly = lab.cloud.turned(bind_seconds=10)
+    with slowly, watched(lab) as gate, judged(lab, of_addresses()) as outside:
         deploy(lab, namespace, CROWD, nodeSelector={FLEET: fleet.token})
         with ThreadPoolExecutor(16) as pool:
             # One pod fills a node: there is always one that waits for the next node to open.
             joined = list(pool.map(lambda name: fleet.join(name, pods="1"), names))
-        # The judge hears of each opening while it is new: later, the cloud might have made up for it.
-        lab.wait(
-            lambda: judge.nodes and len(gate.placed(namespace)) == CROWD, 240, "a pod to come to each node"
-        )
-        judge.await_open([fleet.name_of(name) for name in names])
+        lab.wait(lambda: len(gate.placed(namespace)) == CROWD, 240, "a pod to come to each node")
+        fleet.await_open(*names)
         # What a watch has not reported yet looks early.
         assert_empty_soon(lab, lambda: gate.too_early(namespace))
-        assert judge.too_early == []
+        assert outside.findings() == []
     assert all(is_tainted(node) for node in joined)
     assert len({node.metadata.annotations[ADDRESS] for node in fleet.nodes()}) == CROWD
     assert len(fleet.addresses()) == CROWD
@@ -65,14 +62,13 @@ def deploy(lab: Lab, namespace: str, replicas: int, **spec: Any) -> None:
 
 
 def a_node_that_is_given_the_label_later_is_closed_in_the_same_update(fleet: Fleet) -> None:
-    with watched(fleet.lab) as gate, judging(fleet.lab) as judge:
+    with watched(fleet.lab) as gate:
         fleet.join("a", need=False)
         fleet.lab.kubectl("label", "node", fleet.name_of("a"), f"{NEED_LABEL}=true")
-        judge.await_open([fleet.name_of("a")])
+        fleet.await_open("a")
 
         # Without the label it was open.
         fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be seen open again")
-        assert not any(fleet.token in each for each in judge.too_early)
 
 
 def a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why(fleet: Fleet) -> None:

@@ -6,7 +6,6 @@ It takes its seconds: the last test of this file waits for all that the others h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,99 +13,12 @@ from controllers.anycast_ip.claim import FIELD, SELECTED
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS
 from lab.session import Lab
-from settings.anycast_ip import NEED_LABEL
-from tests.cluster import anycast, workloads
+from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
-from tests.cluster.scenes import Scene, playing, title
 from webhook.anycast_ip import ADDRESS_ID
 
 ALLOW_LIST = "anycast-ips"
 NO_ORDERS = "UnauthorizedOperation.AnycastEip"
-NOT_NOW = "UnsupportedOperation.InstanceStatusNotPermit"
-
-
-def an_address_goes_whatever_it_was_at_when_its_node_went(fleet: Fleet) -> None:
-    """Each state lasts long enough to be met; a node that is deleted later proves less, but nothing wrong."""
-    for name in ("atonce", "creating", "binding", "bound", "unlabelled", "leaving", "offlining"):
-        fleet.join(name)
-    fleet.leave("atonce")
-    fleet.await_status("creating", "CREATING", "UNBIND", "BINDING", "BIND")
-    fleet.leave("creating")
-    fleet.await_status("binding", "BINDING", "BIND")
-    fleet.leave("binding")
-    fleet.await_open("bound", "unlabelled", "leaving", "offlining")
-    fleet.patch("unlabelled", metadata={"labels": {NEED_LABEL: None}})
-    fleet.leave("bound", "unlabelled")
-    move(fleet, "leaving", "offlining")
-    for name, former in (("leaving", "UNBINDING"), ("offlining", "OFFLINING")):
-        fleet.wait(lambda: gone_as_far_as(fleet, name, former), f"an address to be {former}")  # noqa: B023
-        fleet.leave(name)
-
-
-def move(fleet: Fleet, *names: str) -> None:
-    """The nodes come again under their names, on other instances."""
-    fleet.leave(*names)
-    for name in names:
-        fleet.join(name, instance=fleet.instance_of(f"{name}2"))
-
-
-def gone_as_far_as(fleet: Fleet, name: str, status: str) -> bool:
-    way = ("BIND", "UNBINDING", "UNBIND", "OFFLINING")
-    return all(way.index(each["status"]) >= way.index(status) for each in fleet.ordered_for(name))
-
-
-SCENES: tuple[Scene, ...] = (an_address_goes_whatever_it_was_at_when_its_node_went,)
-
-
-@pytest.fixture(scope="module")
-def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
-    slowly = {f"{step}_seconds": 1 for step in ("allocate", "bind", "unbind", "release")}
-    with cloud_lab.cloud.turned(**slowly), playing(cloud_lab, SCENES) as end_of:
-        yield end_of
-
-
-@pytest.mark.promise
-@pytest.mark.parametrize("scene", SCENES, ids=title)
-def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
-    played(scene)
-
-
-def test_nodes_may_go_while_no_controller_runs(cloud_lab: Lab, fleet: Fleet) -> None:
-    fleet.join("bound")
-    fleet.await_open("bound")
-    with cloud_lab.cloud.turned(bind_seconds=2):
-        fleet.join("midway")
-        fleet.await_status("midway", "CREATING", "UNBIND", "BINDING", "BIND")
-        scale_controllers(cloud_lab, 0)
-        try:
-            fleet.leave("bound", "midway")
-            assert fleet.addresses()
-        finally:
-            scale_controllers(cloud_lab, 1)
-
-
-def scale_controllers(lab: Lab, replicas: int) -> None:
-    """Back when they are gone, or begin to come."""
-    lab.kubectl("scale", f"deployment/{DRAWBRIDGE}-controllers", "-n", DRAWBRIDGE, f"--replicas={replicas}")
-    selector = "app.kubernetes.io/component=controllers"
-
-    def count() -> int:
-        return len(lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=selector).items)
-
-    lab.wait(lambda: count() == replicas, anycast.SECONDS, f"{replicas} pods of the controllers")
-
-
-def test_a_node_that_comes_again_on_its_instance_keeps_its_address(fleet: Fleet) -> None:
-    fleet.join("a")
-    fleet.await_open("a")
-    address = fleet.node("a").metadata.annotations[ADDRESS_ID]
-
-    with fleet.cloud.turned(errors={"DisassociateAddress": NOT_NOW}):  # however long it takes to come again
-        fleet.leave("a")
-        fleet.join("a")
-        fleet.await_open("a")
-
-    assert fleet.node("a").metadata.annotations[ADDRESS_ID] == address
 
 
 @pytest.mark.promise

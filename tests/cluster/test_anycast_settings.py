@@ -11,11 +11,9 @@ from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from lab.cloud import fixture
 from lab.install import merged
 from lab.session import Lab
-from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast
 from tests.cluster.anycast import EVENTS, Fleet, is_open
 from tests.cluster.scenes import Scene, playing, title
-from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 
 OTHERWISE = {
     "addressType": "HighQualityEIP",
@@ -25,21 +23,6 @@ OTHERWISE = {
     "reverseReconcile": {"mode": "report", "period": "1s", "grace": "1s"},
 }
 WITH_RELEASE = merged(OTHERWISE, {"reverseReconcile": {"mode": "release"}})
-
-
-def an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label(fleet: Fleet) -> None:
-    fleet.join("a")
-    fleet.await_open("a")
-    assert [each["type"] for each in fleet.on("a")] == ["HighQualityEIP"]
-
-    fleet.patch("a", metadata={"labels": {NEED_LABEL: None}})
-    fleet.wait(lambda: fleet.addresses() == [], "the address to be given back")
-
-    fleet.wait(
-        lambda: not {ADDRESS_ID, BOUND} & fleet.node("a").metadata.annotations.keys(),
-        "the node to be cleared",
-    )
-    assert not is_tainted(fleet.node("a"))
 
 
 def the_bandwidth_of_an_address_follows_the_labels_of_its_node(fleet: Fleet) -> None:
@@ -79,7 +62,6 @@ def reported(lab: Lab) -> set[str]:
 
 SCENES: tuple[Scene, ...] = (
     the_bandwidth_of_an_address_follows_the_labels_of_its_node,
-    an_address_is_of_the_configured_type_and_goes_when_its_node_loses_the_label,
     orphans_are_reported_and_are_released_when_that_is_configured,
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,49 +15,16 @@ from controllers.anycast_ip import egress_pod
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from kube.client import Resource
 from kube.types import Node, Pod
-from lab import admission
 from lab.nodes import NODES
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast, workloads
-from tests.cluster.anycast import DRAWBRIDGE, REGISTRATIONS, Fleet
-from tests.cluster.gate import watched
+from tests.cluster.anycast import DRAWBRIDGE, Fleet
 from webhook.anycast_ip import is_tainted
 
 SECRETS = Resource("", "v1", "secrets")
 KEYS = "drawbridge-cloud"
 WRONG = "not-the-key"
-
-
-@contextmanager
-def without_registration(lab: Lab) -> Iterator[None]:
-    """The API server asks nobody about nodes, for the length of a block."""
-    body = lab.client.get(REGISTRATIONS, DRAWBRIDGE)
-    metadata = {key: body["metadata"][key] for key in ("name", "labels", "annotations")}
-    lab.client.delete(REGISTRATIONS, DRAWBRIDGE)
-    try:
-        yield
-    finally:
-        # As Helm does: its next upgrade would meet fields that are somebody else's.
-        again = json.dumps(body | {"metadata": metadata})
-        lab.kubectl("apply", "--server-side", "--field-manager=helm", "-f", "-", stdin=again)
-        admission.await_gate(lab.client)
-
-
-def is_born_tainted(fleet: Fleet) -> bool:
-    query = {"dryRun": "All"}
-    return is_tainted(
-        fleet.client.request("POST", NODES.path(), body=fleet.body("probe"), query=query, type=Node)
-    )
-
-
-def test_a_node_that_admission_let_through_is_closed_by_the_controller(fleet: Fleet) -> None:
-    with without_registration(fleet.lab), watched(fleet.lab) as gate:
-        fleet.wait(lambda: not is_born_tainted(fleet), "the API server to ask nobody any more")
-        fleet.join("a")
-        fleet.await_open("a")
-
-        fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be seen open again")
 
 
 def test_without_permissions_and_with_wrong_keys_it_says_so_tries_seldom_and_goes_on_when_that_is_set_right(

@@ -22,7 +22,6 @@ from tests.cluster import anycast, elasticity, ingress_daemonset, workloads
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import recording
 from tests.cluster.test_cli import run as command
 from tests.pages import ROOT
 
@@ -62,9 +61,9 @@ class Objects:
 
 @pytest.fixture(scope="module")
 def objects(lab: Lab) -> Iterator[Objects]:
-    with recording(lab.client) as record, anycast.joined(lab) as fleet:
+    with anycast.joined(lab) as fleet:
         node = fleet.join("n1").metadata.name
-        edge = Edge(lab, record, *NODES)
+        edge = Edge(lab, *NODES)
         edge.create(healthCheckNodePorts=[10080], rolling=detaching(2, **by_deployment(1)))
         shop = Shop(lab)
         shop.deploy("web", 4, template(keeping(2)))

@@ -23,7 +23,6 @@ from lab.waiting import stretch
 from tests.cluster import elasticity, ingress_daemonset, workloads
 from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.workloads import GROUPS, SECONDS
 from webhook.elasticity import LOCAL_REPLICAS
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
@@ -173,8 +172,8 @@ def test_pods_that_local_nodes_had_no_room_for_return_when_there_is_some(elastic
         shop.client.delete(NODES, f"kwok-{LARGE_NODE}")
 
 
-def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab, record: Record) -> None:
-    edge = Edge(edge_lab, record, "a", "b")
+def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab) -> None:
+    edge = Edge(edge_lab, "a", "b")
     edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
     edge.settle("a", "b")
     where = ("web", "-n", edge.namespace)
@@ -187,8 +186,8 @@ def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab, record: Record
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout to end")
 
 
-def test_a_canary_waits_until_it_is_promoted(edge_lab: Lab, record: Record) -> None:
-    edge = Edge(edge_lab, record, "a", "b", "c")
+def test_a_canary_waits_until_it_is_promoted(edge_lab: Lab) -> None:
+    edge = Edge(edge_lab, "a", "b", "c")
     rolling = ingress_daemonset.detaching(2, **ingress_daemonset.by_deployment(0))
     edge.create(rolling={**rolling, "canary": {"nodes": 1}})
     edge.settle("a", "b", "c")
@@ -209,10 +208,8 @@ def test_a_canary_waits_until_it_is_promoted(edge_lab: Lab, record: Record) -> N
     assert "by hand" in edge.await_event("CanaryPromoted")
 
 
-def test_a_rollout_that_is_watched_is_shown_until_it_ends(
-    edge_lab: Lab, record: Record, tmp_path: Path
-) -> None:
-    edge = Edge(edge_lab, record, "a", "b")
+def test_a_rollout_that_is_watched_is_shown_until_it_ends(edge_lab: Lab, tmp_path: Path) -> None:
+    edge = Edge(edge_lab, "a", "b")
     edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
     edge.settle("a", "b")
     where = ("web", "-n", edge.namespace)
@@ -231,9 +228,9 @@ def test_a_rollout_that_is_watched_is_shown_until_it_ends(
         edge.wait(lambda: states(printed())[-1] == "Complete", "the rollout to be shown at its end")
 
 
-def test_a_rollout_is_aborted_and_undone(edge_lab: Lab, record: Record) -> None:
+def test_a_rollout_is_aborted_and_undone(edge_lab: Lab) -> None:
     """Its canary waits to be promoted, so that it does not end before it is aborted."""
-    edge = Edge(edge_lab, record, "a", "b")
+    edge = Edge(edge_lab, "a", "b")
     rolling = ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0))
     edge.create(rolling={**rolling, "canary": {"nodes": 1}})
     edge.settle("a", "b")

@@ -20,7 +20,6 @@ from tests import audit
 from tests.cluster import elasticity, ingress_daemonset, workloads
 from tests.cluster.elasticity import Shop
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import recording
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import SECONDS
 
@@ -48,16 +47,13 @@ class Things:
 
 @pytest.fixture(scope="module")
 def things() -> Iterator[Things]:
-    with (
-        running(values=ALL_FEATURES, nodes=2, kwok_nodes=1, cloud={}) as lab,
-        recording(lab.client) as record,
-    ):
+    with running(values=ALL_FEATURES, nodes=2, kwok_nodes=1, cloud={}) as lab:
         redis = workloads.reserved_namespace(lab.client, "redis")
         running_pods = [workloads.running_pod(lab, redis, name) for name in PODS]
         shop = Shop(lab)
         shop.deploy("web", 3, elasticity.template(elasticity.keeping(2)))
         shop.settle("web", 3)
-        edge = Edge(lab, record, "a", "b")
+        edge = Edge(lab, "a", "b")
         edge.create(rolling=ingress_daemonset.detaching(1))
         edge.settle("a", "b")
         [ip] = running_pods[0].status.addresses

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from random import Random
 from typing import Any
 
 import pytest
 
 from lab.session import Lab
+from tests.chaos.outside import judged, of_placement
 from tests.cluster.elasticity import (
     DEPLOYMENTS,
     JOBS,
@@ -22,10 +22,7 @@ from tests.cluster.elasticity import (
     title,
     workload,
 )
-from tests.cluster.elasticity_judge import judging
 from tests.cluster.workloads import STATEFULSETS
-
-STEPS = 50
 
 
 def example(**spec: Any) -> Raw:
@@ -66,62 +63,30 @@ def the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_
     assert (shop.home(), shop.away()) == (home, set())
 
 
-def an_autoscaler_finds_three_local_pods_after_each_step_and_never_more(shop: Shop) -> None:
-    dice = Random(6)  # noqa: S311 - dice, not secrets
-    shop.deploy("web", 0, template(keeping(3)))
-    with judging(shop.lab) as judge:
-        for _ in range(STEPS):
-            replicas = dice.randint(0, 12)
-            shop.scale("web", replicas)
-            shop.settle("web", replicas)
-            local = min(3, replicas)
-            assert (len(shop.home()), len(shop.away())) == (local, replicas - local)
-        assert len(judge.ever(shop.namespace)) > STEPS
-        assert judge.too_many(shop.namespace) == []
-
-
-def each_revision_of_a_rolling_update_has_its_own_first_pods(shop: Shop) -> None:
-    with judging(shop.lab) as judge:
-        shop.deploy("web", 6, template(keeping(2)))
-        shop.settle("web", 6)
-        assert (len(shop.home()), len(shop.away())) == (2, 4)
-        before = shop.home() | shop.away()
-
-        shop.update("web")
-        shop.settle("web", 6)
-
-        assert (len(shop.home()), len(shop.away())) == (2, 4)
-        assert not before & (shop.home() | shop.away())
-        assert judge.too_many(shop.namespace) == []
-
-
 def a_stateful_set_keeps_its_first_ordinals_also_after_an_update(shop: Shop) -> None:
-    with judging(shop.lab) as judge:
-        spec = {"replicas": 5, "serviceName": "db"}
-        shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
-        shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}, shop.reasons()
+    spec = {"replicas": 5, "serviceName": "db"}
+    shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
+    shop.settle("db", 5, STATEFULSETS)
+    assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
-        shop.update("db", STATEFULSETS)
-        shop.settle("db", 5, STATEFULSETS)
-        assert shop.home() == {"db-0", "db-1"}, shop.reasons()
+    shop.update("db", STATEFULSETS)
+    shop.settle("db", 5, STATEFULSETS)
+    assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
-        shop.scale("db", 3, STATEFULSETS)
-        shop.settle("db", 3, STATEFULSETS)
-        assert (shop.home(), shop.away()) == ({"db-0", "db-1"}, {"db-2"})
-        assert judge.too_many(shop.namespace) == []
+    shop.scale("db", 3, STATEFULSETS)
+    shop.settle("db", 3, STATEFULSETS)
+    assert (shop.home(), shop.away()) == ({"db-0", "db-1"}, {"db-2"})
 
 
 def the_pods_of_a_job_that_run_at_one_time_are_counted(shop: Shop) -> None:
-    with judging(shop.lab) as judge:
+    with judged(shop.lab, of_placement()) as outside:
         shop.create(JOBS, job("some", 1))
         shop.create(JOBS, job("none", 0))
         for name in ("some", "none"):
             shop.wait(lambda: succeeded(shop, name) == 8, f"all pods of job {name} to succeed")  # noqa: B023
-        ever = judge.ever(shop.namespace)
+        assert outside.findings() == []
 
-        assert judge.too_many(shop.namespace) == []
-    assert {pod.metadata.labels["app"] for pod in ever if is_home(pod)} == {"some"}
+    assert {pod.metadata.labels["app"] for pod in shop.pods() if is_home(pod)} == {"some"}
 
 
 def job(name: str, number: int) -> Raw:
@@ -137,10 +102,8 @@ def succeeded(shop: Shop, name: str) -> int:
 
 SCENES: tuple[Scene, ...] = (
     the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_to_go,
-    each_revision_of_a_rolling_update_has_its_own_first_pods,
     a_stateful_set_keeps_its_first_ordinals_also_after_an_update,
     the_pods_of_a_job_that_run_at_one_time_are_counted,
-    an_autoscaler_finds_three_local_pods_after_each_step_and_never_more,
 )
 
 

@@ -15,7 +15,6 @@ from lab.session import Lab
 from tests.cluster.elasticity import (
     EVENTS,
     JOBS,
-    REASON,
     SUBNET,
     Raw,
     Shop,
@@ -144,24 +143,6 @@ def test_what_drawbridge_knows_to_be_available_returns_and_all_else_stays(place:
 
     assert stay <= shop.away()
     assert all(name.startswith("canary-") for name in returned(shop))
-
-
-def test_what_is_over_a_budget_waits_for_a_local_node_and_says_so(place: Place) -> None:
-    shop = place.shop
-    shop.deploy("capped", 2, place.pods())
-    allowed = "maxSuperPods.budgets allows 1 pods with app=capped on super nodes"
-
-    def waiting() -> list[str]:
-        return [
-            pod.metadata.name for pod in shop.pods() if allowed in pod.metadata.annotations.get(REASON, "")
-        ]
-
-    [name] = shop.wait(waiting, "a pod to wait for the budget")
-    assert allowed in shop.await_event(name, "SuperNodeCapReached")
-    assert len(shop.away()) <= 1
-
-    place.open()
-    shop.wait(lambda: len(shop.home()) == 2, "both to run on the local node")
 
 
 def define(shop: Shop, resource: Resource) -> None:

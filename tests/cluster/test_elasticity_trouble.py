@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from kube.errors import NotFound
-from lab import admission
 from lab.session import Lab
 from tests.cluster.elasticity import (
     DEPLOYMENTS,
@@ -61,22 +60,6 @@ def ready(lab: Lab, component: str) -> list[bool]:
         for pod in found
     ]
     return [each.get("Ready") == "True" for each in conditions]
-
-
-def test_without_webhook_servers_pods_run_on_local_nodes_and_later_ones_count_them(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    with without(elastic_lab, "webhook"):
-        shop.deploy("web", 4, template(keeping(1)))
-        shop.settle("web", 4)
-        home = shop.home()
-        assert len(home) == 4
-    admission.await_placement(elastic_lab.client)
-
-    shop.scale("web", 6)
-    shop.settle("web", 6)
-
-    assert (shop.home(), len(shop.away())) == (home, 2)
-    assert shop.gated() == set()
 
 
 @pytest.mark.promise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.error
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,8 +11,6 @@ import pytest
 from kube.errors import KubeError
 from lab.policy.mutations import without_policy
 from lab.session import Lab
-from tests.chaos import programs
-from tests.cluster import workloads
 from tests.cluster.ingress_daemonset import (
     API_VERSION,
     BINDINGS,
@@ -27,8 +24,6 @@ from tests.cluster.ingress_daemonset import (
     uids_of,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import Record
-from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.ingress_daemonset_scenarios import SCENARIOS, Scenario, title
 
 NODES = tuple(f"n{number:02}" for number in range(30))
@@ -39,9 +34,9 @@ WHOLE = {"Available": "True AllNodesServe", "Progressing": "False Complete", "De
 
 
 @pytest.fixture(scope="module")
-def thirty(edge_lab: Lab, record: Record, played: Callable[[Scenario], None]) -> Edge:
+def thirty(edge_lab: Lab, played: Callable[[Scenario], None]) -> Edge:
     """Each test leaves it as it was."""
-    edge = Edge(edge_lab, record, *NODES)
+    edge = Edge(edge_lab, *NODES)
     edge.create(healthCheckNodePorts=[PORT], rolling=detaching(LIMIT, **by_deployment(GRACE)))
     edge.settle(*NODES)
     return edge
@@ -150,26 +145,15 @@ def child_names(edge: Edge) -> list[set[str]]:
     return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, BINDINGS)]
 
 
-def test_nodes_that_join_and_leave_are_followed(thirty: Edge) -> None:
-    thirty.join("joined")
-    thirty.settle(*NODES, "joined")
-    thirty.leave("joined")
-    thirty.settle(*NODES)
-    thirty.wait(lambda: len(thirty.pods()) == 60, "the pods of a node that left to be gone")
-
-
 @pytest.mark.promise
 def test_another_template_comes_to_all_of_them_some_at_a_time(thirty: Edge) -> None:
-    promise = thirty.promise(LIMIT, deployment=Annotated(grace=GRACE))
     hashes = {node: hash_of(each) for node, each in thirty.deployments().items()}
     thirty.retemplate("proxy:2")
     thirty.settle(*NODES, image="proxy:2")
-    assert thirty.violations(promise) == []
     assert not set(hashes.values()) & {hash_of(each) for each in thirty.deployments().values()}
 
     thirty.retemplate("proxy:1")
     thirty.settle(*NODES)
-    assert thirty.violations(promise) == []
     assert {node: hash_of(each) for node, each in thirty.deployments().items()} == hashes
 
 
@@ -195,55 +179,3 @@ def test_a_second_one_comes_to_the_same_nodes_and_is_deleted_with_all_that_is_it
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=title)
 def test_in_the_lab(played: Callable[[Scenario], None], scenario: Scenario) -> None:
     played(scenario)
-
-
-def test_new_controllers_write_nothing_where_all_is_as_it_should_be(thirty: Edge) -> None:
-    lab = thirty.lab
-    thirty.settle(*NODES)
-    thirty.wait(lambda: thirty.reasons() == WHOLE, "its conditions to be good")
-    versions = versions_of(thirty)
-    [old] = programs.pods(lab, "controllers")
-    programs.delete(lab, old)
-
-    def have_looked() -> bool:
-        return old not in programs.all_pods(lab) and known_nodes(thirty) == len(NODES)
-
-    thirty.wait(have_looked, "new controllers to have looked at all nodes")
-    thirty.annotate_node("n00", **{"tests/looked": "at"})
-    looks = planned(lab)
-    thirty.annotate_node("n00", **{"tests/looked": None})
-    thirty.wait(lambda: planned(lab) > looks, "the controllers to look once more")
-
-    assert versions_of(thirty) == versions
-
-
-def known_nodes(edge: Edge) -> int:
-    """How many are to have pods, as the controllers say that run now."""
-    labels = f'name="web",namespace="{edge.namespace}",state="desired"'
-    return int(scraped(edge.lab, f"drawbridge_ingress_daemonset_nodes{{{labels}}}"))
-
-
-def planned(lab: Lab) -> int:
-    return int(scraped(lab, "drawbridge_ingress_daemonset_plan_seconds_count"))
-
-
-def scraped(lab: Lab, sample: str) -> float:
-    """By the one leader; 0 while it does not answer."""
-    try:
-        return sum(
-            float(line.rsplit(" ", 1)[1])
-            for scrape in workloads.metrics(lab, "controllers")
-            for line in scrape.splitlines()
-            if line.startswith(f"{sample} ")
-        )
-    except (urllib.error.URLError, KeyError):  # it has no address yet
-        return 0.0
-
-
-def versions_of(edge: Edge) -> dict[str, str]:
-    held = [
-        *edge.deployments().values(),
-        edge.resource(),
-        *edge.client.list(BINDINGS, edge.namespace).items,
-    ]
-    return {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in held}

@@ -12,7 +12,6 @@ from lab.install import merged
 from lab.session import Lab
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import Record
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 POD = "spec.template.spec"
@@ -155,8 +154,8 @@ def test_a_good_one_is_stored_with_all_defaults(edge_lab: Lab) -> None:
     }
 
 
-def test_its_selector_stays_as_it_is(edge_lab: Lab, record: Record) -> None:
-    edge = Edge(edge_lab, record)
+def test_its_selector_stays_as_it_is(edge_lab: Lab) -> None:
+    edge = Edge(edge_lab)
     edge.create()
     path = INGRESS_DAEMONSETS.path(edge.namespace, "web")
     change = {"spec": {"selector": {"matchLabels": {"app": "other"}}}}
@@ -167,10 +166,8 @@ def test_its_selector_stays_as_it_is(edge_lab: Lab, record: Record) -> None:
     assert edge.resource()["spec"]["selector"] == {"matchLabels": {"app": "web"}}
 
 
-def test_a_health_port_is_refused_where_nodes_are_shared_and_warned_of_elsewhere(
-    edge_lab: Lab, record: Record
-) -> None:
-    edge = Edge(edge_lab, record, "a")
+def test_a_health_port_is_refused_where_nodes_are_shared_and_warned_of_elsewhere(edge_lab: Lab) -> None:
+    edge = Edge(edge_lab, "a")
     edge.create("first", healthCheckNodePorts=[10099])
     second = edge.manifest("second", healthCheckNodePorts=[10098, 10099])
     with pytest.raises(ApiError) as refused:

@@ -11,93 +11,16 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.drift import baseline_of
-from kube.client import Resource
 from kube.errors import Invalid
-from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching, on_node
+from kube.resources import DEPLOYMENTS
+from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import DEPLOYMENTS
 from tests.cluster.ingress_daemonset_scenarios import Scenario, title
 from webhook.ingress_daemonset import TEMPLATE_HASH
 
-POLICIES = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", namespaced=False)
-BINDINGS = Resource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", namespaced=False)
 ROLLING = detaching(1, **by_node(1))
 QUIET = 10.0
 """Seconds in which nothing is written, when nothing is to be done."""
-POD = "Object.spec.template.spec"
-SIDECAR = f"""
-Object{{spec: Object.spec{{template: Object.spec.template{{spec: {POD}{{
-    containers: [{POD}.containers{{name: "sidecar", image: "mesh:1"}}]
-}}}}}}}}
-"""
-TOLERATION = f"""
-object.spec.template.spec.tolerations.exists(each, has(each.key) && each.key == "policy") ? [] : [JSONPatch{{
-    op: "add",
-    path: "/spec/template/spec/tolerations/-",
-    value: {POD}.tolerations{{key: "policy", operator: "Exists"}}
-}}]
-"""
-
-
-def policy(namespace: str) -> Raw:
-    """Adds a sidecar and a toleration to the pod templates of Deployments and DaemonSets."""
-    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
-    return {
-        "apiVersion": POLICIES.api_version,
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": namespace},
-        "spec": {
-            "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                "resourceRules": [{**rule, "resources": ["deployments", "daemonsets"]}],
-            },
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "mutations": [
-                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": SIDECAR}},
-                {"patchType": "JSONPatch", "jsonPatch": {"expression": TOLERATION}},
-            ],
-        },
-    }
-
-
-@contextmanager
-def policed(edge: Edge) -> Iterator[None]:
-    """A policy is at work in the namespace."""
-    name = edge.namespace
-    binding = {
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name},
-    }
-    edge.client.create(POLICIES, policy(name))
-    edge.client.create(BINDINGS, {"apiVersion": BINDINGS.api_version, **binding})
-    try:
-        edge.wait(lambda: "sidecar" in tried(edge), "the policy to be at work")
-        yield
-    finally:
-        edge.client.delete(BINDINGS, name)
-        edge.client.delete(POLICIES, name)
-
-
-def tried(edge: Edge) -> set[str]:
-    """The containers of a Deployment, were it created."""
-    labels = {"try": "it"}
-    pod = {"containers": [{"name": "a", "image": "a"}], "tolerations": [{"operator": "Exists"}]}
-    body = {
-        "metadata": {"name": "try"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-    }
-    path = DEPLOYMENTS.path(edge.namespace)
-    found = edge.client.request("POST", path, body=body, query={"dryRun": "All"})
-    return containers(found)
-
-
-def containers(workload: Raw) -> set[str]:
-    return {each["name"] for each in workload["spec"]["template"]["spec"]["containers"]}
 
 
 def versions(edge: Edge) -> dict[str, Any]:
@@ -128,25 +51,6 @@ def assert_quiet(edge: Edge) -> None:
         assert edge.off() == set()
         time.sleep(0.5)
     assert versions(edge) == before
-
-
-def what_a_policy_adds_costs_nothing(edge: Edge) -> None:
-    with policed(edge):
-        edge.create(rolling=ROLLING, healthCheckNodePorts=[10980])
-        edge.settle(*"abc")
-        assert all("sidecar" in containers(each) for each in edge.deployments().values())
-        assert_quiet(edge)
-        edge.retemplate("proxy:2")
-        edge.settle(*"abc", image="proxy:2")
-        assert_quiet(edge)
-        assert edge.reasons()["Degraded"] == "False AsDesired"
-        assert edge.violations(edge.promise(1, node=on_node(1))) == []
-
-        edge.patch_deployment("b", {"spec": {"template": {"spec": {"hostPID": True}}}})
-        edge.wait(lambda: not pod_of(edge, "b").get("hostPID"), "the template to be restored")
-        edge.settle(*"abc", image="proxy:2")
-        assert "sidecar" in containers(edge.deployment("b"))
-        assert_quiet(edge)
 
 
 def pod_of(edge: Edge, node: str) -> Raw:
@@ -232,7 +136,6 @@ WHOLE: Raw = {
 
 
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    what_a_policy_adds_costs_nothing: tuple("abc"),
     a_change_that_comes_back_is_said_and_left: tuple("ab"),
     an_unknown_field_is_refused_with_its_path: tuple("a"),
 }

@@ -11,19 +11,16 @@ import pytest
 
 from kube.client import Client
 from lab.session import Lab
-from tests.cluster.ingress_daemonset import confirmed, detaching, image_of
-from tests.cluster.ingress_daemonset_answers import violations
+from tests.cluster.ingress_daemonset import TO_BE_UPDATED, confirmed, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import (
     Checker,
     asking,
     await_all,
     checking,
-    gone_at,
+    judged_by_answers,
     kubeconfig_of,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import Record
-from tests.cluster.ingress_daemonset_promise import TO_BE_UPDATED
 
 NODES = tuple("abcde")
 PORT, GRACE = 10085, 10
@@ -44,8 +41,8 @@ class Balanced:
 
 
 @pytest.fixture(scope="module")
-def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
-    edge = Edge(edge_lab, record, *NODES)
+def balanced(edge_lab: Lab) -> Iterator[Balanced]:
+    edge = Edge(edge_lab, *NODES)
     edge.create(healthCheckNodePorts=[PORT], rolling=detaching(5, **confirmed(GRACE)))
     edge.settle(*NODES)
     with checking(edge, NODES) as checkers:
@@ -56,24 +53,22 @@ def balanced(edge_lab: Lab, record: Record) -> Iterator[Balanced]:
 @pytest.mark.promise
 def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced: Balanced) -> None:
     edge = balanced.edge
-    with asking(edge.lab, balanced.all):
+    with judged_by_answers(edge, balanced.checkers) as outside, asking(edge.lab, balanced.all):
         edge.retemplate("proxy:2")
         edge.settle(*NODES, image="proxy:2")
+        assert outside.findings() == []
 
     for node, checker in balanced.checkers.items():
         off = [each for each in checker.answers if each.status == 503]
         on = next(each for each in checker.answers if each.status == 200 and each.at > off[-1].at)
         assert checker.course() == [200, 503, 200]
         assert f"is to be updated, says its annotation {TO_BE_UPDATED}" in off[0].text
-        assert off[0].at < gone_at(edge, node)
         assert on.at > ready_at(edge, node)
-    answers = {edge.node_name(node): each.answers for node, each in balanced.checkers.items()}
-    assert violations(edge.history(), answers, GRACE) == []
 
 
 @pytest.mark.promise
-def test_pods_stay_while_connections_are_open_on_their_node(edge_lab: Lab, record: Record) -> None:
-    edge = Edge(edge_lab, record, "a")
+def test_pods_stay_while_connections_are_open_on_their_node(edge_lab: Lab) -> None:
+    edge = Edge(edge_lab, "a")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # The health checkers of a lab share the network of this machine.
         wait = {"waitForConnections": {"ports": [listener.getsockname()[1]], "timeoutSeconds": 600}}

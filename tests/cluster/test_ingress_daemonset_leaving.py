@@ -13,7 +13,6 @@ from lab.session import Lab
 from tests.cluster import elasticity_leaving as leaving
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_history import recording
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, PAUSED_UNTIL
 
 pytestmark = pytest.mark.nightly
@@ -30,12 +29,11 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def edge(lab: Lab) -> Iterator[Edge]:
-    with recording(lab.client) as record:
-        edge = Edge(lab, record, *NODES)
-        edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_node(LONG)))
-        edge.settle(*NODES)
-        yield edge
+def edge(lab: Lab) -> Edge:
+    edge = Edge(lab, *NODES)
+    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_node(LONG)))
+    edge.settle(*NODES)
+    return edge
 
 
 def switch(lab: Lab, *, enabled: bool) -> None:

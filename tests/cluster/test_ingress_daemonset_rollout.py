@@ -12,7 +12,6 @@ from kube.types import rfc3339
 from tests.cluster.ingress_daemonset import (
     BALANCER,
     CONFIRMED,
-    DETACHED,
     INGRESS_DAEMONSETS,
     MISSING_ACCOUNT,
     Raw,
@@ -21,27 +20,11 @@ from tests.cluster.ingress_daemonset import (
     by_node,
     detaching,
     image_of,
-    on_node,
 )
-from tests.cluster.ingress_daemonset_checkers import gone_at
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.ingress_daemonset_history import SeenNode, SeenPod
-from tests.cluster.ingress_daemonset_promise import Annotated
 from tests.cluster.ingress_daemonset_scenarios import Scenario, title
 
 STALE = "2026-01-01T00:00:00Z"
-
-
-def nodes_are_taken_off_by_their_annotation(edge: Edge) -> None:
-    edge.create(rolling=detaching(2, **by_node(4, value="true")))
-    edge.settle(*"abcd")
-    edge.retemplate("proxy:2")
-    edge.settle(*"abcd", image="proxy:2")
-
-    promise = edge.promise(2, node=on_node(4))
-    assert edge.violations_and_peak(promise) == ([], 2)
-    nodes = [each.object for each in edge.history() if isinstance(each.object, SeenNode)]
-    assert {node.annotations.get(DETACHED) for node in nodes} == {None, "true"}
 
 
 def a_timestamp_is_awaited_and_an_old_one_is_none(edge: Edge) -> None:
@@ -60,27 +43,6 @@ def a_timestamp_is_awaited_and_an_old_one_is_none(edge: Edge) -> None:
     with confirming(edge):
         edge.settle(*"abcd", image="proxy:2")
     assert all(edge.annotations(name).keys() == {CONFIRMED} for name in "abcd")
-    promise = edge.promise(2, node=on_node(0), timestamp=Annotated(CONFIRMED, 3))
-    assert edge.violations(promise) == []
-
-
-def pods_are_replaced_one_by_one_on_some_nodes_at_a_time(edge: Edge) -> None:
-    edge.create(podsPerNode=3, rolling={"maxDegradedNodes": 2, "maxUnavailablePodsPerNode": 1})
-    edge.settle(*"abcde", pods=3)
-    edge.retemplate("proxy:2")
-    edge.settle(*"abcde", image="proxy:2", pods=3)
-
-    promise = edge.promise(2, detaches=False, deployment=None)
-    assert edge.violations_and_peak(promise) == ([], 2)
-
-
-def health_checks_fail_before_pods_are_replaced_one_by_one(edge: Edge) -> None:
-    edge.create(rolling={"maxDegradedNodes": "34%", **by_deployment(4)})
-    edge.settle(*"abc")
-    edge.retemplate("proxy:2")
-    edge.settle(*"abc", image="proxy:2")
-
-    assert edge.violations(edge.promise(2, detaches=False, deployment=Annotated(grace=4))) == []
 
 
 def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
@@ -97,7 +59,6 @@ def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
 
     edge.retemplate("proxy:3", serviceAccountName="default")
     edge.settle(*"abcd", image="proxy:3")
-    assert edge.violations(edge.promise(2)) == []
 
 
 def the_status_has_the_plan_of_the_rollout_and_then_how_it_ended(edge: Edge) -> None:
@@ -117,7 +78,6 @@ def the_status_has_the_plan_of_the_rollout_and_then_how_it_ended(edge: Edge) -> 
     assert (ended["result"], ended["nodes"], ended["atATime"]) == ("Complete", 3, 1)
     assert ended["toRevision"] == plan["toRevision"] == edge.status()["currentRevision"]
     assert ended["seconds"] >= 3 * 4
-    assert edge.violations(edge.promise(1, node=on_node(4))) == []
 
 
 def weights_are_0_before_pods_are_replaced_and_return(edge: Edge) -> None:
@@ -140,8 +100,7 @@ def weights_are_0_before_pods_are_replaced_and_return(edge: Edge) -> None:
     written = [each for each in cloud.calls() if each.action == "BatchModifyTargetWeight"]
     for name, instance in instances.items():
         off_at = next(each.at for each in written if weight_in(each.params, instance) == 0)
-        assert gone_at(edge, name).timestamp() >= off_at + WEIGHT_SECONDS + grace
-    assert edge.violations(edge.promise(1)) == []
+        assert edge.updated_at(name).timestamp() >= int(off_at + WEIGHT_SECONDS + grace)
 
 
 WEIGHT_SECONDS = 1.0
@@ -164,6 +123,7 @@ def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
     edge.wait(lambda: edge.reasons().get("Progressing") == "False Complete", "the first template")
     good = edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
 
+    spared = [each["metadata"]["uid"] for each in edge.pods() if each["spec"]["nodeName"] != node]
     bad = {"spec": {"containers": [program(CRASHES)]}}
     edge.change(template=bad)
     edge.wait(lambda: any(restarts(each) for each in edge.pods(node)), "the canary to crash")
@@ -178,8 +138,7 @@ def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
     # The pods that take the other minReadySeconds may be under way when the status is written first.
     edge.wait(lambda: edge.reasons()["Progressing"] == "False RolledBack", "the rollback to stand")
     assert {each["spec"]["containers"][0]["command"][-1] for each in edge.pods()} == {RUNS}
-    pods = [each.object for each in edge.history() if isinstance(each.object, SeenPod)]
-    assert {each.node for each in pods if each.spec["containers"][0]["command"][-1] == CRASHES} == {node}
+    assert set(spared) <= {each["metadata"]["uid"] for each in edge.pods()}
 
 
 def one_rack_is_updated_after_the_other(edge: Edge) -> None:
@@ -194,11 +153,10 @@ def one_rack_is_updated_after_the_other(edge: Edge) -> None:
 
     said = edge.await_event("WavePaused")
     assert ["wave east is complete" in said, "wave west is complete" in said] == [True, True]
-    first = first_detached(edge)
+    first = {name: edge.updated_at(name) for name in "abcd"}
     order = sorted(first, key=lambda name: first[name])
     assert (order[0], {*order[1:3]}, order[3]) == ("b", {"a", "c"}, "d")
     assert first["d"] - max(first["a"], first["c"]) >= timedelta(seconds=5)
-    assert edge.violations(edge.promise(2, node=on_node(1))) == []
 
 
 def nodes_begin_in_the_window_or_when_it_is_urgent(edge: Edge) -> None:
@@ -211,7 +169,7 @@ def nodes_begin_in_the_window_or_when_it_is_urgent(edge: Edge) -> None:
     edge.retemplate("proxy:2")
     assert f"the window opens at {rfc3339(opens)}" in edge.await_event("WaitingForWindow")
     edge.settle(*"ab", image="proxy:2")
-    assert min(first_detached(edge).values()) >= opens
+    assert min(edge.updated_at(name) for name in "ab") >= opens
 
     later = opens + timedelta(hours=12)
     edge.wait(lambda: "rollout" not in edge.status(), "the end of the rollout")
@@ -221,19 +179,9 @@ def nodes_begin_in_the_window_or_when_it_is_urgent(edge: Edge) -> None:
     urgent = {UPDATE_NOW: edge.status()["rollout"]["digest"]}
     edge.client.patch(INGRESS_DAEMONSETS, "web", {"metadata": {"annotations": urgent}}, edge.namespace)
     edge.settle(*"ab", image="proxy:3")
-    assert edge.violations(edge.promise(1, node=on_node(1))) == []
 
 
 RACK, UPDATE_NOW = "tests/rack", "drawbridge.io/update-now"
-
-
-def first_detached(edge: Edge) -> dict[str, datetime]:
-    """When each node was seen to be detached first."""
-    found: dict[str, datetime] = {}
-    for each in edge.history():
-        if isinstance(each.object, SeenNode) and DETACHED in each.object.annotations:
-            found.setdefault(edge.short(each.object.name), each.seen)
-    return found
 
 
 RUNS, CRASHES = "import time; time.sleep(3600)", "raise SystemExit(3)"
@@ -248,11 +196,8 @@ def restarts(pod: Raw) -> int:
 
 
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    nodes_are_taken_off_by_their_annotation: tuple("abcd"),
     the_status_has_the_plan_of_the_rollout_and_then_how_it_ended: tuple("abc"),
     a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
-    pods_are_replaced_one_by_one_on_some_nodes_at_a_time: tuple("abcde"),
-    health_checks_fail_before_pods_are_replaced_one_by_one: tuple("abc"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
     a_canary_that_crashes_again_and_again_is_rolled_back: tuple("ab"),
     one_rack_is_updated_after_the_other: tuple("abcd"),

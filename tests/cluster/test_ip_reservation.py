@@ -25,7 +25,7 @@ from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
 from settings import IPReservationSettings
-from tests.chaos.judge import judging
+from tests.chaos.outside import judged, of_reservations
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
 from webhook.ip_reservation import RESERVE, records_of
@@ -320,7 +320,7 @@ def test_many_small_segments_are_compacted_and_no_address_is_free_meanwhile(
     with ThreadPoolExecutor(FEW) as pool:
         pods = list(pool.map(lambda n: workloads.running_pod(lab, redis, f"p{n}"), range(FEW)))
     uids = {pod.metadata.uid for pod in pods}
-    with judging(lab, GROUPS[group]) as judge:
+    with judged(lab, of_reservations(3600), GROUPS[group]) as outside:
         for pod in pods:  # one after the other: each has a segment
             lab.client.delete(workloads.PODS, pod.metadata.name, redis)
 
@@ -330,12 +330,7 @@ def test_many_small_segments_are_compacted_and_no_address_is_free_meanwhile(
 
         lab.wait(is_compacted, SECONDS, "the leader to compact")
         lab.wait(lambda: len(segments(lab, group)) < FEW, SECONDS, "the small segments to go")
-        judge.await_gone(pods)
-        lab.wait(lambda: not judge.unreserved(pods), SECONDS, "both watches to be current")
-        holds = [hold for hold in judge.history.holds if hold.record.uid in uids]
-
-    assert len(holds) == len(pods)
-    assert [hold.until for hold in holds] == [None] * len(pods)
+        assert outside.findings() == []
 
 
 def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_an_upgrade(

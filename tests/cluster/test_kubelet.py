@@ -6,20 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kube.client import Client, Resource, Typed
+from kube.client import Client, Resource
 from kube.errors import NotFound
-from lab.kubelet.nodes import NODES
-from lab.kubelet.pod import STRATEGIC
 from lab.session import Lab
 
 pytestmark = pytest.mark.nightly
@@ -129,65 +124,6 @@ def found(client: Client, resource: Resource, name: str, namespace: str) -> bool
     return True
 
 
-def get(url: str) -> str:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return str(answer.read().decode())
-    except (urllib.error.URLError, OSError):
-        return ""
-
-
-def deploy_web(space: Space, replicas: int) -> str:
-    """A Deployment behind a Service; the Service's address."""
-    space.create(CONFIG_MAPS, "web", data={"text": "one"})
-    by_name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    by_ip = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    container = {
-        "name": "main",
-        "image": "registry.example/drawbridge:1",
-        "command": ["python", "-u", "-c", WEB],
-        "env": [{"name": "POD_NAME", **by_name}, {"name": "POD_IP", **by_ip}],
-        "ports": [{"name": "http", "containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"port": "http", "path": "/name"}},
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/web"}],
-    }
-    pod = {
-        **ON_THE_LAB,
-        "containers": [container],
-        "volumes": [{"name": "config", "configMap": {"name": "web"}}],
-    }
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod}
-    selector = {"matchLabels": {"app": "web"}}
-    space.create(DEPLOYMENTS, "web", spec={"replicas": replicas, "selector": selector, "template": template})
-    ports = [{"port": 80, "targetPort": "http"}]
-    service = space.create(SERVICES, "web", spec={"selector": {"app": "web"}, "ports": ports})
-    space.wait(lambda: available(space) == replicas, "the Deployment to be available")
-    return f"http://{service['spec']['clusterIP']}"
-
-
-def available(space: Space) -> int:
-    deployment: dict[str, Any] = space.client.get(DEPLOYMENTS, "web", space.name)
-    return int(deployment["status"].get("availableReplicas", 0))
-
-
-def test_a_deployment_is_reached_by_its_service_and_sees_changes_of_its_config_map(space: Space) -> None:
-    url = deploy_web(space, 2)
-    names: set[str] = set()
-    space.wait(lambda: names.add(get(f"{url}/name")) or len(names - {""}) == 2, "an answer of each replica")
-
-    pods = space.client.list(PODS, space.name).items
-    assert {pod["metadata"]["name"] for pod in pods} == names - {""}
-    addresses = {pod["status"]["podIP"] for pod in pods}
-    assert len(addresses) == 2
-    assert all(IPv4Address(address).is_loopback for address in addresses)
-
-    space.wait(lambda: get(f"{url}/text") == "one", "the first text")
-    space.client.patch(CONFIG_MAPS, "web", {"data": {"text": "two"}}, space.name)
-    space.wait(lambda: get(f"{url}/text") == "two", "the second text, without a restart")
-    statuses = [pod["status"]["containerStatuses"] for pod in space.client.list(PODS, space.name).items]
-    assert [each["restartCount"] for [each] in statuses] == [0, 0]
-
-
 def test_a_deleted_pod_is_unready_then_hooked_then_signalled_then_gone(space: Space) -> None:
     code = WEB.replace('print("TERM", flush=True)', 'print("TERM", open("/v/hook").read(), flush=True)')
     waits = "until [ -e /v/go ]; do sleep 0.1; done; echo hooked > /v/hook"
@@ -208,30 +144,6 @@ def test_a_deleted_pod_is_unready_then_hooked_then_signalled_then_gone(space: Sp
     (space.lab.directory / "volumes" / uid / "v" / "go").touch()
     space.wait(lambda: space.gone("web"), "the pod to be gone")
     assert "TERM hooked" in space.log("web")
-
-
-def test_a_node_and_its_pods_that_were_marked_as_lost_are_ready_again(space: Space) -> None:
-    """As the node lifecycle controller marks them when no heartbeat has arrived, for kwok's pods and our own."""
-    kwok = {"nodeName": "kwok-0", "tolerations": [{"operator": "Exists"}]}
-    space.run("ours", "import time; time.sleep(600)")
-    space.run("played", "", spec={**kwok, "nodeSelector": {}})
-    space.wait(lambda: ready(space.pod("ours")) and ready(space.pod("played")), "both pods to be ready")
-    for name in ("ours", "played"):
-        marked = [{"type": "Ready", "status": "False"}]
-        space.client.patch(
-            PODS.sub("status"), name, Typed(STRATEGIC, {"status": {"conditions": marked}}), space.name
-        )
-    lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Lost"}]}}
-    space.client.patch(NODES.sub("status"), "lab-0", lost)
-
-    space.wait(lambda: ready(space.client.get(NODES, "lab-0")), "the node to be ready again")
-    for name in ("ours", "played"):
-        space.wait(lambda: ready(space.pod(name)), f"pod {name} to be ready again")  # noqa: B023
-
-
-def ready(thing: dict[str, Any]) -> bool:
-    conditions = thing.get("status", {}).get("conditions", ())
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 def test_a_container_that_crashes_or_is_not_alive_is_restarted(space: Space) -> None:

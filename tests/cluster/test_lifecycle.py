@@ -20,11 +20,10 @@ from lab.install import NAMESPACE, RELEASE
 from lab.session import Lab
 from lab.waiting import at_most, stretch
 from tests.chaos import programs
-from tests.cluster import ingress_daemonset_history, leftovers, lifecycle, workloads
+from tests.cluster import leftovers, lifecycle, workloads
 from tests.cluster.elasticity import await_account, keeping, template
 from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS
 from tests.cluster.ingress_daemonset_edge import confirming
-from tests.cluster.ingress_daemonset_history import Record
 from tests.cluster.lifecycle import VALUES, World
 from tests.cluster.load import RATE, loaded
 from tests.cluster.workloads import NAMESPACES, PODS
@@ -55,12 +54,6 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def record(lab: Lab) -> Iterator[Record]:
-    with ingress_daemonset_history.recording(lab.client) as events:
-        yield events
-
-
-@pytest.fixture(scope="module")
 def asked(lab: Lab) -> str:
     """The namespace in which the load asks."""
     name = workloads.reserved_namespace(lab.client, "asked")
@@ -77,12 +70,12 @@ def test_the_cluster_and_helm_are_of_the_versions_that_are_to_be_tested(lab: Lab
 
 
 @pytest.mark.promise
-def test_all_four_features_work_in_one_installation(lab: Lab, record: Record) -> None:
+def test_all_four_features_work_in_one_installation(lab: Lab) -> None:
     other = lab.kubectl("get", "pods", "--as", "system:serviceaccount:default:default", check=False)
     assert "(Forbidden)" in other.stderr
     assert "Phase:          Succeeded" in lab.helm("test", RELEASE, *WHERE).stdout
 
-    lifecycle.play_all(lab, record)
+    lifecycle.play_all(lab)
 
 
 @pytest.mark.promise
@@ -107,8 +100,8 @@ def replaced(lab: Lab, change: Callable[[], object]) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(lab: Lab, record: Record) -> World:
-    return lifecycle.populated(lab, record)
+def world(lab: Lab) -> World:
+    return lifecycle.populated(lab)
 
 
 @pytest.mark.promise
@@ -155,9 +148,7 @@ def test_what_was_held_can_be_removed_without_drawbridge(lab: Lab, world: World)
     lab.wait(lambda: is_gone(lab, NAMESPACES, world.redis), 60, "a namespace to be gone")
 
 
-def test_another_installation_goes_on_where_the_first_one_ended(
-    lab: Lab, world: World, record: Record
-) -> None:
+def test_another_installation_goes_on_where_the_first_one_ended(lab: Lab, world: World) -> None:
     fleet, shop, edge = world.fleet, world.shop, world.edge
     address = fleet.node("open").metadata.annotations[ADDRESS_ID]
     install.install_chart(lab, VALUES)
@@ -171,7 +162,7 @@ def test_another_installation_goes_on_where_the_first_one_ended(
     shop.await_away("later")
     with confirming(edge):
         edge.settle("a", "b", image="proxy:2")
-    lifecycle.an_address_is_reserved_before_its_pod_goes(lab, record)
+    lifecycle.an_address_is_reserved_before_its_pod_goes(lab)
 
 
 def test_after_all_was_taken_down_in_order_nothing_is_left_but_what_is_deleted_by_hand(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import yaml
@@ -19,14 +20,18 @@ WHERE = ("--namespace", NAMESPACE)
 NAMES = {"nameOverride": "keeper", "certs": {"mode": "self-managed", "existingSecret": ""}}
 
 
+def install_under_another_name(lab: Lab, values: Mapping[str, Any]) -> None:
+    own = install.merged(install.lab_values(lab, b""), {**values, **NAMES})
+    what = ("install", RELEASE, str(install.CHART), "--create-namespace", "--values", "-")
+    waiting = ("--wait", "--timeout", install.HELM_TIMEOUT)
+    lab.helm(*what, *WHERE, *waiting, stdin=yaml.safe_dump(own))
+    admission.await_evictions(lab.client)
+
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     with running(chart=False, nodes=2, kwok_nodes=1) as up:
-        values = install.merged(install.lab_values(up, b""), {**workloads.VALUES, **NAMES})
-        what = ("install", RELEASE, str(install.CHART), "--create-namespace", "--values", "-")
-        waiting = ("--wait", "--timeout", install.HELM_TIMEOUT)
-        up.helm(*what, *WHERE, *waiting, stdin=yaml.safe_dump(values))
-        admission.await_evictions(up.client)
+        install_under_another_name(up, workloads.VALUES)
         yield up
 
 

@@ -22,7 +22,7 @@ from lab.waiting import at_most
 from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness
-from tests.cluster.workloads import GROUPS, PODS, SECONDS
+from tests.cluster.workloads import GROUPS, SECONDS
 
 REPLICAS = 6
 CPU = "5"
@@ -51,11 +51,6 @@ def assert_held(lab: Lab, group: str, pods: Sequence[Pod], *, late: bool = False
 
 def uids(pods: Sequence[Pod]) -> set[str]:
     return {pod.metadata.uid for pod in pods}
-
-
-def delete_one_by_one(lab: Lab, namespace: str) -> None:
-    for pod in workloads.pods_of(lab, namespace):
-        lab.client.delete(PODS, pod.metadata.name, namespace)
 
 
 def delete_by_force(lab: Lab, namespace: str) -> None:
@@ -88,14 +83,6 @@ def drain_all_nodes(lab: Lab, namespace: str) -> None:
         lab.kubectl("uncordon", *nodes)
 
 
-def update_in_turn(lab: Lab, namespace: str) -> None:
-    lab.kubectl("rollout", "restart", f"statefulset/{namespace}", "-n", namespace)
-
-
-def scale_in(lab: Lab, namespace: str) -> None:
-    lab.kubectl("scale", f"statefulset/{namespace}", "-n", namespace, "--replicas=0")
-
-
 def preempt_all(lab: Lab, namespace: str) -> None:
     """On each node there comes a pod of higher priority that needs all of it."""
     container = {"name": "urgent", "image": "urgent", "resources": {"requests": {"cpu": "32"}}}
@@ -110,14 +97,10 @@ def nodes_of(lab: Lab, namespace: str) -> set[str]:
 
 
 WAYS: tuple[Callable[[Lab, str], None], ...] = (
-    delete_one_by_one,
     delete_by_force,
     workloads.delete_collection,
     delete_namespace,
-    evict_all,
     drain_all_nodes,
-    update_in_turn,
-    scale_in,
     preempt_all,
 )
 IN_BOTH_GROUPS = (workloads.delete_collection, delete_namespace, drain_all_nodes)

@@ -17,7 +17,6 @@ from kube.client import Resource
 from kube.errors import KubeError
 from lab.node.network import CONTROL_PLANE
 from lab.waiting import until
-from tests.cluster import ingress_daemonset_history
 from tests.cluster.ingress_daemonset import EDGE, Raw, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import NAMESPACES
@@ -70,23 +69,22 @@ def service(name: str, port: int) -> dict[str, Any]:
 def served(cluster: Real, rolling: dict[str, Any], port: int) -> Iterator[Edge]:
     """Pods of an IngressDaemonSet on all nodes, behind a Service, with health checkers on each node."""
     until(lambda: not earlier(cluster), 180, "the ports of earlier tests to be free", every=0.5)
-    with ingress_daemonset_history.recording(cluster.client) as record:
-        edge = Edge(cluster, record)
-        cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}")
-        try:
-            edge.create(
-                pod={"containers": [container("1")]},
-                rolling=rolling,
-                healthCheckNodePorts=[HEALTH_PORT],
-                minReadySeconds=ROUTED_SECONDS,
-            )
-            edge.client.create(SERVICES, service("web", port), edge.namespace)
-            edge.settle(*cluster.workers, image=EDGE_IMAGE)
-            edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
-            yield edge
-        finally:
-            cluster.kubectl("delete", "namespace", edge.namespace, "--wait=false")
-            cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}-")
+    edge = Edge(cluster)
+    cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}={edge.token}")
+    try:
+        edge.create(
+            pod={"containers": [container("1")]},
+            rolling=rolling,
+            healthCheckNodePorts=[HEALTH_PORT],
+            minReadySeconds=ROUTED_SECONDS,
+        )
+        edge.client.create(SERVICES, service("web", port), edge.namespace)
+        edge.settle(*cluster.workers, image=EDGE_IMAGE)
+        edge.wait(lambda: all_healthy(cluster), "all nodes to be healthy")
+        yield edge
+    finally:
+        cluster.kubectl("delete", "namespace", edge.namespace, "--wait=false")
+        cluster.kubectl("label", "node", *cluster.workers, f"{EDGE}-")
 
 
 def earlier(cluster: Real) -> list[dict[str, Any]]:

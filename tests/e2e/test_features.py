@@ -8,7 +8,6 @@ import pytest
 
 from lab.install import NAMESPACE
 from lab.waiting import at_most
-from tests.cluster import ingress_daemonset_history
 from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import EDGE, INGRESS_DAEMONSETS, Raw, by_deployment, detaching
@@ -123,22 +122,21 @@ def test_no_node_is_off_while_its_pods_are_replaced_where_none_is_to_be_detached
 def off_while_updated(cluster: Cluster, rolling: Raw) -> list[set[str]]:
     """The nodes that were seen to be off at the same time, in the course of an update of all nodes."""
     nodes = cluster.workers
-    with ingress_daemonset_history.recording(cluster.client) as record:
-        edge = Edge(cluster, record)
-        cluster.kubectl("label", "node", *nodes, f"{EDGE}={edge.token}")
-        proxy = {"name": "proxy", "image": FIRST, "command": ["python", "-m", "http.server"]}
-        edge.create(pod={"containers": [proxy]}, rolling=rolling, healthCheckNodePorts=[PORT])
-        edge.settle(*nodes, image=FIRST)
-        await_healthy(cluster, edge)
+    edge = Edge(cluster)
+    cluster.kubectl("label", "node", *nodes, f"{EDGE}={edge.token}")
+    proxy = {"name": "proxy", "image": FIRST, "command": ["python", "-m", "http.server"]}
+    edge.create(pod={"containers": [proxy]}, rolling=rolling, healthCheckNodePorts=[PORT])
+    edge.settle(*nodes, image=FIRST)
+    await_healthy(cluster, edge)
 
-        edge.change(template={"spec": {"containers": [{**proxy, "image": SECOND}]}})
-        seen: list[set[str]] = []
+    edge.change(template={"spec": {"containers": [{**proxy, "image": SECOND}]}})
+    seen: list[set[str]] = []
 
-        def updated() -> bool:
-            seen.append(edge.off())
-            return edge.is_settled(*nodes, image=SECOND)
+    def updated() -> bool:
+        seen.append(edge.off())
+        return edge.is_settled(*nodes, image=SECOND)
 
-        edge.wait(updated, "all nodes to have the new template")
+    edge.wait(updated, "all nodes to have the new template")
 
     await_healthy(cluster, edge)
     edge.client.delete(INGRESS_DAEMONSETS, "web", edge.namespace)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dev.fake_api import FakeAPI
-from dev.simulator.objects import CHECK_PORT, INGRESS_LABEL
-from kube.resources import NODES
+from dev.simulator.objects import INGRESS_LABEL
 
 Raw = dict[str, Any]
 PERIOD = 2.0
@@ -19,10 +17,10 @@ FALLS, RISES = 2, 2
 
 
 class LoadBalancer:
-    """*probe* gives the status that a node's health check answers; *uses* are the nodes that get traffic."""
+    """*probe* gives the status that each node's health check answers; *uses* are the nodes that get traffic."""
 
-    def __init__(self, api: FakeAPI, probe: Callable[[str, int], int]) -> None:
-        self._api, self._probe = api, probe
+    def __init__(self, probe: Callable[[], Mapping[str, int]]) -> None:
+        self._probe = probe
         self.uses: set[str] = set()
         self.answers: Mapping[str, int] = {}
         """The last answer of each node's health check."""
@@ -30,9 +28,8 @@ class LoadBalancer:
         """Answers that speak for a change, one after the other."""
 
     def poll(self) -> None:
-        nodes = [each["metadata"]["name"] for each in self._api.peek(NODES) if is_target(each)]
-        self.answers = {name: self._probe(name, CHECK_PORT) for name in nodes}
-        self.uses &= set(nodes)
+        self.answers = self._probe()
+        self.uses &= self.answers.keys()
         for name, status in self.answers.items():
             is_good, is_used = status == 200, name in self.uses
             self._in_a_row[name] = self._in_a_row.get(name, 0) + 1 if is_good != is_used else 0
