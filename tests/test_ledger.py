@@ -150,26 +150,6 @@ def test_an_overloaded_server_is_left_alone(
     assert pauses == [waits]
 
 
-def test_a_write_that_hangs_leaves_time_for_another_one() -> None:
-    """The API server gives a review 5 seconds."""
-    clock, given = FakeClock(), list[float]()
-
-    class Hanging(FakeReservations):
-        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
-            given.append(timeout)
-            if len(given) == 1:
-                clock.advance(timeout)
-                raise Unreachable("read timed out")
-            return super().create(name, records)
-
-    store = Hanging()
-    ledger(store, clock=clock, pause=clock.advance).reserve([numbered(1)], clock() + 4.5)
-
-    assert store.held == [numbered(1).cidr]
-    assert given[0] <= 4.5 / 2
-    assert given[1] >= 1.0
-
-
 def test_a_write_whose_answer_was_lost_is_repeated_under_its_name_and_that_it_exists_is_success() -> None:
     names: list[str] = []
 

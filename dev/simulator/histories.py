@@ -57,6 +57,7 @@ GO_ON = "leadership: nothing stops the other features"
 FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 40
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
 SELDOM, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
+ONE_HANG = "ip: one write that hangs refuses no deletion"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 BREATH = 30.0
@@ -205,7 +206,7 @@ def copy_of_a_control_plane(world: World) -> Iterator[float]:
     yield 400.0
     bound = [each for each in world.cloud.addresses if each.status == "BIND"]
     if len(bound) < 5:
-        world.outside.judge.find(FEW_UNBOUND, world.kernel.now, f"{len(bound)} of 8 addresses are bound")
+        broken(world, FEW_UNBOUND, f"{len(bound)} of 8 addresses are bound")
     yield 1.0
 
 
@@ -331,7 +332,7 @@ def refused_template(world: World) -> Iterator[float]:
     for node in world.api.list(NODES):
         if DETACH_KEY in (node["metadata"].get("annotations") or {}):
             message = f"{node['metadata']['name']} is still detached"
-            world.outside.judge.find(PAST_DEADLINE, world.kernel.now, message)
+            broken(world, PAST_DEADLINE, message)
     yield 1.0
 
 
@@ -346,7 +347,7 @@ def switched_off(world: World) -> Iterator[float]:
     yield 120.0
     for node in world.api.list(NODES):
         if DETACH_KEY in (node["metadata"].get("annotations") or {}):
-            world.outside.judge.find(LEFT_DETACHED, world.kernel.now, node["metadata"]["name"])
+            broken(world, LEFT_DETACHED, node["metadata"]["name"])
     switch(world, values)
     yield 120.0
 
@@ -391,7 +392,7 @@ def compaction_refused(world: World) -> Iterator[float]:
     yield 250.0
     if reserved := world.calico.reserved():
         message = f"{len(reserved)} addresses are reserved 250 s after the last deletion"
-        world.outside.judge.find(ENDS_ANYWAY, world.kernel.now, message)
+        broken(world, ENDS_ANYWAY, message)
     yield 1.0
 
 
@@ -410,7 +411,7 @@ def pool_runs_short(world: World) -> Iterator[float]:
     world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 14}})
     yield 35.0
     if waiting := [each for each in world.api.peek(PODS) if not each["status"].get("podIP")]:
-        world.outside.judge.find(SHARED, world.kernel.now, f"{len(waiting)} pods wait for an address")
+        broken(world, SHARED, f"{len(waiting)} pods wait for an address")
     yield 1.0
 
 
@@ -428,7 +429,7 @@ def forced_while_requests_are_lost(world: World) -> Iterator[float]:
         yield 0.9
     yield 60.0
     if (count := sum(len(world.api.peek(each)) for each in RESERVATIONS)) > FEW_OBJECTS:
-        world.outside.judge.find(IN_FEW, world.kernel.now, f"{count} IPReservations")
+        broken(world, IN_FEW, f"{count} IPReservations")
     yield 1.0
 
 
@@ -438,7 +439,7 @@ def force(world: World, name: str) -> None:
         world.kubectl.delete(PODS, name, objects.SHOP, grace_seconds=0)
     except KubeError as error:
         if world.network.is_calm:
-            world.outside.judge.find(ADMITTED, world.kernel.now, f"{name}: {error}")
+            broken(world, ADMITTED, f"{name}: {error}")
 
 
 @history("ip_reservation", nodes=3)
@@ -481,7 +482,7 @@ def reads_hang(world: World) -> Iterator[float]:
     unread = {each["status"]["podIP"] for each in pods if each["metadata"]["name"].startswith("redis-1")}
     if late := world.calico.reserved() - unread:
         message = f"{', '.join(sorted(late))} are still reserved"
-        world.outside.judge.find(ENDS_ANYWAY, world.kernel.now, message)
+        broken(world, ENDS_ANYWAY, message)
     yield 1.0
 
 
@@ -540,6 +541,19 @@ def forged_reviews(world: World) -> Iterator[float]:
     yield 1.0
 
 
+@history("ip_reservation", nodes=3)
+def hung_write(world: World) -> Iterator[float]:
+    """A pod whose reservation hangs at first is deleted at once, though the API server is slow soon after."""
+    yield 10.0
+    now, system = world.kernel.now, world.kernel.system
+    world.network.hang("POST", "/ipreservations", now + 1.0)
+    world.kernel.spawn(lambda: world.network.slow(now + 10.0, 1.0), "slow", system, after=3.5)
+    done = world.kubectl_delete(PODS, world.api.get(PODS, "redis-0", objects.SHOP))
+    if done != "redis-0":
+        broken(world, ONE_HANG, done)
+    yield 1.0
+
+
 # Rollouts by hand.
 
 
@@ -566,7 +580,7 @@ def abort_of_superseded(world: World) -> Iterator[float]:
     world.drawbridge("rollout", "abort", EDGE)
     yield 200.0
     if images(world) != {"proxy:1"}:
-        world.outside.judge.find(ABORTED, world.kernel.now, f"the pods have {images(world)}")
+        broken(world, ABORTED, f"the pods have {images(world)}")
     yield 1.0
 
 
@@ -586,7 +600,7 @@ def canary_with_rollback(world: World) -> Iterator[float]:
         yield 5.0
     yield 40.0
     if "proxy:2" not in images(world):
-        world.outside.judge.find(ASKED, world.kernel.now, "the canary was rolled back")
+        broken(world, ASKED, "the canary was rolled back")
     world.drawbridge("rollout", "promote", EDGE)
     yield 200.0
 
@@ -605,7 +619,7 @@ def canary_beside_a_lost_node(world: World) -> Iterator[float]:
     yield 300.0
     there = {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] not in lost}
     if there != {"proxy:2"}:
-        world.outside.judge.find(ASKED, world.kernel.now, f"the pods of ready nodes have {there}")
+        broken(world, ASKED, f"the pods of ready nodes have {there}")
     yield 1.0
 
 
@@ -829,10 +843,10 @@ def super_nodes_fail(world: World) -> Iterator[float]:
     world.patch(NODES, "eklet-1", {"spec": {"unschedulable": True}})
     yield 45.0
     if gone := sent - {each["metadata"]["uid"] for each in world.api.peek(PODS)}:
-        world.outside.judge.find(NOT_BEFORE, world.kernel.now, f"{len(gone)} of {len(sent)} pods")
+        broken(world, NOT_BEFORE, f"{len(gone)} of {len(sent)} pods")
     yield 45.0
     if any(is_sent(each) for each in world.api.peek(PODS)):
-        world.outside.judge.find(AFTER, world.kernel.now, "some still wait")
+        broken(world, AFTER, "some still wait")
     yield 1.0
 
 
