@@ -56,7 +56,7 @@ SAID = "truth: a pod that waited for a leader says so by an Event"
 GO_ON = "leadership: nothing stops the other features"
 FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 40
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
-SELDOM, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
+TO_AND_FRO, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
 ONE_HANG = "ip: one write that hangs refuses no deletion"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
@@ -778,7 +778,7 @@ def never_home(world: World) -> Iterator[float]:
                 kill_the_leader(world, world.kernel.dice)
         yield 1.0
     if len(uids) - 2 > FEW_RETURNS:
-        broken(world, SELDOM, f"it was evicted {len(uids) - 2} times in 1,000 s")
+        broken(world, TO_AND_FRO, f"it was evicted {len(uids) - 2} times in 1,000 s")
     yield 1000.0  # the last pause ends, and the pods return
 
 
