@@ -15,10 +15,10 @@ from typing import Any
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
 from dev.judge.placement import is_gated
-from dev.judge.reservation import SELECTING
 from dev.simulator import objects
 from dev.simulator.admission import Away
 from dev.simulator.models.calico import RESERVATIONS
+from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import is_home, kill_the_leader
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
@@ -504,7 +504,7 @@ def many_commas(world: World) -> Iterator[float]:
     yield 10.0
     hostile = objects.template("hostile", "redis:1")
     hostile["spec"]["containers"][0]["args"] = ["1," * 600_000]
-    about = {"name": "hostile", "namespace": objects.SHOP, "labels": {SELECTING: "hostile"}}
+    about = {"name": "hostile", "namespace": objects.SHOP, "labels": {POD_NAME: "hostile"}}
     world.kubectl_create(PODS, {**hostile, "metadata": about})
     yield 20.0
     delete_pods(world, "hostile")
@@ -532,7 +532,7 @@ def forged_reviews(world: World) -> Iterator[float]:
         about = {"name": f"forged-{number}", "namespace": objects.SHOP, "uid": f"uid-{number}"}
         pod = {
             **objects.template("forged", "redis:1", nodeName="node-1"),
-            "metadata": {**about, "labels": {SELECTING: f"forged-{number}"}},
+            "metadata": {**about, "labels": {POD_NAME: f"forged-{number}"}},
             "status": {"phase": "Running", "podIP": f"10.244.0.{100 + number}"},
         }
         review_deletion(world, pod)
