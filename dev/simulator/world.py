@@ -318,9 +318,11 @@ class World:
 
     def end_machine(self, name: str) -> None:
         """Its instance is terminated; its Node stays until somebody deletes it."""
+        node = self.api.find(NODES, name)
+        if node is None:  # it has died before, and was forgotten
+            return
         self.kubernetes.kubelets.switch_off(name, self.now())
-        instance = self.api.get(NODES, name)["metadata"]["labels"].get(INSTANCE_LABEL)
-        if instance:
+        if instance := node["metadata"]["labels"].get(INSTANCE_LABEL):
             self.cloud.account.add_instance(instance, state="TERMINATING")
 
     def forget_machine(self, name: str) -> None:
