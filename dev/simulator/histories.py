@@ -591,7 +591,12 @@ def canary_with_rollback(world: World) -> Iterator[float]:
     rolling(world, canary={"nodes": 1}, autoRollback=True)
     yield 120.0
     give_template(world, "proxy:2")
-    yield 70.0
+    yield 14.0
+    for _ in range(3):  # it is attached soon, and its health checker answers after that
+        world.outside.disturb("node-1")
+        delete_pods(world, *checkers(world, "node-1"))
+        yield 2.0
+    yield 50.0
     for _ in range(4):
         for pod in edge_pods(world):
             if image(pod) == "proxy:2":
@@ -603,6 +608,11 @@ def canary_with_rollback(world: World) -> Iterator[float]:
         broken(world, ASKED, "the canary was rolled back")
     world.drawbridge("rollout", "promote", EDGE)
     yield 200.0
+
+
+def checkers(world: World, node: str) -> list[str]:
+    pods = [each for each in shop_pods(world) if each["spec"].get("nodeName") == node]
+    return [name for each in pods if (name := each["metadata"]["name"]).startswith("edge-10080-")]
 
 
 @history("ingress_daemonset", nodes=4, lasts=700.0)
