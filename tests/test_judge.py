@@ -29,6 +29,7 @@ History = list[Observation]
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
 NEEDS = {"tke.cloud.tencent.com/need-aia-ip": "true"}
 EDGE = {"edge": "true"}
+LEADS = {"holder": "controllers-0"}
 
 
 def node(name: str = "node-1", tainted: bool = False, super_node: bool = False, **labels: str) -> Raw:
@@ -198,6 +199,15 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
     "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
     "there is no certificate": (certificates.ServedIsTrusted, see(0)),
     "a closed node does not say why": (truth.WaitsSayWhy, see(0, needing(tainted=True))),
+    "the command shows a node as open that is closed": (
+        truth.StatusIsTrue,
+        see(0, needing(tainted=True), report={"leader": LEADS, "anycastIp": {"nodes": 1, "open": 1, "tainted": []}}),
+    ),
+    "the command shows no leader": (truth.StatusIsTrue, see(0, report={"leader": None})),
+    "a gauge counts fewer reservations than there are": (
+        truth.MetricsAreTrue,
+        see(0, reserved={"10.0.0.1"}, report={"ipReservation": {"addresses": 1}}, metrics={"ip_reserve_count": 0}),
+    ),
     "a pod is still gated": (lambda: placement.NoneWaitsBehindAGate(None), see(0, pods=(replica("a", gated=True),))),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (

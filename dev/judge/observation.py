@@ -67,6 +67,10 @@ class Observation:
     """The true time, by which certificates are valid."""
     secrets: Sequence[Raw] = ()
     webhook_configurations: Sequence[Raw] = ()
+    report: Raw = field(default_factory=dict)
+    """What `drawbridge status` prints as JSON. It is asked for at rest."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Gauges of the leader, as Prometheus writes their names and labels. They are asked for at rest."""
     disturbances: Disturbances = field(default_factory=Disturbances)
 
 

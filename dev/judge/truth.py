@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from dev.judge.edge import selected
 from dev.judge.judge import Always
-from dev.judge.observation import Observation, condition, is_open, is_ready, name, needs_address, notes
+from dev.judge.observation import (
+    Observation,
+    condition,
+    is_open,
+    is_ready,
+    is_super,
+    name,
+    needs_address,
+    notes,
+    owner,
+)
 from dev.judge.placement import REASON, is_gated
 
+Raw = dict[str, Any]
 READY, UNEXPLAINED = "AnycastIPReady", "AnycastIpPending"
 
 
@@ -23,3 +36,78 @@ class WaitsSayWhy(Always):
         for pod in seen.pods.values():
             if is_gated(pod) and not notes(pod).get(REASON):
                 yield f"{name(pod)} is gated"
+
+
+class StatusIsTrue(Always):
+    """A Lease has the time of its holder: one that is *clocks_differ* seconds behind seems to have ended."""
+
+    name = "truth: at rest, `drawbridge status` shows the leader, nodes, pods, reservations and rollouts as they are"
+
+    def __init__(self, clocks_differ: float = 0.0) -> None:
+        self._clocks_differ = clocks_differ
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        report = seen.report
+        if report and self._clocks_differ < 30.0 and not (report["leader"] or {}).get("holder"):
+            yield "no leader is shown"
+        for part, facts in _facts(seen).items():
+            yield from _differences(part, facts, report.get(part) or {})
+        for shown in report.get("ingressDaemonSets") or ():
+            resource = next(each for each in seen.ingress_daemon_sets if name(each) == shown["name"])
+            yield from _differences(shown["name"], _edge_facts(resource, seen), shown)
+            serving = sum(
+                selected(node, resource) and seen.answers.get(key) == 200 for key, node in seen.nodes.items()
+            )
+            if shown["desiredNodes"] - shown["detachedNodes"] < serving:
+                yield f"{shown['name']}: {shown['detachedNodes']} are detached, and {serving} nodes answer 200"
+
+
+class MetricsAreTrue(Always):
+    name = "truth: at rest, gauges of nodes, pods and reservations are what they count"
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        facts, gone = _facts(seen), set(seen.reserved) - seen.assigned.keys()
+        counted = {
+            "anycastIp": {"drawbridge_anycast_ip_nodes open": facts["anycastIp"]["open"]},
+            "elasticity": {"drawbridge_elasticity_pods gated": facts["elasticity"]["gated"]},
+            "ipReservation": {"ip_reserve_count": len(gone)},
+        }
+        for part, values in counted.items():
+            if seen.report.get(part):
+                yield from _differences("metrics", values, seen.metrics)
+
+
+def _facts(seen: Observation) -> Mapping[str, Mapping[str, Any]]:
+    """By parts of the report."""
+    need = {key for key, node in seen.nodes.items() if needs_address(node)}
+    closed = sorted(key for key in need if not is_open(seen.nodes[key]))
+    away = {key for key, node in seen.nodes.items() if is_super(node)}
+    pods = seen.pods.values()
+    return {
+        "anycastIp": {"nodes": len(need), "open": len(need) - len(closed), "tainted": closed},
+        "elasticity": {
+            "pods": len(seen.pods),
+            "gated": sum(map(is_gated, pods)),
+            "onSuperNodes": sum(pod["spec"].get("nodeName") in away for pod in pods),
+            "superNodes": len(away),
+        },
+        "ipReservation": {"addresses": len(seen.reserved)},
+    }
+
+
+def _edge_facts(resource: Raw, seen: Observation) -> Mapping[str, Any]:
+    """By its Deployments: a node that waits for its turn has all of its pods if it has those of the former template."""
+    own = [each for each in seen.workloads.values() if owner(each, "IngressDaemonSet")]
+    return {
+        "desiredNodes": sum(selected(node, resource) for node in seen.nodes.values()),
+        "readyNodes": sum(
+            each["status"].get("availableReplicas", 0) >= each["spec"]["replicas"] for each in own
+        ),
+    }
+
+
+def _differences(part: str, facts: Mapping[str, Any], shown: Mapping[str, Any]) -> Iterator[str]:
+    """Of what is shown at all: a feature may be off."""
+    for key, value in facts.items():
+        if key in shown and shown[key] != value:
+            yield f"{part}.{key} is {shown[key]}, and there are {value}"

@@ -75,10 +75,15 @@ class Outside:
         if self._addresses() is not before:
             self.changed()
 
+    @property
+    def version(self) -> int:
+        """Of the last change that can be seen."""
+        return self._api.version_of(*SEEN)
+
     def look(self) -> None:
         if self._api.version == self._looked_at and not self._is_stale:
             return
-        self._looked_at, version = self._api.version, self._api.version_of(*SEEN)
+        self._looked_at, version = self._api.version, self.version
         if version != self._seen_version or self._is_stale:
             self._seen_version, self._is_stale = version, False
             self.judge.look(self.observation())

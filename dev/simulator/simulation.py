@@ -50,7 +50,7 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         world.calm()
         run(world, judge, scenario.rest)
         if not judge.findings:
-            judge.rest(world.outside.observation())
+            judge.rest(world.observed_at_rest())
         if not judge.findings:
             start_afresh(world, judge)
     except HotLoop as error:
@@ -90,6 +90,8 @@ def invariants(scenario: Scenario) -> list[Invariant]:
         edge.RolloutsEnd(),
         edge.CompleteIsTrue(),
         truth.WaitsSayWhy(),
+        truth.StatusIsTrue(max(map(abs, scenario.skews))),
+        truth.MetricsAreTrue(),
     ]
 
 
@@ -127,7 +129,7 @@ def start_afresh(world: World, judge: Judge) -> None:
         message = ", ".join(sorted(changed))
         judge.find("rest: a fresh start with the same specs changes nothing", world.kernel.now, message)
     if not judge.findings:
-        judge.rest(world.outside.observation())
+        judge.rest(world.observed_at_rest())
 
 
 def furnish(world: World, scenario: Scenario) -> None:

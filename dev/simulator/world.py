@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 from click.testing import CliRunner
+from prometheus_client import REGISTRY
 
 import cloud.client
 from cli.app import drawbridge
@@ -24,6 +25,7 @@ from controllers.ingress_daemonset import health_check_reader
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
+from dev.judge import Observation
 from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
@@ -56,6 +58,8 @@ WATCH_POLL = 5.0
 """Seconds after which a watch looks whether its client has gone."""
 LONGEST_PAUSE = 5.0
 """Seconds after which a model takes a step although no object has changed: machines go and come by themselves."""
+ANSWERED = 5.0
+"""Seconds that a command without faults takes at most."""
 SOON = (0.01, 0.3)
 """Seconds from a change to the step of a model."""
 CACHE = Path(__file__).parents[2] / "build" / "simulator"
@@ -280,6 +284,23 @@ class World:
             raise result.exception
         self.note("drawbridge", f"{' '.join(arguments)} -> {result.exit_code}")
         return str(result.output)
+
+    def observed_at_rest(self) -> Observation:
+        """With what the command and the metrics say, between two crashes of pods that crash again and again."""
+        printed, version = list[str](), -1
+        while version != self.outside.version:
+            version = self.outside.version
+            self.run(ANSWERED)
+        self.kernel.spawn(
+            lambda: printed.append(self.drawbridge("status", "--output=json")), "status", self.kernel.system
+        )
+        self.run(ANSWERED)
+        metrics = {
+            " ".join((each.name, *each.labels.values())): each.value
+            for family in REGISTRY.collect()
+            for each in family.samples
+        }
+        return replace(self.outside.observation(), report=json.loads(printed[0]), metrics=metrics)
 
     def next_number(self) -> int:
         self._numbers += 1
