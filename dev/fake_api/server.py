@@ -418,7 +418,6 @@ class FakeAPI:
             if name == "resourceVersion" and new["metadata"].get(name):
                 raise Refused(500, "", "resourceVersion should not be set on objects to be created")
             new["metadata"].pop(name, None)
-        new["metadata"].pop("managedFields", None)
         new["metadata"] |= self._identity()
         if kind.has_status:
             new.pop("status", None)
@@ -614,9 +613,14 @@ class FakeAPI:
         return new, unknown
 
     def _decoded(self, kind: Kind, body: Raw) -> tuple[Raw, builtins.list[str]]:
-        """Pruned and defaulted, with the paths of its unknown fields; *body* stays as it is."""
-        api_version = {"apiVersion": kind.resource.api_version, "kind": kind.kind}
-        new, unknown = kind.schema.tidy({**body, **api_version})
+        """Pruned and defaulted, with the paths of its unknown fields; *body* stays as it is.
+
+        Without managedFields: the server keeps its own.
+        """
+        changes: Raw = {"apiVersion": kind.resource.api_version, "kind": kind.kind}
+        if isinstance(metadata := body.get("metadata"), dict):
+            changes["metadata"] = _without(metadata, "managedFields")
+        new, unknown = kind.schema.tidy({**body, **changes})
         new.setdefault("metadata", {})
         kind.default(new)
         return new, unknown

@@ -20,7 +20,7 @@ from dev.fake_api.server import DEFAULT_KINDS
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.scenario import Scenario
 from dev.simulator.simulation import Finding, simulate
-from dev.simulator.world import Entry
+from dev.simulator.world import Entry, chart_digest
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def preload() -> None:
         import_module(name)
     for kind in DEFAULT_KINDS:
         preload_schema(kind.schema)
+    chart_digest()
     gc.collect()
     gc.freeze()
 

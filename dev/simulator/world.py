@@ -435,14 +435,14 @@ USERS = {
 def rendered(values: str) -> Sequence[Raw]:
     """What Helm makes of the chart; kept between runs, as it takes longer than minutes of the simulation."""
     name = hashlib.sha256(values.encode() + chart_digest()).hexdigest()[:24]
-    file = CACHE / f"{name}.yaml"
+    file = CACHE / f"{name}.json"
     if not file.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".partial")
-        partial.write_text(chart.manifests(values))
+        manifests = [each for each in yaml.safe_load_all(chart.manifests(values)) if each]
+        partial.write_text(json.dumps(manifests))
         partial.rename(file)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [each for each in yaml.load_all(file.read_text(), loader) if each]
+    return list(json.loads(file.read_text()))
 
 
 @functools.cache
