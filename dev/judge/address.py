@@ -112,13 +112,13 @@ class OpenedWithAddress(Always):
 
 
 class OpensInTheEnd(Always):
-    """Of two nodes of one instance, one does."""
+    """Of two nodes of one instance, one does: also one that keeps its address without the label."""
 
     name = "address: in the end each Ready node whose address is bound is open"
 
     def rest(self, seen: Observation) -> Iterator[str]:
         needing = [each for each in seen.nodes.values() if needs_address(each) and is_ready(each)]
-        opened = {instance(each) for each in needing if is_open(each)}
+        opened = {instance(each) for each in seen.nodes.values() if is_open(each)}
         for node in needing:
             if instance(node) in bound_instances(seen).keys() - opened:
                 yield name(node)
