@@ -135,6 +135,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.BoundStaysBound,
         [*bound_for_a_minute(), see(61, needing())],
     ),
+    "addresses of instances that run are unbound, one after the other": (
+        address.RunningKeepTheirs,
+        [
+            see(at, addresses=cloud(*map(str, range(left))), running={f"ins-{each}" for each in range(9)})
+            for at, left in enumerate((5, 4, 3, 2, 1))
+        ],
+    ),
     "two addresses are bound to one instance": (
         address.BoundOnce,
         [see(0, needing(), addresses=cloud("node-1", "node-1"))],

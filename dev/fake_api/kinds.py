@@ -188,6 +188,13 @@ def from_file(path: str) -> tuple[Kind, ...]:
     return tuple(kind for raw in documents if raw for kind in of_crd(raw))
 
 
+def definition(path: str, part: str) -> Raw:
+    """The schema of a *part* of the objects that the CRD in the repository's file *path* defines."""
+    versions = yaml.safe_load((ROOT / path).read_text())["spec"]["versions"]
+    found: Raw = versions[0]["schema"]["openAPIV3Schema"]["properties"][part]
+    return found
+
+
 INGRESS_DAEMONSETS = from_file("charts/drawbridge/files/ingressdaemonsets.yaml")
 CALICO_V3 = from_file("lab/crds/projectcalico.org_ipreservations.yaml")
 CALICO_V1 = from_file("lab/crds/crd.projectcalico.org_ipreservations.yaml")

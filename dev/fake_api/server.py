@@ -122,6 +122,8 @@ class FakeAPI:
         self.now = now
         self.fault: Callable[[Any], Any] = lambda call: None
         self.after: Callable[[Any, Reply], Reply | None] = lambda call, reply: None
+        self.held_back: Callable[[Raw], str] = lambda pod: ""
+        """Why a pod may not be evicted, as by a PodDisruptionBudget."""
         self.calls: list[Request] = []
         self.unserved: Collection[str] = ()
         """API versions that clients are answered 404 for; the test's own hands reach them all the same."""
@@ -249,6 +251,16 @@ class FakeAPI:
         """Forget history: watches from older versions and pages of lists answer 410."""
         with self._storage.changed:
             self._storage.forget()
+            self._pages.clear()
+
+    def snapshot(self) -> Mapping[Key, Stored]:
+        with self._storage.changed:
+            return self._storage.snapshot()
+
+    def restore(self, snapshot: Mapping[Key, Stored]) -> None:
+        """As when etcd is restored from what it was then."""
+        with self._storage.changed:
+            self._storage.restore(snapshot)
             self._pages.clear()
 
     @property
@@ -579,6 +591,8 @@ class FakeAPI:
             if wanted.get(name) not in (None, held.raw["metadata"][name]):
                 what = f"the {said} in the precondition ({wanted[name]}) does not match record"
                 raise self._conflict(write.key, what)
+        if why := self.held_back(held.raw):
+            raise Refused(429, "TooManyRequests", why, retry_after=10)
         self._remove(write, held, options.get("gracePeriodSeconds"))
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 

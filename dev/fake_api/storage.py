@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,22 @@ class Storage:
             return ()
         found = self._changes[resource]
         return found[bisect_right(found, version, key=lambda each: each.version) :]
+
+    def snapshot(self) -> Mapping[Key, Stored]:
+        return {
+            (kind, *key): held for kind, objects in self._objects.items() for key, held in objects.items()
+        }
+
+    def restore(self, snapshot: Mapping[Key, Stored]) -> None:
+        """The objects of then, with new versions and without history: `etcdutl snapshot restore --bump-revision
+        --mark-compacted`."""
+        now = self.snapshot()
+        for key in sorted(now.keys() - snapshot.keys(), key=str):
+            self.remove(key)
+        for key, held in snapshot.items():
+            if now.get(key) is not held:
+                self.put(key, {**held.raw, "metadata": {**held.raw["metadata"]}})
+        self.forget()
 
     def forget(self) -> None:
         """Compact: a watch from before the present version has to begin again with a list."""

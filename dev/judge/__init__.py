@@ -4,7 +4,7 @@
 nothing of our code. Each states its allowance. ``Judge`` asks all of them, and keeps what they found.
 """
 
-from dev.judge.judge import Finding, Invariant, Judge
+from dev.judge.judge import Finding, Invariant, Judge, Promise
 from dev.judge.observation import Disturbances, Observation
 
-__all__ = ["Disturbances", "Finding", "Invariant", "Judge", "Observation"]
+__all__ = ["Disturbances", "Finding", "Invariant", "Judge", "Observation", "Promise"]

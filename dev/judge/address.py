@@ -56,6 +56,28 @@ class BoundStaysBound(Always):
                 yield f"{old.id} of {name(living[old.instance])} ({old.instance}) is {state}"
 
 
+class RunningKeepTheirs(Always):
+    name = f"address: at most {FEW} addresses of instances that run are unbound in an hour"
+
+    def __init__(self) -> None:
+        self._before: Mapping[str, CloudAddress] = {}
+        self._unbound: dict[str, float] = {}
+        """When, by address."""
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        before, self._before = self._before, seen.addresses
+        for old in before.values():
+            now = seen.addresses.get(old.id)
+            is_bound = now is not None and now.status in BOUND and now.instance == old.instance
+            if not old.is_ours or old.status not in BOUND or is_bound or old.instance not in seen.running:
+                continue
+            if not seen.disturbances.within(SETTLED, seen.at, old.id, old.instance):
+                self._unbound[old.id] = seen.at
+        self._unbound = {each: at for each, at in self._unbound.items() if seen.at - at <= HOUR}
+        if len(self._unbound) > FEW:
+            yield f"{len(self._unbound)}: {', '.join(self._unbound)}"
+
+
 class BoundOnce(Always):
     name = "address: no instance has two of our addresses"
     sees = ("addresses",)
@@ -125,7 +147,9 @@ class OpensInTheEnd(Always):
 
 
 class CloudIsWhatNodesNeed(Always):
-    """*idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
+    """After etcd was *restored*, those that no claim has are a person's to release: documented.
+
+    *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
 
     Once a few were unbound within an hour, the next ones wait for an operator, unless instances *end* with their
     nodes: documented.
@@ -136,8 +160,10 @@ class CloudIsWhatNodesNeed(Always):
     )
     sees = ("addresses",)
 
-    def __init__(self, idle: int = 0, *, keep: bool = False, end: bool = False) -> None:
-        self._idle, self._keep, self._end = idle, keep, end
+    def __init__(
+        self, idle: int = 0, *, keep: bool = False, end: bool = False, restored: bool = False
+    ) -> None:
+        self._idle, self._keep, self._end, self._restored = idle, keep, end, restored
         self._bound: set[str] = set()
         self._unbound: list[float] = []
 
@@ -152,6 +178,8 @@ class CloudIsWhatNodesNeed(Always):
         wanted = {instance(node) for node in seen.nodes.values() if needs_address(node)}
         if missing := wanted - bound.keys():
             yield f"without one: {', '.join(sorted(missing))}"
+        if self._restored:
+            return
         kept = {instance(node) for node in seen.nodes.values()} if self._keep else wanted
         waits = len([at for at in self._unbound if seen.at - at <= HOUR]) >= FEW
         if (more := bound.keys() - wanted - kept) and (self._end or not waits):

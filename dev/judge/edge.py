@@ -17,7 +17,7 @@ from dev.judge.observation import (
 )
 
 Raw = dict[str, Any]
-NODE_LABEL = "ingress-daemon-for-node"
+NODE_LABEL, CHECKER = "ingress-daemon-for-node", "drawbridge.io/health-checker-for"
 SETTLED = 120.0
 """Seconds for which a node has been Ready and selected before it counts."""
 FLICKER = 10.0
@@ -51,7 +51,7 @@ def budget(resource: Raw, nodes: int) -> int:
 
 class EdgeServes(Always):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
-    off by then: as many as the budget once more."""
+    off by then: as many as the budget once more. And so do nodes whose health checker is being replaced: documented."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -86,7 +86,9 @@ class EdgeServes(Always):
             ]
             off = [each for each in could if each not in good]
             allowed = self._allowed(resource, len(ready), seen.at)
-            allowed += min(allowed, len(_crashed(seen) & set(off)))
+            allowed += min(allowed, len(_crashed(seen) & set(off))) + min(
+                allowed, len(_unchecked(seen) & set(off))
+            )
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
 
@@ -108,6 +110,16 @@ def _crashed(seen: Observation) -> set[str]:
         if NODE_LABEL in labels(pod) and any(each.get("restartCount") for each in statuses):
             found.add(pod["spec"].get("nodeName", ""))
     return found
+
+
+def _unchecked(seen: Observation) -> set[str]:
+    """Nodes whose health checker is not there, or not ready yet."""
+    starting = {
+        pod["spec"].get("nodeName", "")
+        for pod in seen.pods.values()
+        if CHECKER in labels(pod) and not is_ready(pod)
+    }
+    return starting | {node for node, status in seen.answers.items() if status == 0}
 
 
 class StoppedOnlyDetached(Always):

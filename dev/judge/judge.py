@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,13 +59,32 @@ class Since:
         return {key: at - since for key, since in self._since.items()}
 
 
+@dataclass(frozen=True)
+class Promise:
+    """An invariant in certain terms."""
+
+    make: Callable[..., Invariant]
+    terms: tuple[tuple[str, object], ...] = ()
+
+    @classmethod
+    def of(cls, make: Callable[..., Invariant], **terms: object) -> Promise:
+        return cls(make, tuple(terms.items()))
+
+
 class Judge:
     """Keeps the first finding of each invariant: what follows is often its consequence."""
 
     def __init__(self, invariants: Sequence[Invariant]) -> None:
         self._invariants = invariants
+        self._promised: dict[Promise, Invariant] = {}
         self.findings: dict[str, Finding] = {}
         self._before: Observation | None = None
+
+    def promise(self, promises: Sequence[Promise]) -> None:
+        """From now on these hold; one in the terms of before goes on with what it has seen."""
+        before = self._promised
+        self._promised = {each: before.get(each) or each.make(**dict(each.terms)) for each in promises}
+        self._invariants = list(self._promised.values())
 
     def look(self, seen: Observation) -> None:
         before, self._before = self._before, seen

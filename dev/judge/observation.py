@@ -59,6 +59,8 @@ class Observation:
     """The last status of each node's health check; 0 when nothing answers."""
     addresses: Mapping[str, CloudAddress] = field(default_factory=dict)
     """By id."""
+    running: Collection[str] = ()
+    """The instances that the cloud has, and is not ending."""
     reserved: Collection[str] = ()
     """Addresses that Calico's allocator does not assign."""
     assigned: Mapping[str, str] = field(default_factory=dict)

@@ -61,19 +61,22 @@ class NeverMoreThanNLocal(Always):
 
 
 class NeverMoreThanTheCap(Always):
-    """*cap* is of all pods on super nodes; None for no cap."""
+    """*cap* is of all pods on super nodes; None for no cap. One that was *lowered* sends none away."""
 
     name = "placement: never more pods on super nodes than the cap, terminating ones included"
     sees = ("nodes", "pods")
 
-    def __init__(self, cap: int | None) -> None:
+    def __init__(self, cap: int | None, *, lowered: bool = False) -> None:
         self._cap = cap
+        self._stay: int | None = None if lowered else cap
+        """How many may be there; None before the first look."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         if self._cap is None:
             return
         there = [pod for pod in seen.pods.values() if _is_billed(pod, seen)]
-        if len(there) > self._cap:
+        self._stay = max(self._cap, len(there) if self._stay is None else min(self._stay, len(there)))
+        if len(there) > self._stay:
             yield f"{len(there)} of {self._cap}: {', '.join(sorted(name(each) for each in there))}"
 
 

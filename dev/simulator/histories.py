@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from cli.explain.webhook_configurations import ApiRequest
-from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
 from dev.judge.placement import is_gated
-from dev.simulator import objects
+from dev.simulator import helm, objects
 from dev.simulator.admission import Away
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.models.stateful_sets import POD_NAME
@@ -343,24 +342,26 @@ def switched_off(world: World) -> Iterator[float]:
     give_template(world, "proxy:2")
     yield 8.0
     values = world.values
-    switch(world, values | {"ingressDaemonSet": {"enabled": False}})
+    helm.upgrade(world, values | {"ingressDaemonSet": values["ingressDaemonSet"] | {"enabled": False}})
     yield 120.0
     for node in world.api.list(NODES):
         if DETACH_KEY in (node["metadata"].get("annotations") or {}):
             broken(world, LEFT_DETACHED, node["metadata"]["name"])
-    switch(world, values)
+    helm.upgrade(world, values)
     yield 120.0
 
 
-def switch(world: World, values: Raw) -> None:
-    """As `helm upgrade`: the hook that attaches all nodes, the release, then its pods."""
-    if world.values["ingressDaemonSet"]["enabled"] and not values["ingressDaemonSet"]["enabled"]:
-        attach_all(world.api.client("drawbridge-attach"), Patience())
-    world.install(values)
-    for replica in world.product.controllers:
-        world.product.replace(replica)
-    for replica in world.product.servers:
-        world.product.restart_server(replica)
+@history("elasticity", "ingress_daemonset", nodes=4, lasts=700.0)
+def uninstalled(world: World) -> Iterator[float]:
+    """An uninstall in mid-rollout leaves no gate, no detached node and no finalizer."""
+    yield 120.0
+    give_template(world, "proxy:2")
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 8}})
+    yield 8.0
+    values = world.values
+    helm.uninstall(world, 20.0)
+    helm.install_again(world, values)
+    yield 30.0
 
 
 # Reservations.

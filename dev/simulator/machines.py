@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 
 from dev.simulator.operations import Raw, is_home, operation
@@ -21,7 +22,7 @@ def reboot_a_node(world: World, dice: Random) -> str:
     if not name:
         return ""
     world.kubernetes.kubelets.reboot(name, world.now(), seconds)
-    _excuse(world, name, seconds)
+    excuse(world, [name], seconds)
     return f"{name}, away for {seconds:.0f} s"
 
 
@@ -34,7 +35,7 @@ def a_kubelet_falls_silent(world: World, dice: Random) -> str:
     kubelets = world.kubernetes.kubelets
     kubelets.silence(name, world.now())
     world.network.cut(f"health-checker-{name}", world.kernel.now + seconds)
-    _excuse(world, name, seconds)
+    excuse(world, [name], seconds)
 
     def end() -> None:
         if name not in kubelets.off:
@@ -72,7 +73,7 @@ def a_machine_dies(world: World, dice: Random) -> str:
         return ""
     world.outside.disturb(name)
     world.end_machine(name)
-    _excuse(world, name, seconds)
+    excuse(world, [name], seconds)
     world.kernel.spawn(
         lambda: world.forget_machine(name), f"end of {name}", world.kernel.system, after=seconds
     )
@@ -89,26 +90,29 @@ def drain_a_node(world: World, dice: Random) -> str:
 
     def drain() -> None:
         end = world.kernel.now + LONGEST_DRAIN
-        while _evict_all(world, name) and world.kernel.now < end:
+        pods = {each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)}
+        while _evict_all(world, name, pods) and world.kernel.now < end:
             world.kernel.sleep(DRAIN_RETRY)
         world.kernel.sleep(pause)
         world.outside.disturb(name)
-        if leaves:
+        if not world.api.find(NODES, name):
+            pass  # others took it away meanwhile
+        elif leaves:
             world.end_machine(name)
             world.forget_machine(name)
-        elif world.api.find(NODES, name):
+        else:
             world.patch(NODES, name, {"spec": {"unschedulable": None}})
+        world.at_work.discard(f"drain of {name}")
 
+    world.at_work.add(f"drain of {name}")
     world.patch(NODES, name, {"spec": {"unschedulable": True}})
     world.kernel.spawn(drain, f"drain of {name}", world.kernel.system)
     return f"{name}, {'which then leaves' if leaves else 'for a while'}"
 
 
-def _evict_all(world: World, node: str) -> bool:
-    """Whether pods are left, as `kubectl drain --ignore-daemonsets --force` sees it."""
-    left = [
-        each for each in world.api.peek(PODS) if each["spec"].get("nodeName") == node and _is_drained(each)
-    ]
+def _evict_all(world: World, node: str, pods: Collection[str]) -> bool:
+    """Whether some of these are left, as `kubectl drain --ignore-daemonsets --force` sees it."""
+    left = [each for each in world.api.peek(PODS) if each["metadata"]["uid"] in pods]
     for each in left:
         metadata = each["metadata"]
         if "deletionTimestamp" in metadata:
@@ -125,9 +129,11 @@ def _evict_all(world: World, node: str) -> bool:
     return bool(left)
 
 
-def _is_drained(pod: Raw) -> bool:
+def _is_drained(pod: Raw, node: str) -> bool:
     owners = pod["metadata"].get("ownerReferences") or ()
-    return not any(each["kind"] == "DaemonSet" and each.get("controller") for each in owners)
+    return pod["spec"].get("nodeName") == node and not any(
+        each["kind"] == "DaemonSet" and each.get("controller") for each in owners
+    )
 
 
 def _machine(world: World, dice: Random, fewest: int = 1) -> str:
@@ -138,14 +144,14 @@ def _machine(world: World, dice: Random, fewest: int = 1) -> str:
     return str(node["metadata"]["name"]) if node and count >= fewest else ""
 
 
-def _excuse(world: World, name: str, seconds: float) -> None:
-    """What it and its pods do while it is away, and while they come back, is no fault of ours."""
+def excuse(world: World, names: Collection[str], seconds: float) -> None:
+    """What these and their pods do while they are away, and while they come back, is no fault of ours."""
 
-    def excuse() -> None:
+    def note() -> None:
         end = world.kernel.now + seconds
         while world.kernel.now <= end:
-            pods = [each for each in world.api.peek(PODS) if each["spec"].get("nodeName") == name]
-            world.outside.disturb(name, *(each["metadata"]["name"] for each in pods))
+            pods = [each for each in world.api.peek(PODS) if each["spec"].get("nodeName") in names]
+            world.outside.disturb(*names, *(each["metadata"]["name"] for each in pods))
             world.kernel.sleep(min(15.0, max(0.5, end - world.kernel.now)))
 
-    world.kernel.spawn(excuse, f"excuse of {name}", world.kernel.system)
+    world.kernel.spawn(note, f"excuse of {', '.join(names)}", world.kernel.system)

@@ -81,6 +81,23 @@ def stateful_set(name: str, replicas: int) -> Raw:
     }
 
 
+def disruption_budget(app: str, most: int = 1) -> Raw:
+    return {
+        "metadata": {"name": app, "namespace": SHOP},
+        "spec": {"maxUnavailable": most, "selector": {"matchLabels": {"app": app}}},
+    }
+
+
+def job(name: str, pods: int, *, local: int) -> Raw:
+    """Its pods end by themselves."""
+    about = template(name, "ending:1", "1", restartPolicy="Never")
+    about["metadata"]["annotations"] = {"LOCAL_REPLICAS": str(local)}
+    return {
+        "metadata": {"name": name, "namespace": SHOP},
+        "spec": {"parallelism": pods, "completions": pods, "template": about},
+    }
+
+
 def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str = "1") -> Raw:
     pods = template(name, "web:1", cpu)
     if local is not None:

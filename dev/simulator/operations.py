@@ -13,6 +13,7 @@ from typing import Any
 
 from dev.simulator import objects
 from dev.simulator.models.cloud import CHANGES
+from dev.simulator.models.cluster import JOBS
 from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
@@ -59,6 +60,8 @@ def kill_the_leader(world: World, dice: Random) -> str:
 
 @operation("platform")
 def kill_a_webhook_server(world: World, dice: Random) -> str:
+    if not world.product.servers:
+        return ""
     replica = dice.choice(world.product.servers)
     world.product.restart_server(replica)
     return replica.name
@@ -72,6 +75,8 @@ def forget_history(world: World, dice: Random) -> str:
 
 @operation("platform")
 def cut_off_a_replica(world: World, dice: Random) -> str:
+    if not world.product.controllers:
+        return ""
     replica, length = dice.choice(world.product.controllers), dice.uniform(2, 40)
     world.network.cut(replica.name, world.kernel.now + length)
     return f"{replica.name} for {length:.0f} s"
@@ -229,6 +234,14 @@ def scale_the_deployment(world: World, dice: Random) -> str:
 def roll_the_deployment(world: World, dice: Random) -> str:
     containers = [{"name": "main", "image": f"web:{dice.randint(2, 99)}"}]
     return world.patch_template(DEPLOYMENTS, "web", containers)
+
+
+@operation("elasticity")
+def start_a_job(world: World, dice: Random) -> str:
+    number = dice.randint(1, 999)
+    return world.kubectl_create(
+        JOBS, objects.job(f"job-{number}", dice.randint(1, 4), local=dice.randint(0, 2))
+    )
 
 
 @operation("elasticity")

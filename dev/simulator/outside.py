@@ -39,6 +39,8 @@ SEEN = (
 KEPT = (NODES, DEPLOYMENTS, DAEMON_SETS, STATEFUL_SETS, INGRESS_DAEMONSETS, CONFIG_MAPS, *RESERVATIONS)
 """Kinds whose objects are the same after a fresh start."""
 PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
+LEADS_ON = 15.0
+"""Seconds: leaseDuration."""
 LEASE, EVENT = "/leases/", "/events"
 
 
@@ -57,6 +59,8 @@ class Outside:
         self.writes: Counter[str] = Counter()
         """Ours since the last reset, by method and kind; without renewals of the Lease."""
         self._leader: Process | None = None
+        self._unclear_until = 0.0
+        """Until then a former leader may not know yet that its Lease was taken away."""
         self._looked_at = self._seen_version = -1
         self._is_stale = True
         self._listed: dict[Resource, tuple[int, Mapping[str, Raw]]] = {}
@@ -101,6 +105,7 @@ class Outside:
             uses={name for name in self._edge.uses if (node := nodes.get(name)) and is_target(node)},
             answers=self._edge.answers,
             addresses=self._addresses(),
+            running=self._cloud.running,
             reserved=self._calico.reserved(),
             assigned={address: held.pod for address, held in self._calico.held.items()},
             now=datetime.fromtimestamp(EPOCH + self._kernel.now, UTC),
@@ -145,6 +150,10 @@ class Outside:
         """The Lease was written."""
         self._leader = process if holder else None
 
+    def lease_taken(self) -> None:
+        """By a person: the one who led finds out when it renews."""
+        self._unclear_until = self._kernel.now + LEADS_ON
+
     def _called(self, process: str, action: str, params: Mapping[str, object], outcome: str) -> None:
         self.changed()
         if action in CHANGES:
@@ -155,7 +164,8 @@ class Outside:
                 self.disturb(str(params.get("InstanceId", "")))
 
     def _check_leads(self, process: Process, what: str) -> None:
-        if self._leader is not None and self._leader is not process:
+        is_clear = self._kernel.now > self._unclear_until
+        if is_clear and self._leader is not None and self._leader is not process:
             self.judge.find(
                 "leadership: after another may lead, no write of the former leader arrives",
                 self._kernel.now,

@@ -16,7 +16,7 @@ from controllers.__main__ import enabled
 from controllers.informers import StaleInformer
 from controllers.manager import Manager
 from dev.fake_api import FakeAPI
-from dev.fake_api.calls import Reply, Request
+from dev.fake_api.calls import Reply, Request, refusal
 from dev.fake_api.front import Connection
 from dev.simulator.admission import Away
 from dev.simulator.core.kernel import Kernel, Process
@@ -29,6 +29,8 @@ from settings import Settings, parse
 from webhook.app import create_app
 from webhook.features import Server, webhooks
 
+STOP_WITHIN = 30.0
+"""Seconds from SIGTERM to SIGKILL."""
 RESTART = 2.0
 """Seconds from the end of a process to its next one."""
 USER = "drawbridge-controllers"
@@ -58,6 +60,8 @@ class Replica:
     lives: int = 0
     ended: list[tuple[float, str]] = field(default_factory=list)
     app: Any = None
+    is_leaving: bool = False
+    """Its kubelet does not start it again."""
 
     @property
     def settings(self) -> Settings:
@@ -77,6 +81,10 @@ class Network:
         self._slow_until, self._slowest = 0.0, 0.0
         self._hanging = "", "", 0.0
         self._losing_until, self._share = 0.0, 0.0
+        self._busy_until, self._refused = 0.0, 0.0
+        self._last_writes: dict[str, int] = {}
+        self.on_last_write: Callable[[Process], None] = lambda _: None
+        """Called with the process that made it: nothing that it would do next is done."""
 
     def cut(self, replica: str, until: float) -> None:
         """What it asks hangs until the client gives up."""
@@ -93,16 +101,34 @@ class Network:
         """So many requests of ours have no answer: half of them never arrive, half are carried out."""
         self._losing_until, self._share = until, share
 
+    def be_busy(self, until: float, share: float) -> None:
+        """So many requests of ours are answered 429."""
+        self._busy_until, self._refused = until, share
+
+    def end_after(self, replica: str, writes: int) -> None:
+        """Its process dies right after so many of its writes, to the API server or to the cloud, were carried out."""
+        self._last_writes[replica] = writes
+
+    def written(self, process: Process) -> None:
+        """A write of this process was carried out."""
+        replica = process.name.partition("#")[0]
+        if replica in self._last_writes:
+            self._last_writes[replica] -= 1
+            if self._last_writes[replica] <= 0:
+                del self._last_writes[replica]
+                self.on_last_write(process)
+
     @property
     def is_calm(self) -> bool:
         return self._kernel.now > max(
-            self._slow_until, self._losing_until, self._hanging[2], *self._cut.values()
+            self._slow_until, self._losing_until, self._busy_until, self._hanging[2], *self._cut.values()
         )
 
     def calm(self) -> None:
         self._cut.clear()
         self._hanging = "", "", 0.0
-        self._slow_until = self._losing_until = 0.0
+        self._slow_until = self._losing_until = self._busy_until = 0.0
+        self._last_writes.clear()
 
     def connection(self, manager: str, replica: str) -> Any:
         def handle(call: Request, timeout: float) -> Reply:
@@ -115,10 +141,14 @@ class Network:
                 raise TimeoutError("timed out")
             if trouble == "lost":
                 raise ConnectionResetError("the connection was reset")
+            if trouble == "busy":
+                return refusal(429, "TooManyRequests", "too many requests", retry_after=1)
             is_write = manager == USER and call.method != "GET"
             if is_write:
                 self.on_write(kernel.process, call)
             reply = self._api.handle(call)
+            if call.method != "GET" and "/leases" not in call.path:
+                self.written(kernel.process)
             if is_write and "/leases" in call.path and reply.status < 300:
                 self.on_lease(kernel.process, (call.body.get("spec") or {}).get("holderIdentity") or "")
             kernel.sleep(self._latency())
@@ -141,6 +171,8 @@ class Network:
             return "hangs"
         if now < self._cut.get(replica, 0.0):
             return "hangs"
+        if now < self._busy_until and self._dice.random() < self._refused:
+            return "busy"
         if now < self._losing_until and self._dice.random() < self._share:
             return self._dice.choice(("lost", "unheard"))
         return ""
@@ -149,6 +181,7 @@ class Network:
 class Product:
     def __init__(self, kernel: Kernel, api: FakeAPI, network: Network) -> None:
         self._kernel, self._api, self._network = kernel, api, network
+        network.on_last_write = self._die
         self.controllers: list[Replica] = []
         self.servers: list[Replica] = []
 
@@ -161,7 +194,7 @@ class Product:
         return replica
 
     def _keep_running(self, replica: Replica) -> None:
-        while True:
+        while not replica.is_leaving:
             replica.lives += 1
             replica.process = process = Process(f"{replica.name}#{replica.lives}", replica.skew)
             replica.stop = threading.Event()
@@ -193,7 +226,26 @@ class Product:
 
     def replace(self, replica: Replica) -> None:
         """SIGTERM, as a rollout of the Deployment does; the next one starts with what is mounted then."""
+        process = replica.process
         replica.stop.set()
+        self._kernel.spawn(
+            lambda: self._kernel.kill(process), "end of grace", self._kernel.system, after=STOP_WITHIN
+        )
+
+    def stop(self) -> None:
+        """All of them, as when their Deployments are deleted."""
+        for each in self.controllers:
+            each.is_leaving = True
+            self.replace(each)
+        for each in self.servers:
+            self._kernel.kill(each.process)
+        self.controllers.clear()
+        self.servers.clear()
+
+    def _die(self, process: Process) -> None:
+        for each in [each for each in self.servers if each.process is process]:
+            self.restart_server(each)
+        self._kernel.kill(process)
 
     # Webhook servers.
 
@@ -218,7 +270,11 @@ class Product:
     def restart_server(self, replica: Replica) -> None:
         self._kernel.kill(replica.process)
         replica.app = None
-        self._kernel.spawn(lambda: self._boot(replica), "kubelet", self._kernel.system, RESTART)
+        self._kernel.spawn(lambda: self._start_again(replica), "kubelet", self._kernel.system, RESTART)
+
+    def _start_again(self, replica: Replica) -> None:
+        if replica in self.servers:
+            self._boot(replica)
 
     def ask(self, path: str, body: bytes, timeout: float) -> bytes:
         """As the API server calls the Service: one of the replicas, another one when the connection is refused."""

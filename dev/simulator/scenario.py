@@ -13,7 +13,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dev.simulator import machines as machines  # its operations
+from dev.simulator import operator as operator  # its operations
 from dev.simulator.operations import TABLE, Kind
+from dev.simulator.promises import SHORT_SKEW
 
 if TYPE_CHECKING:
     from dev.simulator.world import World
@@ -26,14 +28,14 @@ SECTIONS = {
     "elasticity": "elasticity",
     "ingress_daemonset": "ingressDaemonSet",
 }
+REST = 660.0
+"""Seconds; a rollout whose pods do not come up ends after 600."""
 SETTLES = 60.0
 """Seconds from the start to the first operation."""
 CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
 """Nothing here verifies it."""
 LONGEST_SKEW = 300.0
 """Seconds by which a clock differs at most from the true time."""
-SHORT_SKEW = 15.0
-"""The same where reservations, which last two minutes here instead of forty, are compared with clocks."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def drawn(seed: int) -> Scenario:
         [dice.uniform(-skew, skew) if dice.random() < 0.5 else 0.0 for _ in range(4)],
         operations(features, dice, busy),
         busy,
-        600.0,
+        REST,
     )
 
 

@@ -7,11 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
-from dev.judge import Finding, Invariant, Judge, address, certificates, edge, placement, reservation, truth
+from dev.judge import Finding, Judge
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
+from dev.simulator.models.budgets import BUDGETS
 from dev.simulator.operations import is_home
-from dev.simulator.scenario import FEATURES, SETTLES, SHORT_SKEW, Operation, Scenario
+from dev.simulator.promises import promises
+from dev.simulator.scenario import FEATURES, SETTLES, Operation, Scenario
 from dev.simulator.world import Entry, World
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
@@ -19,8 +21,6 @@ from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 STEP = 5.0
 """Seconds between two looks whether something was found."""
-RESERVED_FOR = 120.0
-"""Seconds; the ipReserveTime of each scenario."""
 QUIET = 120.0
 FRESH = 120.0
 
@@ -43,11 +43,14 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
     for operation in scenario.operations:
         if operation.number not in left_out:
             schedule(world, operation)
-    world.outside.judge = judge = Judge(invariants(scenario))
+    judge = world.outside.judge
+    judge.promise(promises(scenario.values, skew=max(map(abs, scenario.skews)), changed=False))
     try:
         run(world, judge, SETTLES + scenario.busy)
         world.note("world", "nothing happens any more")
         world.calm()
+        while (world.at_work or kernel.now < world.suspended_until) and not judge.findings:
+            run(world, judge, STEP)
         run(world, judge, scenario.rest)
         if not judge.findings:
             judge.rest(world.observed_at_rest())
@@ -58,41 +61,6 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
     outcome.findings = [*judge.findings.values(), *crashes(kernel)]
     outcome.history, outcome.digest = world.history.entries, world.history.digest
     return outcome
-
-
-def invariants(scenario: Scenario) -> list[Invariant]:
-    values = scenario.values
-    pool, caps = values["anycastIP"].get("pool", {}), values["elasticity"].get("maxSuperPods", {})
-    own: list[Invariant] = []
-    if values["certs"]["mode"] == "self-managed":
-        own.append(certificates.ServedIsTrusted())
-    if not values["elasticity"].get("homeFailover"):  # by which more than N may be local: documented
-        own.append(placement.NeverMoreThanNLocal(caps.get("total")))
-    if not values["ipReservation"].get("pools"):  # whose share ends reservations early: documented
-        own.append(reservation.KeptOutOfCirculation(RESERVED_FOR, 2 * SHORT_SKEW))
-    return [
-        *own,
-        reservation.ReservationsEnd(),
-        address.BoundStaysBound(),
-        address.BoundOnce(),
-        address.OpenWithAddress(),
-        address.OpenedWithAddress(),
-        address.OpensInTheEnd(),
-        address.CloudIsWhatNodesNeed(
-            pool.get("minIdle", 0) + pool.get("retain", {}).get("count", 0),
-            keep=not values["anycastIP"].get("releaseOnLabelRemoval", False),
-        ),
-        placement.NeverMoreThanTheCap(caps.get("total")),
-        placement.NoneWaitsBehindAGate(caps.get("total")),
-        placement.RolloutsOfWorkloadsEnd(caps.get("total")),
-        edge.EdgeServes(),
-        edge.StoppedOnlyDetached(),
-        edge.RolloutsEnd(),
-        edge.CompleteIsTrue(),
-        truth.WaitsSayWhy(),
-        truth.StatusIsTrue(max(map(abs, scenario.skews))),
-        truth.MetricsAreTrue(),
-    ]
 
 
 def run(world: World, judge: Judge, seconds: float) -> None:
@@ -144,17 +112,16 @@ def furnish(world: World, scenario: Scenario) -> None:
             objects.INGRESS_LABEL: "true" if dice.random() < 0.8 else "",
         }
         world.api.put(NODES, objects.node(f"node-{number}", number, marks))
-    skews = iter(scenario.skews)
-    for number in range(2):
-        world.product.start_controllers(
-            f"{world.full_name}-controllers-{number}", world.configuration, next(skews)
-        )
-    for number in range(2):
-        world.product.start_server(f"{world.full_name}-webhook-{number}", world.configuration, next(skews))
+    world.skews = scenario.skews
+    world.start_release()
     world.kernel.spawn(lambda: workloads(world, scenario), "users", after=5.0)
 
 
 def workloads(world: World, scenario: Scenario) -> None:
+    dice = world.dice("budgets")
+    for app in ("redis", "web"):
+        if dice.random() < 0.4 and not scenario.script:
+            world.api.put(BUDGETS, objects.disruption_budget(app))
     if "ip_reservation" in scenario.features:
         world.kubectl.create(STATEFUL_SETS, objects.stateful_set("redis", 3), objects.SHOP)
     if "elasticity" in scenario.features:

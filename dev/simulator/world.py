@@ -30,6 +30,7 @@ from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
 from dev.simulator.models import calico, load_balancer
+from dev.simulator.models.budgets import Budgets
 from dev.simulator.models.calico import Calico
 from dev.simulator.models.cloud import Cloud
 from dev.simulator.models.health_checkers import HealthCheckers
@@ -39,6 +40,7 @@ from dev.simulator.objects import CHECK_PORT, INSTANCE_LABEL, SHOP
 from dev.simulator.outside import Outside
 from dev.simulator.policies import Policies
 from dev.simulator.product import Configuration, Network, Product
+from dev.simulator.promises import promises
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES
@@ -50,6 +52,8 @@ NAMESPACES = (NAMESPACE, "kube-system", "default", "shop")
 CLOUD_SHOWN = 0.5
 """Seconds between two looks at the cloud's list, whose tasks end by themselves."""
 RETRY = 10.0
+REPLICAS = 2
+"""Pods of each of our Deployments."""
 REFUSED_FOR = 60.0
 """Seconds without trouble of the network after which a deletion should not be refused any more."""
 MISTAKE = "logs: no traceback of a mistake of ours"
@@ -142,6 +146,7 @@ class World:
         storage: Any = self.api._storage
         storage.changed = self._turns
         self.api.after = self._answered
+        self.api.held_back = Budgets(self.api).refusal
         self.network = Network(self.api, kernel, self.dice("network"))
         self.product = Product(kernel, self.api, self.network)
         self.admission = Admission(self.api, kernel, self.product.ask, self._user_of)
@@ -154,10 +159,19 @@ class World:
         self.edge = LoadBalancer(self._answers)
         self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
         self.outside.note = self.note
+        self.cloud.on_change = lambda: self.network.written(kernel.process)
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
         self._plug_in()
         self.configuration = Configuration()
         self.values: Raw = {}
+        self.skews: Sequence[float] = (0.0,) * (2 * REPLICAS)
+        """Of the clocks of our pods: controllers, then servers."""
+        self.at_work: set[str] = set()
+        """What people have begun, and not ended yet."""
+        self.is_restored = False
+        """Whether etcd is that of an earlier time."""
+        self.suspended_until = 0.0
+        """Until then rollouts stand still, as a hook of Helm's wants it."""
         self._placed: set[tuple[Resource, str, str]] = set()
         self.kubectl = self.api.client("kubectl")
         self._refused: dict[tuple[Resource, str, str], float] = {}
@@ -358,7 +372,7 @@ class World:
         """As `helm upgrade --install`: the webhook configurations, the settings, and all else that the API serves."""
         self.values = values
         placed = set()
-        manifests = rendered(yaml.safe_dump(values, sort_keys=True))
+        manifests = rendered_of(values)
         self.admission.policies = Policies(manifests)
         for each in manifests:
             resource = CONFIGURATIONS.get(each["kind"], CONFIG_MAPS if each["kind"] == "ConfigMap" else None)
@@ -369,8 +383,33 @@ class World:
             if "config.yaml" in (each.get("data") or {}):
                 self.configuration.mount(each["data"]["config.yaml"])
         for resource, name, namespace in sorted(self._placed - placed, key=str):
-            self.api.remove(resource, name, namespace)
+            if self.api.find(resource, name, namespace):
+                self.api.remove(resource, name, namespace)
         self._placed = placed
+
+    def promise(self, values: Raw) -> None:
+        """From now on, what is promised with these values."""
+        self.outside.judge.promise(
+            promises(values, skew=max(map(abs, self.skews)), restored=self.is_restored)
+        )
+
+    def start_release(self) -> None:
+        """The pods of its Deployments."""
+        skews = iter(self.skews)
+        for number in range(REPLICAS):
+            name = f"{self.full_name}-controllers-{number}"
+            self.product.start_controllers(name, self.configuration, next(skews))
+        for number in range(REPLICAS):
+            self.product.start_server(f"{self.full_name}-webhook-{number}", self.configuration, next(skews))
+
+    def remove_release(self) -> None:
+        """As `helm uninstall`: the webhook configurations first, then all else."""
+        for resource, name, namespace in sorted(self._placed, key=str):
+            if self.api.find(resource, name, namespace):
+                self.api.remove(resource, name, namespace)
+        self._placed = set()
+        self.admission.policies = Policies([])
+        self.product.stop()
 
     # Models.
 
@@ -429,6 +468,10 @@ USERS = {
     "kube-scheduler": "system:kube-scheduler",
     "kubelet": "system:node:node",
 }
+
+
+def rendered_of(values: Raw) -> Sequence[Raw]:
+    return rendered(yaml.safe_dump(values, sort_keys=True))
 
 
 @functools.cache

@@ -48,6 +48,8 @@ class Cloud:
         self.account = World(self.knobs, self._time)
         self.other_account = World(self.knobs, self._time)
         self.on_arrival: Arrived = lambda *_: None
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when one was carried out, in the process that asked."""
         self._other_until = 0.0
         self._away_until = 0.0
 
@@ -76,6 +78,12 @@ class Cloud:
         """Elastic ones of our account, as its bill lists them."""
         return [each for each in self.account.addresses.values() if each.type != WAN_IP]
 
+    @property
+    def running(self) -> set[str]:
+        """Instances that have an address, and are not being ended."""
+        bound = {each.instance_id for each in self.addresses if each.instance_id}
+        return {each for each in bound if (found := self.account.instance(each)) and found.state == "RUNNING"}
+
     def transport(self, _settings: CloudSettings, region: str, _source: object) -> Transport:
         return Transport(self, region or REGION)
 
@@ -92,6 +100,8 @@ class Cloud:
             raise Unavailable("Lost", strike.kind, action=api.action)
         body, outcome = self._carried_out(api, params, region)
         self.on_arrival(kernel.process.name, api.action, params, outcome)
+        if api.action in CHANGES:
+            self.on_change()
         kernel.sleep(min(back, timeout))
         if strike.lost or there + back > timeout:
             raise Unavailable("Lost", "no answer", action=api.action)

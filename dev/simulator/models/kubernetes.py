@@ -14,6 +14,7 @@ from dev.simulator.models.controller import Spawn, at_once
 from dev.simulator.models.daemon_sets import DaemonSets
 from dev.simulator.models.deployments import Deployments
 from dev.simulator.models.garbage_collector import GarbageCollector
+from dev.simulator.models.jobs import Jobs
 from dev.simulator.models.kubelets import Kubelets
 from dev.simulator.models.node_lifecycle import NodeLifecycle
 from dev.simulator.models.pod_behaviour import Note
@@ -46,6 +47,7 @@ class Kubernetes:
             "replica sets": ReplicaSets(cluster, spawn),
             "stateful sets": StatefulSets(cluster, spawn),
             "daemon sets": DaemonSets(cluster, spawn),
+            "jobs": Jobs(cluster, spawn),
             "garbage collector": GarbageCollector(cluster),
             "pod gc": PodGC(cluster, spawn),
             "node lifecycle": NodeLifecycle(cluster, self.kubelets.silent, spawn),

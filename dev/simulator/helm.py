@@ -1,0 +1,180 @@
+"""What Helm does with our release, its hooks included, and what the Deployments do with our pods then.
+
+https://helm.sh/docs/topics/charts_hooks/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from controllers.elasticity import open_gates
+from controllers.ingress_daemonset import attach_nodes
+from dev.simulator.world import World, rendered_of
+from kube.client import Client
+from kube.resources import NODES, PODS
+from webhook.elasticity import GATE
+from webhook.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
+
+Raw = dict[str, Any]
+NEXT_POD = 4.0
+"""Seconds from one pod of a Deployment to the next one."""
+READY = 15.0
+"""Seconds until a new leader works."""
+HELM = "helm"
+RETRY, ATTEMPTS = 30.0, 5
+"""Of a person whose upgrade failed, as a hook did."""
+LEFT = "uninstall: nothing of ours holds anything afterwards"
+HOOKS_END = "uninstall: the hooks of Helm end while the API server works"
+
+
+def upgrade(world: World, values: Raw) -> bool:
+    """Whether it was done: Helm refuses a second one, and one whose hook fails."""
+    before = world.values
+    leaving = [each for each in ("ingressDaemonSet", "elasticity") if is_on(before, each)]
+    return alone(world, lambda: _upgraded(world, before, values, leaving))
+
+
+def _upgraded(world: World, before: Raw, values: Raw, leaving: Sequence[str]) -> bool:
+    world.promise(_in_both(before, values))
+    if not _hooks(world, [each for each in leaving if not is_on(values, each)]):
+        world.promise(before)
+        return False
+    old = pod_templates(before)
+    world.install(values)
+    new = pod_templates(values)
+    for name, replicas, replace in (
+        ("controllers", world.product.controllers, world.product.replace),
+        ("webhook", world.product.servers, world.product.restart_server),
+    ):
+        for replica in list(replicas) if old[name] != new[name] else ():
+            replace(replica)
+            world.kernel.sleep(NEXT_POD)
+    world.kernel.sleep(READY)
+    world.promise(values)
+    return True
+
+
+def uninstall(world: World, after: float) -> bool:
+    """Helm 4 deletes the webhook configurations first. What is left is looked at *after* so many seconds."""
+    return alone(world, lambda: _uninstalled(world, after))
+
+
+def _uninstalled(world: World, after: float) -> bool:
+    values = world.values
+    world.promise(switched_off(values))
+    if not _hooks(world, [each for each in ("ingressDaemonSet", "elasticity") if is_on(values, each)]):
+        world.promise(values)
+        return False
+    world.remove_release()
+    world.kernel.sleep(after)
+    if left := held(world):
+        world.outside.judge.find(LEFT, world.kernel.now, ", ".join(left))
+    return True
+
+
+def held(world: World) -> list[str]:
+    """What would wait for us for ever."""
+    resources = world.api.peek(INGRESS_DAEMONSETS)
+    keys = {key for each in resources if (key := _detach_key(each))}
+    found = [f"gate of {_name(each)}" for each in world.api.peek(PODS) if _is_gated(each)]
+    found += [
+        f"{_name(each)} is detached"
+        for each in world.api.peek(NODES)
+        if keys & (each["metadata"].get("annotations") or {}).keys()
+    ]
+    found += [
+        f"finalizer of {_name(each)}"
+        for each in resources
+        if FINALIZER in (each["metadata"].get("finalizers") or ())
+    ]
+    return found
+
+
+def install_again(world: World, values: Raw) -> None:
+    world.install(values)
+    world.start_release()
+    world.kernel.sleep(READY)
+    world.promise(values)
+
+
+def _hooks(world: World, leaving: Sequence[str]) -> bool:
+    """Each is tried again by the person whose Helm failed."""
+    jobs: Mapping[str, Callable[[], str]] = {
+        "ingressDaemonSet": lambda: attach_nodes.attach_all(
+            _client(world, "drawbridge-attach"), attach_nodes.Patience()
+        ),
+        "elasticity": lambda: open_gates.open_all(
+            _client(world, "drawbridge-gates"), world.full_name, open_gates.Patience()
+        ),
+    }
+    for each in leaving:
+        for _ in range(ATTEMPTS):
+            left = jobs[each]()
+            world.note("helm", f"hook of {each}: {left or 'done'}")
+            if each == "ingressDaemonSet":
+                world.suspended_until = world.kernel.now + attach_nodes.HOLD.total_seconds()
+            if not left:
+                break
+            world.kernel.sleep(RETRY)
+        else:
+            if world.network.is_calm:
+                world.outside.judge.find(HOOKS_END, world.kernel.now, left)
+            return False
+    return True
+
+
+def _client(world: World, account: str) -> Client:
+    return Client(world.network.connection(account, "hook"))
+
+
+def alone(world: World, work: Callable[[], bool]) -> bool:
+    """What *work* says; False when Helm is at work already."""
+    if HELM in world.at_work:
+        return False
+    world.at_work.add(HELM)
+    try:
+        return work()
+    finally:
+        world.at_work.remove(HELM)
+
+
+def pod_templates(values: Raw) -> Mapping[str, Raw]:
+    """Of our Deployments, by component: a changed one replaces the pods."""
+    label = "app.kubernetes.io/component"
+    return {
+        each["metadata"]["labels"][label]: each["spec"]["template"]
+        for each in rendered_of(values)
+        if each["kind"] == "Deployment" and label in each["metadata"]["labels"]
+    }
+
+
+SECTIONS = ("ipReservation", "anycastIP", "elasticity", "ingressDaemonSet")
+
+
+def switched_off(values: Raw) -> Raw:
+    return values | {each: values[each] | {"enabled": False} for each in SECTIONS}
+
+
+def is_on(values: Raw, section: str) -> bool:
+    return bool(values[section]["enabled"])
+
+
+def _in_both(before: Raw, after: Raw) -> Raw:
+    """The settings of *after*; features that are only there do not promise anything yet."""
+    return after | {
+        each: after[each] | {"enabled": is_on(before, each) and is_on(after, each)} for each in SECTIONS
+    }
+
+
+def _detach_key(resource: Raw) -> str:
+    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return str((rolling.get("annotateNodeToDetach") or {}).get("key", ""))
+
+
+def _is_gated(pod: Raw) -> bool:
+    return any(each["name"] == GATE for each in pod["spec"].get("schedulingGates") or ())
+
+
+def _name(raw: Raw) -> str:
+    return str(raw["metadata"]["name"])

@@ -1,0 +1,85 @@
+"""Which invariants hold for a release, in the terms of its values. A feature that is off promises less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dev.judge import Promise, address, certificates, edge, placement, reservation, truth
+
+Raw = dict[str, Any]
+RESERVED_FOR = 120.0
+"""Seconds; the shortest ipReserveTime of scenarios."""
+SHORT_SKEW = 15.0
+"""Seconds by which clocks differ at most where reservations, which last two minutes, are compared with them."""
+
+
+def promises(values: Raw, *, skew: float, changed: bool = True, restored: bool = False) -> list[Promise]:
+    """*changed*: settings were others before; *restored*: etcd is that of an earlier time; *skew* is that of clocks."""
+    return [
+        *_reservation(values),
+        *_address(values, restored=restored),
+        *_placement(values, changed=changed),
+        *_edge(),
+        *_truth(skew),
+        *_certificates(values),
+    ]
+
+
+def _reservation(values: Raw) -> Iterator[Promise]:
+    if values["ipReservation"]["enabled"]:
+        if (
+            not values["ipReservation"].get("pools", {}).get("enabled")
+        ):  # whose share ends reservations early: documented
+            yield Promise.of(reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW)
+        yield Promise.of(reservation.ReservationsEnd)
+
+
+def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
+    section = values["anycastIP"]
+    pool = section.get("pool", {})
+    idle = pool.get("retain", {}).get("count", 0) + pool.get("minIdle", 0)
+    yield Promise.of(address.BoundStaysBound)
+    yield Promise.of(address.BoundOnce)
+    yield Promise.of(
+        address.CloudIsWhatNodesNeed,
+        idle=idle,
+        keep=not section.get("releaseOnLabelRemoval", False),
+        restored=restored,
+    )
+    yield Promise.of(address.OpensInTheEnd)
+    if section["enabled"]:
+        yield Promise.of(address.RunningKeepTheirs)
+        yield Promise.of(address.OpenWithAddress)
+        yield Promise.of(address.OpenedWithAddress)
+
+
+def _placement(values: Raw, *, changed: bool) -> Iterator[Promise]:
+    section = values["elasticity"]
+    cap = section.get("maxSuperPods", {}).get("total") or None
+    if section["enabled"]:
+        if not section.get("homeFailover", {}).get(
+            "enabled"
+        ):  # by which more than N may be local: documented
+            yield Promise.of(placement.NeverMoreThanNLocal, cap=cap)
+        yield Promise.of(placement.NeverMoreThanTheCap, cap=cap, lowered=changed)
+    yield Promise.of(placement.NoneWaitsBehindAGate, cap=cap)
+    yield Promise.of(placement.RolloutsOfWorkloadsEnd, cap=cap)
+
+
+def _certificates(values: Raw) -> Iterator[Promise]:
+    if values["certs"]["mode"] == "self-managed":
+        yield Promise.of(certificates.ServedIsTrusted)
+
+
+def _edge() -> Iterator[Promise]:
+    yield Promise.of(edge.EdgeServes)
+    yield Promise.of(edge.StoppedOnlyDetached)
+    yield Promise.of(edge.RolloutsEnd)
+    yield Promise.of(edge.CompleteIsTrue)
+
+
+def _truth(skew: float) -> Iterator[Promise]:
+    yield Promise.of(truth.WaitsSayWhy)
+    yield Promise.of(truth.StatusIsTrue, clocks_differ=skew)
+    yield Promise.of(truth.MetricsAreTrue)
