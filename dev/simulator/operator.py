@@ -123,8 +123,8 @@ def _restored(world: World, seconds: float, dice: Random) -> bool:
     world.outside.lease_taken()
     world.outside.disturb(*names_of(world))
     world.api.restore(snapshot)
-    for each in world.product.controllers:
-        world.product.kill(each)
+    for replica in world.product.controllers:
+        world.product.kill(replica)
     world.outside.disturb(*names_of(world))
     excuse(world, [each["metadata"]["name"] for each in nodes], SETTLES)
     world.kernel.sleep(dice.uniform(5, 30))
