@@ -54,10 +54,10 @@ class StatusIsTrue(Always):
             yield from _differences(part, facts, report.get(part) or {})
         for shown in report.get("ingressDaemonSets") or ():
             resource = next(each for each in seen.ingress_daemon_sets if name(each) == shown["name"])
-            facts = _edge_facts(resource, seen)
+            own = _edge_facts(resource, seen)
             if any_crash(seen):  # what is ready changes from moment to moment
-                del facts["readyNodes"]
-            yield from _differences(shown["name"], facts, shown)
+                del own["readyNodes"]
+            yield from _differences(shown["name"], own, shown)
             serving = sum(
                 selected(node, resource) and seen.answers.get(key) == 200 for key, node in seen.nodes.items()
             )
