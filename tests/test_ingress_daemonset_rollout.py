@@ -196,6 +196,24 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     assert conditions(here)["Progressing"]["reason"] == "Paused"
 
 
+def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> None:
+    here = world(rolling=detaching(1))
+    began = here.now
+    here.later(600)
+    here.retemplate("proxy:3")
+    here.settle()
+    here.now = began
+    here.retemplate("proxy:2")
+    while here.off() != {"n2"}:
+        here.turn()
+        here.later(10)
+        here.run_pods()
+    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.turn()
+
+    assert (updated(here), here.off()) == ({"n1"}, set())
+
+
 def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     here.nodes["n2"]["spec"]["unschedulable"] = True

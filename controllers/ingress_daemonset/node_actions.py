@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -69,7 +69,8 @@ def _annotations_and_update(
         return _attached(rollout, now), {}
     wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
     if _should_detach(rollout, turn) and rollout.deployment_unmarked:
-        return rollout_annotations.schedule(rollout.annotations, wanted, now), {}
+        marked = rollout_annotations.schedule(rollout.annotations, wanted, now)
+        return marked | _before(now, rollout.baseline), {}
     if turn.begun and rollout.outdated and not turn.waits and rollout.is_released(now):
         is_marked = mark is not None and not rollout.returns
         marked = {} if is_marked else rollout_annotations.schedule(rollout.annotations, None, now)
@@ -77,6 +78,13 @@ def _annotations_and_update(
     # Another writer may have removed it during the update.
     lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
     return ({wanted.key: wanted.value} if wanted and lost else {}), {}
+
+
+def _before(now: datetime, baseline: Baseline | None) -> Changes:
+    """The last update comes before a detachment of *now*, though it may have been made by a clock that is ahead."""
+    if baseline is None or baseline.updated is None or baseline.updated < now:
+        return {}
+    return annotations_of(replace(baseline, updated=now - timedelta(seconds=1)))
 
 
 def _update(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
