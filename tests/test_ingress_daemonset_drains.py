@@ -100,6 +100,17 @@ def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(a
     assert here.image_on("n1") == "proxy:1"
 
 
+def test_a_drain_and_an_update_that_begin_together_share_the_budget() -> None:
+    here = world(**BY_NODE)
+    request(here, "n3")
+    here.retemplate("proxy:2")
+    while here.image_on("n3") == "proxy:1":
+        turns(here, 1)
+        assert len(here.off() | marked(here)) <= 1
+        here.later(GRACE)
+        here.run_pods()
+
+
 def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_uncordoned() -> None:
     here = cordoned()
     here.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -157,7 +157,8 @@ class _Planning:
 
     def _steps(self) -> Iterable[Step]:
         yield tuple(self._children.actions("RoleBinding"))
-        chosen = {*self._updates(), *self._drains()} if _has_finalizer(self._resource) else set()
+        updates = {*self._updates()}
+        chosen = updates | self._drains(updates) if _has_finalizer(self._resource) else set()
         waiting = self._waiting()
         for each in self._rollouts:
             if not each.uncertain:
@@ -273,16 +274,16 @@ class _Planning:
         busy = any(each.in_flight and each.node.ready for each in self._rollouts)
         return ready if ready or busy else waiting
 
-    def _drains(self) -> list[NodeRollout]:
-        """Those that are detached to be drained, within the budget.
+    def _drains(self, updates: Set[NodeRollout]) -> set[NodeRollout]:
+        """Those that are detached to be drained, within what *updates* that begin now leave of the budget.
 
         A node that is cordoned or about to be deleted does not wait for the budget: that is an administrator's
         decision, while anyone who reaches the webhook can request an eviction.
         """
         draining = [each for each in self._rollouts if each.draining and not drains.is_over(each, self._now)]
-        free = max(0, self._limit - sum(each.unavailable for each in self._rollouts))
-        waiting = [each for each in draining if not each.unavailable]
-        return [*(each for each in draining if each.unavailable), *waiting[:free]]
+        taken = {each for each in self._rollouts if each.unavailable} | updates
+        waiting = [each for each in draining if each not in taken]
+        return taken.intersection(draining).union(waiting[: max(0, self._limit - len(taken))])
 
     def _requeue_at(self) -> datetime | None:
         waits = [each.goes_at for each in self._departures]
