@@ -9,6 +9,7 @@ import pytest
 
 from controllers.ingress_daemonset.actions import Change, Target, Writes
 from healthchecker import SCHEDULED
+from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 
@@ -109,6 +110,19 @@ def test_a_drain_and_an_update_that_begin_together_share_the_budget() -> None:
         assert len(here.off() | marked(here)) <= 1
         here.later(GRACE)
         here.run_pods()
+
+
+def test_a_drain_waits_while_a_node_that_failed_with_the_template_is_not_trusted_again() -> None:
+    here = Rolling(*NODES, rolling={"maxUnavailableNodes": 1})
+    here.roll_out()
+    here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())
+    here.world.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.turn()
+    here.world.run_pods("n1")
+    request(here.world, "n3")
+    for _ in range(5):
+        here.turn()
+    assert "n3" not in here.world.off()
 
 
 def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_uncordoned() -> None:

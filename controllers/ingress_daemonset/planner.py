@@ -281,7 +281,8 @@ class _Planning:
         decision, while anyone who reaches the webhook can request an eviction.
         """
         draining = [each for each in self._rollouts if each.draining and not drains.is_over(each, self._now)]
-        taken = {each for each in self._rollouts if each.unavailable} | updates
+        failing = self._failures.nodes
+        taken = {each for each in self._rollouts if each.unavailable or each.node.name in failing} | updates
         waiting = [each for each in draining if each not in taken]
         return taken.intersection(draining).union(waiting[: max(0, self._limit - len(taken))])
 
