@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
+import cli
 import controllers
 import webhook
 from dev.fake_api.schema import preload as preload_schema
@@ -32,7 +33,7 @@ class Report:
 
 def preload() -> None:
     """Import what the product imports only when a feature is on: once, not in each process."""
-    for package in (controllers, webhook):
+    for package in (cli, controllers, webhook):
         for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not each.name.endswith(("__main__", "worker")):
                 import_module(each.name)

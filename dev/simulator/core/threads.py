@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,6 +219,8 @@ def threading(kernel: Kernel) -> Any:
         def __exit__(self, *_: object) -> None:
             self.release()
 
+    numbers = count(1)
+
     class Thread:
         def __init__(
             self,
@@ -234,12 +237,17 @@ def threading(kernel: Kernel) -> Any:
             self._task: Task | None = None
             self._ended = Event()
             self.ident: int | None = None
+            self._number = next(numbers)
+
+        def __hash__(self) -> int:
+            """An executor keeps its threads in a set, whose order must not depend on where they are in memory."""
+            return self._number
 
         def start(self) -> None:
             if self._task is not None:
                 raise RuntimeError("threads can only be started once")
             self._task = kernel.spawn(self._bootstrap, self.name, data=self)
-            self.ident = id(self._task)
+            self.ident = self._number
 
         def _bootstrap(self) -> None:
             try:
