@@ -243,7 +243,8 @@ def test_a_rollout_is_aborted_and_undone(edge_lab: Lab) -> None:
     second = template(edge)
     edge.wait(lambda: len(revisions(edge_lab, where)) == 2, "the second template to be kept")
     edge.wait(lambda: state(edge_lab, edge) == "CanaryPaused", "the canary to be complete")
-    assert run(edge_lab, "rollout", "abort", *where, "--yes").exit_code == 0
+    aborted = run(edge_lab, "rollout", "abort", *where, "--yes")
+    assert aborted.exit_code == 0, (aborted.output, shown(edge_lab, "rollout", "get", *where))
     assert template(edge) == first
     edge.wait(lambda: [each["revision"] for each in revisions(edge_lab, where)] == [3, 2], "a third revision")
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout back to end")
