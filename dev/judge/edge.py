@@ -10,6 +10,7 @@ from dev.judge.judge import Always, Since
 from dev.judge.observation import (
     Observation,
     condition,
+    is_open,
     is_ready,
     is_terminating,
     labels,
@@ -32,6 +33,11 @@ def selected(node: Raw, resource: Raw) -> bool:
     wanted = (spec["template"].get("spec") or {}).get("nodeSelector") or {}
     wanted = {**wanted, **(spec.get("nodeSelector") or {})}
     return wanted.items() <= labels(node).items()
+
+
+def takes_pods(node: Raw, resource: Raw) -> bool:
+    """A node that is still closed for want of its address takes none."""
+    return selected(node, resource) and is_open(node)
 
 
 def share(value: object, of: int) -> int:
@@ -172,7 +178,7 @@ class CompleteIsTrue(Always):
             wanted = resource["spec"].get("podsPerNode", 1)
             image = image_of(resource["spec"]["template"])
             for node, raw in seen.nodes.items():
-                if not is_ready(raw) or not selected(raw, resource) or is_super(raw):
+                if not is_ready(raw) or not takes_pods(raw, resource) or is_super(raw):
                     continue
                 there = [
                     pod

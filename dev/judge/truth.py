@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dev.judge.edge import selected
+from dev.judge.edge import takes_pods
 from dev.judge.judge import Always
 from dev.judge.observation import (
     Observation,
@@ -59,7 +59,8 @@ class StatusIsTrue(Always):
                 del own["readyNodes"]
             yield from _differences(shown["name"], own, shown)
             serving = sum(
-                selected(node, resource) and seen.answers.get(key) == 200 for key, node in seen.nodes.items()
+                takes_pods(node, resource) and seen.answers.get(key) == 200
+                for key, node in seen.nodes.items()
             )
             if shown["desiredNodes"] - shown["detachedNodes"] < serving:
                 yield f"{shown['name']}: {shown['detachedNodes']} are detached, and {serving} nodes answer 200"
@@ -109,7 +110,7 @@ def _edge_facts(resource: Raw, seen: Observation) -> dict[str, Any]:
     """By its Deployments: a node that waits for its turn has all of its pods if it has those of the former template."""
     own = [each for each in seen.workloads.values() if owner(each, "IngressDaemonSet")]
     return {
-        "desiredNodes": sum(selected(node, resource) for node in seen.nodes.values()),
+        "desiredNodes": sum(takes_pods(node, resource) for node in seen.nodes.values()),
         "readyNodes": sum(
             each["status"].get("availableReplicas", 0) >= each["spec"]["replicas"] for each in own
         ),

@@ -46,7 +46,7 @@ class Cloud:
         self._limits = Limits()
         self.knobs = Knobs(quota_total=100, tag_keys=10000, tag_values=10000)
         self.account = World(self.knobs, self._time)
-        self.other_account = World(self.knobs, self._time)
+        self.other_account = World(msgspec.structs.replace(self.knobs, instances_exist=False), self._time)
         self.on_arrival: Arrived = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
         """Called when one was carried out, in the process that asked."""
