@@ -79,7 +79,7 @@ class Webhooks(Protocol):
     """What is registered for requests of any kind; both may raise Denied and Unavailable."""
 
     def mutate(self, review: Review) -> Raw | None:
-        """The object as it shall be, made anew; None when it stays."""
+        """The object as it shall be, as a new copy; None when it stays."""
 
     def validate(self, review: Review) -> None: ...
 

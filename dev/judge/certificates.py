@@ -18,7 +18,7 @@ Raw = dict[str, Any]
 SYNC = 90.0
 """Seconds for which servers may serve what the Secret had before: a kubelet updates a mounted Secret late."""
 FORGIVEN = 10.0
-"""Seconds for which calls may fail after somebody else has written a CA bundle."""
+"""Seconds for which calls may fail after another writer has written a CA bundle."""
 
 
 class ServedIsTrusted(Always):

@@ -24,7 +24,7 @@ SETTLED = 120.0
 FLICKER = 10.0
 """Seconds for which a node may be without its label and still be the same."""
 FORGIVEN = 90.0
-"""Seconds for which a node is excused after somebody else has interfered with it or its pods."""
+"""Seconds for which a node is excused after others have interfered with it or its pods."""
 DONE = ("Complete",)
 
 

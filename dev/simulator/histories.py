@@ -774,7 +774,7 @@ def databases(world: World) -> set[str]:
 
 @history("elasticity", nodes=3, lasts=2100.0, values=HOMEWARDS)
 def never_home(world: World) -> Iterator[float]:
-    """A workload whose replacements go to super nodes again is evicted seldom, whoever leads."""
+    """A workload whose replacements go to super nodes again is evicted seldom by all leaders together."""
     cordon(world, True)
     world.kubectl_create(STATEFUL_SETS, objects.stateful_set("db", 2))
     yield 20.0

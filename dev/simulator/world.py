@@ -352,7 +352,7 @@ class World:
         return None
 
     def end_machine(self, name: str) -> None:
-        """Its instance is terminated; its Node stays until somebody deletes it."""
+        """Its instance is terminated; its Node stays until a user deletes it."""
         node = self.api.find(NODES, name)
         if node is None:  # it has died before, and was forgotten
             return
