@@ -254,6 +254,20 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
     assert (REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0) > failures
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
+    with cluster() as (api, server):
+        me = Candidate(server, "me", times(3.0, 2.0, 0.05))
+        assert leads(me)
+        renewed = spec_of(api)["renewTime"]
+        asked = len(server.asked)
+        api.fault = lambda _: fault if len(server.asked) < asked + 2 else None
+        until(lambda: spec_of(api)["renewTime"] > renewed)
+        assert me.lease.is_leader
+        me.stop.set()
+        assert me.ended() is None
+
+
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
     with cluster() as (api, server):
         me = Candidate(server, "me", times(1.0, 0.5, 0.02))
@@ -322,3 +336,13 @@ def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseExcept
         with pytest.raises(type(error)):
             lease.run(threading.Event(), lead)
         assert holder(api) == ""
+
+
+def test_a_candidate_that_never_led_can_be_stopped() -> None:
+    with cluster() as (api, server):
+        api.fault = lambda asked: refuses(403, "Forbidden")
+        me = Candidate(server)
+        until(lambda: server.asked)
+        me.stop.set()
+        assert me.ended(within=1.0) is None
+        assert not me.working.is_set()
