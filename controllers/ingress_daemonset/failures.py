@@ -3,7 +3,8 @@
 Pods may crash again and again after they were available. So a node that has lost its pods counts against the budget
 until it has had them for progressDeadlineSeconds without interruption, and it has failed when it has lacked them for
 that long in all. So has one whose update the API server has refused for that long. What fails now is observed; the
-times are in the status, and void for another template, and after a pause.
+times are in the status, and void for another template. In a pause no time counts against a node, so that it is tried
+for a whole deadline after it, and the template does not become that of all nodes meanwhile.
 """
 
 from __future__ import annotations
@@ -84,16 +85,19 @@ NO_FAILURES = Failures()
 
 
 def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now: datetime) -> Failures:
-    """None while the rollout is paused, and on the way back to the template that all nodes had."""
-    if resource.spec.paused or is_return(resource, rollouts):
+    """None on the way back to the template that all nodes had."""
+    if is_return(resource, rollouts):
         return NO_FAILURES
     digest = applied_digest(resource)
     old = _stored(resource, digest)
     if not old and not any(each.phase in ROLLING for each in rollouts):
         return NO_FAILURES
     deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
-    found = ((each.node.name, _failure(each, old.get(each.node.name), deadline, moment)) for each in rollouts)
-    return Failures(digest, {name: each for name, each in found if each}, deadline)
+    found = {each.node.name: _failure(each, old.get(each.node.name), deadline, moment) for each in rollouts}
+    failures = {name: each for name, each in found.items() if each}
+    if resource.spec.paused:
+        failures = {name: Failure(each.reason, None, each.well_since) for name, each in failures.items()}
+    return Failures(digest, failures, deadline)
 
 
 def is_return(resource: IngressDaemonSet, rollouts: Iterable[NodeRollout]) -> bool:
@@ -133,7 +137,7 @@ def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now
         return old
     if old and old.reason != LOST:
         return None
-    if old and old.since:
+    if old and not old.well_since:
         return Failure(old.reason, None, now, round(old.lasted(now).total_seconds()))
     ends_at = old.ends_at(deadline) if old else None
     return old if ends_at and ends_at > now else None

@@ -282,6 +282,19 @@ def crash_with_rollback(world: World) -> Iterator[float]:
     yield 400.0
 
 
+@history("ingress_daemonset", nodes=3, lasts=500.0)
+def joins_a_paused_failure(world: World) -> Iterator[float]:
+    """A node that joins while a template that fails is paused does not get it, though all others have it."""
+    yield 120.0
+    give_template(world, "crashing:2")
+    yield 60.0
+    edge_spec(world, paused=True)
+    for value in (None, "true"):
+        world.patch(NODES, "node-3", {"metadata": {"labels": {objects.INGRESS_LABEL: value}}})
+        yield 60.0
+    yield 150.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=500.0)
 def more_pods_per_node(world: World) -> Iterator[float]:
     """Raising podsPerNode takes no more nodes off than the budget allows."""
