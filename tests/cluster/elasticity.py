@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +38,6 @@ VALUES: dict[str, Any] = {
     "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
     "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
 }
-SWITCH_PLACE = {"name": "eks-config", "namespace": "kube-system"}
 SUPER = "eklet-"
 """How the names of super nodes begin, and no others."""
 TOO_LARGE = {"cpu": "33"}
@@ -194,25 +192,6 @@ def await_account(lab: Lab, namespace: str) -> None:
             return False
 
     lab.wait(there, SECONDS, f"namespace {namespace} to have its ServiceAccount")
-
-
-def switch_all(lab: Lab, to: str) -> None:
-    """The switch for all is *to*, or gone when that is empty; back when the leader goes by it."""
-    if to:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": SWITCH_PLACE, "data": {SWITCH: to}}
-        lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
-    else:
-        name, namespace = SWITCH_PLACE["name"], SWITCH_PLACE["namespace"]
-        lab.kubectl("delete", "configmap", name, "-n", namespace, "--ignore-not-found")
-    probes, switches = Shop(lab), f"global={to or 'unset'} "
-    lab.wait(lambda: _reason_now(probes).startswith(switches), SECONDS, f"the leader to decide by {switches}")
-
-
-def _reason_now(probes: Shop) -> str:
-    """The leader's reason for the placement of a pod that is created now."""
-    name = f"probe-{secrets.token_hex(4)}"
-    probes.run(name, template(keeping(0)))
-    return probes.wait(lambda: reason_of_placement(probes.pod(name)), f"{name} to be placed")
 
 
 def reason_of_placement(pod: Pod) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -26,9 +24,9 @@ from kube.types import Pod
 from lab.session import Lab
 from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
-from tests.cluster.workloads import PODS, STATEFULSETS, metrics, reconfigure, sample
+from tests.cluster.workloads import PODS, STATEFULSETS, metrics, sample
 from tests.elasticity_world import having
-from webhook.elasticity import IGNORE_RULES, LOCAL_REPLICAS, TAINT_KEY
+from webhook.elasticity import IGNORE_RULES, LOCAL_REPLICAS
 from webhook.elasticity.affinity import bound_to_super_nodes
 
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
@@ -78,35 +76,6 @@ def test_a_share_stays_local_as_a_workload_grows_and_what_is_over_a_budget_in_co
         shop.wait(lambda: _spent(elastic_lab) == 4, "the cost of both in the metrics")
 
 
-@pytest.mark.promise
-def test_a_budget_bounds_pods_at_its_hours_alone(elastic_lab: Lab) -> None:
-    """Its hours do not end while the lab waits: the settings come to have others, which begin in ten hours."""
-    with configured(elastic_lab, **_at_most_one(hours_from_now=-2)):
-        shop = Shop(elastic_lab)
-        shop.deploy("timed", 3, template({LOCAL_REPLICAS: "0"}))
-        shop.wait(lambda: _places(shop, "timed") == (0, 1) and len(shop.gated()) == 2, "two to wait")
-        shop.wait(lambda: _in_force(elastic_lab) == 1, "the budget to be in force, by the metrics")
-        reason = shop.await_event(min(shop.gated()), "SuperNodeCapReached")
-        assert "allows 1 pods with app=timed on super nodes; its hours, every day" in reason
-        assert "for 4h (Asia/Shanghai), end at " in reason
-
-        reconfigure(elastic_lab, {"elasticity": _at_most_one(hours_from_now=10)})
-        shop.wait(lambda: _places(shop, "timed") == (0, 3), "all to go")
-        shop.wait(lambda: _in_force(elastic_lab) == 0, "the budget to be out of force, by the metrics")
-
-
-def _at_most_one(hours_from_now: int) -> Raw:
-    """For four hours."""
-    begin = datetime.now(ZoneInfo("Asia/Shanghai")) + timedelta(hours=hours_from_now)
-    hours = {"start": f"{begin:%H:%M}", "durationSeconds": 4 * 3600, "timeZone": "Asia/Shanghai"}
-    return {"maxSuperPods": {"budgets": [{"labels": {"app": "timed"}, "maxPods": 1, "hours": [hours]}]}}
-
-
-def _in_force(lab: Lab) -> float:
-    """Of the budget, by the leader."""
-    return _greatest(lab, "drawbridge_elasticity_budget_in_force")
-
-
 def _spent(lab: Lab) -> float:
     return _greatest(lab, "drawbridge_elasticity_cost_per_hour")
 
@@ -141,27 +110,8 @@ def _at_work(shop: Shop) -> list[Pod]:
     ]
 
 
-def test_a_pod_that_tolerates_super_nodes_is_held_to_the_rules(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    tolerant = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/os": "linux"}}
-    port = [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}]}]
-    shop.run("ruled", template(**tolerant, containers=port))
-    shop.run("free", template(tolerations=[{"key": TAINT_KEY, "operator": "Exists"}]))
-
-    shop.wait(lambda: shop.pod("free").spec.node_name, "a pod that breaks no rule to be scheduled")
-    assert "containerPort is 61000" in shop.await_event("ruled", "NotEligibleForSuperNode")
-    assert shop.pod("free").metadata.annotations["drawbridge.io/placement"] == "any"
-    shop.wait(lambda: placement_of(shop, "ruled") == "local", "a pod that breaks a rule to stay local")
-
-
-def placement_of(shop: Shop, name: str) -> str:
-    """Which the leader writes beside the Event."""
-    return shop.pod(name).metadata.annotations.get("drawbridge.io/placement", "")
-
-
 APP = {"app": "judged"}
 LIKE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
-NONE = {**LIKE, "labelSelector": {"matchLabels": {"app": "none"}}}
 SPREAD = {"maxSkew": 1, "topologyKey": HOSTNAME, "labelSelector": {"matchLabels": APP}}
 JUDGED: dict[str, Raw] = {
     "nothing": {},

@@ -10,7 +10,6 @@ from kube.client import Resource
 from kube.types import Pod
 from lab.session import Lab
 from tests.cluster.elasticity import TOO_LARGE, Raw, Shop, asking, template
-from tests.cluster.workloads import PODS
 from webhook.elasticity import COST, SUPER_COST
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
@@ -166,13 +165,3 @@ def test_what_super_nodes_can_run_goes(crowd: Shop, name: str) -> None:
     crowd.await_event(name, "SentToSuperNode")
     if name != "claim-later-cbs":  # the scheduler waits for the disk, which nobody makes here
         crowd.await_away(name)
-
-
-def test_the_pods_of_an_excluded_namespace_stay_local(elastic_lab: Lab) -> None:
-    namespace = "kube-system"
-    shop = Shop(elastic_lab, namespace)
-    shop.run("large", large())
-    try:
-        assert f"namespace {namespace}" in shop.await_event("large", "NotEligibleForSuperNode")
-    finally:
-        elastic_lab.client.delete(PODS, "large", namespace)

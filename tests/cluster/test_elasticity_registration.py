@@ -10,8 +10,6 @@ from tests.cluster.elasticity import (
     DAEMONSETS,
     Shop,
     calls,
-    configured,
-    is_home,
     keeping,
     switched,
     template,
@@ -94,24 +92,3 @@ def is_rolled_out(shop: Shop, name: str) -> bool:
     counts = {status.get(each) for each in ("updatedNumberScheduled", "numberAvailable")}
     seen = status.get("observedGeneration") == generation
     return seen and counts == {status["desiredNumberScheduled"]} == {LOCAL_NODES}
-
-
-def test_a_pod_for_a_super_node_is_kept_off_where_the_template_is_not(elastic_lab: Lab) -> None:
-    """As admission does for DaemonSets that are older than the feature, until the leader corrects them."""
-    shop, before = Shop(elastic_lab), calls(elastic_lab)
-    with configured(elastic_lab, patchDaemonSets=False):
-        shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
-        shop.wait(lambda: len(shop.home()) == LOCAL_NODES, "its pods to run on all local nodes")
-        shop.wait(lambda: pending(shop), "the scheduler to find no node for the others")
-        assert shop.away() == set()
-        assert calls(elastic_lab) - before >= LOCAL_NODES + 1
-    shop.wait(lambda: len(shop.pods()) == LOCAL_NODES, "the template to be corrected")
-
-
-def pending(shop: Shop) -> bool:
-    """Whether there are others, and the scheduler finds no node for any of them."""
-    others = [pod for pod in shop.pods() if not is_home(pod)]
-    reasons = [
-        [each.reason for each in pod.status.conditions if each.type == "PodScheduled"] for pod in others
-    ]
-    return bool(others) and all(each == ["Unschedulable"] for each in reasons)

@@ -14,7 +14,6 @@ from lab.nodes import NODES, cloud_node
 from lab.session import Lab
 from tests.cluster.elasticity import (
     EVENTS,
-    JOBS,
     SUBNET,
     Raw,
     Shop,
@@ -24,14 +23,9 @@ from tests.cluster.elasticity import (
     workload,
 )
 from tests.cluster.elasticity_subnets import node_of
-from tests.cluster.workloads import PODS, STATEFULSETS
+from tests.cluster.workloads import STATEFULSETS
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
-REPLICA_SETS = Resource("apps", "v1", "replicasets")
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts")
-CLONE_SETS = Resource("apps.kruise.io", "v1alpha1", "clonesets")
-KINDS = {ROLLOUTS: "Rollout", CLONE_SETS: "CloneSet"}
 
 
 @dataclass(frozen=True)
@@ -114,57 +108,3 @@ def test_pods_return_one_after_the_other_also_when_the_leader_dies_in_between(pl
     shop.settle("beyond", 2)
     assert len(shop.away("beyond")) == 1
     assert {each for each in returned(shop) if each.startswith("web")} <= gone
-
-
-def test_what_drawbridge_knows_to_be_available_returns_and_all_else_stays(place: Place) -> None:
-    """Argo Rollouts make ReplicaSets, OpenKruise makes pods, and the work of a Job would be lost."""
-    shop = place.shop
-    for each in KINDS:
-        define(shop, each)
-    rollout, clones = (own(shop, each) for each in KINDS)
-    canary = workload("ReplicaSet", "canary", place.pods(), replicas=2)
-    canary["metadata"]["ownerReferences"] = [rollout]
-    shop.create(REPLICA_SETS, canary)
-    for number in range(2):
-        pod = place.pods()
-        metadata = {**pod["metadata"], "name": f"clone-{number}", "ownerReferences": [clones]}
-        shop.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": metadata})
-    job = place.pods(restartPolicy="Never")
-    shop.create(
-        JOBS,
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": {"template": job}},
-    )
-    shop.wait(lambda: len(shop.away()) == 5, "all to run on the super node")
-    stay = {"clone-0", "clone-1"}
-    assert stay <= shop.away()
-
-    place.open()
-    shop.wait(lambda: len(shop.home("canary")) == 2, "the pods of the Rollout to return")
-
-    assert stay <= shop.away()
-    assert all(name.startswith("canary-") for name in returned(shop))
-
-
-def define(shop: Shop, resource: Resource) -> None:
-    kind, name = KINDS[resource], f"{resource.plural}.{resource.group}"
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": resource.version, "served": True, "storage": True, "schema": schema}
-    names = {"kind": kind, "plural": resource.plural}
-    spec = {"group": resource.group, "names": names, "scope": "Namespaced", "versions": [version]}
-    body = {
-        "apiVersion": CRDS.api_version,
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    shop.client.create(CRDS, body)
-    shop.wait(lambda: shop.client.serves(resource), f"{name} to be served")
-
-
-def own(shop: Shop, resource: Resource) -> Raw:
-    """An object of that kind, as the controller of others."""
-    kind = KINDS[resource]
-    body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": "edge"}}
-    made = shop.client.create(resource, body, shop.namespace)
-    uid = made["metadata"]["uid"]
-    return {"apiVersion": resource.api_version, "kind": kind, "name": "edge", "uid": uid, "controller": True}

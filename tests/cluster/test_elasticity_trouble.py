@@ -7,25 +7,21 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import pytest
-
 from kube.errors import NotFound
 from lab.session import Lab
 from tests.cluster.elasticity import (
     DEPLOYMENTS,
     REASON,
     SECONDS,
-    TOO_LARGE,
     VALUES,
     Shop,
-    asking,
     configured,
     is_settled,
     keeping,
     template,
 )
 from tests.cluster.workloads import PODS
-from webhook.elasticity.webhook import NO_LEADER, WAITS
+from webhook.elasticity.webhook import NO_LEADER
 
 DRAWBRIDGE = "drawbridge"
 REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}
@@ -60,22 +56,6 @@ def ready(lab: Lab, component: str) -> list[bool]:
         for pod in found
     ]
     return [each.get("Ready") == "True" for each in conditions]
-
-
-@pytest.mark.promise
-def test_without_controllers_pods_wait_and_are_placed_when_one_is_back(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    with without(elastic_lab, "controllers"):
-        shop.deploy("web", 4, template(keeping(1)))
-        shop.run("large", template(**asking(TOO_LARGE)))
-        shop.wait(lambda: len(shop.gated("web")) == 4, "four pods to be gated")
-        shop.wait(lambda: "FailedScheduling" in shop.events("large"), "a pod to find no room")
-        assert (shop.home(), shop.away()) == (set(), set())
-        assert {pod.metadata.annotations[REASON] for pod in shop.pods("web")} == {WAITS}
-
-    shop.settle("web", 4)
-    shop.await_away("large")
-    assert (len(shop.home("web")), len(shop.away("web"))) == (1, 3)
 
 
 def test_without_a_leader_for_long_pods_are_not_gated_and_say_why(elastic_lab: Lab) -> None:
@@ -115,19 +95,3 @@ def all_run(shop: Shop, name: str, replicas: int) -> bool:
 def bare(name: str) -> str:
     metadata = {"name": name, "annotations": keeping(1)}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", **template(), "metadata": metadata})
-
-
-def test_pods_that_super_nodes_do_not_take_become_local(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    with configured(elastic_lab, homeFailover={"enabled": True, "homeAfter": "5s"}):
-        # What the scheduler alone knows: the super node has a terabyte of memory, and most of it is taken.
-        # CPUs are taken by pods of other tests, which stay: how many of them are free depends on what ran before.
-        shop.run("first", template(keeping(0), **asking({"memory": "900Gi"})))
-        shop.await_away("first")
-        shop.deploy("web", 2, template(keeping(0), **asking({"memory": "150Gi"})))
-        shop.settle("web", 2)
-
-        assert len(shop.home("web")) == 2
-        for name in shop.home("web"):
-            shop.await_event(name, "AllowedHomeAgain")
-        shop.client.delete(PODS, "first", shop.namespace)

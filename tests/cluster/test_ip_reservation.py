@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from calico.segment import KIND, MANAGED_BY, MANAGER, IPReservation, Record, body
-from controllers.ip_reservation.compaction import FEW
+from calico.segment import KIND, MANAGED_BY, MANAGER, Record, body
 from dev.fake_api import merged
 from kube.client import Client, Resource
 from kube.errors import Conflict, NotFound
@@ -25,60 +24,9 @@ from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
 from settings import IPReservationSettings
-from tests.chaos.outside import judged, of_reservations
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
 from webhook.ip_reservation import RESERVE, records_of
-
-
-def dry_run(lab: Lab, namespace: str) -> None:
-    pod = workloads.running_pod(lab, namespace, "a")
-    lab.kubectl("delete", "pod", "a", "-n", namespace, "--dry-run=server")
-    workloads.evict(lab, pod, deleteOptions={"dryRun": ["All"]})
-
-
-def opted_out(lab: Lab, namespace: str) -> None:
-    workloads.running_pod(lab, namespace, "a")
-    lab.kubectl("annotate", "pod", "a", "-n", namespace, "drawbridge.io/reserve-ip=false")
-    # The API server first asks webhooks about the pod as its watch cache has it.
-    cached = f"/api/v1/namespaces/{namespace}/pods/a?resourceVersion=0"
-    lab.wait(
-        lambda: "reserve-ip" in lab.kubectl("get", "--raw", cached).stdout, SECONDS, "the cache to be current"
-    )
-    lab.client.delete(workloads.PODS, "a", namespace)
-
-
-def unlabelled_namespace(lab: Lab, namespace: str) -> None:
-    lab.kubectl("label", "namespace", namespace, "ip-reserve-")
-    workloads.running_pod(lab, namespace, "a")
-    lab.client.delete(workloads.PODS, "a", namespace)
-
-
-@pytest.mark.parametrize(
-    "go",
-    [dry_run, opted_out, unlabelled_namespace],
-    ids=lambda each: each.__name__,
-)
-def test_nothing_is_written(lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]) -> None:
-    go(lab, redis)
-    if go is not dry_run:
-        lab.wait(lambda: not workloads.pods_of(lab, redis), SECONDS, "the pods to be gone")
-    workloads.settle(lab, group)
-
-    assert [held for held in records(lab, group).values() if held.namespace == redis] == []
-
-
-def test_a_repeated_deletion_changes_nothing(lab: Lab, group: str, redis: str) -> None:
-    pod = workloads.running_pod(lab, redis, "a")
-    patch_pod(lab, pod, finalizers=["example.com/hold"])
-    lab.client.delete(workloads.PODS, "a", redis)
-    first = records(lab, group)[pod.metadata.uid]
-
-    lab.client.delete(workloads.PODS, "a", redis)
-    lab.client.delete(workloads.PODS, "a", redis, grace_seconds=0)
-
-    assert records(lab, group)[pod.metadata.uid] == first
-    patch_pod(lab, pod, finalizers=None)
 
 
 def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_is_called(
@@ -159,18 +107,6 @@ def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None
         lab.wait(lambda: not records(lab, group), SECONDS, "every address to be released")
         # One that its server may still append to is emptied first.
         lab.wait(lambda: not segments(lab, group), SECONDS, "every segment to be deleted")
-
-
-@RELEASED
-def test_the_oldest_are_released_when_too_many_are_reserved(lab: Lab, group: str, redis: str) -> None:
-    pods = [workloads.running_pod(lab, redis, f"p{n}") for n in range(5)]
-    with workloads.configured(lab, config={"ipReserveMaxCount": 2}):
-        for pod in pods:
-            lab.client.delete(workloads.PODS, pod.metadata.name, redis)
-            await_gone(lab, redis, pod.metadata.name)
-        lab.wait(lambda: len(of(lab, group, redis)) == 2, SECONDS, "all but two to be released")
-
-    assert set(of(lab, group, redis)) == {pod.metadata.uid for pod in pods[-2:]}
 
 
 def of(lab: Lab, group: str, namespace: str) -> list[str]:
@@ -312,25 +248,6 @@ def are_running(lab: Lab, namespace: str) -> bool:
     return len(found) == len(SPECS) + 1 and all(
         pod.status.phase == "Running" and pod.status.addresses for pod in found
     )
-
-
-def test_many_small_segments_are_compacted_and_no_address_is_free_meanwhile(
-    lab: Lab, group: str, redis: str
-) -> None:
-    with ThreadPoolExecutor(FEW) as pool:
-        pods = list(pool.map(lambda n: workloads.running_pod(lab, redis, f"p{n}"), range(FEW)))
-    uids = {pod.metadata.uid for pod in pods}
-    with judged(lab, of_reservations(3600), GROUPS[group]) as outside:
-        for pod in pods:  # one after the other: each has a segment
-            lab.client.delete(workloads.PODS, pod.metadata.name, redis)
-
-        def is_compacted() -> bool:
-            made = [each for each in lab.client.list(GROUPS[group], type=IPReservation).items if each.level]
-            return uids <= {record.uid for each in made for record in each.records}
-
-        lab.wait(is_compacted, SECONDS, "the leader to compact")
-        lab.wait(lambda: len(segments(lab, group)) < FEW, SECONDS, "the small segments to go")
-        assert outside.findings() == []
 
 
 def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_an_upgrade(

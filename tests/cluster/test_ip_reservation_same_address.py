@@ -22,7 +22,7 @@ from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
 from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES
 from tests.pages import ROOT
-from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS, SAME_ADDRESS_FROM
+from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 
 POOL, NODE, OTHER_NODE, OTHERS = "172.31.7.0/28", "of-calico", "another", "others"
 SAME = install.merged(VALUES, {"ipReservation": {"sameAddress": {"enabled": True, "timeout": "3s"}}})
@@ -142,31 +142,6 @@ def test_the_same_pod_gets_the_same_address_on_whichever_node_it_comes_up(lab: L
     assert json.loads(kubelet.asking("redis-0")[IP_ADDRS]) == [before], "and once more"
     assert kubelet.start("redis-0") == before
     assert kubelet.refused == []
-
-
-def test_a_pod_whose_address_another_one_has_comes_up_with_another_one(lab: Lab) -> None:
-    kubelet = stateful_set(lab, "taken")
-    before = kubelet.start("redis-0")
-    uid = kubelet.pod("redis-0").metadata.uid
-    kubelet.stop("redis-0")
-    ipam(lab, "assign", before, "--node", NODE, "--handle", OTHERS)
-
-    after = kubelet.start("redis-0")
-    assert after != before
-    assert kubelet.refused, "Calico refused it at first"
-    assert kubelet.asking("redis-0") == {}
-    lab.wait(lambda: has_ended(lab, kubelet, "SameAddressDropped"), SECONDS, "its Event")
-    assert workloads.records(lab, "v1")[uid].cidr == f"{before}/32", "it stays reserved for its time"
-    ipam(lab, "release", before)
-
-
-def test_a_stateful_set_that_opts_out_gets_other_addresses(lab: Lab) -> None:
-    kubelet = stateful_set(lab, "out", **{SAME_ADDRESS: "false"})
-    before = kubelet.start("redis-0")
-    kubelet.stop("redis-0")
-
-    assert kubelet.asking("redis-0") == {}
-    assert kubelet.start("redis-0") != before
 
 
 @pytest.mark.parametrize(
