@@ -25,7 +25,7 @@ from types import CodeType
 from typing import Any
 
 TARGETS = {
-    "calico/ledger.py": ["tests/test_ledger.py", "tests/test_ledger_faults.py"],
+    "calico/ledger.py": ["tests/test_ledger.py"],
     "calico/segment.py": ["tests/test_segment.py", "tests/test_ip_reservation_release_planner.py"],
     "certs/rotation.py": ["tests/test_certificates_plan.py"],
     "controllers/anycast_ip/planner.py": ["tests/test_anycast_plan.py"],

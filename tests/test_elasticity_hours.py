@@ -369,4 +369,3 @@ def of_bank(gauge: Gauge) -> dict[str, float]:
     }
 
 
-# Among leaders

@@ -159,14 +159,6 @@ def test_only_the_leader_writes_when_a_pod_ended() -> None:
     assert [(each.late, each.ended) for each in ledger.records] == [(True, None)]
 
 
-def test_a_deletion_reads_no_pod() -> None:
-    cluster = FakeCluster()
-
-    feature(cluster).review(request(pod={}), deadline=0)
-
-    assert cluster.reads == 0
-
-
 def deletion(number: int, **parts: Any) -> Request:
     return request(pod={"name": f"redis-{number}", "ip": f"10.0.1.{number}"} | parts)
 

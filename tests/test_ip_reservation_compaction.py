@@ -14,7 +14,6 @@ from controllers.ip_reservation.compaction import FEW, MANY, is_small
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.release_planner import Life, Plan, Pods, plan
 from controllers.ip_reservation.snapshot import QUIET, SnapshotReader
-from kube.errors import Unreachable
 from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, record, segment
@@ -204,20 +203,3 @@ def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_so
     assert name.startswith("drawbridge-compacted-")
     assert world.reservations.held == held
     assert compactions() == before + 1
-
-
-def refuse(verb: str, name: str) -> None:
-    if verb == "compact":
-        raise Unreachable("reset")
-
-
-def test_a_compaction_that_cannot_be_written_changes_nothing_and_is_tried_at_the_next_pass() -> None:
-    world = World(MANY, FakeReservations(refuse))
-    held = world.reservations.held
-    assert world.reconciler.reconcile("") == world.settings.ip_release_period
-    assert (len(world.reservations.objects), world.reservations.held) == (MANY, held)
-
-    world.reservations.before = lambda verb, name: None
-    world.reconciler.reconcile("")
-    world.reconciler.reconcile("")
-    assert (len(world.reservations.objects), world.reservations.held) == (1, held)

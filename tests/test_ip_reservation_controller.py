@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -20,20 +19,17 @@ from lab.waiting import until
 from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
 from tests.ip_reservation_leader import (
-    DEPLOYMENTS,
     DUE,
     ENABLED,
     NAMESPACES,
     PODS,
     SETTINGS,
-    STATEFUL_SETS,
     V1,
     V3,
     World,
     world,
 )
 from tests.misbehaving_server import Answer, Asked, Handler, refuses
-from webhook.ip_reservation import RESERVE
 from webhook.ip_reservation.same_address import SAME_ADDRESS_FROM, Promise
 
 
@@ -84,18 +80,6 @@ FORMER = record(uid="uid-former", owner_uid="uid-redis", ended=datetime(2026, 1,
 KEEPING = SETTINGS.model_copy(
     update={"same_address": SameAddress.model_validate({"enabled": True, "timeout": "300ms"})}
 )
-ANNOTATED = {"metadata": {"name": "redis", "namespace": "redis", "annotations": {RESERVE: "true"}}}
-
-
-def test_no_workload_is_followed_where_that_is_off() -> None:
-    with world(V3) as here:
-        here.api.put(PODS, of_deployment("first"))
-        here.api.put(DEPLOYMENTS, ANNOTATED)
-        here.hold(DUE)
-        here.thread.start()
-        until(lambda: not here.held)
-        assert here.asked_for(DEPLOYMENTS) == here.asked_for(STATEFUL_SETS) == []
-        assert here.annotations("first") == {}
 
 
 def test_a_promise_ends_where_that_is_switched_on_and_its_reservation_too() -> None:
@@ -111,33 +95,9 @@ def test_a_promise_ends_where_that_is_switched_on_and_its_reservation_too() -> N
         until(lambda: here.recorder.reasons == ["SameAddress"])
 
 
-def test_nothing_is_done_about_promises_where_that_is_off() -> None:
-    with world(V3) as here:
-        here.api.put(PODS, promised())
-        here.hold(FORMER)
-        here.thread.start()
-        until(lambda: not here.held)  # in its time
-        assert here.annotations("redis-0") == PROMISE.annotations
-        assert here.asked_for(PODS)
-        assert not [each for each in here.writes if "/pods/" in each.path]
-
-
 def promised(**parts: Any) -> dict[str, Any]:
     metadata, spec = {"annotations": dict(PROMISE.annotations)}, {"containers": [{"name": "a", "image": "a"}]}
     return raw_pod("redis-0", metadata=metadata, spec=spec, **parts)
-
-
-def of_deployment(name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
-    owner = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "name": "redis-5d8f",
-        "uid": "u",
-        "controller": True,
-    }
-    labels = {"pod-template-hash": "5d8f"}
-    metadata = {"ownerReferences": [owner], "labels": labels, "annotations": annotations or {}}
-    return raw_pod(name, metadata=metadata, spec={"containers": [{"name": "main", "image": "main"}]})
 
 
 def test_it_waits_until_calico_is_served() -> None:
@@ -169,34 +129,6 @@ def test_nothing_is_done_before_the_informers_are_synced(path: str) -> None:
         assert (here.checks, here.writes) == (0, [])
         gate.set()
         until(lambda: not here.held)
-
-
-def calico_is_absent(here: World) -> Callable[[], object]:
-    here.api.unserved = {V1, V3}
-    return lambda: here.asked_for(f"/apis/{V1}")
-
-
-def rounds_go_on(here: World) -> Callable[[], object]:
-    here.api.put(PODS, raw_pod("redis-1"))
-    return lambda: here.checks >= 3
-
-
-@pytest.mark.parametrize(
-    ("situation", "within"),
-    [
-        pytest.param(calico_is_absent, 0.5, id="while it waits for Calico"),
-        pytest.param(rounds_go_on, 1.0, id="while it works"),
-    ],
-)
-def test_it_stops_soon(situation: Callable[[World], Callable[[], object]], within: float) -> None:
-    with world(V3) as here:
-        here.hold(DUE)
-        reached = situation(here)
-        here.thread.start()
-        until(reached)
-        began = time.monotonic()
-        here.end(within)
-        assert time.monotonic() - began < within
 
 
 @pytest.mark.parametrize("from_check", [1, 2], ids=["before the round", "between the round and its write"])

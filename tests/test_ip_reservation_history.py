@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.holders import AssignedBlock, HeldBlock, Holder, held_block
+from calico.holders import AssignedBlock, HeldBlock, held_block
 from controllers.clock import Clock
 from controllers.ip_reservation import history as module
-from controllers.ip_reservation import history_reconciler
 from controllers.ip_reservation.history import (
     LABEL,
     LABEL_VALUE,
@@ -39,10 +38,9 @@ from kube.errors import Conflict, Forbidden, KubeError
 from kube.resources import CONFIG_MAPS
 from lab.waiting import until
 from settings import IPReservationSettings
-from tests.calico_pools import BLOCKS, CRD, KINDS, a_held_block, assigned_to, noted
+from tests.calico_pools import BLOCKS, CRD, KINDS, a_held_block, assigned_to
 from tests.factories import NOW, ago
 from tests.fakes import FakeClock, FakeRecorder
-from tests.ip_reservation_leader import V1, world
 from tests.ip_reservation_world import Killed
 from tests.managed import context_of
 
@@ -306,18 +304,6 @@ def test_nothing_is_written_while_nothing_ends(cluster: Cluster) -> None:
     assert cluster.writes == before
 
 
-def test_nothing_is_asked_or_written_where_it_is_off() -> None:
-    with world(V1, kinds=KINDS) as here:
-        here.settings = SETTINGS.model_copy(
-            update={"pools": SETTINGS.pools.model_copy(update={"history": 0.0})}
-        )
-        here.api.put(BLOCKS, assigned_to(CIDR, redis_0="10.0.0.1"))
-        here.thread.start()
-        until(lambda: here.asked_for(f"/apis/{V1}/ipamblocks"))
-        here.end(within=5)
-        assert not [each for each in here.server.asked if "configmaps" in each.path]
-
-
 def test_what_is_switched_off_while_it_runs_is_no_longer_written(cluster: Cluster) -> None:
     leader = cluster.leader()
     before = cluster.writes
@@ -479,25 +465,3 @@ def test_what_another_client_deletes_or_spoils_is_written_again(cluster: Cluster
         cluster.turn(leader)
     cluster.turn(leader)
     assert cluster.pods == ["redis-0", "redis-1", "redis-2"]
-
-
-def test_the_feature_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_reconciler, "PERIOD", 0.05)
-    monkeypatch.setattr(history_reconciler, "GATHER", 0.01)
-    with world(V1, kinds=KINDS) as here:
-        here.settings = SETTINGS
-        here.api.ensure_namespace("drawbridge")
-        here.api.put(BLOCKS, assigned_to(CIDR, redis_0="10.0.0.1", redis_1="10.0.0.2"))
-        here.thread.start()
-        until(lambda: here.api.find(CONFIG_MAPS, NAME, "drawbridge"))
-        here.api.put(BLOCKS, assigned_to(CIDR, redis_1="10.0.0.2"))
-        until(lambda: [each.pod for each in stored_in(here.api).former] == ["redis-0"])
-
-
-def test_a_pod_noted_as_calico_does_is_read_as_such() -> None:
-    block = a_held_block(CIDR, redis_0="10.0.0.1")
-
-    assert block.holders[1] == Holder(
-        "redis", "redis-0", "node-1", noted("redis-0")["secondary"]["timestamp"], ""
-    )
-    assert block.ip(1) == "10.0.0.1"

@@ -294,4 +294,3 @@ def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copi
     assert not world.keys
 
 
-# Pods that go before they were annotated

@@ -91,16 +91,6 @@ def test_what_was_done_is_not_done_again(annotations: dict[str, str], choice: Ch
     assert followed(once, choice) == once
 
 
-@given(st.lists(CHOICES.filter(bool)))
-def test_a_pod_that_says_nothing_ends_as_its_workload_does(choices: list[Choice]) -> None:
-    following = pod()
-    for choice in [*choices, NOTHING]:
-        following = followed(following, choice)
-        assert following.metadata.annotations.get(RESERVE, "") == choice.value
-
-    assert following == pod()
-
-
 def owned(api_version: str, kind: str, name: str, hash_: str = "", *, controller: bool = True) -> ObjectMeta:
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": controller}
     labels = {"pod-template-hash": hash_} if hash_ else {}

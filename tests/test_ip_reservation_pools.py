@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from calico.segment import IPReservation, Record
@@ -147,24 +145,6 @@ def test_figures_of_a_pool_go_with_it_and_with_the_knowledge_of_it() -> None:
 # As the leader runs it.
 
 
-def test_a_pool_that_runs_low_gets_addresses_back_without_waiting_for_the_next_pass() -> None:
-    now = datetime.now(UTC)
-    held = [record(f"10.0.0.{n}/32", uid=f"{n}", at=now, ended=now) for n in range(8)]
-    with world(V1, kinds=KINDS) as here:
-        here.settings = SETTINGS
-        here.hold(*held)
-        here.api.put(POOLS, pool("10.0.0.0/27", "low"))
-        here.api.put(BLOCKS, block("10.0.0.0/27", *(f"10.0.0.{n}" for n in range(20, 28))))
-        here.thread.start()
-        until(lambda: figures("low") == [32, 8, 8, 16])
-        here.api.put(BLOCKS, block("10.0.0.0/27", *(f"10.0.0.{n}" for n in range(8, 28))))
-        until(lambda: len(here.held) == 6)
-        until(lambda: here.recorder.reasons == ["IPReleasedEarly"])
-        assert "pool runs low" in here.recorder.events[0][1]
-        here.api.put(BLOCKS, block("10.0.0.0/27", *(f"10.0.0.{n}" for n in range(8, 31))))
-        until(lambda: len(here.held) == 4)
-
-
 def test_no_pool_is_followed_where_that_is_off() -> None:
     with world(V3, kinds=KINDS) as here:
         here.api.put(PODS, raw_pod("redis-0"))
@@ -173,17 +153,6 @@ def test_no_pool_is_followed_where_that_is_off() -> None:
         until(lambda: not here.held)
         asked = {each.path for each in here.server.asked}
         assert not [each for each in asked if "ippools" in each or "ipamblocks" in each]
-
-
-def test_reservations_are_released_in_their_time_where_pools_cannot_be_read() -> None:
-    with world(V1, kinds=KINDS) as here:
-        here.settings = SETTINGS.model_copy(update={"ip_release_period": 0.05, "ip_reserve_time": 0.3})
-        here.api.put(POOLS, pool("10.0.0.0/32"))
-        here.api.fault = lambda call: refusal(403, "Forbidden") if "ipam" in call.path else None
-        here.hold(record(at=datetime.now(UTC)))
-        here.thread.start()
-        until(lambda: not here.held)
-        assert here.recorder.reasons == []
 
 
 # Faults.
@@ -273,24 +242,3 @@ def test_a_leader_whose_reservations_lag_behind_its_own_releases_releases_no_mor
         world.reconciler.reconcile("")
 
     assert world.left == [1, 2, 3, 4]
-
-
-def test_what_an_operator_holds_stays_and_leaves_that_much_less_room() -> None:
-    """As `drawbridge reservations hold` does it: in an IPReservation that is not ours."""
-    pinned = segment(gone(6), gone(7), name="pinned", ours=False)
-    world = World(*six(), pinned, assigned=range(8, 16))
-
-    world.twice()
-
-    assert world.left == [1, 2, 3, 6, 6, 7]
-
-
-def test_records_whose_pods_are_not_known_yet_displace_none() -> None:
-    forged = segment(*(gone(number, uid=f"f{number}", ended=None) for number in range(7, 16)), name="forged")
-    world = World(*(replace(each) for each in six()), assigned=())
-    world.twice()
-    world.reservations.put(forged)
-
-    world.twice()
-
-    assert set(range(1, 7)) <= {*world.left}

@@ -22,7 +22,6 @@ from controllers.ip_reservation.snapshot import SnapshotReader
 from controllers.ip_reservation.trimmed_pods import decode as decode_pod
 from controllers.workqueue import WorkQueue
 from dev.fake_api.calls import Refused
-from kube.leader_election import LeadershipLost
 from kube.resources import PODS
 from kube.types import Pod
 from settings import IPReservationSettings
@@ -316,26 +315,6 @@ def test_nothing_that_may_be_promised_is_released_while_the_api_server_does_not_
     assert world.reservations.held == ["10.0.0.1/32"]
 
 
-def test_reads_of_pods_take_a_bounded_time_and_what_is_not_read_stays() -> None:
-    held = [
-        former(f"10.0.0.{each}/32", uid=f"uid-{each}", pod=f"redis-{each}", ended=ago(hours=1))
-        for each in range(9)
-    ]
-    world = World(segment(*held))
-
-    def slow(call: Any) -> None:
-        if "/pods/" in call.path:
-            world.seconds.advance(1.0)
-
-    world.api.fault = slow
-    world.release.reconcile("")
-    assert len(world.reservations.held) == 7
-
-    for _ in range(4):
-        world.release.reconcile("")
-    assert world.reservations.held == []
-
-
 def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_by_now() -> None:
     world = World(segment(former()))
     world.stale = [world.pod()]
@@ -349,19 +328,6 @@ def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_b
     world.stale = None
     world.pass_()
     assert world.annotations() == MARK
-
-
-def test_nothing_is_written_once_leadership_is_lost() -> None:
-    def lost() -> None:
-        raise LeadershipLost("another process leads")
-
-    world = World(segment(former()))
-    world.pod(ip="10.0.0.1")
-    world.check = lost
-
-    with pytest.raises(LeadershipLost):
-        world.reconcile()
-    assert world.annotations() == PROMISE.annotations
 
 
 def test_a_pod_is_looked_at_when_it_changes_while_something_is_promised() -> None:

@@ -80,13 +80,6 @@ def test_giving_back_counts_from_when_the_leader_saw_the_record_whatever_the_ser
     assert [cause for change in changes for _, cause in change.released] == causes
 
 
-def test_a_repeated_deletion_starts_the_wait_again() -> None:
-    held = record()
-    pods = Pods({held.uid: RUNNING}, {asking_of(held): 600.0})
-
-    assert plan([segment(replace(held, asked=ago(seconds=1)))], pods, settings(), NOW) == []
-
-
 def created(
     *records: Record, seconds_ago: float, name: str = "drawbridge-a", level: int | None = None
 ) -> IPReservation:
@@ -191,16 +184,6 @@ def test_the_hold_that_began_first_goes_first_however_long_its_pod_took_to_go() 
     (change,) = plan([segment(stuck, quick)], NONE, settings(ipReserveMaxCount=1), NOW)
 
     assert change.kept == (stuck,)
-
-
-def test_an_address_that_its_pod_still_has_does_not_count() -> None:
-    going = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9)) for n in range(5)]
-    gone = record("10.0.1.1/32", uid="gone", at=ago(minutes=1), ended=ago(minutes=1))
-
-    pods = Pods({each.uid: TERMINATING for each in going}, {})
-    changes = plan([segment(*going, gone)], pods, settings(ipReserveMaxCount=1), NOW)
-
-    assert changes == []
 
 
 def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import RELEASE, IPReservation
 from controllers.ip_reservation.reconcilers import WRITES, ReleaseReconciler
 from controllers.ip_reservation.snapshot import PODS, SnapshotReader
 from controllers.liveness import LONGEST_RUN
 from dev.fake_api import refusal
-from kube.errors import Forbidden, Unreachable
+from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
 from kube.types import Pod
 from tests import ip_reservation_world
@@ -218,27 +218,6 @@ def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
     assert sample("drawbridge_unconfirmed_reservations") == 0
 
 
-def cannot_be_read(world: World) -> None:
-    world.api.fault = lambda call: refusal(503, "ServiceUnavailable") if "/pods/" in call.path else None
-
-
-def has_the_address(world: World) -> None:
-    world.serve(pod())
-
-
-@pytest.mark.parametrize("at_the_api_server", [cannot_be_read, has_the_address])
-def test_a_record_is_not_dropped_when_its_pod(at_the_api_server: Callable[[World], None]) -> None:
-    world = World()
-    world.twice()
-    world.reservations.put(segment(record(at=NOW)))
-    world.caches.pods.version = 10_000_000  # type: ignore[misc]
-    at_the_api_server(world)
-
-    world.twice()
-
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-
 @pytest.mark.parametrize("gone", [False, True], ids=["seen failed", "seen gone"])
 @pytest.mark.parametrize(
     "condition",
@@ -283,36 +262,6 @@ def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
     assert REGISTRY.get_sample_value("drawbridge_malformed_reservations") == 1
 
 
-def test_one_segment_that_cannot_be_written_does_not_keep_the_others_from_release() -> None:
-    stuck, free = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(hours=1))
-    world = World(segment(stuck, name="stuck"), segment(free, name="free"))
-
-    def refuse(verb: str, name: str) -> None:
-        if name == "stuck":
-            raise Forbidden(403, "Forbidden", "a policy forbids it")
-
-    world.reservations.before = refuse
-    world.twice()
-
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-
-def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:
-    due, kept = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(minutes=1))
-    world = World(segment(due, kept))
-    seen: list[Iterable[Record]] = []
-
-    def watch(verb: str, name: str) -> None:
-        if verb == "write":
-            world.removals.observe(segment(due, kept), None)
-            seen.append(world.removals.of(name).values())
-
-    world.reservations.before = watch
-    world.twice()
-
-    assert [list(each) for each in seen] == [[kept]]
-
-
 def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone() -> None:
     gone, there = record("10.0.0.2/32", uid="b", ended=ago(minutes=1)), record()
     named = segment(gone, there, record("10.0.0.3/32", uid="c", ended=ago(minutes=1)))
@@ -338,9 +287,3 @@ def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_ev
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["ReleaseNotPossible"] * 2
     assert "'10.0.0.300'" in world.recorder.events[0][1]
-
-
-def address(number: int, minutes: float | None) -> Record:
-    """Of a separate pod that ended so many minutes ago, or was not yet seen gone."""
-    ended = None if minutes is None else ago(minutes=minutes)
-    return record(f"10.0.0.{number}/32", uid=f"{number}", pod=f"redis-{number}", ended=ended)

@@ -10,8 +10,6 @@ from typing import Any
 import jsonpatch
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
@@ -36,7 +34,6 @@ from webhook.ip_reservation.same_address import (
     Promise,
     decide,
     left_alone,
-    predecessor_of,
     promise_of,
 )
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
@@ -129,17 +126,6 @@ def test_nothing_is_promised_in_the_last_moments_of_a_reservation(minutes: float
     assert promised or found == Outcome.NEARLY_OVER
 
 
-@given(moments=st.lists(st.integers(0, 50), min_size=1, max_size=4), late=st.integers(0, 50))
-def test_all_addresses_that_are_promised_are_of_one_pod_and_reserved(moments: list[int], late: int) -> None:
-    records = [
-        own(f"10.0.0.{number}/32", uid=f"uid-{number}", at=ago(minutes=moment), ended=ago(minutes=late))
-        for number, moment in enumerate(moments)
-    ]
-    found = decided(segment(*records))
-    if isinstance(found, Promise):
-        assert {each.cidr for each in records if each.uid == found.former} == set(found.cidrs)
-
-
 # Records
 
 
@@ -159,22 +145,7 @@ def test_a_record_of_a_dual_stack_pod_says_how_many_addresses_it_had() -> None:
     assert [each.addresses for each in records_of(dual, ON, reason="deleted", at=NOW)] == [2, 2]
 
 
-def test_a_record_of_another_workload_has_no_more_than_before() -> None:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "x", "controller": True}
-    [held] = records_of(pod(metadata={"ownerReferences": [owner]}), ON, reason="deleted", at=NOW)
-
-    assert (held.owner_uid, held.addresses) == ("", 1)
-
-
 # The annotations
-
-
-def test_a_promise_is_read_from_the_annotations_that_were_written_for_it() -> None:
-    promise = Promise("uid-1", ("10.0.0.1", "fd00::1"))
-
-    assert promise_of(promise.annotations) == promise
-    assert predecessor_of(promise.annotations) == "uid-1"
-    assert promise.cidrs == ("10.0.0.1/32", "fd00::1/128")
 
 
 @pytest.mark.parametrize(

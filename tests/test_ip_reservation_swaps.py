@@ -119,10 +119,6 @@ def test_nothing_is_reported_for_a_reservation(held: IPReservation) -> None:
     assert World(held).comes(OTHER) == []
 
 
-def test_nothing_is_reported_for_the_host_network() -> None:
-    assert World(segment(gone())).comes(pod("kafka-0", ip=ADDRESS, spec={"hostNetwork": True})) == []
-
-
 def test_a_cache_that_lags_behind_a_release_reports_nothing() -> None:
     world = World(segment(gone()))
     stale = list(world.reservations.objects.values())

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from calico import ledger as ledger_module
-from calico.ledger import GATHER, PAUSE, WRITERS, Ledger, _Ticket
+from calico.ledger import GATHER, WRITERS, Ledger, _Ticket
 from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
@@ -89,20 +89,6 @@ def test_each_write_is_a_new_segment_that_no_writer_reads_or_adds_to() -> None:
     assert {call.method for call in store.api.calls if "ipreservations" in call.path} == {"POST"}
 
 
-def test_what_another_client_changed_or_deleted_meanwhile_does_not_matter() -> None:
-    store = FakeReservations()
-    subject = ledger(store)
-    subject.reserve([numbered(1), numbered(2)], soon())
-    (current,) = store.list()
-    store.write(current, [numbered(2)])  # the leader released one
-    subject.reserve([numbered(3)], soon())
-    assert store.held == [numbered(2).cidr, numbered(3).cidr]
-
-    store.objects.clear()
-    subject.reserve([numbered(4)], soon())
-    assert store.held == [numbered(4).cidr]
-
-
 @pytest.mark.parametrize(
     "error",
     [Forbidden(403, "Forbidden", "no rights"), NotServed("no Calico"), ValueError("no rights for a bug")],
@@ -116,19 +102,6 @@ def test_a_lasting_fault_is_reported_at_once_and_the_next_call_tries_again(error
     subject.reserve([numbered(2)], soon())
 
     assert store.held == [numbered(2).cidr]
-
-
-def test_a_fault_that_lasts_until_the_deadline_is_reported() -> None:
-    clock = FakeClock()
-
-    def always_down(verb: str, name: str) -> None:
-        clock.advance(1)
-        raise Unreachable("connection refused")
-
-    subject = ledger(FakeReservations(always_down), clock=clock)
-
-    with pytest.raises(NotReserved, match="connection refused"):
-        subject.reserve([numbered(1)], clock() + 5)
 
 
 @pytest.mark.parametrize(
@@ -337,27 +310,6 @@ def test_a_request_that_follows_one_that_was_alone_does_not_wait() -> None:
     assert store.writes == 3
 
 
-def test_a_request_that_is_alone_is_written_by_its_caller() -> None:
-    threads: list[threading.Thread] = []
-    store = FakeReservations(lambda _verb, _name: threads.append(threading.current_thread()))
-    ledger(store).reserve([numbered(1)], soon())
-    assert threads == [threading.current_thread()]
-
-
-def test_a_request_that_is_alone_and_refused_for_the_moment_lets_others_share_its_next_write() -> None:
-    store = failing(TooManyRequests(429, "TooManyRequests", "overload", 1))
-
-    def pause(_seconds: float) -> None:
-        callers.append(pool.submit(subject.reserve, [numbered(2)], later()))
-        until(lambda: len(subject._tickets) == 1)
-
-    subject, callers = ledger(store, pause=pause), []
-    with ThreadPoolExecutor(1) as pool:
-        subject.reserve([numbered(1)], later())
-        callers[0].result(timeout=30)
-    assert sorted(store.held) == [numbered(1).cidr, numbered(2).cidr]
-
-
 def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs() -> None:
     store = Held()
     subject = ledger(store, settings=entries(2))
@@ -430,18 +382,6 @@ def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -
         hasty.done.result(timeout=0)
     patient.done.result(timeout=0)
     assert numbered(1).cidr in store.held
-
-
-def test_a_fault_refuses_those_that_have_no_time_for_another_attempt() -> None:
-    clock = FakeClock()
-    subject = ledger(failing(Unreachable("reset")), clock=clock)
-    hasty = _Ticket([numbered(1)], clock() + PAUSE, Future())
-    patient = _Ticket([numbered(2)], clock() + PAUSE + 0.1, Future())
-
-    subject._write([hasty, patient])
-
-    assert isinstance(hasty.done.exception(timeout=0), NotReserved)
-    patient.done.result(timeout=0)
 
 
 def test_no_write_is_repeated_when_all_of_its_requests_are_withdrawn() -> None:
