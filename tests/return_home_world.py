@@ -20,7 +20,6 @@ from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from controllers.elasticity.snapshot import Sources
 from dev.simulator.models.cluster import Cluster as Objects
 from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
-from kube.leader_election import LeadershipLost
 from kube.resources import NAMESPACES, STATEFUL_SETS
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
@@ -47,7 +46,6 @@ class Leader:
 
     def __init__(self, homes: Homes) -> None:
         self.homes, self.client, self.recorder = homes, Client(homes.cluster), FakeRecorder()
-        self.may_lead = True
         self._pods, self._occupants = Feed(decode), Feed(decode_occupant)
         self._occupants.informer.add_index(FACET, facets)
         for feed in (self._pods, self._occupants):
@@ -55,7 +53,7 @@ class Leader:
         self._heard = homes.cluster.api.version
         recorder: Any = self.recorder
         sources = Sources(
-            PodCache(self.client, self._pods.informer, self._check),
+            PodCache(self.client, self._pods.informer, lambda: None),
             lambda: homes.nodes,
             lambda: homes.settings,
             lambda: None,
@@ -63,7 +61,7 @@ class Leader:
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         self.reporter = ReturnReporter(recorder)
-        edge = Edge(self.client, self._check, OURS)
+        edge = Edge(self.client, lambda: None, OURS)
         self.reconciler = ReturnReconciler(sources, self._occupants.informer, edge, self.reporter, clock)
 
     def hear(self) -> None:
@@ -72,10 +70,6 @@ class Leader:
                 for feed in (self._pods, self._occupants):
                     feed.apply(each.old and each.old.raw, each.new and each.new.raw)
             self._heard = each.version
-
-    def _check(self) -> None:
-        if not self.may_lead:
-            raise LeadershipLost("another process leads")
 
 
 class Homes:
@@ -232,10 +226,6 @@ class Homes:
         end = self.clock() + seconds
         while self.clock() < end:
             self.look()
-
-    def take_over(self) -> None:
-        self.leader.may_lead = False
-        self.leader = Leader(self)
 
     def alive(self) -> set[str]:
         return {name for name, raw in self.cluster.pods.items() if "deletionTimestamp" not in raw["metadata"]}

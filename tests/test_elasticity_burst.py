@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
-from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, World, fleet, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
 from tests.tables import table
 from webhook.elasticity import BURST, COST, OUR_COST, SWITCH, TAINT_KEY
 
@@ -88,18 +86,6 @@ def test_a_pod_that_has_to_stay_is_reported_with_all_reasons_once(
     assert world.leader.recorder.events == [(reason, message)]
 
 
-def test_a_switch_that_is_set_later_lets_the_pods_that_wait() -> None:
-    world = World(switch=False)
-    name = stuck(world)
-    opened = stuck(world, annotations={SWITCH: "true"})
-    world.leader.settle()
-    assert (tolerates(world, name), tolerates(world, opened)) == (False, True)
-    world.leader.switch = True
-    world.leader.settle()
-
-    assert tolerates(world, name)
-
-
 def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None:
     world = World()
     name = stuck(world, annotations={SWITCH: "perhaps"})
@@ -107,37 +93,6 @@ def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None
 
     assert tolerates(world, name)
     assert world.leader.recorder.reasons == ["BadSwitch", "SentToSuperNode"]
-
-
-def test_where_there_is_no_super_node_nothing_is_written() -> None:
-    world = World(nodes=Nodes())
-    name = stuck(world)
-    world.leader.settle()
-    assert not tolerates(world, name)
-    world.leader.nodes = fleet()
-    world.leader.settle()
-
-    assert tolerates(world, name)
-
-
-def test_no_more_are_allowed_than_the_cap_wherever_they_run() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    first, second = stuck(world), stuck(world)
-    world.leader.settle()
-    assert (tolerates(world, first), tolerates(world, second)) == (True, False)
-    assert world.leader.recorder.reasons == ["SuperNodeCapReached", "SentToSuperNode"]
-    world.bind(first, HOME)  # room was found after all
-    world.leader.settle()
-
-    assert tolerates(world, second)
-
-
-def test_a_pod_that_lets_itself_to_super_nodes_is_left_alone() -> None:
-    world = World()
-    stuck(world, spec={"tolerations": [{"operator": "Exists"}]})
-    world.leader.settle()
-
-    assert world.cluster.writes == []
 
 
 def test_namespaces_that_are_no_longer_excluded_are_reconciled_again() -> None:

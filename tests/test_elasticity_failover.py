@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
+from controllers.elasticity.nodes import Nodes, sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World, fleet, node, super_node
@@ -48,15 +46,6 @@ def test_a_new_pod_waits_a_minute_and_is_local_then() -> None:
 
     assert world.placements() == {"local": 1}
     assert "stays local, no super node is without taint" in reason(world, name)
-
-
-def test_a_new_pod_goes_to_a_super_node_that_is_ready_again() -> None:
-    world = World(nodes=OUT)
-    world.create(1, n="0")
-    pass_by(world, 50.0, OUT)
-    pass_by(world, 10.0, fleet())
-
-    assert world.placements() == {"super": 1}
 
 
 def test_a_pod_that_has_waited_for_its_place_for_long_waits_for_super_nodes_too() -> None:
@@ -147,14 +136,6 @@ def test_super_nodes_are_tried_again_later() -> None:
     assert world.placements() == {"super": 1}
 
 
-def test_it_is_off_by_default() -> None:
-    world, name = stranded(ElasticitySettings())
-    world.clock.advance(3600.0)
-    world.leader.settle()
-
-    assert name in world.cluster.pods
-
-
 def test_a_pod_without_an_owner_is_never_deleted() -> None:
     world, name = stranded(ON, owned=False)
     world.clock.advance(3600.0)
@@ -174,16 +155,3 @@ def test_a_pod_that_found_its_place_meanwhile_is_not_deleted() -> None:
     world.leader.settle()
 
     assert name in world.cluster.pods
-
-
-def test_while_no_super_node_is_ready_none_is_sent_there() -> None:
-    not_ready = {"type": "Ready", "status": "False"}
-    out = msgspec.convert(
-        {**msgspec.to_builtins(super_node()), "status": {"conditions": [not_ready]}}, WatchedNode
-    )
-    world = World(settings=ON, nodes=sorted_out([node(HOME), out]))
-    world.create(3)
-    world.leader.settle()
-
-    assert world.placements() == {"local": 3}
-    assert world.leader.recorder.reasons == ["AllowedHomeAgain"]

@@ -11,7 +11,6 @@ import pytest
 
 from controllers.elasticity import controller
 from controllers.elasticity.reporter import COST as COST_PER_HOUR
-from controllers.elasticity.return_home.reporter import RETURNING
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -21,8 +20,7 @@ from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
-from tests.return_home_world import READY
-from webhook.elasticity import BURST, COST, PLACEMENT, REASON, RETURN_HOME, SWITCH
+from webhook.elasticity import PLACEMENT, REASON, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
@@ -87,9 +85,6 @@ class Running:
         metadata = {"name": "eks-config", "namespace": "kube-system"}
         self.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {SWITCH: said}})
 
-    def writes(self) -> int:
-        return sum(asked.method == "PATCH" and "/pods/" in asked.path for asked in self.server.asked)
-
 
 @contextmanager
 def world(**fields: Any) -> Iterator[Running]:
@@ -138,33 +133,6 @@ def test_the_first_ordinal_of_a_stateful_set_is_followed() -> None:
 
         found = {each["metadata"]["name"]: each["metadata"]["annotations"][PLACEMENT] for each in lab.pods()}
         assert found == {"db-5": "local", "db-6": "local", "db-7": "super"}
-
-
-def test_the_return_follows_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "PERIOD", 0.1)
-    returning = {"after": "100ms", "interval": "100ms"}
-    with world() as lab:
-        lab.api.put(NODES, ROOMY)
-        lab.api.put(REPLICA_SETS, replica_set("web"))
-        spec = {"nodeName": AWAY, "containers": [{"name": "app", "image": "app"}]}
-        lab.create(
-            "web-1", gated=False, n=None, spec=spec, annotations={BURST: "allowed", RETURN_HOME: "true"}
-        )
-        lab.edit("web-1", status={"phase": "Running", "conditions": READY})
-        lab.thread.start()
-        until(lambda: COST in lab.annotations("web-1"), 60)
-        assert returns(lab) == []
-
-        lab.settings = ElasticitySettings.model_validate(
-            {"enabled": True, "returnHome": {"enabled": True, **returning}}
-        )
-        until(lambda: returns(lab), 60)
-        until(lambda: "ReturnsHome" in lab.recorder.reasons, 60)
-        until(lambda: RETURNING.labels("in_progress")._value.get() == 1, 60)
-
-        lab.settings = ElasticitySettings(enabled=True)
-        until(lambda: RETURNING.labels("in_progress")._value.get() == 0, 60)
-        assert len(returns(lab)) == 1
 
 
 def test_workloads_are_watched_only_while_percentages_are_on() -> None:
@@ -237,10 +205,6 @@ def watched(lab: Running) -> set[str]:
 
 
 JOBS = "/apis/batch/v1/jobs"
-ROOMY = {
-    "metadata": {"name": "home-1", "uid": "n2"},
-    "status": {"allocatable": {"cpu": "4", "pods": "9"}},
-}
 REPLICA_SETS = "/apis/apps/v1/replicasets"
 
 
@@ -255,15 +219,3 @@ def replica_set(name: str) -> dict[str, Any]:
         },
         "status": {"replicas": 1, "availableReplicas": 1, "observedGeneration": 1},
     }
-
-
-def returns(lab: Running) -> list[str]:
-    return [asked.path for asked in lab.server.asked if asked.path.endswith("/eviction")]
-
-
-def test_super_nodes_are_registered() -> None:
-    with running(subnets=[{"id": "subnet-ab12", "zone": "ap-guangzhou-3"}]) as lab:
-        until(lambda: "SuperNodeRegistered" in lab.recorder.reasons, 60)
-
-        names = {each["metadata"]["name"] for each in lab.api.list(NODES)}
-        assert names == {AWAY, "eklet-subnet-ab12"}

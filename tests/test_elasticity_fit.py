@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
@@ -15,8 +13,7 @@ from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import Pod, decode
-from kube.selectors import Expression, NodeSelector, Term
-from tests.elasticity_world import AWAY, HOME, World, fleet, having, node, raw_of, raw_pod, super_node
+from tests.elasticity_world import AWAY, HOME, fleet, having, node, raw_of, raw_pod, super_node
 from tests.tables import table
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -96,7 +93,6 @@ def why_not(
 
 # A node by itself
 
-HERE = NodeSelector((Term((Expression(HOSTNAME, "In", (HOME,)),)),))
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
@@ -372,61 +368,3 @@ def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, 
 )
 def test_what_decides_about_a_fit_is_news(old: WatchedNode | None, new: WatchedNode, news: bool) -> None:
     assert matters(old, new) is news
-
-
-# The planner with all of it
-
-LABELS = st.fixed_dictionaries(
-    {}, optional={"kubernetes.io/os": st.sampled_from(["linux", "windows"]), "gpu": st.just("yes")}
-)
-SPECS = st.fixed_dictionaries(
-    {},
-    optional={
-        "nodeSelector": LABELS,
-        "tolerations": st.sampled_from([[{"operator": "Exists"}], [{"key": "x", "operator": "Exists"}]]),
-        "affinity": st.sampled_from(
-            [
-                {"podAntiAffinity": term()},
-                {"podAntiAffinity": term(ZONE)},
-                {"podAffinity": term()},
-                required({"key": "gpu", "operator": "Exists"}),
-                required({"key": "gpu", "operator": "DoesNotExist"}),
-            ]
-        ),
-        "topologySpreadConstraints": st.sampled_from(
-            [spread()["topologySpreadConstraints"], spread(ZONE, minDomains=2)["topologySpreadConstraints"]]
-        ),
-        "containers": st.just(ports({"hostPort": 80})["containers"]),
-    },
-)
-NODES = st.lists(
-    st.tuples(LABELS, st.sampled_from([[], [{"key": "x", "effect": "NoExecute"}]]), st.booleans()), max_size=3
-)
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(specs=st.lists(SPECS, min_size=1, max_size=6), nodes=NODES, number=st.sampled_from(["0", "1", None]))
-def test_no_pod_is_ever_sent_where_no_super_node_takes_it(
-    specs: list[dict[str, Any]], nodes: list[tuple[dict[str, str], Any, bool]], number: str | None
-) -> None:
-    """A scheduler that takes pods in the order of their placement, and any node that suits, finds one for each."""
-    made = [
-        super_node(f"eklet-{index}", labels, taints=taints, unschedulable=closed)
-        for index, (labels, taints, closed) in enumerate(nodes)
-    ]
-    world = World(nodes=sorted_out([node(HOME), *made]))
-    for spec in specs:
-        world.create(1, n=number, spec=spec)
-        world.leader.settle(3)
-
-    assert not world.cluster.names(lambda each: each.gated)
-    running = []
-    for each in world.cluster.decoded():
-        if each.placed != "super":
-            continue
-        over = Fleet(sorted_out([node(HOME), *made]), having(running))
-        request = Request(each, msgspec.convert(as_sent(each), PodSpec))
-        assert over.why_not(request) == ""
-        suitable, _ = over.fitting(request)
-        world.bind(each.metadata.name, suitable[0].metadata.name)
-        running.append(world.cluster.pod(each.metadata.name))

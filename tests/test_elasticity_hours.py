@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 from hypothesis import given
@@ -209,17 +208,6 @@ def test_the_reason_names_the_hours_and_their_end_in_the_same_words_all_night(
         assert room.take(pod()) == reason
 
 
-@given(times=ANY_HOURS, now=ANY_TIME, most=st.integers(0, 5), there=st.integers(0, 5))
-def test_a_budget_that_holds_is_never_exceeded(
-    times: list[Hours], now: datetime, most: int, there: int
-) -> None:
-    budget = Budget(max_pods=most, hours=tuple(times))
-    room = Room(MaxSuperPods(budgets=(budget,)), {}, [Usage(there, Decimal())], now=now)
-    taken = sum(not room.take(pod(f"web-{number}")) for number in range(6))
-
-    assert taken == (max(0, most - there) if budget.holds_at(now) else 6)
-
-
 def test_the_time_is_read_when_it_is_a_decisions_turn() -> None:
     """One that waited for its turn until the hours began has none of the room from before."""
     turns: list[bool] = []
@@ -302,20 +290,6 @@ def test_what_is_on_super_nodes_stays_when_hours_begin_and_what_is_new_waits() -
     assert found.placements() == {"super": 1}
 
 
-def test_the_next_hours_have_another_number() -> None:
-    found = world(limited(1, BEFORE), limited(2, AFTER))
-    found.create(4, n="0")
-    found.leader.settle(2)
-    assert found.placements() == {"": 3, "super": 1}
-
-    found.clock.advance(BORDER - found.clock())
-    look(found)
-    assert found.placements() == {"": 2, "super": 2}
-    found.leader.settle(2)
-    waiting = found.cluster.names(lambda pod: pod.gated)
-    assert all("allows 2 pods of shop" in found.annotations(each)[REASON] for each in waiting)
-
-
 def test_a_pod_that_local_nodes_have_no_room_for_waits_for_the_end_of_the_hours_too() -> None:
     found = world(limited(0, BEFORE))
     (stuck,) = found.create(1, n=None, gated=False)
@@ -367,5 +341,3 @@ def of_bank(gauge: Gauge) -> dict[str, float]:
         for each in next(iter(gauge.collect())).samples
         if each.labels["budget"] == "pods of bank"
     }
-
-

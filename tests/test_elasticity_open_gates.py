@@ -19,13 +19,12 @@ from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_ga
 from dev.fake_api import FakeAPI
 from kube.errors import Backoff, Invalid
 from lab.waiting import until
-from settings import ElasticitySettings
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from tests.test_elasticity_feature import PODS, Running, world
-from webhook.elasticity import GATE, PLACEMENT, REASON
+from webhook.elasticity import GATE, REASON
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 OTHER_GATE = {"name": "others.example/gate"}
@@ -81,26 +80,6 @@ def test_a_pod_whose_gate_may_not_be_opened_says_so_once_and_holds_up_no_other(
         assert OLDEST_GATE._value.get() > 0
         lab.api.fault = lambda asked: None
         until(lambda: not lab.gated(), 60)
-
-
-def test_switched_off_while_it_runs_it_opens_and_switched_on_again_it_places() -> None:
-    with off() as lab:
-        lab.settings = ElasticitySettings(enabled=True, open_gates=True)
-        lab.thread.start()
-        lab.create("web-1", n="1")
-        until(lambda: lab.annotations("web-1").get(PLACEMENT) == "local", 60)
-        lab.settings = ElasticitySettings(enabled=False, open_gates=True)
-        until(
-            lambda: any(each.query.get("fieldSelector") == open_gates.UNBOUND for each in lab.server.asked),
-            60,
-        )
-        lab.create("web-2")
-        until(lambda: lab.annotations("web-2").get(REASON) == WHY, 60)
-        lab.settings = ElasticitySettings(enabled=True, open_gates=True)
-        lab.create("web-3", key="third", n="1")
-        until(lambda: not lab.gated(), 60)
-
-        assert lab.raised is None
 
 
 def test_no_gate_is_opened_once_the_leadership_is_lost() -> None:

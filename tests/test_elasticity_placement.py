@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controllers.elasticity.annotations import Wish
-from controllers.elasticity.patches import TOLERATION, burst, to_local_nodes, to_super_node
+from controllers.elasticity.patches import TOLERATION, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from controllers.elasticity.quota import Quota, Room, Usage
@@ -22,9 +22,7 @@ from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT
 
 UNLIMITED = MaxSuperPods()
 SUPER_ONLY = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["eklet"]}
-NOT_SUPER = {**SUPER_ONLY, "operator": "NotIn"}
 NONE = Objections()
-LET = [{"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists"}]
 
 
 def pod(name: str = "web-1", **parts: Any) -> Pod:
@@ -236,12 +234,6 @@ def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
     assert not is_full()
 
 
-def test_no_pod_goes_where_the_budget_is_none() -> None:
-    room = Room(MaxSuperPods(budgets=(Budget(max_pods=0),)), {}, [Usage()], now=NOW)
-
-    assert room.take(pod()) == "maxSuperPods.budgets allows 0 pods on super nodes"
-
-
 @table(
     "parts, what",
     {
@@ -277,33 +269,10 @@ def test_a_pod_that_is_over_counts_nowhere(over: dict[str, dict[str, Any]]) -> N
     assert [each for each in facets(ended) if not each.startswith("workload ")] == []
 
 
-@table(
-    "one, other, same",
-    {
-        "of one owner": ({}, {}, True),
-        "of two owners": ({}, {"key": "api"}, False),
-        "without an owner": ({"owned": False}, {"owned": False}, False),
-        "of two revisions": ({}, {"revision": "2"}, False),
-    },
-)
-def test_pods_count_together_that_are_replicas_of_each_other(
-    one: dict[str, Any], other: dict[str, Any], same: bool
-) -> None:
-    assert (pod("web-1", **one).key == pod("web-2", **other).key) is same
-
-
 def test_the_oldest_come_first_and_of_one_second_the_lower_ordinals() -> None:
     pods = [pod("web-10"), pod("web-9"), pod("api-1", at=5.0)]
 
     assert [each.metadata.name for each in oldest_first(pods)] == ["web-9", "web-10", "api-1"]
-
-
-def test_a_bound_pod_is_kept_without_its_spec() -> None:
-    raw = raw_pod("web-1", gated=False, annotations={"other": "x"}, spec={"nodeName": HOME})
-    kept = decode(raw_of(raw))
-
-    assert kept.unbound is None
-    assert kept.metadata.annotations == {"LOCAL_REPLICAS": "2"}
 
 
 def test_going_home_takes_the_gate_away_and_nothing_else() -> None:
@@ -312,13 +281,6 @@ def test_going_home_takes_the_gate_away_and_nothing_else() -> None:
 
     assert patch["spec"] == {"schedulingGates": [other]}
     assert patch["metadata"]["annotations"] == {PLACEMENT: "local", "drawbridge.io/placement-reason": "why"}
-
-
-def test_a_pod_that_tolerates_super_nodes_is_kept_off_them_when_it_stays_local() -> None:
-    spec = to_local_nodes(pod(spec={"tolerations": LET}), "why")["spec"]
-
-    assert terms(spec) == [{"matchExpressions": [NOT_SUPER]}]
-    assert "tolerations" not in spec
 
 
 def test_going_to_a_super_node_is_one_patch_for_that_version() -> None:
@@ -350,12 +312,6 @@ def test_no_cost_is_given_where_none_is_wanted(annotations: dict[str, str], with
     patch = to_super_node(pod(annotations=annotations), "why", with_cost=with_cost)
 
     assert COST not in patch["metadata"]["annotations"]
-
-
-def test_a_burst_is_a_toleration_and_no_more() -> None:
-    patch = burst(pod(gated=False, spec={"tolerations": [{"key": "mine"}]}), "why", with_cost=False)
-
-    assert patch["spec"] == {"tolerations": [{"key": "mine"}, TOLERATION]}
 
 
 @table(

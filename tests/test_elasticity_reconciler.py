@@ -10,7 +10,7 @@ from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, Killed, World
+from tests.elasticity_world import HOME, Killed, World
 from webhook.elasticity import PLACEMENT, REASON
 
 
@@ -57,15 +57,6 @@ def test_leave_that_a_former_leader_gave_comes_too_late_where_their_number_is_li
     assert world.cluster.sent() == 1
 
 
-def test_without_a_limit_a_new_leader_writes_to_gated_pods_only() -> None:
-    world = World()
-    world.no_room(world.create(1, "old", n=None, gated=False)[0])
-    world.create(1)
-    world.take_over()
-
-    assert world.cluster.writes == ["web-2"]
-
-
 def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
     world = World()
     world.create(1, n="1")
@@ -88,20 +79,6 @@ def test_a_placement_costs_one_write_and_no_read() -> None:
 
     assert world.placements() == {"local": 10, "super": 40}
     assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
-
-
-def test_what_waits_for_super_nodes_to_have_room_goes_when_they_have() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(per_namespace=1)))
-    names = world.create(3, n="0")
-    world.create(1, "other", n="0", namespace="elsewhere")
-    world.leader.settle()
-    assert world.placements() == {"": 2, "super": 1}
-    assert world.placements("other") == {"super": 1}
-    assert world.leader.recorder.reasons == ["SuperNodeCapReached"] * 2
-    world.cluster.remove(names[0])
-    world.leader.settle()
-
-    assert world.placements() == {"": 1, "super": 1}
 
 
 def test_a_gated_pod_whose_number_is_gone_or_bad_is_not_held() -> None:
@@ -137,22 +114,6 @@ def test_what_was_refused_is_reported_and_not_tried_again_at_once() -> None:
     assert world.placements() == {"local": 1}
 
 
-def test_claims_are_looked_up_only_for_pods_that_have_some_and_go() -> None:
-    world = World()
-    claim = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
-    world.create(4, n="2", spec=claim)
-    volume = {"metadata": {"name": "pv"}, "spec": {"nfs": {"server": "10.0.0.9"}}}
-    bound = {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}}
-    world.cluster.others = {("persistentvolumes", "pv"): volume}
-    world.leader.settle(1)
-    assert world.placements() == {"": 2, "local": 2}  # a claim may come a little after its pod
-    world.cluster.others["persistentvolumeclaims", "data"] = bound
-    world.leader.settle()
-
-    assert world.placements() == {"local": 2, "super": 2}
-    assert world.leader.client.reads <= 8
-
-
 def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volume() -> None:
     world = World()
     world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]})
@@ -178,17 +139,6 @@ def test_a_pod_whose_claim_is_never_created_stays_local() -> None:
 
     assert world.placements() == {"local": 1}
     assert world.leader.recorder.reasons == ["NotEligibleForSuperNode"]
-
-
-def test_the_cap_that_is_lowered_or_raised_while_pods_wait_holds_for_them() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    world.create(3, n="0")
-    world.leader.settle(2)
-    assert world.placements() == {"": 2, "super": 1}
-    world.leader.settings = ElasticitySettings(max_super_pods=MaxSuperPods(total=2))
-    world.leader.settle(2)
-
-    assert world.placements() == {"": 1, "super": 2}
 
 
 def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_owners() -> None:
@@ -233,27 +183,6 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
     assert len(waiting) == 1
 
 
-def test_a_pod_that_terminates_on_a_super_node_is_billed_and_counted_until_it_is_gone() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
-    old, new = world.create(2, n="0")
-    world.leader.settle()
-    world.bind(old, AWAY)
-    world.cluster.edit(old, {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
-    world.leader.settle()
-
-    assert world.cluster.pod(new).gated
-    assert FULL in world.annotations(new)[REASON]
-    assert PODS_BY_STATE.labels("super")._value.get() == 1, "what the provider bills"
-
-    world.take_over()
-    world.leader.settle()
-    assert world.cluster.sent() == 1, "a new leader counts it, too"
-
-    world.cluster.remove(old)
-    world.leader.settle()
-    assert world.annotations(new)[PLACEMENT] == "super"
-
-
 def test_a_reason_that_is_on_its_way_holds_no_place_and_is_no_obstacle() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")
@@ -284,37 +213,3 @@ def test_a_reason_that_cannot_be_written_stops_nothing(fault: str) -> None:
     world.cluster.remove(first)
     world.leader.settle()
     assert world.annotations(second)[PLACEMENT] == "super"
-
-
-def test_pods_of_two_owners_that_take_one_place_are_not_both_sent_there() -> None:
-    world = World()
-    port = {"containers": [{"name": "app", "image": "app", "ports": [{"hostPort": 80}]}]}
-    world.create(1, n="0", spec=port)
-    world.create(1, "other", n="0", spec=port)
-    decide(world)
-    assert len(world.leader.queue) == 2
-    world.leader.settle(2)
-
-    assert {**world.placements(), **world.placements("other")} == {"super": 1, "local": 1}
-
-
-def test_an_event_concerns_the_pods_of_its_owner_only() -> None:
-    world = World()
-    for number in range(5):
-        world.create(2, f"app{number}", n="0", spec={"nodeSelector": {"gpu": "yes"}})
-    world.leader.settle(1)
-    world.create(1, "app0", n="0")
-    world.leader.hear()
-
-    assert list(world.leader.parts.keys._waiting) == ["owner-app0/1"]
-
-
-def test_what_a_kubelet_reports_and_our_own_writes_queue_nothing() -> None:
-    world = World()
-    (name,) = world.create(1)
-    world.leader.settle(1)
-    world.bind(name, HOME)
-    world.cluster.edit(name, {"status": {"podIP": "10.0.0.1"}})
-    world.leader.hear()
-
-    assert not world.leader.parts.keys._waiting

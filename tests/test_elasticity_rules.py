@@ -6,11 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controllers.elasticity.pod_spec import Candidate, PodSpec
-from controllers.elasticity.rules import overlaps, violations
+from controllers.elasticity.rules import violations
 from controllers.elasticity.volumes import Claim
 from kube.types import ObjectMeta
 from settings import ElasticitySettings
@@ -102,16 +100,6 @@ def test_a_local_port_range_must_spare_the_reserved_ports(value: str, spares: bo
     assert refused(sysctl(value)) == (() if spares else (said,))
 
 
-PORTS = st.sampled_from([0, 60999, 61000, 61001, 63000, 65533, 65534, 65535]) | st.integers(0, 65535)
-
-
-@given(PORTS, PORTS)
-def test_ranges_overlap_when_they_have_a_port_in_common(one: int, other: int) -> None:
-    low, high = sorted((one, other))
-
-    assert overlaps(low, high) == bool(range(max(low, 61000), min(high, 65534) + 1))
-
-
 @pytest.mark.parametrize(
     "value", ["", "61000", "a b", "1 2 3", "60999 32768", "-1 60999", "1024-60999", "٣ ٤"]
 )
@@ -188,36 +176,3 @@ def test_a_probe_that_runs_a_command_asks_no_port() -> None:
     probed = container(livenessProbe={"exec": {"command": ["nc", "localhost", "61000"]}})
 
     assert refused(pod(spec={"containers": [probed]})) == ()
-
-
-# All at once
-
-
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    reasons = refused(
-        pod(
-            namespace="kube-system",
-            annotations={"tke.cloud.tencent.com/vpc-ip-claim-delete-policy": "Never"},
-            ownerReferences=[{"kind": "DaemonSet", "name": "agent", "controller": True}],
-            spec={
-                "securityContext": {
-                    "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": "1 65535"}]
-                },
-                "initContainers": [container(ports=[{"containerPort": 62000, "hostPort": 62001}])],
-                "containers": [container(startupProbe={"grpc": {"port": 63000}})],
-                "volumes": [{"name": "a", "rbd": {}}, *CLAIMING["volumes"]],
-            },
-        )
-    )
-
-    assert [reason.split(":")[0].split(" is ")[0] for reason in reasons] == [
-        "it",
-        "namespace kube-system",
-        "sysctl net.ipv4.ip_local_port_range",
-        "annotation tke.cloud.tencent.com/vpc-ip-claim-delete-policy",
-        "initContainer web",
-        "initContainer web",
-        "container web",
-        "volume a",
-        "volume data",
-    ]

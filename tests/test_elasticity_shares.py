@@ -28,7 +28,7 @@ from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, raw_of, raw_pod
 from tests.tables import table
-from webhook.elasticity import PLACEMENT, REASON, Share, replicas_in
+from webhook.elasticity import REASON, Share, replicas_in
 
 ON = ElasticitySettings(enabled=True, percentages=True)
 
@@ -39,21 +39,6 @@ def world(wanted: int | None = None, made: int | None = None) -> World:
     if wanted is not None:
         found.cluster.replicas["owner-web"] = Replicas(wanted, wanted if made is None else made)
     return found
-
-
-@table(
-    "percent, wanted, local",
-    {
-        "rounded up": (30, 4, 2),
-        "exact": (30, 10, 3),
-        "of one": (1, 1, 1),
-        "of none": (30, 0, 0),
-        "all": (100, 7, 7),
-        "nothing": (0, 7, 0),
-    },
-)
-def test_a_share_is_rounded_up(percent: int, wanted: int, local: int) -> None:
-    assert Share(percent).of(wanted) == local
 
 
 @given(percent=st.integers(0, 100), wanted=st.integers(0, 10**9))
@@ -94,19 +79,6 @@ def test_in_a_rolling_update_the_share_is_of_the_whole_workload() -> None:
         found.create(1, n="30%")
         found.leader.settle(2)
 
-    assert found.placements() == {"local": 3, "super": 7}
-
-
-def test_a_change_of_the_replicas_places_new_pods_and_moves_none() -> None:
-    found = world(4)
-    before = found.create(4, n="30%")
-    found.leader.settle()
-    placed = [found.annotations(each)[PLACEMENT] for each in before]
-    found.cluster.replicas["owner-web"] = Replicas(10, 10)
-    found.create(6, n="30%")
-    found.leader.settle()
-
-    assert [found.annotations(each)[PLACEMENT] for each in before] == placed
     assert found.placements() == {"local": 3, "super": 7}
 
 
@@ -161,15 +133,6 @@ def test_a_bare_pod_is_one_replica() -> None:
     found.leader.settle()
 
     assert (found.placements("alone"), found.placements("none")) == ({"local": 1}, {"super": 1})
-
-
-def test_of_a_stateful_set_the_lowest_ordinals_are_local() -> None:
-    found = world(5)
-    found.cluster.first_ordinals["owner-web"] = 1
-    names = found.create(5, kind="StatefulSet", n="30%")
-    found.leader.settle()
-
-    assert [found.annotations(each)[PLACEMENT] for each in names] == ["local"] * 2 + ["super"] * 3
 
 
 def test_a_pod_that_was_not_gated_because_its_share_cannot_be_followed_has_an_event() -> None:

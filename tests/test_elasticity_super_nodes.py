@@ -186,12 +186,6 @@ def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
     assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
 
 
-def test_a_node_that_is_no_longer_configured_is_closed_before_anything_else() -> None:
-    (step,) = plan([node()], {NAME: False}, settings(), NOW)
-    assert (step.do, step.note.reason) == (Do.CHANGE, "SuperNodeRetired")
-    assert step.body == retired(timedelta())
-
-
 @table(
     "found, occupied, goes",
     {
@@ -293,16 +287,6 @@ def test_a_node_stays_as_long_as_a_pod_is_on_it_finished_or_not() -> None:
     assert world.nodes() == {}
 
 
-def test_a_node_that_is_configured_again_before_it_is_removed_is_opened_again() -> None:
-    world = World(raw_node(), configured=settings())
-    world.reconcile()
-    world.configured = ONE
-    world.reconcile(after=SETTLE)
-
-    assert "unschedulable" not in world.nodes()[NAME]["spec"]
-    assert RETIRED_AT not in world.nodes()[NAME]["metadata"]["annotations"]
-
-
 @table(
     "found, configured",
     {
@@ -340,17 +324,6 @@ def test_a_failed_request_affects_no_other_node() -> None:
     world.reconcile()
 
     assert set(world.nodes()) == {NAME, "eklet-subnet-3"}
-
-
-def test_a_bug_affects_no_other_node() -> None:
-    world = World(configured=settings("subnet-1", "subnet-2"))
-    checks = iter(range(100))
-    world.check = lambda: fail(ValueError("a slip")) if next(checks) == 0 else None
-    world.reconcile()
-    assert len(world.nodes()) == 1
-    world.reconcile()
-
-    assert len(world.nodes()) == 2
 
 
 def test_an_unmanaged_node_is_reported_once() -> None:

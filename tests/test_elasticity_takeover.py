@@ -78,16 +78,6 @@ def test_where_their_number_is_limited_nothing_is_decided_before_all_are_fenced(
     assert world.cluster.sent() == 5
 
 
-def test_a_pod_that_waits_for_the_takeover_says_so() -> None:
-    world = slow()
-    world.take_over_for(5)
-    world.leader.may_lead = True
-    world.leader.settle(5)
-
-    reasons = world.leader.recorder.reasons
-    assert reasons.count("WaitsForPlacement") == DEPLOYMENTS * EACH
-
-
 @table(
     "errors, calls",
     {

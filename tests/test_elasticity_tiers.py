@@ -10,15 +10,13 @@ from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION, to_super_node
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import TIER_PODS
-from controllers.elasticity.super_nodes import NODES, Do, SuperNodeReconciler, plan
+from controllers.elasticity.super_nodes import Do, plan
 from controllers.elasticity.tiers import preferring, tier_of
-from dev.fake_api import FakeAPI, merged
+from dev.fake_api import merged
 from kube.types import Node
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
-from tests.fakes import FakeRecorder
-from tests.managed import context_of
 from tests.tables import table
 from webhook.elasticity import REASON, TAINT
 
@@ -101,19 +99,6 @@ def test_nodes_that_there_are_follow_the_settings_and_keep_all_else(
         assert each["metadata"]["labels"] == expected["metadata"]["labels"]
         assert sorted(map(str, each["spec"]["taints"])) == sorted(map(str, expected["spec"]["taints"]))
     assert plan([msgspec.convert(each, Node) for each in after_it], {}, configured(*now), NOW) == []
-
-
-def test_a_tier_is_not_written_to_a_node_that_changed_since_it_was_seen() -> None:
-    api, found = FakeAPI(), registered(1, 1)
-    for each in found:
-        api.put(NODES, each)
-    seen = [msgspec.convert(each, Node) for each in api.list(NODES)]
-    api.edit(NODES, "eklet-subnet-1", {"spec": {"taints": [SUPER_TAINT]}})
-    context = context_of(api.client(), FakeRecorder(), lambda: None)
-    SuperNodeReconciler(context, lambda: seen, lambda: configured(1, 2), lambda: NOW).reconcile()
-
-    kept = {each["metadata"]["name"]: each["spec"]["taints"] for each in api.list(NODES)}
-    assert kept["eklet-subnet-1"] == [SUPER_TAINT]
 
 
 def test_a_node_without_the_label_is_of_the_first_tier_and_they_are_in_order() -> None:

@@ -16,8 +16,6 @@ TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EKLET = {"node.kubernetes.io/instance-type": "eklet"}
 PORT = {"containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}]}]}
-LINUX = {"nodeSelector": {"kubernetes.io/os": "linux"}}
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 REASON = "drawbridge.io/placement-reason"
 
 
@@ -95,17 +93,6 @@ def test_a_burst_pod_costs_less_before_it_has_a_node() -> None:
     assert world.cluster.writes == [name]
 
 
-def test_a_burst_pod_that_finds_local_room_costs_as_much_as_the_others() -> None:
-    world = World()
-    (name,) = world.create(1, n=None, gated=False)
-    world.no_room(name)
-    world.leader.settle()
-    world.bind(name, HOME)
-    world.leader.settle()
-
-    assert COST not in world.annotations(name)
-
-
 # StatefulSets by ordinal
 
 
@@ -156,30 +143,6 @@ def test_a_stateful_set_that_is_not_known_yet_is_waited_for_but_not_for_good() -
     world.leader.settle()
 
     assert local(world) == {"db-0"}
-
-
-def test_another_kind_of_stateful_set_is_counted() -> None:
-    world = World()
-    world.create(1, "db", kind="StatefulSet")
-    world.cluster.edit(
-        "db-1",
-        {
-            "metadata": {
-                "ownerReferences": [
-                    {
-                        "apiVersion": "apps.kruise.io/v1beta1",
-                        "kind": "StatefulSet",
-                        "name": "db",
-                        "uid": "u",
-                        "controller": True,
-                    }
-                ]
-            }
-        },
-    )
-    world.leader.settle(2)
-
-    assert "0 local" in world.annotations("db-1")[REASON]
 
 
 # Pin and prefer

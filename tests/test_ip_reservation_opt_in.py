@@ -292,5 +292,3 @@ def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copi
     world.keys.clear()
     world.followers.pod_changed(pod, None)
     assert not world.keys
-
-

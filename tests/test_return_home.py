@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from controllers.elasticity.return_home.planner import never
 from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
@@ -50,31 +48,6 @@ def test_a_pod_returns_when_there_has_been_room_for_long_enough() -> None:
 
 def asking(cpu: str, **parts: Any) -> dict[str, Any]:
     return {"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu}}, **parts}
-
-
-SIDECAR = {"restartPolicy": "Always"}
-
-
-@pytest.mark.parametrize(("cpu", "returns"), [("4", 1), ("3.9", 0)])
-@table(
-    "spec",
-    {
-        "beside a sidecar": {"containers": [asking("500m")], "initContainers": [asking("1500m", **SIDECAR)]},
-        "in an init container beside a sidecar": {
-            "containers": [asking("100m")],
-            "initContainers": [asking("1", **SIDECAR), asking("1")],
-        },
-        "with overhead": {"containers": [asking("1")], "overhead": {"cpu": "1"}},
-    },
-)
-def test_a_pod_of_two_cpus_returns_only_where_the_scheduler_counts_as_many(
-    spec: dict[str, Any], cpu: str, returns: int
-) -> None:
-    homes = Homes(nodes=fleet(allocatable={"cpu": cpu, "memory": "8Gi", "pods": "10"}))
-    homes.workload("web-1", HOME, AWAY, spec=spec)
-    homes.run(AFTER + 2 * LOOK)
-
-    assert len(homes.evicted) == returns
 
 
 def test_pods_of_a_workload_return_one_after_the_other_each_when_the_one_before_is_ready() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pod_spec import PodSpec
@@ -16,6 +19,7 @@ from controllers.elasticity.return_home.planner import Burst, Group, Member, cho
 from controllers.elasticity.return_home.progress import Outcome, Return, outcome
 from controllers.elasticity.return_home.room import LocalRoom
 from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
+from dev.simulator.models.node_fit import requests_of
 from tests.elasticity_world import AWAY, HOME, having, node, raw_of, raw_pod, sorted_out, super_node
 from tests.factories import NOW
 from tests.return_home_world import READY
@@ -201,3 +205,29 @@ def test_what_is_reserved_is_taken() -> None:
 def _spec(cpu: str) -> PodSpec:
     resources = {"requests": {"cpu": cpu}}
     return msgspec.convert({"containers": [{"name": "app", "resources": resources}]}, PodSpec)
+
+
+QUANTITIES = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "hugepages-2Mi"]), st.integers(0, 9).map(str), max_size=3
+)
+CONTAINERS = st.builds(
+    lambda requests, policy: {"resources": {"requests": requests}, "restartPolicy": policy},
+    QUANTITIES,
+    st.sampled_from(["", "Always"]),
+)
+
+
+@given(
+    containers=st.lists(CONTAINERS, max_size=3),
+    first=st.lists(CONTAINERS, max_size=4),
+    whole=QUANTITIES,
+    overhead=QUANTITIES,
+)
+def test_requests_are_counted_as_a_scheduler_counts_them(
+    containers: list[Any], first: list[Any], whole: dict[str, str], overhead: dict[str, str]
+) -> None:
+    raw = {"containers": containers, "initContainers": first, "overhead": overhead}
+    raw["resources"] = {"requests": whole}
+
+    found = msgspec.convert(raw, PodSpec).requests
+    assert +Counter(found) == +requests_of(raw)
