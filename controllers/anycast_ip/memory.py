@@ -64,6 +64,10 @@ class Waits:
         """Seconds of the last pause that are left."""
         return max(0.0, self._of(uid, do, state).until - self.now())
 
+    def attempts(self, uid: str, do: Do) -> int:
+        """At what is refused again and again, with reconciles between that only see that its pause is not over."""
+        return self.times(uid, do) if do in (Do.BIND, Do.RESIZE) else 0
+
     def times(self, uid: str, do: Do) -> int:
         wait = self._waits.get((uid, do))
         return wait.times if wait else 0

@@ -177,6 +177,8 @@ class Reconciler:
         except (LeadershipLost, Stopping, Busy):
             raise
         except Exception as error:
-            failures = self._queue.failures(snapshot.uid) + 1
+            failures = max(
+                self._queue.failures(snapshot.uid) + 1, self._memory.waits.attempts(snapshot.uid, do)
+            )
             self._reporter.failure(snapshot, do, error, failures)
             raise

@@ -14,6 +14,7 @@ from typing import Any
 
 from cli.explain.webhook_configurations import ApiRequest
 from dev.judge.placement import is_gated
+from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
 from dev.simulator.models.calico import RESERVATIONS
@@ -192,6 +193,18 @@ def second_node_stays(world: World) -> Iterator[float]:
     need_addresses(world)
     yield 60.0
     register_again(world, "node-1")
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
+def refused_by_its_instance(world: World) -> Iterator[float]:
+    """A node whose instance takes no address for now says so, and is opened later."""
+    world.cloud.account.add_instance("ins-00000009", state="PENDING")
+    world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
+    yield 60.0
+    if says := list(WaitsSayWhy().rest(world.outside.observation())):
+        broken(world, WaitsSayWhy.name, says[0])
+    world.cloud.account.add_instance("ins-00000009", state="RUNNING")
     yield 60.0
 
 

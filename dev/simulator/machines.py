@@ -71,9 +71,10 @@ def a_machine_dies(world: World, dice: Random) -> str:
     name, seconds = _machine(world, dice, fewest=FEWEST + 1), dice.uniform(30, 300)
     if not name:
         return ""
-    world.outside.disturb(name)
+    names = world.registered_with(name)
+    world.outside.disturb(*names)
     world.end_machine(name)
-    excuse(world, [name], seconds)
+    excuse(world, names, seconds)
     world.kernel.spawn(
         lambda: world.forget_machine(name), f"end of {name}", world.kernel.system, after=seconds
     )

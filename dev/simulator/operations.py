@@ -145,8 +145,9 @@ def unlabel_a_node(world: World, dice: Random) -> str:
 @operation("anycast_ip")
 def register_a_machine_again(world: World, dice: Random) -> str:
     """Under a second name: its first Node stays."""
+    off = world.kubernetes.kubelets.off
     node = world.some(NODES, dice, lambda raw: is_home(raw) and "-again" not in raw["metadata"]["name"])
-    if node is None:
+    if node is None or node["metadata"]["name"] in off:
         return ""
     name = f"{node['metadata']['name']}-again"
     instance = node["metadata"]["labels"][objects.INSTANCE_LABEL]

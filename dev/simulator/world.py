@@ -356,15 +356,26 @@ class World:
         node = self.api.find(NODES, name)
         if node is None:  # it has died before, and was forgotten
             return
-        self.kubernetes.kubelets.switch_off(name, self.now())
+        for each in self.registered_with(name):
+            self.kubernetes.kubelets.switch_off(each, self.now())
         if instance := node["metadata"]["labels"].get(INSTANCE_LABEL):
             self.cloud.account.add_instance(instance, state="TERMINATING")
 
+    def registered_with(self, name: str) -> list[str]:
+        """The names of all Nodes that the machine of this one has: it may be registered twice."""
+        instances = {
+            each["metadata"]["name"]: each["metadata"]["labels"].get(INSTANCE_LABEL)
+            for each in self.api.peek(NODES)
+        }
+        return [
+            each for each, instance in instances.items() if name in instances and instance == instances[name]
+        ]
+
     def forget_machine(self, name: str) -> None:
         """As the cloud's controller of nodes does once there is no such machine."""
-        node = self.api.find(NODES, name)
-        if node is not None:
-            self._tried(name, lambda: self.api.client("cloud-controller-manager").delete(NODES, name))
+        client = self.api.client("cloud-controller-manager")
+        for each in self.registered_with(name):
+            self._tried(each, lambda: client.delete(NODES, each))  # noqa: B023
 
     # What is installed.
 
