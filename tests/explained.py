@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -251,7 +251,3 @@ NODES_OF_ALL_SORTS = st.builds(
         max_size=2,
     ),
 )
-
-
-def cidrs(segments: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {cidr for each in segments for cidr in each["spec"]["reservedCIDRs"]}

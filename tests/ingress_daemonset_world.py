@@ -21,11 +21,11 @@ from controllers.ingress_daemonset.revisions import Revision
 from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Children, Grant, Workload
-from dev.fake_api import FakeAPI, merged
+from dev.fake_api import merged
 from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
-from webhook.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
+from webhook.ingress_daemonset import FINALIZER
 from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.types import resource as with_defaults
@@ -36,12 +36,6 @@ Raw = dict[str, Any]
 NO_WRITES = Writes()
 CHECKER = HealthChecker(image="drawbridge:1")
 COMPLETE = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
-
-
-def annotations_of_the_only_one(api: FakeAPI) -> Raw:
-    [found] = api.list(INGRESS_DAEMONSETS)
-    annotations: Raw = found["metadata"].get("annotations") or {}
-    return annotations
 
 
 def raw_resource(pod: Raw | None = None, **spec: Any) -> Raw:
@@ -75,10 +69,6 @@ def node(name: str = "n1", **parts: Any) -> FollowedNode:
 
 def workload(raw: Raw) -> Workload:
     return msgspec.convert(raw, Workload)
-
-
-def grant(raw: Raw) -> Grant:
-    return msgspec.convert(raw, Grant)
 
 
 class World:

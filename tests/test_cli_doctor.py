@@ -63,20 +63,6 @@ def unwell(api: FakeAPI) -> list[tuple[str, str, str]]:
     return [(each["verdict"], each["check"], each["message"]) for each in found if each["verdict"] != "ok"]
 
 
-def test_a_healthy_installation_passes_all_checks() -> None:
-    api = answering(cli.installed(), version(Date=format_datetime(NOW, usegmt=True)))
-
-    assert unwell(api) == []
-    assert cli.run(api, "doctor").exit_code == 0
-
-
-def test_calico_must_serve_reservations() -> None:
-    api = answering(cli.installed())
-    api.unserved = {"projectcalico.org/v3"}
-
-    assert ("wrong", "Calico's API") in [each[:2] for each in unwell(api)]
-
-
 @pytest.mark.parametrize(
     ("cooldown", "settings", "expected"),
     [
@@ -120,18 +106,6 @@ def test_the_cooldown_is_read_in_the_group_that_calico_serves() -> None:
     assert "for 20m after its release" in message
 
 
-def test_an_unreachable_webhook_server_is_wrong() -> None:
-    def unreachable(call: Request) -> Reply | None:
-        why = "error trying to reach service: dial tcp 10.0.0.9:9443: i/o timeout"
-        return refusal(503, "ServiceUnavailable", why) if "/proxy/" in call.path else None
-
-    [(verdict, check, message)] = [
-        each for each in unwell(answering(cli.installed(), unreachable)) if each[1] != "clocks"
-    ]
-    assert (verdict, check) == ("wrong", "webhook server from the API server")
-    assert message.startswith("/validate/pods/ip-reservation: error trying to reach service")
-
-
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
 
 
@@ -140,16 +114,6 @@ def of_dry_runs(api: FakeAPI) -> dict[str, str]:
     return {
         each["message"].partition(":")[0]: each["verdict"] for each in found if "dry run" in each["message"]
     }
-
-
-def test_a_dry_run_that_no_webhook_marks_is_wrong() -> None:
-    """Webhooks that fail open leave no other trace."""
-    api = answering(cli.installed(*FEATURES))
-
-    assert of_dry_runs(api) == dict.fromkeys(
-        ("dry run of a Node", "dry run of a pod", "dry run of an IngressDaemonSet"), "wrong"
-    )
-    assert not api.find(cli.resource("Node"), "drawbridge-doctor")
 
 
 def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
@@ -170,16 +134,6 @@ def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
     assert {*of_dry_runs(api).values()} == {"ok"}
 
 
-def test_a_dry_run_that_another_program_refuses_says_nothing() -> None:
-    api = answering(cli.installed(*FEATURES))
-    denied = refusal(403, "Forbidden", 'admission webhook "policy.example" denied the request')
-    dry = answering_dry_runs(denied)
-    before = api.fault
-    api.fault = lambda call: dry(call) or before(call)
-
-    assert {*of_dry_runs(api).values()} == {"skipped"}
-
-
 def test_a_webhook_that_fails_closed_is_named() -> None:
     api = answering(cli.installed("elasticity"))
     failed = refusal(
@@ -194,23 +148,6 @@ def test_a_webhook_that_fails_closed_is_named() -> None:
 
 def answering_dry_runs(reply: Reply) -> Answer:
     return lambda call: reply if call.query.get("dryRun") == "All" else None
-
-
-def test_what_the_user_may_not_ask_is_skipped() -> None:
-    cannot = (
-        'User "eve" cannot create resource "services/proxy" in API group "" in the namespace "drawbridge"'
-    )
-    api = answering(
-        cli.installed(), lambda call: refusal(403, "Forbidden", cannot) if "/proxy/" in call.path else None
-    )
-    found = cli.shown(api, "doctor")["findings"]
-
-    [skipped] = [each for each in found if each["check"].startswith("webhook server")]
-    assert skipped["verdict"] == "skipped"
-    assert (
-        skipped["wayOut"]
-        == "have an administrator allow you to create services/proxy in namespace drawbridge"
-    )
 
 
 def test_a_missing_permission_of_drawbridge_is_wrong() -> None:
@@ -259,18 +196,6 @@ def test_an_address_is_reserved_as_the_webhook_servers_do_and_released() -> None
     assert left["spec"]["reservedCIDRs"] == []
 
 
-def test_a_reservation_that_a_policy_refuses_is_wrong() -> None:
-    denied = refusal(422, "Invalid", "ValidatingAdmissionPolicy 'drawbridge-reservations' denied the request")
-    api = answering(
-        cli.installed(),
-        lambda call: denied if call.headers.get("impersonate-user") == AS_WEBHOOK else None,
-    )
-
-    verdict, message = of_reservation(api)
-    assert verdict == "wrong"
-    assert "denied the request" in message
-
-
 def test_a_user_who_may_not_impersonate_reserves_nothing() -> None:
     api = answering(cli.installed(), access(lambda spec: spec["resourceAttributes"]["verb"] != "impersonate"))
 
@@ -283,13 +208,6 @@ def test_clocks_must_agree() -> None:
 
     found = [each for each in unwell(answering(cli.installed(), version(Date=late))) if each[1] == "clocks"]
     assert [each[0] for each in found] == ["wrong", "warning"]
-
-
-@pytest.mark.parametrize("number", ["v1.29.3", "v1.9.0"])
-def test_an_old_kubernetes_is_wrong(number: str) -> None:
-    found = unwell(answering(cli.installed(), version(number)))
-
-    assert ("wrong", "versions", f"Kubernetes is {number}") in found
 
 
 def webhook(**rule: list[str]) -> Configuration:

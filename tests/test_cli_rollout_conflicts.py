@@ -118,12 +118,3 @@ def test_a_status_that_never_rests_ends_the_attempts() -> None:
     result = cli.run(api, "rollout", "pause", *HERE, "--yes")
 
     assert (result.exit_code, "was changed in the meantime" in result.output) == (1, True)
-
-
-def test_a_rollout_is_resumed_once() -> None:
-    api = cluster("resume")
-    first = cli.run(api, "rollout", "resume", *HERE, "--yes").output
-    again = cli.run(api, "rollout", "resume", *HERE, "--yes").output
-
-    assert "edge/web: resumed; " in first
-    assert "edge/web: not paused; nothing was changed" in again

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +13,7 @@ from calico.segment import IPReservation
 from cli.pools.headroom import Headroom, PoolFacts, headroom
 from cli.simulate.removal import Removal, ReservedIP, with_pools
 from cli.simulate.returning import Returning
-from dev.fake_api import FakeAPI, refusal
-from tests import cli
-from tests.calico_pools import BLOCKS, KINDS, POOLS, Raw, block, pool
-from tests.factories import raw_pod
+from tests.calico_pools import Raw, block, pool
 
 
 def reservation(*cidrs: str) -> IPReservation:
@@ -87,53 +83,3 @@ def test_the_counts_are_those_of_the_sets(assigned: set[str], reserved: list[tup
 
 def _within(assigned: set[str], first: int) -> list[str]:
     return [each for each in assigned if first <= int(each.rpartition(".")[2]) < first + 16]
-
-
-@pytest.fixture
-def api() -> FakeAPI:
-    api = cli.installed(kinds=KINDS)
-    labels = {"kubernetes.io/metadata.name": "redis", "ip-reserve": "enabled"}
-    api.put(cli.resource("Namespace"), {"metadata": {"name": "redis", "labels": labels}})
-    api.put(cli.resource("Pod"), raw_pod("redis-0"))
-    return api
-
-
-DELETE = ("simulate", "delete", "redis-0", "-n", "redis")
-
-
-def test_a_removal_shows_what_is_free_before_and_after_it(api: FakeAPI) -> None:
-    api.put(POOLS, pool("10.0.0.0/29"))
-    api.put(BLOCKS, block("10.0.0.0/30", "10.0.0.1"))
-
-    [found] = cli.shown(api, *DELETE)["pools"]
-    assert (found["pool"], found["assigned"], found["free"], found["toBeReserved"]) == ("main", 1, 7, 1)
-    printed = cli.run(api, *DELETE).output
-    assert printed.splitlines()[-1].split() == ["main", "10.0.0.0/29", "8", "1", "0", "7", "1", "6"]
-
-
-def test_a_pool_without_room_for_the_replacements_is_a_warning(api: FakeAPI) -> None:
-    api.put(POOLS, pool("10.0.0.0/31"))
-    api.put(BLOCKS, block("10.0.0.0/31", "10.0.0.0", "10.0.0.1"))
-
-    assert "Pool main has 0 free addresses" in cli.run(api, *DELETE).output
-
-
-def test_without_permission_or_pools_the_rest_is_shown_and_the_reason_said(api: FakeAPI) -> None:
-    assert "serves Calico's pools" in cli.shown(cli_without_pools(api), *DELETE)["poolsUnknown"]
-
-    api.put(POOLS, pool("10.0.0.0/29"))
-    said = 'ipamblocks is forbidden: User "me" cannot list resource "ipamblocks" in API group "crd.projectcalico.org"'
-    api.fault = lambda call: refusal(403, "Forbidden", said) if "ipamblocks" in call.path else None
-    found = cli.shown(api, *DELETE)
-    assert "allow you to list ipamblocks.crd.projectcalico.org in the whole cluster" in found["poolsUnknown"]
-    assert found["pools"] == []
-    assert [each["ip"] for each in found["reserved"]] == ["10.0.0.1"]
-    assert "The headroom of Calico's pools is not known" in cli.run(api, *DELETE).output
-
-
-def cli_without_pools(api: FakeAPI) -> FakeAPI:
-    bare = cli.installed()
-    for name in ("Namespace", "Pod"):
-        for raw in api.list(cli.resource(name)):
-            bare.put(cli.resource(name), raw)
-    return bare

@@ -1,0 +1,58 @@
+"""Commands read no more of a large cluster than they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from calico.segment import body
+from tests import cli
+from tests.factories import record
+
+
+def reads(*command: str, records: Any = ()) -> list[tuple[str, dict[str, str]]]:
+    """Paths and queries, in a cluster with these reservations."""
+    api = cli.installed("anycastIP", "elasticity")
+    made = body(records)
+    made["metadata"] |= {"name": "segment", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
+    api.put(cli.resource("IPReservation"), made)
+    cli.run(api, *command)
+    return [(call.path, call.query) for call in api.calls]
+
+
+def test_pods_are_not_read_as_a_whole() -> None:
+    """A cluster has 20,000: one is read for the count, and those that are pending or on super nodes."""
+    queries = [query for path, query in reads("status") if path == "/api/v1/pods"]
+
+    assert sorted(queries, key=str) == [
+        {"fieldSelector": "status.phase=Pending", "resourceVersion": "0"},
+        {"limit": "1"},
+    ]
+
+
+def test_a_reservation_of_another_workload_costs_no_read_of_successors() -> None:
+    found = reads("explain", "ip", "10.0.0.1", records=[record(pod="web-1", uid="uid-web")])
+
+    assert sum(path.endswith("/pods/web-1") for path, _ in found) == 1, "for its life alone"
+
+
+@pytest.mark.parametrize(
+    ("values", "needed"),
+    [
+        pytest.param({"elasticity": {"localReplicas": 2}}, True, id="elasticity"),
+        pytest.param({"config": {"labelSelector": {"matchLabels": {"a": "b"}}}}, True, id="reservation"),
+        pytest.param({"anycastIP": {"nodeLabels": {"a": "b"}}}, False, id="anycast"),
+        pytest.param({"config": {"ipReserveMaxCount": -1}}, False, id="refused"),
+    ],
+)
+def test_pods_are_read_only_for_a_change_that_may_concern_them(
+    tmp_path: Path, values: dict[str, Any], needed: bool
+) -> None:
+    """All pods of a large cluster are hundreds of megabytes."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+
+    assert any(path.endswith("/pods") for path, _ in reads("simulate", "values", str(file))) == needed
