@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from settings.hours import Hours, begins_at, ends_at, holds_at
-from settings.values import MOST, Count, LabelName, Labels, Limit, Matching, Model, Name, Period, Region
+from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, Period, Region
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
 """What a line of resolv.conf may begin with, or a comment: # or ;."""
@@ -33,38 +33,16 @@ class Switch(Model):
     name: Name = "eks-config"
 
 
-Price = Annotated[float, Field(ge=0, le=MOST)]
-
-
-class Prices(Model):
-    """Per hour of a vCPU, of a GiB of memory, and of one of each of *resources*, in a unit of the user's."""
-
-    cpu: Price = 0.0
-    memory: Price = 0.0
-    resources: dict[LabelName, Price] = {}
-
-    @property
-    def are_set(self) -> bool:
-        return bool(self.cpu or self.memory or self.resources)
-
-
 class Budget(Model):
     """For pods of any of *namespaces* with all of *labels*; what is empty asks for nothing. *max_pods* 0: for none.
 
-    *max_cost_per_hour* has the unit of the prices. What is None limits nothing. With *hours*, it holds at these alone.
+    With *hours*, it holds at these alone.
     """
 
     namespaces: tuple[Name, ...] = ()
     labels: Labels = {}
-    max_pods: Annotated[int, Field(ge=0, le=MOST)] | None = None
-    max_cost_per_hour: Price | None = None
+    max_pods: Annotated[int, Field(ge=0, le=MOST)]
     hours: tuple[Hours, ...] = ()
-
-    @model_validator(mode="after")
-    def _limits_something(self) -> Self:
-        if self.max_pods is None and self.max_cost_per_hour is None:
-            raise ValueError("limits nothing: give maxPods, maxCostPerHour or both")
-        return self
 
     def concerns(self, namespace: str, labels: Mapping[str, str]) -> bool:
         if self.namespaces and namespace not in self.namespaces:
@@ -166,7 +144,6 @@ class ElasticitySettings(Model):
     scheduler_name: Name = "default-scheduler"
     excluded_namespaces: tuple[Name, ...] = ("kube-system", "tke-eni-ip-webhook")
     max_super_pods: MaxSuperPods = MaxSuperPods()
-    prices: Prices = Prices()
     scale_in_order: bool = True
     home_failover: HomeFailover = HomeFailover()
     return_home: ReturnHome = ReturnHome()
@@ -193,15 +170,6 @@ class ElasticitySettings(Model):
         if "%" in str(self.local_replicas) and not self.percentages:
             raise ValueError(
                 f"localReplicas is {self.local_replicas}: set percentages to true, or write a number"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _costs_have_prices(self) -> Self:
-        limits = (each.max_cost_per_hour for each in self.max_super_pods.budgets)
-        if not self.prices.are_set and any(each is not None for each in limits):
-            raise ValueError(
-                "maxSuperPods.budgets has a maxCostPerHour: set prices, or limit pods by maxPods"
             )
         return self
 

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from controllers.elasticity import controller
-from controllers.elasticity.reporter import COST as COST_PER_HOUR
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -20,7 +17,7 @@ from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
-from webhook.elasticity import PLACEMENT, REASON, SWITCH
+from webhook.elasticity import PLACEMENT, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
@@ -150,45 +147,6 @@ def test_workloads_are_watched_only_while_percentages_are_on() -> None:
             lab.create(f"api-{number}", key="api", n="50%")
         until(lambda: len(placed(lab, "api")) == 3, 60)
         assert sorted(placed(lab, "api")) == ["local", "local", "super"]
-
-
-def test_prices_that_are_set_while_it_runs_count_what_is_there() -> None:
-    with running() as lab:
-        lab.create("web-1", n="0", spec=ONE)
-        until(lambda: placed(lab, "web") == ["super"], 60)
-
-        lab.settings = ElasticitySettings.model_validate(
-            {
-                "enabled": True,
-                "prices": {"cpu": 1},
-                "maxSuperPods": {"budgets": [{"maxCostPerHour": 1}]},
-            }
-        )
-        until(lambda: COST_PER_HOUR.labels("pods")._value.get() == 1, 60)
-        lab.create("web-2", n="0", spec=ONE)
-        until(lambda: "1 per hour for pods" in lab.annotations("web-2").get(REASON, ""), 60)
-        assert placed(lab, "web") == ["super"]
-
-
-def test_no_pod_goes_past_a_budget_in_cost_before_its_cost_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the first price was seen, pods were read without what they ask for: at that time, all cost nothing."""
-    monkeypatch.setattr(controller, "CHECK", 2.0)
-    budgets = {"maxSuperPods": {"budgets": [{"maxCostPerHour": 2}]}}
-    with running() as lab:
-        lab.create("web-0", n="0", spec=ONE)
-        until(lambda: placed(lab, "web") == ["super"], 60)
-
-        lab.settings = ElasticitySettings.model_validate({"enabled": True, "prices": {"cpu": 1}, **budgets})
-        lab.create("web-1", "web-2", "web-3", n="0", spec=ONE)
-        waiting = lambda: len([each for each in lab.pods() if waits(each)])  # noqa: E731
-        until(lambda: (placed(lab, "web"), waiting()) == (["super", "super"], 2), 60)
-
-
-def waits(pod: dict[str, Any]) -> bool:
-    return "2 per hour for pods" in pod["metadata"]["annotations"].get(REASON, "")
-
-
-ONE = {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}]}
 
 
 def placed(lab: Running, key: str) -> list[str]:

@@ -7,16 +7,15 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import Gauge
 
-from controllers.elasticity.quota import Quota, Room, Usage
-from controllers.elasticity.reporter import COST_LIMIT, IN_FORCE
+from controllers.elasticity.quota import Quota, Room
+from controllers.elasticity.reporter import IN_FORCE
 from settings import ElasticitySettings
-from settings.elasticity import Budget, MaxSuperPods, Prices
+from settings.elasticity import Budget, MaxSuperPods
 from settings.hours import Hours, begins_at, ends_at, holds_at
 from tests.elasticity_world import World
 from tests.tables import table
-from tests.test_elasticity_cost import pod
+from tests.test_elasticity_placement import pod
 from webhook.elasticity import REASON
 
 BERLIN = "Europe/Berlin"
@@ -167,7 +166,7 @@ NIGHT, DAY, WEEKEND = at("2026-11-23T22:00"), at("2026-11-24T12:00"), at("2026-1
 def test_a_budget_bounds_nothing_outside_of_its_hours(
     budgets: tuple[Budget, ...], now: datetime, fit: int, opens: float | None
 ) -> None:
-    room = Room(MaxSuperPods(budgets=budgets), {}, [Usage()] * 2, now=now)
+    room = Room(MaxSuperPods(budgets=budgets), {}, [0, 0], now=now)
     taken = [room.take(pod(f"web-{number}")) for number in range(6)]
 
     assert taken.count("") == fit
@@ -181,11 +180,6 @@ def test_a_budget_bounds_nothing_outside_of_its_hours(
             Budget(max_pods=0, namespaces=("shop",), hours=(NIGHTS,)),
             "maxSuperPods.budgets allows 0 pods of shop on super nodes; its hours, every day 20:00 for 12h"
             " (Europe/Berlin), end at 2026-11-24T07:00:00Z",
-        ),
-        "cost": (
-            Budget(max_cost_per_hour=1, hours=(NIGHTS,)),
-            "maxSuperPods.budgets allows 1 per hour for pods on super nodes, and this one costs 2; its hours, every day"
-            " 20:00 for 12h (Europe/Berlin), end at 2026-11-24T07:00:00Z",
         ),
         "no end": (
             Budget(max_pods=0, hours=(hours("00:00", 24, zone="UTC"),)),
@@ -202,9 +196,9 @@ def test_a_budget_bounds_nothing_outside_of_its_hours(
 def test_the_reason_names_the_hours_and_their_end_in_the_same_words_all_night(
     budget: Budget, reason: str
 ) -> None:
-    limits, prices = MaxSuperPods(budgets=(budget,)), Prices(cpu=2)
+    limits = MaxSuperPods(budgets=(budget,))
     for minutes in (0, 1, 300):
-        room = Room(limits, {}, [Usage()], prices, now=NIGHT + timedelta(minutes=minutes))
+        room = Room(limits, {}, [0], now=NIGHT + timedelta(minutes=minutes))
         assert room.take(pod()) == reason
 
 
@@ -305,39 +299,31 @@ def test_a_pod_that_local_nodes_have_no_room_for_waits_for_the_end_of_the_hours_
 
 def test_metrics_say_which_budgets_hold_now() -> None:
     night, day = BEFORE, AFTER
-    pair = (
-        Budget(namespaces=("bank",), max_cost_per_hour=2, hours=(night,)),
-        Budget(namespaces=("bank",), max_cost_per_hour=9, hours=(day,)),
+    found = world(
+        Budget(namespaces=("bank",), max_pods=2, hours=(night,)),
+        Budget(namespaces=("bank",), max_pods=9, hours=(day,)),
         Budget(namespaces=("bank",), max_pods=9),
     )
-    found = World(
-        settings=ElasticitySettings(
-            enabled=True, prices=Prices(cpu=1), max_super_pods=MaxSuperPods(budgets=pair)
-        )
-    )
     found.leader.turn()
-    assert of_bank(IN_FORCE) == {str(night): 1, str(day): 0}
-    assert of_bank(COST_LIMIT) == {"": 2}
+    assert in_force() == {str(night): 1, str(day): 0}
 
     found.clock.advance(BORDER)
     found.leader.turn()
-    assert of_bank(IN_FORCE) == {str(night): 0, str(day): 1}
-    assert of_bank(COST_LIMIT) == {"": 9}
+    assert in_force() == {str(night): 0, str(day): 1}
 
     found.clock.advance(3600)
     found.leader.turn()
-    assert of_bank(IN_FORCE) == {str(night): 0, str(day): 0}
-    assert of_bank(COST_LIMIT) == {}
+    assert in_force() == {str(night): 0, str(day): 0}
 
     found.leader.settings = ElasticitySettings(enabled=True)
     found.leader.turn()
-    assert of_bank(IN_FORCE) == {}
+    assert in_force() == {}
 
 
-def of_bank(gauge: Gauge) -> dict[str, float]:
+def in_force() -> dict[str, float]:
     """By hours."""
     return {
-        each.labels.get("hours", ""): each.value
-        for each in next(iter(gauge.collect())).samples
+        each.labels["hours"]: each.value
+        for each in next(iter(IN_FORCE.collect())).samples
         if each.labels["budget"] == "pods of bank"
     }

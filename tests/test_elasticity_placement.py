@@ -11,7 +11,7 @@ from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
-from controllers.elasticity.quota import Quota, Room, Usage
+from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.snapshot import ordinal_of
 from kube.types import ObjectMeta
 from settings.elasticity import Budget, MaxSuperPods
@@ -199,11 +199,11 @@ BUDGETS = {
 def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
-    room = Room(limits, {}, [Usage(1)], now=NOW)
+    room = Room(limits, {}, [1], now=NOW)
     assert room.take(pod()) == full
     assert room.was_short == bool(full)
 
-    room = Room(limits, {}, [Usage()], now=NOW)
+    room = Room(limits, {}, [0], now=NOW)
     assert (room.take(pod()), room.take(pod())) == ("", full)
 
 

@@ -40,10 +40,9 @@ from controllers.anycast_ip.claim import SELECTED
 from controllers.anycast_ip.entries import recorded
 from controllers.anycast_ip.pool import in_line
 from controllers.elasticity.annotations import parse
-from controllers.elasticity.billing import decode
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
-from controllers.elasticity.pods import Pod
+from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.workload_replicas import Replicas
 from controllers.ingress_daemonset.types import Workload
 from kube.errors import NotFound

@@ -14,13 +14,12 @@ from cli.explain import requests
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
-from controllers.elasticity.billing import decode
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fleet import Fleet, SuperNodeDestination
 from controllers.elasticity.nodes import Nodes, Outages
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Standing, standing
-from controllers.elasticity.pods import Pod, facets
+from controllers.elasticity.pods import Pod, decode, facets
 from controllers.elasticity.quota import SETTING, Room, count_under, counts
 from controllers.elasticity.reconciler import Decision, Rejections
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
@@ -181,11 +180,10 @@ def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
 
 
 def _room(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings, now: datetime) -> Room:
-    limits, prices = settings.max_super_pods, settings.prices
+    limits = settings.max_super_pods
     there = [each for each in pods if counts(each, nodes.names)]
     taken = Counter(each.metadata.namespace for each in there)
-    under = count_under(limits.budgets, there, prices)
-    return Room(limits, taken, under, prices, now=now)
+    return Room(limits, taken, count_under(limits.budgets, there), now=now)
 
 
 def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:

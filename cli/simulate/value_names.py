@@ -64,9 +64,6 @@ SETTINGS = {
     "elasticity.maxSuperPods.total": "elasticity.maxSuperPods.total",
     "elasticity.maxSuperPods.perNamespace": "elasticity.maxSuperPods.perNamespace",
     "elasticity.maxSuperPods.budgets": "elasticity.maxSuperPods.budgets",
-    "elasticity.prices.cpu": "elasticity.prices.cpu",
-    "elasticity.prices.memory": "elasticity.prices.memory",
-    "elasticity.prices.resources": "elasticity.prices.resources",
     "elasticity.scaleInOrder": "elasticity.scaleInOrder",
     "elasticity.homeFailover.enabled": "elasticity.homeFailover.enabled",
     "elasticity.homeFailover.homeAfter": "elasticity.homeFailover.homeAfter",
@@ -136,7 +133,6 @@ MAPS = (
     "anycastIP.nodeLabels",
     "anycastIP.tags",
     "anycastIP.pool.adopt",
-    "elasticity.prices.resources",
     "ingressDaemonSet.healthChecker.resources",
 )
 """Values that are maps themselves: Helm merges them, and null removes a key."""

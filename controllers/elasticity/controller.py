@@ -57,7 +57,7 @@ class Elasticity:
             clock=clock.monotonic,
         )
         self._sources, self._settings = sources, sources.settings()
-        self._quota = quota = Quota(self.keys.add, clock.now)
+        quota = Quota(self.keys.add, clock.now)
         self._reporter = Reporter(recorder, clock.now)
         self._reporter.report_left(oldest_first(sources.pods.having("gated")))
         self._eligibility = Eligibility(
@@ -92,8 +92,6 @@ class Elasticity:
     def _report(self) -> None:
         having, settings = self._sources.pods.having, self._settings
         self._reporter.hold(settings.max_super_pods.budgets)
-        budgets = settings.max_super_pods.budgets if settings.prices.are_set else ()
-        self._reporter.spend(zip(budgets, self._quota.under(budgets, settings.prices), strict=True))
         self._reporter.report_waiting(having("gated"))
         tiers: Counter[int] = Counter()
         for node in self._sources.nodes().super:
@@ -224,8 +222,7 @@ def place(context: Context, settings: Settings) -> None:
 
 
 def _watches_the_same(one: ElasticitySettings, other: ElasticitySettings) -> bool:
-    found = [(each.enabled, each.percentages, each.prices.are_set) for each in (one, other)]
-    return found[0] == found[1]
+    return (one.enabled, one.percentages) == (other.enabled, other.percentages)
 
 
 def _uids(*pods: Pod) -> set[str]:

@@ -186,8 +186,6 @@ class SuperNodeDestination:
         self.to_look_up: list[Pod] = []
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
-        if not self._room.knows(pod):
-            return None
         rules = self._eligibility.violations(pod)
         if rules is None:
             self.to_look_up.append(pod)

@@ -164,13 +164,11 @@ class PodSpec(Value, frozen=True):
 
     @property
     def requests(self) -> dict[str, Decimal]:
-        """What the scheduler wants of a node: *own_requests*, and the overhead of its runtime class."""
-        return _sum(self.own_requests, _amounts(self.overhead))
+        """What the scheduler wants of a node.
 
-    @property
-    def own_requests(self) -> dict[str, Decimal]:
-        """As the pod as a whole requests; else what its containers and sidecars take together, or before that an init
-        container and the sidecars that started before it."""
+        What the pod as a whole requests; else what its containers and sidecars take together, or before that an init
+        container and the sidecars that started before it. The overhead of its runtime class comes on top.
+        """
         sidecars: Amounts = {}
         most: Amounts = {}
         for container in self.init_containers:
@@ -179,11 +177,12 @@ class PodSpec(Value, frozen=True):
                 sidecars = wanted
             most = _max(most, wanted)
         together = _sum(sidecars, *(_amounts(each.resources.requests) for each in self.containers))
-        return _max(together, most) | {
+        whole = {
             name: amount(quantity)
             for name, quantity in self.resources.requests.items()
             if name in OF_PODS or name.startswith(HUGE_PAGES)
         }
+        return _sum(_max(together, most) | whole, _amounts(self.overhead))
 
     @property
     def host_ports(self) -> tuple[HostPort, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -77,19 +76,8 @@ class Unbound(Value, frozen=True):
     nominated: bool = False
 
 
-class Specification(Value, frozen=True):
-    """What a pod is billed for on a super node: vCPUs, GiB of memory, and how much of *others* by name."""
-
-    cpu: Decimal = Decimal()
-    memory: Decimal = Decimal()
-    others: tuple[tuple[str, Decimal], ...] = ()
-
-
 class Pod(Value, frozen=True):
-    """*unbound* is None for a pod that has a node, and for one that no longer needs one.
-
-    *specification* is None where there are no prices.
-    """
+    """*unbound* is None for a pod that has a node, and for one that no longer needs one."""
 
     metadata: ObjectMeta = ObjectMeta()
     node_name: str = ""
@@ -99,7 +87,6 @@ class Pod(Value, frozen=True):
     host_ports: tuple[HostPort, ...] = ()
     key: str = ""
     """What the total "at most N" is of: its owner and revision, or the pod itself."""
-    specification: Specification | None = None
     ready: bool = False
 
     @property

@@ -229,7 +229,7 @@ class Reconciler:
             return None  # the takeover queues the key
         snapshot = self._sources.snapshot(key, self._writer.assumptions.of(key), self._now())
         settings = snapshot.settings
-        with self._state.quota.acquire(key, settings.max_super_pods, settings.prices) as room:
+        with self._state.quota.acquire(key, settings.max_super_pods) as room:
             destination = self._destination(snapshot, room)
             decision = Decision(
                 snapshot,

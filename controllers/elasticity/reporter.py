@@ -10,7 +10,6 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, keep_only
-from controllers.elasticity.quota import Usage
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from settings.elasticity import Budget
@@ -42,16 +41,6 @@ OLDEST_GATE = Gauge(
     "drawbridge_elasticity_oldest_gate_seconds", "Age of the oldest pod that is gated; 0 when none is."
 )
 
-COST = Gauge(
-    "drawbridge_elasticity_cost_per_hour",
-    "What the pods of a budget cost on super nodes, at the prices of the settings.",
-    ["budget"],
-)
-COST_LIMIT = Gauge(
-    "drawbridge_elasticity_cost_limit_per_hour",
-    "The maxCostPerHour of a budget that has one, while it holds.",
-    ["budget"],
-)
 IN_FORCE = Gauge(
     "drawbridge_elasticity_budget_in_force",
     "Whether a budget with hours holds now.",
@@ -84,8 +73,6 @@ class Reporter:
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
         self._gated_since: dict[str, datetime] = {}
-        self._spent: Names = frozenset()
-        self._limits: Names = frozenset()
         self._in_force: Names = frozenset()
         self._tiers: Names = frozenset()
 
@@ -157,17 +144,6 @@ class Reporter:
         if action.kind is not Kind.COST:
             message = f"The API server refused to {action.kind}: {error}"
             self._event(action.pod, "FailedPlacement", message, "Warning")
-
-    def spend(self, usages: Iterable[tuple[Budget, Usage]]) -> None:
-        """By budget, if there are prices. Those of the same pods share a series: the tightest limit of now is shown."""
-        found, now = [(budget, (str(budget),), used.cost) for budget, used in usages], self._now()
-        limits: dict[tuple[str, ...], float] = {}
-        for budget, name, _ in found:
-            limit = budget.max_cost_per_hour
-            if limit is not None and budget.holds_at(now):
-                limits[name] = min(limit, limits.get(name, limit))
-        self._spent = _shown(COST, {name: float(cost) for _, name, cost in found}, self._spent)
-        self._limits = _shown(COST_LIMIT, limits, self._limits)
 
     def hold(self, budgets: Iterable[Budget]) -> None:
         """Which of those with hours hold now."""

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from controllers.elasticity import billing
 from controllers.elasticity.annotations import Wanted, Wish, parse, wish_of
 from controllers.elasticity.nodes import Nodes, WatchedNode
 from controllers.elasticity.patches import Action, Kind
@@ -226,7 +225,7 @@ def informed(context: Context, settings: ElasticitySettings) -> Iterator[Elastic
     switch, informers = settings.switch, context.informers
     where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
     found = ElasticityInformers(
-        informers.of(PODS, Pod, decode=billing.decode if settings.prices.are_set else decode),
+        informers.of(PODS, Pod, decode=decode),
         informers.of(NODES, WatchedNode),
         informers.of(CONFIG_MAPS, ConfigMap, where),
         informers.of(STATEFUL_SETS, StatefulSet, decode=slim),

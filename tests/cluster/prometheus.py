@@ -56,15 +56,13 @@ OF_POOLS = {
 """Of a cluster with Calico's pools, as that of test_ip_reservation_pools."""
 OF_VALUES = {
     "drawbridge_elasticity_budget_in_force",
-    "drawbridge_elasticity_cost_limit_per_hour",
-    "drawbridge_elasticity_cost_per_hour",
     "drawbridge_elasticity_tier_pods",
     "drawbridge_ingress_daemonset_connection_timeouts_total",
     "drawbridge_ingress_daemonset_load_balancer_failed",
     "drawbridge_ingress_daemonset_load_balancer_nodes",
     "drawbridge_ingress_daemonset_open_connections",
 }
-"""Of a cluster with prices, budgets at hours, several tiers, nodes that load balancers detach, or connections."""
+"""Of a cluster with budgets at hours, several tiers, nodes that load balancers detach, or connections."""
 CONDITIONAL = (
     OF_INGRESS_DAEMONSETS
     | OF_POOLS

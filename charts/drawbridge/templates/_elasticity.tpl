@@ -18,7 +18,6 @@ maxSuperPods:
   total: {{ .maxSuperPods.total | int }}
   perNamespace: {{ .maxSuperPods.perNamespace | int }}
   budgets: {{ toJson .maxSuperPods.budgets }}
-prices: {{ toJson .prices }}
 scaleInOrder: {{ .scaleInOrder }}
 homeFailover:
   enabled: {{ .homeFailover.enabled }}
@@ -71,15 +70,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- fail (printf "cloud.subnets has %s more than once: each subnet has one super node; leave one of them out" .id) }}
 {{- end }}
 {{- $ids = append $ids .id }}
-{{- end }}
-{{- $prices := .Values.elasticity.prices }}
-{{- range $at, $budget := .Values.elasticity.maxSuperPods.budgets }}
-{{- if and (kindIs "invalid" $budget.maxPods) (kindIs "invalid" $budget.maxCostPerHour) }}
-{{- fail (printf "elasticity.maxSuperPods.budgets[%d] limits nothing: give maxPods, maxCostPerHour or both" $at) }}
-{{- end }}
-{{- if and (not (kindIs "invalid" $budget.maxCostPerHour)) (not (or $prices.cpu $prices.memory $prices.resources)) }}
-{{- fail (printf "elasticity.maxSuperPods.budgets[%d] has a maxCostPerHour: set elasticity.prices, or limit pods by maxPods" $at) }}
-{{- end }}
 {{- end }}
 {{- if and (contains "%" (toString .Values.elasticity.localReplicas)) (not .Values.elasticity.percentages) }}
 {{- fail (printf "elasticity.localReplicas is %s: set elasticity.percentages to true, or write a number" .Values.elasticity.localReplicas) }}
