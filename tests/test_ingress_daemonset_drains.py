@@ -355,6 +355,23 @@ def test_a_node_is_attached_only_after_the_status_says_that_its_pods_may_not_be_
     assert marked(here) == set()
 
 
+def test_new_pods_of_a_drained_node_are_not_late_for_its_last_update() -> None:
+    here = drained(spec={"progressDeadlineSeconds": 60})
+    here.retemplate("proxy:2")
+    here.settle()
+    here.later(1000)
+    request(here)
+    turns(here)
+    here.later(GRACE)
+    turns(here)
+    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    here.later(HELD)
+    turns(here)
+
+    assert phase(here) == "Updating"
+    assert {each["reason"] for each in (here.plan().status or {})["conditions"]}.isdisjoint({"Halted"})
+
+
 def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
     here = drained()
     here.turn()

@@ -12,7 +12,7 @@ import pytest
 from controllers.ingress_daemonset.actions import Change, Target, Writes
 from controllers.ingress_daemonset.planner import Plan
 from healthchecker import SCHEDULED
-from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, complete, merge, raw_resource
+from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 from webhook.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from webhook.ingress_daemonset.types import share
 
@@ -249,19 +249,37 @@ def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> N
     assert conditions(here)["Degraded"]["status"] == "True"
 
 
-def test_a_rollout_halts_though_the_deployment_controller_counts_it_as_complete() -> None:
-    """As after a conflict at its write of the condition for the new ReplicaSet."""
-    here = begun(rolling=detaching(1), progressDeadlineSeconds=60)
+CRASH_LOOP = {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}
+GRACE = 30
+"""Seconds, for old pods to terminate."""
+
+
+@pytest.mark.parametrize(
+    ("rolling", "progress", "deadline"),
+    [
+        pytest.param(
+            detaching(1), COMPLETE, 60 + 20 + GRACE, id="complete, after a conflict at its condition"
+        ),
+        pytest.param(detaching(1), CRASH_LOOP, 60 + 20 + GRACE, id="making progress, at each crash"),
+        pytest.param({}, CRASH_LOOP, 2 * (60 + 20) + GRACE, id="and for each pod that is replaced by itself"),
+    ],
+)
+def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
+    rolling: Any, progress: Any, deadline: int
+) -> None:
+    here = begun(rolling=rolling, progressDeadlineSeconds=60, minReadySeconds=20)
     here.later(10)
+    while "n1" not in updated(here):
+        here.turn()
     here.turn()
-    here.turn()
+    [at] = {each.baseline.updated for each in here.plan().rollouts if each.baseline and each.baseline.updated}
     none = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 0)
-    here.deployments["web-n1"]["status"] |= none | {"observedGeneration": 99}
-    here.later(60)  # and 30 s more, for old pods to terminate
+    here.deployments["web-n1"]["status"] |= none | {"observedGeneration": 99, "conditions": [progress]}
+    here.now = at + timedelta(seconds=deadline - 1)
 
     assert conditions(here)["Progressing"]["reason"] == "RollingOut"
-    assert here.plan().requeue_at == here.now + timedelta(seconds=30)
-    here.later(30)
+    assert here.plan().requeue_at == here.now + timedelta(seconds=1)
+    here.later(1)
     assert conditions(here)["Progressing"]["reason"] == "Halted"
     assert conditions(here)["Degraded"]["reason"] == "RolloutStuck"
     waiting = (here.plan().status or {})["waitingFor"]

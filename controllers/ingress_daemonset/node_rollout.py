@@ -243,16 +243,23 @@ class NodeRollout(Detachment):
 
     @cached_property
     def overdue_at(self) -> datetime | None:
-        """When its pods should be available, while the Deployment controller does not watch its deadline.
+        """When its pods should be available, whatever the Deployment controller says.
 
-        If its write of the new ReplicaSet's condition meets a conflict, that condition is never written, and a
-        Deployment whose pods cannot be created counts as complete indefinitely (Kubernetes, pkg/controller/deployment:
-        getNewReplicaSet and syncRolloutStatus). A new ReplicaSet may wait for the old pods to terminate.
+        There, pods that become ready and crash again have made progress each time. And if its write of the new
+        ReplicaSet's condition meets a conflict, that is never written, and a Deployment whose pods cannot be created
+        counts as complete indefinitely (Kubernetes, pkg/controller/deployment: DeploymentProgressing,
+        getNewReplicaSet). A new ReplicaSet may wait for the old pods to terminate.
         """
-        held, updated = self.deployment, self.baseline.updated if self.baseline else None
-        if self.phase is not Phase.UPDATING or held is None or updated is None or not held.was_complete:
+        held, updated, spec = (
+            self.deployment,
+            self.baseline.updated if self.baseline else None,
+            self.resource.spec,
+        )
+        if self.phase is not Phase.UPDATING or held is None or updated is None or updated < self.marked_at:
             return None
-        return after(updated, self.resource.spec.progress_deadline_seconds + held.termination_grace)
+        turns = 1 if self.rolling.detaches else held.replicas
+        seconds = spec.progress_deadline_seconds + spec.min_ready_seconds
+        return after(updated, turns * seconds + held.termination_grace)
 
     @property
     def lacks_timestamp(self) -> bool:

@@ -308,6 +308,16 @@ def joins_a_paused_failure(world: World) -> Iterator[float]:
     yield 150.0
 
 
+@history("ingress_daemonset", nodes=4, lasts=400.0)
+def crash_before_availability(world: World) -> Iterator[float]:
+    """Pods that become ready and crash before minReadySeconds are over are rolled back at the deadline."""
+    rolling(world, autoRollback=True)
+    edge_spec(world, minReadySeconds=30)
+    yield 150.0
+    give_template(world, "crashing:2")
+    yield 1.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=500.0)
 def more_pods_per_node(world: World) -> Iterator[float]:
     """Raising podsPerNode takes no more nodes off than the budget allows."""

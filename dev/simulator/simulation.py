@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dev.judge import Finding, Judge
+from dev.judge.observation import condition
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
 from dev.simulator.models.budgets import BUDGETS
@@ -54,6 +55,7 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         while (world.at_work or kernel.now < world.suspended_until) and not judge.findings:
             run(world, judge, STEP)
         run(world, judge, scenario.rest + (ELSEWHERE if world.cloud.other_account.addresses else 0.0))
+        run(world, judge, until_deadline(world))
         if not judge.findings:
             judge.rest(world.observed_at_rest())
         if not judge.findings:
@@ -70,6 +72,18 @@ def run(world: World, judge: Judge, seconds: float) -> None:
     end = world.kernel.now + seconds
     while world.kernel.now < end and not judge.findings:
         world.run(min(STEP, end - world.kernel.now))
+
+
+def until_deadline(world: World) -> float:
+    """Seconds after which a rollout that is not over at rest has failed: documented."""
+    specs = [
+        each["spec"]
+        for each in world.api.peek(INGRESS_DAEMONSETS)
+        if condition(each, "Progressing").get("reason") == "RollingOut"
+    ]
+    return max(
+        (each.get("podsPerNode", 1) * (600.0 + each.get("minReadySeconds", 0)) for each in specs), default=0
+    )
 
 
 def any_crashes(world: World) -> bool:
