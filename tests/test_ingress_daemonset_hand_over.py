@@ -22,7 +22,7 @@ from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPD
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 
-GRACE, HELD, LINGER = 10, 90, 60
+GRACE, HELD, LINGER, AHEAD = 10, 90, 60, 300
 ROLLING = {
     "maxUnavailableNodes": 2,
     "annotateDeploymentToDetach": {"gracePeriodSeconds": GRACE},
@@ -102,6 +102,22 @@ def eviction_of(name: str) -> Request:
     fields = {"uid": "u", "operation": "CREATE", "namespace": "edge", "name": name, "subResource": "eviction"}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
     return parse(msgspec.json.encode(review))
+
+
+def test_a_leader_with_another_clock_gives_the_whole_grace() -> None:
+    api = with_nodes("n1", rolling=ROLLING)
+    former = Leader(api)
+    former.settle()
+    former.retemplate("proxy:2")
+    former.settle(
+        until=lambda: TO_BE_UPDATED in api.objects["Deployment", "edge/web-n1"]["metadata"]["annotations"]
+    )
+    former.began -= AHEAD
+    leader = Leader(api, before=former)
+    leader.looks(GRACE - 1)
+    assert leader.images() == {"proxy:1"}
+    leader.looks(2)
+    assert leader.images() == {"proxy:2"}
 
 
 def test_a_drain_from_the_first_eviction_to_the_node_that_is_given_back() -> None:

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from kube.types import ObjectMeta
 
+LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
 Kind = Literal["Deployment", "DaemonSet", "RoleBinding", "Node", "IngressDaemonSet"]
 
 
@@ -59,12 +61,18 @@ class Writes:
     """What is known of the controller's writes, but not visible in the objects.
 
     A write may still arrive at an *uncertain* target. A *late* one was written so long after it was decided on that
-    graces count from the time given here. What is wanted of a *refused* one is refused, with these words.
+    graces count from the time given here. What is wanted of a *refused* one is refused, with these words. Graces that
+    began before *since*, when this process began to lead, count from then: they were timed by another clock.
     """
 
     uncertain: frozenset[Target] = frozenset()
     late: Mapping[Target, datetime] = field(default_factory=dict)
     refused: Mapping[Target, str] = field(default_factory=dict)
+    since: datetime = LONG_AGO
+
+    def began(self, marked_at: datetime, written: Target) -> datetime:
+        """From when the grace counts that *written* was marked with."""
+        return max(marked_at, self.since, self.late.get(written, marked_at))
 
     @property
     def may_detach(self) -> bool:

@@ -11,7 +11,6 @@ from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, change, delete, target
 from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
 from controllers.ingress_daemonset.detachment import after
-from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
 from webhook.ingress_daemonset.types import OFF, PREFERRED, IngressDaemonSet, RollingUpdate
@@ -71,17 +70,20 @@ def _departure(snapshot: Snapshot, held: Workload, *, exists: bool) -> Departure
         changes = rollout_annotations.schedule(annotations, wanted, now, leaving=True)
         return replace(found, action=change("Deployment", held.metadata, {"annotations": changes}))
     if mark and wait.needs_mark:
-        found = _detached(found, mark, wait, _rolling(snapshot.resource), now)
+        began = snapshot.writes.began(mark.at, target("Deployment", held.metadata))
+        found = _detached(found, began, wait, _rolling(snapshot.resource), now)
     if found.doubt or (found.goes_at and found.goes_at > now):
         return found
     return replace(found, action=delete("Deployment", held.metadata), goes_at=None)
 
 
-def _detached(found: Departure, mark: Mark, wait: Wait, rolling: RollingUpdate, now: datetime) -> Departure:
+def _detached(
+    found: Departure, began: datetime, wait: Wait, rolling: RollingUpdate, now: datetime
+) -> Departure:
     """*found*, and when it is deleted, or why that is not known."""
     grace = rolling.weights.grace_period_seconds if rolling.weights else 0
     off = (after(each.detached_since, grace) for each in wait.backends if each.detached_since)
-    safe_at = max([after(mark.at, wait.grace), *off])
+    safe_at = max([after(began, wait.grace), *off])
     if safe_at > now:
         return replace(found, goes_at=safe_at)
     doubt = next((each.detach_doubt for each in wait.backends if each.detach_doubt), "")

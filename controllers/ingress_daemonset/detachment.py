@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Target, Writes, target
+from controllers.ingress_daemonset.actions import LONG_AGO, Target, Writes, target
 from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
 from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from controllers.ingress_daemonset.desired import deployment
@@ -25,8 +25,6 @@ from webhook.ingress_daemonset.types import (
     RollingUpdate,
     time_of,
 )
-
-LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +110,15 @@ class Detachment:
         mark = self.deployment_mark
         if mark is None or not mark.attached:
             return None
-        return after(mark.at, self.rolling.attach_grace_period_seconds)
+        began = self.writes.began(mark.at, self.target)
+        return after(began, self.rolling.attach_grace_period_seconds)
 
     @property
     def safe_at(self) -> datetime | None:
         """When the last grace ends; None while one has not begun."""
+        return self._safe_at(self.writes)
+
+    def _safe_at(self, writes: Writes) -> datetime | None:
         if self.deployment_unmarked or self.node_unmarked:
             return None
         graces = [
@@ -124,7 +126,7 @@ class Detachment:
             (self.rolling.node_annotation, self.node_mark, target("Node", self.node.metadata)),
         ]
         ends = [
-            after(max(mark.at, self.writes.late.get(written, mark.at)), annotation.grace_period_seconds)
+            after(writes.began(mark.at, written), annotation.grace_period_seconds)
             for annotation, mark, written in graces
             if annotation and mark
         ]
@@ -160,7 +162,10 @@ class Detachment:
     @cached_property
     def detached_at(self) -> datetime | None:
         """When all graces are over, those that begin with weight 0, too; None while one has not begun."""
-        if (safe_at := self.safe_at) is None or self.rolling.weights is None:
+        return self._detached_at(self.writes)
+
+    def _detached_at(self, writes: Writes) -> datetime | None:
+        if (safe_at := self._safe_at(writes)) is None or self.rolling.weights is None:
             return safe_at
         grace = self.rolling.weights.grace_period_seconds
         since = (each.detached_since for each in self.at_load_balancers)
@@ -192,8 +197,12 @@ class Detachment:
 
     @property
     def connections_end_at(self) -> datetime | None:
-        """Until when connections are waited for; None while the graces have not begun, and where they do not count."""
-        if (wanted := self.rolling.connections) is None or (detached_at := self.detached_at) is None:
+        """Until when connections are waited for; None while the graces have not begun, and where they do not count.
+
+        Another leader does not wait for them anew: however often it changes, the pods are replaced.
+        """
+        detached_at = self._detached_at(replace(self.writes, since=LONG_AGO))
+        if (wanted := self.rolling.connections) is None or detached_at is None:
             return None
         return after(detached_at, wanted.timeout_seconds)
 

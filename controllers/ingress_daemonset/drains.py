@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from controllers.ingress_daemonset.actions import Change, change
+from controllers.ingress_daemonset.actions import LONG_AGO, Change, change
 from controllers.ingress_daemonset.departures import Departure
-from controllers.ingress_daemonset.detachment import LONG_AGO
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
 from webhook.ingress_daemonset.types import IngressDaemonSet, time_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from statistics import median
 
-from controllers.ingress_daemonset.detachment import LONG_AGO
+from controllers.ingress_daemonset.actions import LONG_AGO
 from controllers.ingress_daemonset.node_rollout import NodeRollout
 
 ASSUMED = 30.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controllers.ingress_daemonset.actions import LONG_AGO
 from controllers.ingress_daemonset.canary import standstill
 from controllers.ingress_daemonset.departures import Departure
-from controllers.ingress_daemonset.detachment import LONG_AGO
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import LOST, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase

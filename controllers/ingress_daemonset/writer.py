@@ -91,7 +91,7 @@ class RetryState:
     """Safe to use from any thread."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._clock, self._since = clock, clock.now()
         self._failures: dict[Target, Failures] = {}
         self._late: dict[Target, datetime] = {}
         self._lock = threading.Lock()
@@ -137,6 +137,7 @@ class RetryState:
             frozenset(each for each in uncertain if each.namespace in here),
             {each: at for each, at in late.items() if each.namespace in here},
             {each: why for each, why in refused.items() if each.namespace in here},
+            self._since,
         )
 
     def settled(self, write: Write) -> None:
