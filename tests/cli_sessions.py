@@ -1,8 +1,9 @@
 """Sessions of the command on the fake API server: tests/data/cli. `python -m tests.cli_sessions` writes them again.
 
 A session begins with `# ` and its sentence. `% ` is a change of the world, and goes on over indented lines; `@-5m` in
-it is five minutes before NOW. `$ ` is a command, with its answer after `<<<` and a filter of lines after `| grep`;
-below it are its lines, `> ` its writes, and its exit code unless that is 0: a command without `> ` has written nothing.
+it is five minutes before NOW. `$ ` is a command, or a page of the dashboard, with the answer to its question after
+`<<<` and a filter of lines after `| grep`. Below are its lines, `> ` its writes, and its exit code unless that is 0:
+a command without `> ` has written nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from kube.types import INSTANCE_TYPE, SUPER_NODE
 from tests import calico_pools, cli, explained
 from tests import ingress_daemonset_world as edge
 from tests.charts import render
+from tests.dashboard import Page
 from tests.factories import NOW, ago, raw_pod, record
 from tests.ingress_daemonset_world import raw_resource
 from webhook.elasticity import TAINT
@@ -194,6 +196,12 @@ class World:
         line, _, pattern = line.partition(" | grep ")
         command, _, answer = line.partition(" <<< ")
         before = len(self._api.writes)
+        if command.startswith("page "):
+            return [
+                each
+                for each in Page(cli.cluster_of(self._api)).lines(command[5:])
+                if re.search(pattern, each)
+            ]
         arguments = [self._placed(each) for each in shlex.split(command)]
         result = cli.run(self._api, *arguments, answer=f"{answer}\n" if answer else None)
         text = result.output.replace(f"{self._directory}/", "").rstrip("\n")

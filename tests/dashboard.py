@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from html import unescape
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -27,8 +28,7 @@ ROLLOUTS, NODES, DEPLOYMENTS = (cli.resource(each) for each in ("IngressDaemonSe
 class Page:
     """The server, and a browser that has opened the printed address, unless *enter* is false."""
 
-    def __init__(self, api: FakeAPI, *, may_write: bool = True, enter: bool = True) -> None:
-        cluster = cluster_of(api, may_write)
+    def __init__(self, cluster: Cluster, *, enter: bool = True) -> None:
         self.guard = Guard(PORT)
         self.pages = {each.name: each for each in pages_of(cluster)}
         self.app = create_app(
@@ -45,6 +45,14 @@ class Page:
         answer = self.open(path)
         assert answer.status_code == 200, answer.text
         return " ".join(answer.text.split())
+
+    def lines(self, path: str) -> list[str]:
+        """What is read on the page itself, with what its pictures say."""
+        main = self.text(path).partition("<main")[2].partition("</main>")[0].partition(">")[2]
+        main = re.sub(r'<[^<]*? aria-label="([^"]*)"[^<]*?>', r" [\1] ", main)
+        blocks = re.split(r"<(?:/?tr|/?p|/?h\d|/?li|/caption|/summary|/dt|/dd|/button|/text|br)\b.*?>", main)
+        texts = (" ".join(unescape(re.sub(r"<[^>]*>", " ", each)).split()) for each in blocks)
+        return [each for each in texts if each]
 
     def shown(self) -> str:
         """The stamp of the only rollout, as its forms have it."""
