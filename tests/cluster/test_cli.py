@@ -19,12 +19,9 @@ from cli.app import drawbridge
 from kube.resources import NODES
 from lab.nodes import DEFAULT_CAPACITY, await_ready, create_kwok_nodes
 from lab.session import Lab
-from lab.waiting import stretch
 from tests.cluster import elasticity, ingress_daemonset, workloads
-from tests.cluster.anycast import Fleet
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import GROUPS, SECONDS
-from webhook.elasticity import LOCAL_REPLICAS
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 ROOT = Path(__file__).parents[2]
@@ -122,37 +119,6 @@ def test_a_status_that_is_watched_shows_what_changes(lab: Lab, redis: str, tmp_p
         lab.wait(lambda: max(reserved(printed())) > before, SECONDS, "one more to be shown")
 
 
-def test_addresses_of_nodes_are_listed(cloud_lab: Lab, fleet: Fleet) -> None:
-    name = fleet.join("a").metadata.name
-    fleet.await_open("a")
-
-    def listed() -> dict[str, Any] | None:
-        found = shown(cloud_lab, "addresses", "list")["addresses"]
-        return next((each for each in found if each["node"] == name and each["state"] == "open"), None)
-
-    opened = cloud_lab.wait(listed, SECONDS, "the node to be listed as open")
-    assert opened["id"].startswith("eip-")
-    assert opened["openedAfter"] < SECONDS * stretch()
-
-    quotas = cloud_lab.wait(
-        lambda: shown(cloud_lab, "addresses", "list")["quotas"], SECONDS, "the quotas to be on the Lease"
-    )
-    assert {"TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"} <= {each["quota"] for each in quotas}
-
-
-def test_placements_are_listed_and_a_pod_returns(elastic_lab: Lab) -> None:
-    shop = elasticity.Shop(elastic_lab)
-    shop.deploy("web", 2, elasticity.template({LOCAL_REPLICAS: "1"}))
-    shop.settle("web", 2)
-
-    found = shown(elastic_lab, "elasticity", "list", "-n", shop.namespace)["placements"]
-    assert sorted(each["place"] for each in found) == ["local", "super node"]
-    assert all(each["reason"] for each in found)
-    [away] = shop.away("web")
-    refused = run(elastic_lab, "elasticity", "return", away, "-n", shop.namespace, "--yes")
-    assert (refused.exit_code, "LOCAL_REPLICAS already" in refused.output) == (1, True)
-
-
 def test_pods_that_local_nodes_had_no_room_for_return_when_there_is_some(elastic_lab: Lab) -> None:
     shop, size = elasticity.Shop(elastic_lab), {**DEFAULT_CAPACITY, "cpu": "64"}
     shop.deploy("large", 1, elasticity.template(**elasticity.asking(elasticity.TOO_LARGE)))
@@ -184,48 +150,6 @@ def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab) -> None:
     edge.wait(lambda: state(edge_lab, edge) == "Paused", "the rollout to be paused")
     assert run(edge_lab, "rollout", "resume", *where, "--yes").exit_code == 0
     edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout to end")
-
-
-def test_a_canary_waits_until_it_is_promoted(edge_lab: Lab) -> None:
-    edge = Edge(edge_lab, "a", "b", "c")
-    rolling = ingress_daemonset.detaching(2, **ingress_daemonset.by_deployment(0))
-    edge.create(rolling={**rolling, "canary": {"nodes": 1}})
-    edge.settle("a", "b", "c")
-    where = ("web", "-n", edge.namespace)
-    edge.wait(lambda: edge.status().get("currentRevision"), "the first rollout to be reported as complete")
-    assert run(edge_lab, "rollout", "promote", *where, "--yes").exit_code == 1
-
-    edge.retemplate("proxy:2")
-    edge.wait(lambda: state(edge_lab, edge) == "CanaryPaused", "the canary to be complete")
-    images = sorted(
-        ingress_daemonset.image_of(each["spec"]["template"]) for each in edge.deployments().values()
-    )
-    assert images == ["proxy:1", "proxy:1", "proxy:2"]
-    assert "Canary: 1 of 1 nodes, complete for" in run(edge_lab, "rollout", "get", *where).output
-    promoted = run(edge_lab, "rollout", "promote", *where, "--yes")
-    assert promoted.exit_code == 0, promoted.output
-    edge.settle("a", "b", "c", image="proxy:2")
-    assert "by hand" in edge.await_event("CanaryPromoted")
-
-
-def test_a_rollout_that_is_watched_is_shown_until_it_ends(edge_lab: Lab, tmp_path: Path) -> None:
-    edge = Edge(edge_lab, "a", "b")
-    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
-    edge.settle("a", "b")
-    where = ("web", "-n", edge.namespace)
-    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the first rollout to be reported as complete")
-
-    def states(printed: str) -> list[str]:
-        return re.findall(r'"state": "(\w+)"', printed)
-
-    with watched(edge_lab, tmp_path, "rollout", "get", *where, "-o", "json") as printed:
-        # Another change of the status is another line.
-        edge.wait(lambda: {*states(printed())} == {"Complete"}, "the rollout to be shown")
-        for verb in ("pause", "restart"):
-            assert run(edge_lab, "rollout", verb, *where, "--yes").exit_code == 0
-        edge.wait(lambda: states(printed())[-1] == "Paused", "the rollout to be shown as it is paused")
-        assert run(edge_lab, "rollout", "resume", *where, "--yes").exit_code == 0
-        edge.wait(lambda: states(printed())[-1] == "Complete", "the rollout to be shown at its end")
 
 
 def test_a_rollout_is_aborted_and_undone(edge_lab: Lab) -> None:

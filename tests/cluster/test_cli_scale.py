@@ -8,9 +8,9 @@ import pytest
 
 from kube.client import Resource
 from lab.session import Lab
-from tests.cluster.elasticity import DEPLOYMENTS, SECONDS, Shop, keeping, template, workload
+from tests.cluster.elasticity import DEPLOYMENTS, Shop, keeping, template
 from tests.cluster.test_cli_explain import shown
-from tests.cluster.workloads import PODS, STATEFULSETS
+from tests.cluster.workloads import PODS
 from webhook.elasticity import COST
 
 
@@ -37,35 +37,9 @@ def test_new_replicas_of_a_deployment_go_where_it_was_foreseen(
     assert len(shop.away("web") - away) == places.count("super node")
 
 
-def test_new_replicas_of_a_stateful_set_go_where_it_was_foreseen(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    made = workload("StatefulSet", "db", template(keeping(2)), replicas=1, serviceName="db")
-    shop.create(STATEFULSETS, made)
-    shop.settle("db", 1, STATEFULSETS)
-
-    places = {each["replica"]: each["place"] for each in foreseen(shop, "sts/db", 4)}
-    scale(shop, "db", 4, STATEFULSETS)
-
-    assert places == {"db-1": "local node", "db-2": "super node", "db-3": "super node"}
-    assert shop.away("db") == {"db-2", "db-3"}
-
-
 def going(shop: Shop, after: int) -> set[str]:
     found = shown(shop.lab, "simulate", "scale", "web", str(after), "-n", shop.namespace)
     return {each["pod"].partition("/")[2] for each in found["going"]}
-
-
-def test_the_pods_that_go_first_are_those_on_super_nodes_as_was_foreseen(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    shop.deploy("web", 6, template(keeping(3)))
-    shop.settle("web", 6)
-    home, away = shop.home("web"), shop.away("web")
-    # The leader writes the costs a moment later.
-    shop.lab.wait(lambda: going(shop, 3) == away, SECONDS, "the pods on super nodes to be the cheapest")
-
-    scale(shop, "web", 3, DEPLOYMENTS)
-
-    assert (shop.home("web"), shop.away("web")) == (home, set())
 
 
 def test_the_pods_of_the_lowest_deletion_cost_go_as_was_foreseen(elastic_lab: Lab) -> None:
