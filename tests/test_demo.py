@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from functools import partial
-from typing import Any
-
 import pytest
-from msgspec.structs import replace
 
-from calico.segment import IPReservation, Record
 from demo.burst import Replicas
 from demo.burst_promises import never_more_local, placed_first, split, super_node_first
 from demo.fleet import Fleet
@@ -25,38 +19,10 @@ from demo.promises import (
 )
 from demo.rollout import Rollout
 from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from kube.types import Pod
-from lab.history import History, Observation
-from tests.factories import ago, pod, segment
+from lab.history import History
+from tests.factories import pod
 
-END = ago(seconds=20)
 REDIS = pod("redis-0")
-
-
-def seen(what: Pod | IPReservation, revision: int, *, gone: bool = False, after: float = 0.0) -> Observation:
-    """*what* as it was at *revision*, seen *after* seconds from END."""
-    metadata = replace(what.metadata, resource_version=str(revision))
-    return Observation(replace(what, metadata=metadata), gone, END + timedelta(seconds=after))
-
-
-def history(*observations: Observation) -> History:
-    seen = History()
-    for observation in observations:
-        seen.add(observation)
-    return seen
-
-
-gone = partial(seen, REDIS, gone=True)
-
-
-def reserved(revision: int, *records: Record, **when: Any) -> Observation:
-    return seen(segment(*records), revision, **when)
-
-
-# The history
-
-
-# The promises
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import json
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from lab.release import checksums, kubernetes, notes, packages, sbom
 from lab.release.__main__ import make
 from lab.release.identity import Release, parse
 from lab.release.oci import INDEX, MANIFEST
-from lab.waiting import until
 from tests.charts import helm_needed
 
 CHANGELOG = """# Changelog
@@ -205,28 +202,9 @@ def test_the_sbom_lists_what_debian_and_python_have_put_into_the_image(tmp_path:
     assert found["dependencies"][0]["dependsOn"] == [each["bom-ref"] for each in found["components"]]
 
 
-@contextmanager
-def registry(directory: Path) -> Iterator[str]:
-    """An empty one on loopback, by its address."""
-    crane = str(binaries.ensure("crane")["crane"])
-    log = directory / "registry.log"
-    command = [crane, "registry", "serve", "--address", "127.0.0.1:0"]
-    with log.open("w") as output, subprocess.Popen(command, stderr=output, stdout=output) as process:
-        try:
-            until(lambda: "serving on port" in log.read_text(), 30, "the registry to listen")
-            [port] = re.findall(r"serving on port (\d+)", log.read_text())
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
 def test_the_supported_versions_are_those_of_the_readme() -> None:
     readme = (chart.ROOT / "README.md").read_text()
 
     first, *_, last = kubernetes.supported()
     [tested] = re.findall(r"\| Kubernetes \| ([\d.]+) or newer \| ([\d.]+), ([\d.]+) \|", readme)
     assert (first, True, True) == (tested[0], tested[1].startswith(first), tested[2].startswith(last))
-
-
-def sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,0 +1,131 @@
+"""The chart's Jobs that open gates and attach nodes before a feature or the release goes, and elasticity's values."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from controllers.elasticity import open_gates
+from controllers.ingress_daemonset import attach_nodes
+from lab.chart import ROOT
+from lab.install import merged
+from settings.values import seconds
+from tests.charts import Objects, helm_needed, render, settings_in
+from webhook.elasticity import TKE_SCHEDULER
+
+pytestmark = helm_needed
+
+ON: dict[str, Any] = {"elasticity": {"enabled": True}}
+
+
+HOOKS = {
+    "elasticity": ("openGates", "drawbridge-gates"),
+    "ingressDaemonSet": ("attachNodes", "drawbridge-attach"),
+}
+"""Of each feature, the value that says when its Job runs, and the Job."""
+
+
+def hooks(feature: str, mode: str, **values: Any) -> tuple[str, Objects]:
+    """The hook of the feature's Job, and all that belongs to it."""
+    value, job = HOOKS[feature]
+    rendered = render({feature: values | {value: mode}})
+    found = {key: each for key, each in rendered.items() if key[1] == job}
+    names = {each["metadata"]["annotations"]["helm.sh/hook"] for each in found.values()}
+    assert len(names) <= 1
+    return "".join(names), found
+
+
+@pytest.mark.parametrize("feature", HOOKS)
+@pytest.mark.parametrize(
+    ("enabled", "mode", "expected"),
+    [
+        pytest.param(True, "always", "pre-delete", id="before it is uninstalled"),
+        pytest.param(False, "always", "pre-upgrade,pre-rollback", id="before the feature goes"),
+        # Rendered without a cluster, they may be applied by something that knows of no hooks.
+        pytest.param(True, "auto", "", id="not without a cluster to look into"),
+        pytest.param(False, "auto", "", id="not without the feature"),
+        pytest.param(False, "never", "", id="never"),
+    ],
+)
+def test_a_job_runs_before_the_feature_or_the_release_goes(
+    feature: str, enabled: bool, mode: str, expected: str
+) -> None:
+    hook, found = hooks(feature, mode, enabled=enabled)
+
+    assert hook == expected
+    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"} if expected else set()
+    assert {kind for kind, _ in found} == kinds
+
+
+@pytest.mark.parametrize(
+    ("enabled", "mode", "by_controllers"),
+    [
+        (True, "always", True),
+        (False, "always", False),
+        (True, "auto", True),
+        (False, "auto", False),
+        (False, "controllers", True),
+        (False, "never", False),
+    ],
+)
+def test_the_controllers_open_gates_too(enabled: bool, mode: str, by_controllers: bool) -> None:
+    settings = settings_in(render({"elasticity": {"enabled": enabled, "openGates": mode}}))
+
+    assert settings.elasticity.open_gates is by_controllers
+    assert mode != "controllers" or not hooks("elasticity", mode, enabled=enabled)[1]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_recipe_for_argo_cd_renders_the_jobs_that_are_to_run_before_features_go(enabled: bool) -> None:
+    """Argo CD renders without a cluster, in which the chart could look for them."""
+    page = (ROOT / "docs/how-to/install.md").read_text()
+    recipes = [yaml.safe_load(each) for each in re.findall("```yaml\n(spec:.+?)```", page, re.DOTALL)]
+    (values,) = [each["spec"]["source"]["helm"]["valuesObject"] for each in recipes]
+    switched = {name: {"enabled": enabled} for name in values}
+
+    def jobs(*of: dict[str, Any]) -> set[str]:
+        return {name for kind, name in render(merged(*of)) if kind == "Job"}
+
+    assert jobs({}, switched) == set()
+    assert jobs(values, switched) == {"drawbridge-gates", "drawbridge-attach"}
+
+
+def program(feature: str, module: ModuleType, **values: Any) -> tuple[Namespace, int]:
+    """The arguments that the Job gives to its program, and its deadline."""
+    _, found = hooks(feature, "always", enabled=True, **values)
+    job = found["Job", HOOKS[feature][1]]["spec"]
+    [container] = job["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", module.__name__]
+    return module.parser().parse_args(container["args"]), job["activeDeadlineSeconds"]
+
+
+def test_the_jobs_end_before_helm_gives_up() -> None:
+    given, deadline = program("elasticity", open_gates, timeoutSeconds=3)
+    assert (given.configuration, given.settle) == ("drawbridge", "8s")
+    assert seconds(given.within) * 2 < deadline < 300
+
+    given, deadline = program("ingressDaemonSet", attach_nodes)
+    assert seconds(given.leader) < seconds(given.within) < deadline < 300
+
+
+def test_the_condition_ignores_the_scheduler_of_the_original_where_it_is_configured() -> None:
+    """What else it says, tests/test_cli_explain_agrees.py compares with the webhook."""
+    values = merged(ON, {"elasticity": {"schedulerName": TKE_SCHEDULER}})
+    [webhook, *_] = render(values)["MutatingWebhookConfiguration", "drawbridge"]["webhooks"]
+
+    assert TKE_SCHEDULER not in str(webhook["matchConditions"])
+
+
+@pytest.mark.parametrize(
+    ("written", "rendered"), [('"true"', "true"), ("false", "false"), (True, "true"), (False, "false")]
+)
+def test_the_global_switch_is_installed_as_the_word_that_it_is_read_as(
+    written: object, rendered: str
+) -> None:
+    switch = render(merged(ON, {"eksAdmission": {"autoScaleEKS": written}}))["ConfigMap", "eks-config"]
+    assert switch["data"] == {"AUTO_SCALE_EKS": rendered}
