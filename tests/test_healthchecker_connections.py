@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthchecker import connections
-from healthchecker.config import Config, ConfigError, Endpoint
+from healthchecker.config import Endpoint
 from healthchecker.connections import WANTED_FOR, Counter, count_sockets, established, read_metric, total
 from lab.waiting import until
 from tests.fakes import FakeClock
@@ -28,12 +28,6 @@ nginx_connections_active{worker="1"} 3
 nginx_connections_active{worker="2"} 4
 nginx_other 9
 """
-ENVIRONMENT = {
-    "POD_NAMESPACE": "edge",
-    "NODE_NAME": "node-1",
-    "INGRESS_DAEMONSET": "nginx",
-    "HEALTH_CHECK_PORT": "10080",
-}
 
 
 @pytest.mark.parametrize(
@@ -147,20 +141,3 @@ def test_nothing_is_counted_before_the_controllers_ask() -> None:
     until(lambda: counter.latest().connections == 1, what="a count")
     stop.set()
     thread.join()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("9113 /metrics", "write a port, a path and a metric"), ("0 /metrics up", "write a whole number")],
-)
-def test_an_endpoint_that_cannot_be_used_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Config.from_environment(ENVIRONMENT | {"CONNECTION_METRIC": text})
-
-
-def test_what_is_counted_comes_from_the_environment() -> None:
-    by_ports = Config.from_environment(ENVIRONMENT | {"CONNECTION_PORTS": "80,443"})
-    by_metric = Config.from_environment(ENVIRONMENT | {"CONNECTION_METRIC": "9113 /metrics up"})
-
-    assert (by_ports.counted, by_ports.endpoint) == ((80, 443), None)
-    assert by_metric.endpoint == Endpoint(9113, "/metrics", "up")
