@@ -356,6 +356,24 @@ def label_off_and_on(world: World) -> Iterator[float]:
     yield 200.0
 
 
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def evictions_from_many_nodes(world: World) -> Iterator[float]:
+    """Evictions take no more nodes off than the budget, and where it has room their nodes are detached before."""
+    rolling(world, maxUnavailableNodes=2)
+    yield 150.0
+    first, second, *others = sorted({each["spec"]["nodeName"] for each in edge_pods(world)})
+    pods = edge_pods(world)
+    for number in range(24):
+        asked = {first} | ({second} if number > 2 else set()) | ({*others} if 4 < number < 20 else set())
+        for pod in pods:
+            if pod["spec"]["nodeName"] in asked:
+                with suppress(KubeError):
+                    uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+                    world.kubectl.evict(name, objects.SHOP, preconditions={"uid": uid})
+        yield 5.0
+    yield 200.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=900.0)
 def refused_template(world: World) -> Iterator[float]:
     """A template that the API server refuses does not keep its node detached past progressDeadlineSeconds."""
