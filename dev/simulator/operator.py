@@ -185,9 +185,19 @@ def delete_what_is_ours(world: World, dice: Random) -> str:
     ours = world.some(kind, dice, lambda raw: raw["metadata"]["name"].startswith(f"{EDGE}-"))
     if ours is None:
         return ""
-    nodes = [each["metadata"]["name"] for each in world.api.peek(NODES)]
-    world.outside.disturb(*nodes)
-    return world.kubectl_delete(kind, ours)
+    name = ours["metadata"]["name"]
+
+    def excuse_until_back() -> None:
+        """Nothing of ours brings it back while we are not installed, or the feature is off."""
+        while not world.api.find(kind, name, objects.SHOP):
+            if not (world.product.controllers and helm.is_on(world.values, "ingressDaemonSet")):
+                world.outside.disturb(*(each["metadata"]["name"] for each in world.api.peek(NODES)))
+            world.kernel.sleep(5.0)
+
+    world.outside.disturb(*(each["metadata"]["name"] for each in world.api.peek(NODES)))
+    done = world.kubectl_delete(kind, ours)
+    world.kernel.spawn(excuse_until_back, f"excuse for {name}", world.kernel.system)
+    return done
 
 
 @operation("platform")
