@@ -208,6 +208,19 @@ def refused_by_its_instance(world: World) -> Iterator[float]:
     yield 60.0
 
 
+@history("anycast_ip", nodes=2)
+def late_changes(world: World) -> Iterator[float]:
+    """What a leader has asked the cloud is carried out before another one may lead, however long the call hangs."""
+    world.cloud.knobs.allocate_seconds = 10.0
+    for number in range(11, 21):
+        world.kubectl_create(NODES, objects.node(f"node-{number}", number, {NEED_LABEL: "true"}))
+        yield 0.5
+    yield 1.0
+    world.cloud.delay_changes(1.0, 0.0)
+    world.network.cut(world.leader().partition("_")[0], world.kernel.now + 30.0)
+    yield 40.0
+
+
 @history("anycast_ip", nodes=8, lasts=600.0)
 def copy_of_a_control_plane(world: World) -> Iterator[float]:
     """A copy of a control plane, whose Nodes go while their machines run, takes few of their addresses."""

@@ -197,6 +197,14 @@ def the_cloud_is_in_trouble(world: World, dice: Random) -> str:
 
 
 @operation("anycast_ip")
+def its_changes_are_late(world: World, dice: Random) -> str:
+    """Until the end, some are carried out when the client has given up, perhaps after another one leads."""
+    share, latest = dice.uniform(0.05, 0.5), dice.uniform(0, 20)
+    world.cloud.delay_changes(share, latest)
+    return f"{share:.0%} up to {latest:.0f} s after the time-out"
+
+
+@operation("anycast_ip")
 def its_indexes_lag(world: World, dice: Random) -> str:
     lag = dice.uniform(1, 30)
     world.cloud.knobs.tag_lag_seconds = world.cloud.knobs.filter_lag_seconds = lag

@@ -154,12 +154,15 @@ class Outside:
         """By a person: the one who led finds out when it renews."""
         self._unclear_until = self._kernel.now + LEADS_ON
 
-    def _called(self, process: str, action: str, params: Mapping[str, object], outcome: str) -> None:
+    def _called(
+        self, process: Process | None, action: str, params: Mapping[str, object], outcome: str
+    ) -> None:
         self.changed()
         if action in CHANGES:
-            self.note(process, f"{action} {_ids(params)} -> {outcome}")
+            self.note(process.name if process else "cloud", f"{action} {_ids(params)} -> {outcome}")
             self.writes[action] += 1
-            self._check_leads(self._kernel.process, f"{action} ({outcome}) {params}")
+            if process:
+                self._check_leads(process, f"{action} ({outcome}) {params}")
             if self._cloud.has_keys_of_the_other_account:  # what is bound there, no bill of ours shows
                 self.disturb(str(params.get("InstanceId", "")))
 

@@ -14,7 +14,7 @@ import msgspec
 from cloud.apis import Api
 from cloud.errors import Unavailable
 from cloud.responses import decoded
-from dev.simulator.core.kernel import EPOCH, Kernel
+from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from lab.cloud import envelope, faults, policy, products
 from lab.cloud.config import Knobs
 from lab.cloud.envelope import Fault
@@ -32,12 +32,14 @@ CHANGES = frozenset(
         "AssociateAddress",
         "DisassociateAddress",
         "ReleaseAddresses",
+        "ModifyAddressesBandwidth",
         "CreateTags",
         "DeleteTags",
     }
 )
-Arrived = Callable[[str, str, Mapping[str, object], str], None]
-"""Called with the process that asked, the action, its parameters and the outcome, when a call was carried out."""
+Arrived = Callable[[Process | None, str, Mapping[str, object], str], None]
+"""Called with the process that asked, unless it waits no more, the action, its parameters and the outcome, when a call
+was carried out."""
 
 
 class Cloud:
@@ -46,12 +48,15 @@ class Cloud:
         self._limits = Limits()
         self.knobs = Knobs(quota_total=100, tag_keys=10000, tag_values=10000)
         self.account = World(self.knobs, self._time)
-        self.other_account = World(msgspec.structs.replace(self.knobs, instances_exist=False), self._time)
+        self.other_account = World(
+            msgspec.structs.replace(self.knobs, instances_exist=False, seed=1), self._time
+        )
         self.on_arrival: Arrived = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
         """Called when one was carried out, in the process that asked."""
         self._other_until = 0.0
         self._away_until = 0.0
+        self._late, self._latest = 0.0, 0.0
 
     def _time(self) -> float:
         return EPOCH + self._kernel.now
@@ -67,8 +72,12 @@ class Cloud:
         """No call arrives until then."""
         self._away_until = until
 
+    def delay_changes(self, share: float, latest: float) -> None:
+        """So many calls that change something are carried out when the client gives up, or up to *latest* s later."""
+        self._late, self._latest = share, latest
+
     def calm(self) -> None:
-        self._other_until = self._away_until = 0.0
+        self._other_until = self._away_until = self._late = 0.0
         for name, value in msgspec.structs.asdict(Knobs()).items():
             if name in TROUBLE:
                 setattr(self.knobs, name, value)
@@ -98,14 +107,29 @@ class Cloud:
             raise Unavailable("Network", "timed out", action=api.action)
         if strike.kind:
             raise Unavailable("Lost", strike.kind, action=api.action)
+        if api.action in CHANGES and faults.hits(dice, self._late):
+            self._carry_out_late(api, params, region, timeout - there)
+            kernel.sleep(timeout - there)
+            raise Unavailable("Network", "timed out", action=api.action)
         body, outcome = self._carried_out(api, params, region)
-        self.on_arrival(kernel.process.name, api.action, params, outcome)
+        self.on_arrival(kernel.process, api.action, params, outcome)
         if api.action in CHANGES:
             self.on_change()
         kernel.sleep(min(back, timeout))
         if strike.lost or there + back > timeout:
             raise Unavailable("Lost", "no answer", action=api.action)
         return body
+
+    def _carry_out_late(self, api: Api, params: Mapping[str, object], region: str, timeout: float) -> None:
+        """Whatever becomes of the process that asked, for which *timeout* is left."""
+        after = self._dice.uniform(0.9 * timeout, timeout + self._latest)
+        process = self._kernel.process if after <= timeout else None
+
+        def arrive() -> None:
+            _, outcome = self._carried_out(api, params, region)
+            self.on_arrival(process, api.action, params, outcome)
+
+        self._kernel.spawn(arrive, f"late {api.action}", self._kernel.system, after)
 
     def _carried_out(self, api: Api, params: Mapping[str, object], region: str) -> tuple[bytes, str]:
         world = self.other_account if self.has_keys_of_the_other_account else self.account
