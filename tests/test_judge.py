@@ -146,6 +146,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.BoundOnce,
         [see(0, needing(), addresses=cloud("node-1", "node-1"))],
     ),
+    "an address is ordered and released again and again": (
+        address.FewChanges,
+        [see(at, needing(), addresses=cloud("node-1") if at % 2 else {}) for at in range(6)],
+    ),
     "a node is open without its address for long": (
         address.OpenWithAddress,
         [see(0, needing()), see(400, needing())],

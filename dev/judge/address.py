@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from dev.judge.judge import Always, Since
@@ -24,6 +25,8 @@ OTHER_KEYS = 120.0
 """Seconds for which we may have keys of another account, and what follows."""
 HOUR, FEW = 3600.0, 3
 """The brake: so many addresses are unbound in an hour without an operator's word."""
+CHANGES = 4
+"""Of the bill."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -76,6 +79,47 @@ class RunningKeepTheirs(Always):
         self._unbound = {each: at for each, at in self._unbound.items() if seen.at - at <= HOUR}
         if len(self._unbound) > FEW:
             yield f"{len(self._unbound)}: {', '.join(self._unbound)}"
+
+
+class FewChanges(Always):
+    """Each time that a node begins to need an address, one is ordered, resized and released again at most.
+
+    Spares are ordered for no node: all nodes together are the reason for them. *terms* are those of an order.
+    """
+
+    name = f"address: at most {CHANGES} orders, resizes and releases for a node in an hour, each time that it needs one"
+    sees = ("nodes", "addresses")
+
+    def __init__(self, terms: str = "") -> None:
+        self.terms = terms
+        self._before: Mapping[str, CloudAddress] | None = None
+        self._needing: set[str] = set()
+        self._begun: list[tuple[float, str]] = []
+        """When, and which instance."""
+        self._changes: list[tuple[float, str]] = []
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        needing = {instance(node) for node in seen.nodes.values() if needs_address(node)}
+        self._begun += [(seen.at, each) for each in sorted(needing - self._needing)]
+        self._needing = needing
+        before, self._before = self._before, seen.addresses
+        self._changes += [(seen.at, each) for each in _changed(before, seen.addresses)]
+        changes = Counter(each for at, each in self._changes if seen.at - at <= HOUR)
+        begun = Counter(each for at, each in self._begun if seen.at - at <= HOUR)
+        for each, count in changes.items():
+            if count > CHANGES * max(1, begun.get(each) or begun.total()):
+                yield f"{count} for {each}"
+
+
+def _changed(before: Mapping[str, CloudAddress] | None, now: Mapping[str, CloudAddress]) -> Iterator[str]:
+    """For whom each of ours was ordered that has come, gone, or another bandwidth."""
+    if before is None:
+        return
+    for key in {**before, **now}:
+        old, new = before.get(key), now.get(key)
+        about = new or old
+        if about and about.is_ours and (not old or not new or old.bandwidth != new.bandwidth):
+            yield about.ordered_for
 
 
 class BoundOnce(Always):

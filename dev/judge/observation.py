@@ -12,6 +12,7 @@ NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
 NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
 INSTANCE = "cloud.tencent.com/node-instance-id"
 CLUSTER_TAG = "aia-official-cluster-uuid"
+INSTANCE_TAG = "aia-node-ins-id"
 SUPER_TYPE = ("node.kubernetes.io/instance-type", "eklet")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BOUND = ("BIND", "BIND_ENI")
@@ -26,6 +27,9 @@ class CloudAddress:
     instance: str
     is_ours: bool
     """Whether it has our cluster's tag."""
+    ordered_for: str = ""
+    """The instance of the node that it was ordered for, by its tag."""
+    bandwidth: int = 0
 
 
 class Disturbances:

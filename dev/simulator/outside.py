@@ -14,7 +14,7 @@ from cli.explain.webhook_configurations import CONFIGURATIONS
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation
-from dev.judge.observation import CLUSTER_TAG, CloudAddress
+from dev.judge.observation import CLUSTER_TAG, INSTANCE_TAG, CloudAddress
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from dev.simulator.models.calico import RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
@@ -197,4 +197,7 @@ def _ids(params: Mapping[str, object]) -> str:
 
 def _shown(address: Address) -> CloudAddress:
     is_ours = CLUSTER_TAG in address.tags
-    return CloudAddress(address.id, address.status, address.instance_id, is_ours)
+    ordered_for = address.tags.get(INSTANCE_TAG, "")
+    return CloudAddress(
+        address.id, address.status, address.instance_id, is_ours, ordered_for, address.bandwidth
+    )

@@ -41,6 +41,7 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
     idle = pool.get("retain", {}).get("count", 0) + pool.get("minIdle", 0)
     yield Promise.of(address.BoundStaysBound)
     yield Promise.of(address.BoundOnce)
+    yield Promise.of(address.FewChanges, terms=str(section))
     yield Promise.of(
         address.CloudIsWhatNodesNeed,
         idle=idle,
