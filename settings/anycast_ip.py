@@ -39,15 +39,12 @@ class Retain(Model):
 class Pool(Model):
     """Addresses that are bound to nothing; *min_idle* of them are there, if need be ordered before a node comes.
 
-    Those that are ordered so take no place of those that *retain* keeps.
-
-    With *prefer* zone, a node gets one whose last node was in its zone, if there is one; else the longest idle one.
-    Addresses of the user with all tags of *adopt*, which are bound to nothing, are in the pool, too; {} is none.
+    Those that are ordered so take no place of those that *retain* keeps. Addresses of the user with all tags of
+    *adopt*, which are bound to nothing, are in the pool, too; {} is none.
     """
 
     retain: Retain = Retain()
     min_idle: Annotated[int, Field(ge=0, le=1000)] = 0
-    prefer: Literal["oldest", "zone"] = "oldest"
     adopt: dict[Text, Text] = {}
 
     @property

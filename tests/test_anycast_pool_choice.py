@@ -1,4 +1,4 @@
-"""Which idle address a node gets: by zone if that is preferred; and addresses that their user has lent to the pool."""
+"""Which idle address a node gets, and addresses that their user has lent to the pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from cloud.types import Address
-from controllers.anycast_ip.claim import CLUSTER_UUID, ZONE, Claim, lent_claim, renewed, taken
+from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, lent_claim, renewed, taken
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import adoptable, has_place, in_line, missing
 from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
@@ -40,51 +40,9 @@ def idle(lab: Lab) -> set[str]:
     return {each.address for each in stored(lab) if each.pooled}
 
 
-@pytest.mark.parametrize(
-    ("zone", "expected"),
-    [
-        pytest.param("", ["eip-3", "eip-2", "eip-1"], id="the oldest first"),
-        pytest.param("b", ["eip-2", "eip-3", "eip-1"], id="that of the zone first, then the oldest"),
-        pytest.param("a", ["eip-3", "eip-1", "eip-2"], id="of a zone, the oldest first"),
-        pytest.param("c", ["eip-3", "eip-2", "eip-1"], id="none of the zone"),
-    ],
-)
-def test_the_order_in_which_nodes_get_what_is_idle(zone: str, expected: list[str]) -> None:
-    claims = [kept(1, 10, zone="a"), kept(2, 20, zone="b"), kept(3, 30, zone="a")]
-    assert [each.address for each in in_line(claims, zone)] == expected
-
-
-@pytest.mark.parametrize("prefer", ["oldest", "zone"])
-def test_a_node_gets_the_address_of_the_last_node_of_its_zone(prefer: str) -> None:
-    lab = lab_with(retain={"count": 5}, prefer=prefer)
-    lab.join("n1", **{ZONE: "ap-1"})
-    lab.join("n2", **{ZONE: "ap-2"})
-    lab.run(lab.all_open, 60, "open")
-    first, second = lab.on("n1")[0].id, lab.on("n2")[0].id
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    lab.leave("n2")
-    lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
-    lab.join("n3", **{ZONE: "ap-2"})
-    lab.run(lab.all_open, 30, "open")
-
-    assert lab.on("n3")[0].id == (second if prefer == "zone" else first)
-
-
-def test_a_zone_that_is_known_late_is_remembered_and_that_of_the_last_node_counts() -> None:
-    lab = lab_with({"bind_seconds": 10.0}, retain={"count": 5}, prefer="zone")
-    lab.join("n1")
-    lab.run(lambda: lab.count("AssociateAddress") == 1, 30, "on its way")
-    assert [each.zone for each in stored(lab)] == [""]
-    lab.edit("n1", {"metadata": {"labels": {ZONE: "ap-1"}}})
-    lab.run(lab.all_open, 30, "open")
-    assert [each.zone for each in stored(lab)] == ["ap-1"]
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
-    lab.join("n2", **{ZONE: "ap-2"})
-    lab.run(lab.all_open, 30, "open")
-
-    assert [each.zone for each in stored(lab)] == ["ap-2"]
+def test_the_address_that_has_been_idle_longest_is_next() -> None:
+    claims = [kept(1, 10), kept(2, 20), kept(3, 30)]
+    assert [each.address for each in in_line(claims)] == ["eip-3", "eip-2", "eip-1"]
 
 
 def lent(**fields: Any) -> Address:

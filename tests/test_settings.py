@@ -117,7 +117,7 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
   repair: false, resyncPeriod: 1m, reverseReconcile: {mode: "off", period: 1m, grace: 2m, maxPerRound: 1},
   addresses: [{nodeSelector: {a: b}, bandwidth: 5}],
   egressCheck: {url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},
-  pool: {retain: {count: 1, age: 1h}, minIdle: 1, prefer: zone, adopt: {a: b}},
+  pool: {retain: {count: 1, age: 1h}, minIdle: 1, adopt: {a: b}},
   allowList: {configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m, patchDaemonSets: false,
   switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, percentages: true,
@@ -253,7 +253,6 @@ BAD = {
     "anycastIP: {pool: {retain: {count: -1}}}": "anycastIP.pool.retain.count",
     "anycastIP: {pool: {retain: {count: 1, age: 0s}}}": "anycastIP.pool.retain.age: '0s' is no time at all",
     "anycastIP: {pool: {minIdle: 1001}}": "anycastIP.pool.minIdle",
-    "anycastIP: {pool: {prefer: newest}}": "anycastIP.pool.prefer: 'newest' is refused",
     "anycastIP: {egressCheck: {url: ip.example.com}}": "anycastIP.egressCheck.url: 'ip.example.com' is not the URL",
     "anycastIP: {egressCheck: {url: 'https://user@ip.example.com'}}": "is not the URL of a service",
     "anycastIP: {egressCheck: {url: 'https://ip.example.com'}}": "url is set, but image is empty",

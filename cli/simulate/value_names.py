@@ -44,7 +44,6 @@ SETTINGS = {
     "anycastIP.pool.retain.count": "anycastIP.pool.retain.count",
     "anycastIP.pool.retain.age": "anycastIP.pool.retain.age",
     "anycastIP.pool.minIdle": "anycastIP.pool.minIdle",
-    "anycastIP.pool.prefer": "anycastIP.pool.prefer",
     "anycastIP.pool.adopt": "anycastIP.pool.adopt",
     "anycastIP.allowList.configMap": "anycastIP.allowList.configMap",
     "anycastIP.allowList.announceBefore": "anycastIP.allowList.announceBefore",

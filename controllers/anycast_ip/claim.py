@@ -25,7 +25,6 @@ NODE_NAME = "aia-node-name"
 NODE_INSTANCE = "aia-node-ins-id"
 """The tags of the original, AIA-IP-Controller: its addresses are known by them, and it knows ours."""
 
-ZONE = "topology.kubernetes.io/zone"
 INSTANCE_LABEL = "cloud.tencent.com/node-instance-id"
 POOL = "drawbridge:pool"
 """In place of the node and the instance of an address that was ordered for none: no node can have that name."""
@@ -45,10 +44,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
     not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
     one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
-    Since *pooled*, the address waits for the next node, or was ordered to do so. *zone* is that of the node, *terms*
-    are what is ordered, None the settings for all nodes. An address that is *lent* was adopted by its tags, is used
-    like ours, and never released; *ours* is false, so that no earlier version releases it, either. *ip* is that of an
-    address that is idle, for people: the node that used it last, if any, no longer shows it.
+    Since *pooled*, the address waits for the next node, or was ordered to do so. *terms* are what is ordered, None the
+    settings for all nodes. An address that is *lent* was adopted by its tags, is used like ours, and never released;
+    *ours* is false. *ip* is that of an address that is idle, for people: the node that used it last, if any, no longer
+    shows it.
     """
 
     uid: Text
@@ -64,7 +63,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     releasing: bool = False
     cluster: str = ""
     pooled: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    zone: str = ""
     terms: Terms | None = None
     lent: bool = False
     ip: str = ""
@@ -109,13 +107,8 @@ def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
         asked=now,
         tags=((NODE_NAME, node.metadata.name), (NODE_INSTANCE, instance)),
         labels=settings.node_labels,
-        zone=zone_of(node),
         terms=terms_for(node, settings),
     )
-
-
-def zone_of(node: Node) -> str:
-    return node.metadata.labels.get(ZONE, "")
 
 
 def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:
@@ -177,8 +170,7 @@ def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
 
 def inherited(claim: Claim, node: Node) -> Claim:
     """*claim* for a new Node object of the same instance; a pending order stays the same order."""
-    uid, name = node.metadata.uid, node.metadata.name
-    return msgspec.structs.replace(claim, uid=uid, node=name, pooled=None, zone=zone_of(node) or claim.zone)
+    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None)
 
 
 def taken(offer: Claim, claim: Claim) -> Claim:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
-from msgspec.structs import replace
 
 from controllers.anycast_ip.bound import bound_annotations
-from controllers.anycast_ip.claim import Claim, zone_of
 from controllers.anycast_ip.snapshot import Checked, Do, Snapshot, Step, node_in
 from controllers.anycast_ip.sources import Sources
 from controllers.anycast_ip.terms import wanted_bandwidth
@@ -52,19 +50,12 @@ class NodeActions:
         if step.address is None:
             return None
         node = node_in(snapshot)
-        self._remember_zone(snapshot.claim, node)
         # What it shows may be renewed while it is open.
         history = self._history(node, OPEN, step.address.id) if is_tainted(node) else {}
         self._nodes.write(node, {**bound_annotations(node, step.address), **history})
         self._memory.waits.end(snapshot.uid)
         is_right = wanted_bandwidth(node, self._settings()) in (0, step.address.bandwidth)
         return None if is_right else 0.0
-
-    def _remember_zone(self, claim: Claim | None, node: Node) -> None:
-        """A node may get its label after its claim."""
-        zone = zone_of(node) if self._settings().pool.prefer == "zone" else ""
-        if claim and zone not in ("", claim.zone):
-            self._claims.put(replace(claim, zone=zone))
 
     async def _close(self, snapshot: Snapshot, _: Step) -> float:
         node = node_in(snapshot)

@@ -14,13 +14,10 @@ TOTAL, DAILY = "TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"
 """The quotas that an order uses."""
 
 
-def in_line(pooled: Iterable[Claim], zone: str = "") -> Sequence[Claim]:
-    """Those that are idle, the one that is next first: those of *zone*, if one is given, before others."""
+def in_line(pooled: Iterable[Claim]) -> Sequence[Claim]:
+    """Those that are idle, the one that is next first: that which has been idle longest."""
     idle = [each for each in pooled if each.address and not each.releasing]
-    return sorted(
-        idle,
-        key=lambda each: (zone not in ("", each.zone), each.pooled is None, each.pooled, each.uid),
-    )
+    return sorted(idle, key=lambda each: (each.pooled is None, each.pooled, each.uid))
 
 
 def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: datetime) -> bool:

@@ -18,7 +18,6 @@ from controllers.anycast_ip.claim import (
     bound_to,
     instance_of,
     order_for,
-    zone_of,
 )
 from controllers.anycast_ip.locks import locked_by
 from controllers.anycast_ip.planner import has_left, is_leaving
@@ -108,8 +107,7 @@ class Reader:
         pooled = self._claims.having(POOLED)
         if not pooled or not node:
             return NO_POOL
-        zone = zone_of(node) if self._settings().pool.prefer == "zone" else ""
-        return Pool(offer=next((each for each in in_line(pooled, zone) if self._is_free(each, node)), None))
+        return Pool(offer=next((each for each in in_line(pooled) if self._is_free(each, node)), None))
 
     def _place(self, claim: Claim) -> Pool:
         """What is of a former type takes no place from others."""

@@ -51,7 +51,7 @@ def test_an_address_that_its_user_lends_serves_a_node_without_an_order_and_stays
     cloud_lab: Lab, fleet: Fleet
 ) -> None:
     loan = {"lent-by": fleet.token}
-    pool, allow_list = {"adopt": loan, "prefer": "zone"}, {"configMap": ALLOW_LIST}
+    pool, allow_list = {"adopt": loan}, {"configMap": ALLOW_LIST}
     address = fleet.cloud.add_address(type="AnycastEIP", tags=loan)
     with anycast.configured(cloud_lab, pool=pool, allowList=allow_list, resyncPeriod="1s"):
         fleet.wait(lambda: "idle" in allowed(fleet).values(), "the address to be adopted")
