@@ -47,7 +47,7 @@ def settings() -> IPReservationSettings:
 app = create_app(
     [
         IPReservationWebhook(
-            Cluster(), Ledger(Store(), "alone", settings), settings, utc_now, knows_clients=lambda: True
+            Cluster(), Ledger(Store(), "alone"), settings, utc_now, knows_clients=lambda: True
         )
     ],
     draining=stopping,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 
 from calico.reservations import NotServed, Reservations
-from calico.segment import SIZE, IPReservation, NotReserved, Record, name_of, pages, size_of
+from calico.segment import ENTRIES, SIZE, IPReservation, NotReserved, Record, name_of, pages, size_of
 from kube.errors import (
     AlreadyExists,
     ApiError,
@@ -36,7 +36,6 @@ from kube.errors import (
 from kube.types import ObjectMeta
 from kube.waiting import waiting
 from runtime import futures, secrets, threading, time
-from settings import IPReservationSettings
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
 BATCH = Histogram(
@@ -87,18 +86,18 @@ class _Ticket:
 
 
 class Ledger:
-    """Creates segments named after *owner*; the settings limit their entries."""
+    """Creates segments named after *owner*, of so many *entries* at most."""
 
     def __init__(
         self,
         store: Reservations,
         owner: str,
-        settings: Callable[[], IPReservationSettings] = IPReservationSettings,
         *,
+        entries: int = ENTRIES,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self._owner, self._settings = store, owner, settings
+        self._store, self._owner, self._entries = store, owner, entries
         self._clock, self._pause = clock, pause
         self._tickets: deque[_Ticket] = deque()
         self._queued = threading.Condition()
@@ -111,8 +110,8 @@ class Ledger:
 
         The segment that has them, or the last of them.
         """
-        limit, now = self._settings().segment_max_entries, self._clock()
-        tickets = [_Ticket(page, deadline, futures.Future(), now) for page in pages(records, limit)]
+        now, split = self._clock(), pages(records, self._entries)
+        tickets = [_Ticket(page, deadline, futures.Future(), now) for page in split]
         if len(tickets) == 1 and self._begins_alone():
             self._write_one(tickets)  # in this thread: it would only wait for another one
         else:
@@ -171,7 +170,7 @@ class Ledger:
     def _next_batch(self) -> Sequence[_Ticket]:
         """As many of the queued requests as one segment takes; blocks until there is one."""
         batch: list[_Ticket] = []
-        entries, size = self._settings().segment_max_entries, SIZE
+        entries, size = self._entries, SIZE
         with self._queued:
             while (due := self._due()) != 0:
                 self._queued.wait(due)

@@ -4,8 +4,8 @@ Calico reads ``spec.reservedCIDRs``; the records are in an annotation of the sam
 says both. Only canonical ``a.b.c.d/32`` and ``/128`` are written, none twice: one malformed entry makes most Calico
 versions refuse an address to every pod of the cluster.
 
-A segment with a level only loses records after it was created: level 0 is a batch of the ledger, a higher one was
-compacted by the leader. Earlier versions append to theirs, which have none.
+A segment only loses records after it was created: level 0 is a batch of the ledger, a higher one was compacted by
+the leader.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RELEASE = "drawbridge.io/release"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
 LEVEL = "drawbridge.io/level"
-"""The label that says that no writer appends; its value is a number."""
+"""The label whose value is a number: 0, or how often the records were compacted."""
 PREFIX = "drawbridge-"
 """How the name of each segment begins, whatever the installation is called: the admission policy knows them by it."""
 METADATA = "projectcalico.org/metadata"
@@ -37,6 +37,8 @@ METADATA = "projectcalico.org/metadata"
 As JSON in one annotation of the custom resource (``crd.projectcalico.org/v1``), which wins over the real ones
 (libcalico-go, ``lib/backend/k8s/resources/resources.go``; older versions kept both where they belong).
 """
+ENTRIES = 512
+"""Addresses in one segment; the admission policy of the chart has the same bound."""
 SIZE = 128 * 1024
 """Bytes of records in one segment: an object's annotations may have 256 KiB."""
 
@@ -99,10 +101,9 @@ class IPReservation(Value, frozen=True, dict=True):
         return revealed(self.metadata).labels.get(MANAGED_BY) == MANAGER
 
     @property
-    def level(self) -> int | None:
-        """None when a server of an earlier version may append to it."""
+    def level(self) -> int:
         level = revealed(self.metadata).labels.get(LEVEL, "")
-        return int(level) if level.isdecimal() else None
+        return int(level) if level.isdecimal() else 0
 
     @property
     def size(self) -> int:
@@ -156,7 +157,9 @@ def canonical(entry: str) -> str | None:
     return network.with_prefixlen if network.prefixlen == network.max_prefixlen else None
 
 
-def pages(records: Iterable[Record], entries: int, size: int = SIZE) -> Iterator[tuple[Record, ...]]:
+def pages(
+    records: Iterable[Record], entries: int = ENTRIES, size: int = SIZE
+) -> Iterator[tuple[Record, ...]]:
     """*records* in the order in which they are, in as few segments as these limits allow."""
     page: list[Record] = []
     left = size

@@ -83,7 +83,3 @@ class IPReservationSettings(Model):
             Requirement(key="brokerId", operator="Exists"),
         )
     )
-    # The records are an annotation, and Kubernetes limits an object's annotations to 256 KiB.
-    segment_max_entries: Annotated[int, Field(ge=1, le=512)] = 512
-    # Of segments without a level, as earlier versions write them.
-    segment_max_age: Period = 600.0

@@ -62,13 +62,12 @@ def segment(
     name: str = "drawbridge-a",
     version: str = "1",
     ours: bool = True,
-    level: int | None = 0,
+    level: int = 0,
 ) -> IPReservation:
-    """One of *level*; None for those of an earlier version."""
     raw = body(records)
     raw["metadata"] |= {
         "name": name,
         "resourceVersion": version,
-        "labels": ({MANAGED_BY: MANAGER} if ours else {}) | ({} if level is None else {LEVEL: str(level)}),
+        "labels": ({MANAGED_BY: MANAGER} if ours else {}) | {LEVEL: str(level)},
     }
     return msgspec.convert(raw, IPReservation)

@@ -33,10 +33,7 @@ class FakeClock:
 
 
 class FakeReservations(Reservations):
-    """Those of a fake API server; *before* runs ahead of every call and may raise or meddle.
-
-    What they create is old at once: a young segment is kept though it is empty.
-    """
+    """Those of a fake API server; *before* runs ahead of every call and may raise or meddle."""
 
     def __init__(self, before: Callable[[str, str], None] = lambda verb, name: None) -> None:
         self.api = FakeAPI(*BUILT_IN, *CALICO_V3, now=lambda: LONG_AGO)

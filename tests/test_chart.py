@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from calico.segment import ENTRIES
 from certs.issue import COMMON_NAME_LENGTH
 from cli.installed.registered import needed
 from controllers.certificates.controller import rules
@@ -322,6 +323,14 @@ def test_a_ca_bundle_may_be_given_as_pem() -> None:
     objects = render({"certs": {"mode": "files", "existingSecret": "tls", "caBundle": CA}})
     for webhook in objects["ValidatingWebhookConfiguration", "drawbridge"]["webhooks"]:
         assert base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() == CA.strip()
+
+
+@helm_needed
+def test_the_policy_allows_segments_as_large_as_the_programs_make_them() -> None:
+    rules = render()["ValidatingAdmissionPolicy", "drawbridge-reservations"]["spec"]["validations"]
+    (bound,) = [each for each in rules if "addresses in one IPReservation" in each["message"]]
+
+    assert set(re.findall(r"\d+", f"{bound}")) == {str(ENTRIES)}
 
 
 @helm_needed

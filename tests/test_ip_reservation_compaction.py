@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import ENTRIES, RELEASE, IPReservation, Record
 from controllers.ip_reservation.compaction import FEW, MANY, is_small
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.release_planner import Life, Plan, Pods, plan
@@ -19,8 +19,7 @@ from tests import ip_reservation_world
 from tests.factories import NOW, ago, record, segment
 from tests.fakes import FakeReservations
 
-LIMIT = 512
-CONFIG = IPReservationSettings.model_validate({"segmentMaxEntries": LIMIT, "ipReserveMaxCount": 100_000})
+CONFIG = IPReservationSettings.model_validate({"ipReserveMaxCount": 100_000})
 
 
 def numbered(n: int, **fields: Any) -> Record:
@@ -76,21 +75,21 @@ def test_what_is_compacted_is_then_dropped_from_its_sources_and_these_are_delete
 
 
 def test_a_compacted_segment_is_compacted_again_when_it_is_half_empty() -> None:
-    half = [numbered(1000 + n) for n in range(LIMIT // 2)]
+    half = [numbered(1000 + n) for n in range(ENTRIES // 2)]
     small, large = (
         segment(*half, name="small", level=3),
-        segment(*half, numbered(LIMIT), name="large", level=3),
+        segment(*half, numbered(ENTRIES), name="large", level=3),
     )
 
-    assert (is_small(small, CONFIG), is_small(large, CONFIG)) == (True, False)
+    assert (is_small(small), is_small(large)) == (True, False)
     (made,) = planned([small, *batches(FEW - 1)]).compactions
     assert made.level == 4
 
 
 def test_the_records_of_many_segments_go_into_as_few_as_the_limits_allow() -> None:
-    segments = batches(LIMIT // 2 + 1)
+    segments = batches(ENTRIES // 2 + 1)
 
-    assert [len(each.records) for each in planned(segments).compactions] == [LIMIT, 2]
+    assert [len(each.records) for each in planned(segments).compactions] == [ENTRIES, 2]
 
 
 def with_annotation(held: IPReservation) -> IPReservation:
@@ -172,7 +171,7 @@ def test_ten_thousand_reservations_are_at_most_sixty_four_objects_at_rest(size: 
 
 class World(ip_reservation_world.World):
     def __init__(self, count: int, reservations: FakeReservations | None = None) -> None:
-        super().__init__(*batches(count), reservations=reservations, segmentMaxEntries=LIMIT)
+        super().__init__(*batches(count), reservations=reservations)
         reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
         self.reconciler = ReleaseReconciler(
             reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock

@@ -15,7 +15,7 @@ from controllers.ip_reservation.copies import Copy, by_identity, merged
 from tests.factories import NOW, ago, record, segment
 
 
-def in_segment(each: Record, name: str, level: int | None = 0, seconds: int = 0) -> IPReservation:
+def in_segment(each: Record, name: str, level: int = 0, seconds: int = 0) -> IPReservation:
     made = segment(each, name=name, level=level)
     created = NOW + timedelta(seconds=seconds)
     return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
@@ -24,9 +24,6 @@ def in_segment(each: Record, name: str, level: int | None = 0, seconds: int = 0)
 @pytest.mark.parametrize(
     ("lesser", "greater"),
     [
-        pytest.param(
-            in_segment(record(), "z", None, 9), in_segment(record(), "a"), id="an earlier version's"
-        ),
         pytest.param(in_segment(record(), "z", 0, 9), in_segment(record(), "a", 1), id="a batch's"),
         pytest.param(in_segment(record(), "z", 9, 9), in_segment(record(), "a", 10), id="compacted again"),
         pytest.param(in_segment(record(), "z"), in_segment(record(), "a", seconds=1), id="created first"),

@@ -15,7 +15,6 @@ from calico.segment import RELEASE, IPReservation, Record
 from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.release_planner import (
     END_WAITS,
-    SEALING,
     Cause,
     Change,
     Life,
@@ -80,35 +79,14 @@ def test_giving_back_counts_from_when_the_leader_saw_the_record_whatever_the_ser
     assert [cause for change in changes for _, cause in change.released] == causes
 
 
-def created(
-    *records: Record, seconds_ago: float, name: str = "drawbridge-a", level: int | None = None
-) -> IPReservation:
-    plain = segment(*records, name=name, level=level)
-    return replace(plain, metadata=replace(plain.metadata, creation_timestamp=ago(seconds=seconds_ago)))
-
-
-SEALED = 600.0 + SEALING
-
-
-def test_a_segment_that_may_still_be_appended_to_is_emptied_and_deleted_when_it_is_sealed() -> None:
-    held = record(ended=ago(hours=1))
-
-    (young,) = plan([created(held, seconds_ago=SEALED)], NONE, settings(segmentMaxAge="10m"), NOW)
-    (old,) = plan([created(held, seconds_ago=SEALED + 1)], NONE, settings(segmentMaxAge="10m"), NOW)
-
-    assert (young.kept, young.delete) == ((), False)
-    assert (old.kept, old.delete) == ((), True)
-    assert young.released == old.released == ((held, Cause.AGE),)
-
-
 @pytest.mark.parametrize("level", [0, 3])
-def test_a_segment_that_no_writer_appends_to_is_deleted_with_its_last_record(level: int) -> None:
+def test_a_segment_is_deleted_with_its_last_record(level: int) -> None:
     held = record(ended=ago(hours=1))
 
-    (change,) = plan([created(held, seconds_ago=0, level=level)], NONE, settings(), NOW)
+    (change,) = plan([segment(held, level=level)], NONE, settings(), NOW)
     assert (change.kept, change.delete, change.released) == ((), True, ((held, Cause.AGE),))
 
-    (change,) = plan([created(seconds_ago=0, level=level)], NONE, settings(), NOW)
+    (change,) = plan([segment(level=level)], NONE, settings(), NOW)
     assert change.delete
 
 
@@ -284,15 +262,12 @@ records = st.builds(
 )
 worlds = st.lists(st.lists(records, max_size=8, unique_by=lambda each: each.cidr), max_size=4)
 lives = st.fixed_dictionaries({}, optional={uid: st.sampled_from(Life) for uid in "abc"})
-ages = st.sampled_from([0.0, SEALED, SEALED + 1])
-levels = st.sampled_from([None, 0, 1])
 
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[list[IPReservation], Pods]:
     segments = [
-        created(*held, seconds_ago=draw(ages), name=f"s{n}", level=draw(levels))
-        for n, held in enumerate(draw(worlds))
+        segment(*held, name=f"s{n}", level=draw(st.integers(0, 1))) for n, held in enumerate(draw(worlds))
     ]
     askings = {asking_of(each) for one in segments for each in one.records}
     waits = {asking: draw(st.sampled_from([0.0, 119.0, 120.0])) for asking in sorted(askings)}

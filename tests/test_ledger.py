@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,17 +18,12 @@ from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
 from lab.waiting import until
-from settings import IPReservationSettings
 from tests.factories import NOW, ago, record
 from tests.fakes import FakeClock, FakeReservations
 
 
 def ledger(store: FakeReservations, **options: object) -> Ledger:
     return Ledger(store, "pod-a", **({"pause": lambda seconds: None} | options))  # type: ignore[arg-type]
-
-
-def entries(limit: int) -> Callable[[], IPReservationSettings]:
-    return lambda: IPReservationSettings(segment_max_entries=limit)
 
 
 def failing(*errors: Exception) -> FakeReservations:
@@ -312,7 +307,7 @@ def test_a_request_that_follows_one_that_was_alone_does_not_wait() -> None:
 
 def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs() -> None:
     store = Held()
-    subject = ledger(store, settings=entries(2))
+    subject = ledger(store, entries=2)
     tickets = [_Ticket([numbered(n)], later(), Future(), time.monotonic()) for n in range(3)]
     subject._queue(tickets)
     for _ in range(WRITERS):
@@ -323,7 +318,7 @@ def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs() -> Non
 
 def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for() -> None:
     store = Held()
-    subject = ledger(store, settings=entries(3))
+    subject = ledger(store, entries=3)
     with ThreadPoolExecutor(16) as pool:
         callers = behind_busy_writers(subject, store, pool, *[later()] * 7)
         store.permits.release(WRITERS + 3)
@@ -341,7 +336,7 @@ def test_a_request_is_answered_when_it_is_written_though_others_are_not_yet() ->
                 assert gate.wait(30)
             return super().create(name, records)
 
-    subject = ledger(Gated(), settings=entries(1))
+    subject = ledger(Gated(), entries=1)
     with ThreadPoolExecutor(3) as pool:
         slow, *others = [pool.submit(subject.reserve, [numbered(n)], later()) for n in range(3)]
         for each in others:
@@ -353,7 +348,7 @@ def test_a_request_is_answered_when_it_is_written_though_others_are_not_yet() ->
 
 def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_write() -> None:
     store = Held()
-    subject = ledger(store, settings=entries(2))
+    subject = ledger(store, entries=2)
     with ThreadPoolExecutor(8) as pool:
         callers = behind_busy_writers(subject, store, pool, later(), time.monotonic() + 0.5, later())
         with pytest.raises(NotReserved, match="within the deadline"):
@@ -416,7 +411,7 @@ def test_a_write_may_take_half_of_the_time_to_the_last_deadline_of_its_batch() -
 def test_more_records_than_a_segment_takes_are_durable_in_several_when_reserve_returns() -> None:
     store = FakeReservations()
 
-    last = ledger(store, settings=entries(3)).reserve([numbered(n) for n in range(8)], soon())
+    last = ledger(store, entries=3).reserve([numbered(n) for n in range(8)], soon())
 
     assert len(store.held) == len(set(store.held)) == 8
     assert sorted(len(each.records) for each in store.objects.values()) == [2, 3, 3]

@@ -110,8 +110,6 @@ ipReservation:
   maxPerNamespace: 7
   labelSelector:
     matchLabels: {app: redis}
-  segmentMaxEntries: 2
-  segmentMaxAge: 1m
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
   repair: false, resyncPeriod: 1m, reverseReconcile: {mode: "off", period: 1m, grace: 2m, maxPerRound: 1},

@@ -19,8 +19,6 @@ SETTINGS = {
     "ipReservation.calicoApiVersion": "ipReservation.calicoApiVersion",
     "ipReservation.giveBackAfter": "ipReservation.giveBackAfter",
     "ipReservation.skipWhenOwnerIsDeleted": "ipReservation.skipWhenOwnerIsDeleted",
-    "ipReservation.segmentMaxEntries": "ipReservation.segmentMaxEntries",
-    "ipReservation.segmentMaxAge": "ipReservation.segmentMaxAge",
     "anycastIP.enabled": "anycastIP.enabled",
     "anycastIP.clusterID": "anycastIP.clusterID",
     "anycastIP.addressType": "anycastIP.addressType",

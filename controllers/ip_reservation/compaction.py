@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from calico.segment import SIZE, IPReservation, Record, pages
-from settings import IPReservationSettings
+from calico.segment import ENTRIES, SIZE, IPReservation, Record, pages
 
 FEW = 16
 """Small segments that are compacted when no new one has come for a while."""
@@ -30,26 +29,22 @@ class Compaction:
     sources: frozenset[str]
 
 
-def compact(
-    outcomes: Iterable[Outcome], settings: IPReservationSettings, *, quiet: bool
-) -> Sequence[Compaction]:
+def compact(outcomes: Iterable[Outcome], *, quiet: bool) -> Sequence[Compaction]:
     """None while there are few small segments, or new ones keep coming."""
-    small = [(segment, records) for segment, records in outcomes if is_small(segment, settings)]
+    small = [(segment, records) for segment, records in outcomes if is_small(segment)]
     if len(small) < (FEW if quiet else MANY):
         return ()
-    level = 1 + max(segment.level or 0 for segment, _ in small)
+    level = 1 + max(segment.level for segment, _ in small)
     sources = frozenset(segment.metadata.name for segment, _ in small)
     records = {record.key: record for _, held in small for record in held}
-    return [
-        Compaction(level, page, sources) for page in pages(records.values(), settings.segment_max_entries)
-    ]
+    return [Compaction(level, page, sources) for page in pages(records.values(), ENTRIES)]
 
 
-def is_small(segment: IPReservation, settings: IPReservationSettings) -> bool:
+def is_small(segment: IPReservation) -> bool:
     """Whether it is half full at most, and nothing has to be done or decided by users in it first."""
     return (
         segment.ours
-        and 0 < len(segment.records) <= settings.segment_max_entries // 2
+        and 0 < len(segment.records) <= ENTRIES // 2
         and segment.size <= SIZE // 2
         and all(record.uid for record in segment.records)
         and not (segment.malformed or segment.to_be_released)

@@ -92,7 +92,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
     release_queue = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
     clock, reporter = CLOCK, Reporter(context.recorder, reservations.resource)
     live = LiveReader(context.client, reservations, clock)
-    ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"), settings)
+    ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"))
 
     def reserve(records: Sequence[Record]) -> IPReservation:
         return ledger.reserve(records, time.monotonic() + DEADLINE)
@@ -124,7 +124,7 @@ def _work(context: Context, settings: Settings, reservations: Reservations, cach
         keeping_promises(context, caches, settings),
     ):
         caches.segments.on_change(removals.observe)
-        caches.segments.on_change(_crowding(settings, release_queue.add))
+        caches.segments.on_change(_crowding(release_queue.add))
         caches.pods.on_change(departures.observe)
         caches.pods.on_change(addresses.observe)
         caches.segments.on_change(arrivals.observe_segment)
@@ -146,14 +146,14 @@ def _check_served(context: Context, settings: Settings, caches: Caches) -> None:
             raise StaleInformer(f"IPReservation is served in {served.api_version} now")
 
 
-def _crowding(settings: Settings, enqueue: Callable[[str], None]) -> Handler:
+def _crowding(enqueue: Callable[[str], None]) -> Handler:
     """A change handler of segments: between two passes, a storm makes more of them than Calico should read."""
     small = set[str]()
 
     def observe(old: IPReservation | None, new: IPReservation | None) -> None:
         if old is not None:
             small.discard(old.metadata.name)
-        if new is not None and is_small(new, settings()):
+        if new is not None and is_small(new):
             small.add(new.metadata.name)
         if old is None and len(small) >= MANY:
             enqueue(SEGMENTS)

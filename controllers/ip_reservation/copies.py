@@ -45,9 +45,9 @@ def identity_of(segment: IPReservation, record: Record) -> Identity:
 
 
 def place_of(segment: IPReservation) -> Place:
-    """In the order of segments. The first are those that earlier versions append to."""
+    """In the order of segments."""
     created = segment.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
-    return -1 if segment.level is None else segment.level, created, segment.metadata.name
+    return segment.level, created, segment.metadata.name
 
 
 def by_identity(segments: Sequence[IPReservation]) -> Mapping[Identity, Sequence[Copy]]:

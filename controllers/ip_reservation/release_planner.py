@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 
 from msgspec.structs import replace
@@ -27,8 +27,6 @@ from controllers.ip_reservation.promises import Promises
 from kube.types import Pod
 from settings import IPReservationSettings
 
-SEALING = 60.0
-"""Seconds beyond segmentMaxAge in which a segment's last write may be under way, and two clocks differ."""
 END_WAITS, SHARE_OF_TIME = 60.0, 1 / 40
 """An end that is known in memory is stored after so many seconds, or that share of ipReserveTime if it is less.
 
@@ -125,9 +123,9 @@ def plan(
     waiting = {each for each, record in noted.items() if record.key in pods.promises.waiting}
     causes |= _early(noted, causes.keys() | waiting, settings, pools or ())
     decided = _Decided(noted, causes, set(_dropped(copies, causes, pods)))
-    changes = [decided.change(segment, settings, now) for segment in sorted(segments, key=place_of)]
+    changes = [decided.change(segment) for segment in sorted(segments, key=place_of)]
     whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
-    compactions = compact([(each, decided.records(each)) for each in whole], settings, quiet=quiet)
+    compactions = compact([(each, decided.records(each)) for each in whole], quiet=quiet)
     sources = {name for each in compactions for name in each.sources}
     needed = [each for each in changes if _is_needed(each, pods, settings, now)]
     return Plan(
@@ -149,7 +147,7 @@ class _Decided:
         """With all that is known from their copies."""
         return [self.noted[identity_of(segment, each)] for each in segment.records]
 
-    def change(self, segment: IPReservation, settings: IPReservationSettings, now: datetime) -> Change:
+    def change(self, segment: IPReservation) -> Change:
         kept, released, name = [], [], segment.metadata.name
         for record in segment.records:
             identity = identity_of(segment, record)
@@ -159,8 +157,7 @@ class _Decided:
                 released.append((self.noted[identity], cause))
             else:
                 kept.append(_with_end(record, self.noted[identity].ended))
-        delete = not kept and (segment.level is not None or is_sealed(segment, settings, now))
-        return Change(segment, tuple(kept), tuple(released), delete)
+        return Change(segment, tuple(kept), tuple(released), delete=not kept)
 
 
 def _dropped(
@@ -197,16 +194,6 @@ def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now:
         for held, kept in zip(before, change.kept, strict=True)
         if held is not kept
     )
-
-
-def is_sealed(segment: IPReservation, settings: IPReservationSettings, now: datetime) -> bool:
-    """Whether no writer appends to it any more.
-
-    Only then may it be deleted: Calico's API server guards no deletion by its resourceVersion, so an address
-    that is appended at that moment would go with it.
-    """
-    created = segment.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
-    return now - created > timedelta(seconds=settings.segment_max_age + SEALING)
 
 
 def note_end(record: Record, pods: Pods, now: datetime) -> Record:

@@ -29,8 +29,6 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "ipReservation.giveBackAfter": ("10s", "30s", "90s"),
         "ipReservation.skipWhenOwnerIsDeleted": (True, False),
         "ipReservation.pools.enabled": (True, False),
-        "ipReservation.segmentMaxEntries": (16, 512),
-        "ipReservation.segmentMaxAge": ("1m", "10m"),
     },
     "anycastIP": {
         "anycastIP.releaseOnLabelRemoval": (True, False),

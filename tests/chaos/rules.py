@@ -7,8 +7,6 @@ from typing import Any
 
 HOLD = timedelta(seconds=10)
 """So short that the leader releases during each storm what the webhook servers are adding to."""
-ENTRIES = 32
-"""So few that each storm fills many segments."""
 VALUES: dict[str, Any] = {
     "replicaCount": 2,
     "config": {
@@ -16,7 +14,6 @@ VALUES: dict[str, Any] = {
         "ipReleasePeriod": "1s",
         "ipReserveMaxCount": 10_000,
     },
-    "ipReservation": {"segmentMaxEntries": ENTRIES},
     "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
     "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
 }

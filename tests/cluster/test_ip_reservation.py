@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import yaml
 
-from calico.segment import KIND, MANAGED_BY, MANAGER, Record, body
-from dev.fake_api import merged
-from kube.client import Client, Resource
-from kube.errors import Conflict, NotFound
+from kube.client import Resource
+from kube.errors import NotFound
 from kube.types import Pod
 from lab import binaries
 from lab.session import Lab
-from settings import IPReservationSettings
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
-from webhook.ip_reservation import RESERVE, records_of
+from webhook.ip_reservation import RESERVE
 
 
 def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_is_called(
@@ -248,62 +240,6 @@ def are_running(lab: Lab, namespace: str) -> bool:
     return len(found) == len(SPECS) + 1 and all(
         pod.status.phase == "Running" and pod.status.addresses for pod in found
     )
-
-
-def test_a_server_of_an_earlier_version_goes_on_appending_to_its_segment_during_an_upgrade(
-    lab: Lab, group: str, redis: str
-) -> None:
-    records = []
-    for name in ("a", "b"):
-        pod = workloads.running_pod(lab, redis, name)
-        patch_pod(lab, pod, annotations={RESERVE: "false"})
-        records += records_of(pod, IPReservationSettings(), reason="deleted", at=datetime.now(UTC))
-    labels = {MANAGED_BY: MANAGER}
-    head = {"apiVersion": GROUPS[group].api_version, "kind": KIND}
-    metadata = {"name": f"drawbridge-earlier-{redis}", "labels": labels}
-    with earlier_server(lab) as server:
-        server.create(GROUPS[group], merged(body(records[:1]) | head, {"metadata": metadata}))
-        lab.wait(
-            lambda: appended(lab, server, group, metadata["name"], records), SECONDS, "a write to be the next"
-        )
-    for each in ("a", "b"):
-        lab.client.delete(workloads.PODS, each, redis)
-
-    with workloads.configured(lab, config={"ipReserveTime": "1s"}):
-        lab.wait(lambda: not of(lab, group, redis), SECONDS, "the addresses to be released")
-
-    # Its server may still append to it, so it is deleted later.
-    left = lab.client.get(GROUPS[group], metadata["name"])
-    assert left["spec"]["reservedCIDRs"] == []
-    lab.client.delete(GROUPS[group], metadata["name"])
-
-
-def appended(lab: Lab, server: Client, group: str, name: str, records: Sequence[Record]) -> bool:
-    """Whether the segment has all of *records* now; not when the leader has written it meanwhile."""
-    seen = lab.client.get(GROUPS[group], name)  # servers remember what they wrote, and may read none
-    version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
-    with suppress(Conflict):
-        server.patch(GROUPS[group], name, merged(body(records), {"metadata": version}))
-        return True
-    return False
-
-
-@contextmanager
-def earlier_server(lab: Lab) -> Iterator[Client]:
-    """With the permissions of a webhook server."""
-    token = lab.kubectl("create", "token", "drawbridge-webhook", "-n", "drawbridge").stdout.strip()
-    with TemporaryDirectory() as directory:
-        path = Path(directory) / "kubeconfig"
-        kubeconfig = yaml.safe_load(lab.kubeconfig.read_text())
-        kubeconfig["users"] = [
-            {"name": each["name"], "user": {"token": token}} for each in kubeconfig["users"]
-        ]
-        path.write_text(yaml.safe_dump(kubeconfig))
-        client = Client.from_kubeconfig(path)
-        try:
-            yield client
-        finally:
-            client.close()
 
 
 def segments(lab: Lab, group: str) -> set[str]:

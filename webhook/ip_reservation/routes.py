@@ -22,7 +22,7 @@ def webhooks(server: Server) -> Sequence[Webhook]:
 
     api_version = settings().calico_api_version
     reservations = Reservations(server.client, api_version)
-    ledger, cluster = Ledger(reservations, server.replica, settings), Cluster(server.client)
+    ledger, cluster = Ledger(reservations, server.replica), Cluster(server.client)
     return [
         IPReservationWebhook(
             cluster,
