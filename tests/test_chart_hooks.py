@@ -49,7 +49,6 @@ def hooks(feature: str, mode: str, **values: Any) -> tuple[str, Objects]:
         # Rendered without a cluster, they may be applied by something that knows of no hooks.
         pytest.param(True, "auto", "", id="not without a cluster to look into"),
         pytest.param(False, "auto", "", id="not without the feature"),
-        pytest.param(False, "never", "", id="never"),
     ],
 )
 def test_a_job_runs_before_the_feature_or_the_release_goes(
@@ -70,7 +69,6 @@ def test_a_job_runs_before_the_feature_or_the_release_goes(
         (True, "auto", True),
         (False, "auto", False),
         (False, "controllers", True),
-        (False, "never", False),
     ],
 )
 def test_the_controllers_open_gates_too(enabled: bool, mode: str, by_controllers: bool) -> None:
