@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from kube.errors import ApiError, Expired, NotConfigured, Unreachable
 from kube.resources import Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
 from kube.types import Pod
-from lab.waiting import stretch, until
+from lab.waiting import stretch
 from tests.misbehaving_server import (
     Answer,
     Asked,
@@ -321,18 +320,6 @@ def kubeconfig(directory: Path, server: Server, **user: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("user", "expected"),
-    [
-        pytest.param({"token": "s3cret"}, "Bearer s3cret", id="token"),
-    ],
-)
-def test_a_kubeconfig_says_who_we_are(tmp_path: Path, user: dict[str, str], expected: str | None) -> None:
-    with serving(lambda asked: answers({})) as server:
-        Client.from_kubeconfig(kubeconfig(tmp_path, server, **user)).get(PODS, "a", "shop")
-    assert server.asked[0].headers.get("authorization") == expected
-
-
 def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with serving(lambda asked: answers({})) as server:
@@ -344,24 +331,3 @@ def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytes
 def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotConfigured, match="nowhere"):
         Client.from_kubeconfig(tmp_path / "nowhere")
-
-
-def test_a_watch_is_interrupted_from_another_thread() -> None:
-    with (
-        serving(lambda asked: streams([b'{"a": 1}\n'], hangs)) as server,
-        watch(server, read_timeout=30) as lines,
-    ):
-        seen: list[bytes] = []
-        ended = threading.Event()
-
-        def read() -> None:
-            try:
-                seen.extend(lines)
-            except Unreachable:
-                ended.set()
-
-        thread = threading.Thread(target=read, daemon=True)
-        thread.start()
-        until(lambda: server.asked)
-        lines.interrupt()
-        assert ended.wait(1)

@@ -184,6 +184,16 @@ def test_an_address_is_bound_and_unbound_by_its_id() -> None:
     ]
 
 
+def test_several_addresses_get_one_bandwidth_and_only_what_is_refused_does_not() -> None:
+    fake = FakeTransport(
+        ModifyAddressesBandwidth=lambda params: error(Gone) if "eip-0" in params["AddressIds"] else {}
+    )
+    refused = cloud(fake).set_bandwidth(["eip-1", "eip-0", "eip-2"], 7)
+
+    assert refused.keys() == {"eip-0"}
+    assert {params["InternetMaxBandwidthOut"] for _, params in fake.asked} == {7}
+
+
 def test_quotas_are_read() -> None:
     quota = {"QuotaId": "TOTAL_EIP_QUOTA", "QuotaCurrent": 3, "QuotaLimit": 20, "QuotaGroup": "r"}
     fake = FakeTransport(DescribeAddressQuota=lambda params: {"QuotaSet": [quota]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,16 +80,21 @@ def test_a_mounted_Secret_counts_under_any_of_its_names_and_before_the_environme
     assert source(ENVIRONMENT, credentialsDir=str(tmp_path))() == Keys("file", "k")
 
 
-def test_a_Secret_that_the_kubelet_swaps_is_used_from_the_next_call_on(tmp_path: Path) -> None:  # noqa: N802
+def mounted(directory: Path) -> Callable[[], object]:
+    """Version 1 of a Secret, as the kubelet mounts it; what is returned puts version 2 in its place."""
     for version in ("v1", "v2"):
-        write(tmp_path / version, secretID=f"id-{version}", secretKey=f"key-{version}")
-    (tmp_path / "..data").symlink_to("v1")
+        write(directory / version, secretID=f"id-{version}", secretKey=f"key-{version}")
+    (directory / "..data").symlink_to("v1")
     for name in ("secretID", "secretKey"):
-        (tmp_path / name).symlink_to(f"..data/{name}")
-    keys = source({}, credentialsDir=str(tmp_path))
+        (directory / name).symlink_to(f"..data/{name}")
+    (directory / "new").symlink_to("v2")
+    return lambda: (directory / "new").rename(directory / "..data")
+
+
+def test_a_Secret_that_the_kubelet_swaps_is_used_from_the_next_call_on(tmp_path: Path) -> None:  # noqa: N802
+    swap, keys = mounted(tmp_path), source({}, credentialsDir=str(tmp_path))
     assert keys() == Keys("id-v1", "key-v1")
-    (tmp_path / "new").symlink_to("v2")
-    (tmp_path / "new").rename(tmp_path / "..data")
+    swap()
     assert keys() == Keys("id-v2", "key-v2")
 
 
@@ -101,15 +107,11 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 def test_a_Secret_that_is_swapped_while_it_is_read_is_read_again(  # noqa: N802
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for version in ("v1", "v2"):
-        write(tmp_path / version, secretID=f"id-{version}", secretKey=f"key-{version}")
-    (tmp_path / "..data").symlink_to("v1")
-    read = Path.read_text
+    swap, read = mounted(tmp_path), Path.read_text
 
     def swap_first(path: Path) -> str:
         if (tmp_path / "v1").exists():
-            (tmp_path / "new").symlink_to("v2")
-            (tmp_path / "new").rename(tmp_path / "..data")
+            swap()
             shutil.rmtree(tmp_path / "v1")
         return read(path)
 

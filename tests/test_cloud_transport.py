@@ -162,15 +162,6 @@ SLOW = [
 ]
 
 
-@pytest.mark.parametrize("answer", SLOW)
-def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
-    with serving(in_turn(answer)) as server:
-        began = time.monotonic()
-        with pytest.raises(errors.Unavailable):
-            ask(server, timeout=0.3)
-        assert time.monotonic() - began < 10
-
-
 @pytest.fixture
 def over_tls(tmp_path: Path) -> Iterator[Server]:
     """Whose authority is in ca.crt."""

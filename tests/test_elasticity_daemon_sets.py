@@ -209,27 +209,20 @@ def test_one_without_pods_there_costs_no_request(nodes: tuple[str, ...]) -> None
     assert world.corrected() == set()
 
 
-def test_one_after_the_other_is_rolled_out() -> None:
+@pytest.mark.parametrize(
+    ("updated", "after"),
+    [(3, 5.0), (1, LONGEST_ROLLOUT)],
+    ids=["when the one before is rolled out", "or never is"],
+)
+def test_one_after_the_other_is_rolled_out(updated: int, after: float) -> None:
     world = World()
     world.have(daemon_set("a"), AWAY)
     world.have(daemon_set("b"), AWAY)
     world.turn()
     world.roll_out("a", 1)
-    world.turn()
+    world.turn(after)
     assert world.corrected() == {"a"}
-    world.roll_out("a", 3)
-    world.turn()
-
-    assert world.corrected() == {"a", "b"}
-
-
-def test_one_that_never_rolls_out_holds_up_the_others_for_a_while_only() -> None:
-    world = World()
-    world.have(daemon_set("a"), AWAY)
-    world.have(daemon_set("b"), AWAY)
-    world.turn()
-    world.roll_out("a", 1)
-    world.turn(LONGEST_ROLLOUT)
+    world.roll_out("a", updated)
     world.turn()
 
     assert world.corrected() == {"a", "b"}

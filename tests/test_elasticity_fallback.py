@@ -6,19 +6,16 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.lease_spec import LeaseSpec, expired_for, first_seen
-from kube.types import Pod
 from settings import ElasticitySettings, LeaderElection
-from tests.cluster.elasticity import reason_of_placement
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
-from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON, WAITS
+from webhook.elasticity import GATE, REASON, WAITS
 from webhook.elasticity.leader import LEASES, REFRESH, LeaseReader
 from webhook.elasticity.webhook import NO_LEADER, PlacementWebhook
 
@@ -161,19 +158,6 @@ def test_a_time_that_cannot_be_read_is_now(renew_time: str | None) -> None:
     seen = first_seen(LeaseSpec(renew_time=renew_time), 100.0, NOW)
 
     assert expired_for(seen, 100.0) == 0
-
-
-def test_the_reason_on_a_gated_pod_is_not_the_reason_of_its_placement() -> None:
-    question = request(POD)
-    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 0.0)
-
-    admitted, _ = outcome(POD, question, feature.review(question, deadline=0))
-
-    annotations = admitted["metadata"]["annotations"]
-    assert annotations[REASON] == WAITS
-    assert reason_of_placement(msgspec.convert(admitted, Pod)) == ""
-    annotations |= {PLACEMENT: LOCAL, REASON: "global=false local=unset"}
-    assert reason_of_placement(msgspec.convert(admitted, Pod)) == "global=false local=unset"
 
 
 def test_a_pod_that_is_gated_while_there_is_no_leader_says_so_itself() -> None:

@@ -10,15 +10,11 @@ import jsonpatch
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kube.selectors import REQUIRED
 from settings import ElasticitySettings
 from tests.tables import table
 from webhook.admission import Decision, Request, ReviewError, parse, render
 from webhook.elasticity import REASON, WAITS
-from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
 from webhook.elasticity.webhook import PlacementWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
@@ -91,62 +87,6 @@ def _explained(pod: dict[str, Any], audit: dict[str, str]) -> dict[str, Any]:
     waits = {REASON: WAITS} if "gated" in audit else {}
     found = pod["metadata"].get("annotations", {}) | waits
     return {"annotations": found} if found else {}
-
-
-NAMES = st.sampled_from(["a", "node.kubernetes.io/instance-type"])
-EXPRESSIONS = st.lists(
-    st.fixed_dictionaries(
-        {"key": NAMES, "operator": st.sampled_from(["In", "NotIn"])},
-        optional={"values": st.lists(st.sampled_from(["eklet", "S5"]), max_size=2)},
-    ),
-    max_size=2,
-)
-TERMS = st.lists(
-    st.fixed_dictionaries({}, optional={"matchExpressions": EXPRESSIONS, "matchFields": EXPRESSIONS}),
-    min_size=1,
-    max_size=3,
-)
-SUPER, HOME = {"node.kubernetes.io/instance-type": "eklet"}, {"node.kubernetes.io/instance-type": "S5"}
-
-
-def matches(spec: dict[str, Any], labels: dict[str, str]) -> bool:
-    """As the scheduler matches required node affinity, were fields labels."""
-    return any(
-        (expressions := [*term.get("matchExpressions", []), *term.get("matchFields", [])])
-        and all(_met(each, labels) for each in expressions)
-        for term in spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    )
-
-
-def _met(expression: dict[str, Any], labels: dict[str, str]) -> bool:
-    is_in = labels.get(expression["key"]) in expression.get("values", [])
-    return is_in == (expression["operator"] == "In")
-
-
-@table(
-    "tighten, allowed, forbidden",
-    {
-        "bound to super nodes": (bound_to_super_nodes, SUPER, HOME),
-        "kept off super nodes": (kept_off_super_nodes, HOME, SUPER),
-    },
-)
-@given(terms=TERMS)
-def test_affinity_is_only_ever_tightened(
-    tighten: Any, allowed: dict[str, str], forbidden: dict[str, str], terms: list[dict[str, Any]]
-) -> None:
-    before = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}, "x": 1}, "y": 2}, "z": 3}
-
-    after = tighten(before)
-
-    assert not matches(after, forbidden)
-    assert matches(after, allowed) == matches(before, allowed)
-    assert tighten(after) == after
-    assert (after["z"], after["affinity"]["y"], after["affinity"]["nodeAffinity"]["x"]) == (3, 2, 1)
-    kept = after["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    for old, new in zip(terms, kept, strict=True):
-        earlier = old.get("matchExpressions", [])
-        assert new.get("matchExpressions", [])[: len(earlier)] == earlier
-        assert new.get("matchFields") == old.get("matchFields")
 
 
 def test_what_is_not_known_of_a_pod_survives() -> None:

@@ -11,8 +11,7 @@ from controllers.elasticity.nodes import Nodes, sorted_out
 from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.super_nodes import plan
-from dev.fake_api import merged
-from kube.types import Node, ObjectMeta
+from kube.types import ObjectMeta
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, node, super_node
 from tests.factories import NOW
@@ -93,20 +92,6 @@ def test_a_node_says_whether_it_is_for_gpus_if_any_is(
     assert [each["metadata"]["labels"].get(GPU) for each in made] == labels
     own = {"key": TAINT.key, "effect": TAINT.effect}
     assert [each["spec"]["taints"] for each in made] == [[own, *each] for each in taints]
-
-
-@table("before, now", {"come": ((False, False), (True, False)), "go": ((True, False), (False, False))})
-def test_nodes_that_there_are_follow_the_settings(before: tuple[bool, ...], now: tuple[bool, ...]) -> None:
-    found = [
-        merged(step.body, {"metadata": {"uid": step.name}}) for step in plan([], {}, configured(*before), NOW)
-    ]
-    changes = plan([msgspec.convert(each, Node) for each in found], {}, configured(*now), NOW)
-    after_it = [merged(each, step.body) for each, step in zip(found, changes, strict=True)]
-
-    for each, step in zip(after_it, plan([], {}, configured(*now), NOW), strict=True):
-        assert each["metadata"]["labels"] == step.body["metadata"]["labels"]
-        assert each["spec"]["taints"] == step.body["spec"]["taints"]
-    assert plan([msgspec.convert(each, Node) for each in after_it], {}, configured(*now), NOW) == []
 
 
 # Where pods go
@@ -197,6 +182,10 @@ def burst(there: World, **parts: Any) -> dict[str, Any]:
     return there.cluster.pods[name]
 
 
+NOT_OTHERS = {"matchExpressions": [{"key": GPU, "operator": "NotIn", "values": ["false"]}]}
+KEPT_OFF = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [NOT_OTHERS]}}}}
+
+
 @table(
     "parts, of_other, tolerations",
     {
@@ -207,24 +196,7 @@ def burst(there: World, **parts: Any) -> dict[str, Any]:
             [TOLERATION, GPU_TOLERATION],
         ),
         "kept off the others by its own affinity": (
-            {
-                "annotations": {TYPE: "T4"},
-                "spec": {
-                    "affinity": {
-                        "nodeAffinity": {
-                            REQUIRED: {
-                                "nodeSelectorTerms": [
-                                    {
-                                        "matchExpressions": [
-                                            {"key": GPU, "operator": "NotIn", "values": ["false"]}
-                                        ]
-                                    }
-                                ]
-                            }
-                        }
-                    }
-                },
-            },
+            {"annotations": {TYPE: "T4"}, "spec": KEPT_OFF},
             {},
             [TOLERATION, GPU_TOLERATION],
         ),

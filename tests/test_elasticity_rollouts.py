@@ -1,4 +1,4 @@
-"""A full cap holds up no rollout; where nothing can be done about it, the pod says what its rollout waits for."""
+"""When a rollout stands still, and since when."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Any
 
 from controllers.elasticity.pods import decode
 from controllers.elasticity.rollouts import PATIENCE, Standstills, stands_still
-from settings import ElasticitySettings
-from settings.elasticity import MaxSuperPods
-from tests.elasticity_world import AWAY, World, raw_of, raw_pod
+from tests.elasticity_world import AWAY, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.tables import table
-from webhook.elasticity import PLACEMENT, REASON
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-ONLY_SUPER = {"nodeSelector": {"node.kubernetes.io/instance-type": "eklet"}}
 NEW = "owner-new/1"
 
 
@@ -68,41 +64,3 @@ def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_somethi
         seen.append(standstills.observe(NEW, is_still=is_still))
 
     assert seen == [0.0, 9.0, 0.0, 0.0]
-
-
-@table(
-    "spec, has_room, placement, why",
-    {
-        "it is local instead": ({}, True, "local", "so would its rollout: stays local"),
-        "there is no room either": (
-            {},
-            False,
-            "local",
-            "No local node has room, and maxSuperPods.total is 3",
-        ),
-        "it can run on super nodes alone": (
-            ONLY_SUPER,
-            True,
-            "",
-            "waits, maxSuperPods.total is 3, and as many pods are on super nodes; so does its rollout",
-        ),
-    },
-)
-def test_the_first_pod_of_a_new_revision_says_what_becomes_of_it_under_a_full_cap(
-    spec: Any, has_room: bool, placement: str, why: str
-) -> None:
-    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=3)))
-    world.create(3, "web-1", n="0", spec=spec)
-    world.leader.settle()
-    world.bind_all()
-    for name in world.cluster.pods:
-        world.cluster.edit(name, {"status": READY})
-    (name,) = world.create(1, "web-2", n="0", revision="2", spec=spec)
-    world.leader.settle(int(PATIENCE))
-    if not has_room:
-        world.no_room(name)
-        world.leader.settle()
-
-    assert world.annotations(name).get(PLACEMENT, "") == placement
-    assert why in world.annotations(name)[REASON]
-    assert world.cluster.sent() == 3

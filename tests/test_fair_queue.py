@@ -64,14 +64,6 @@ def test_the_next_turn_is_for_the_client_that_has_used_least(
     assert world.run() == ["first", *order]
 
 
-def test_clients_take_turns_and_the_jobs_of_one_stay_in_order() -> None:
-    world = World()
-    for number in range(3):
-        world.submit("many", f"many {number}", cost=0.01)
-    world.submit("one", "one 0", cost=0.01)
-    assert world.run() == ["many 0", "one 0", "many 1", "many 2"]
-
-
 def test_what_a_turn_computes_is_counted_for_its_client() -> None:
     world = World()
     world.submit("a", cost=0.25)

@@ -73,15 +73,6 @@ def test_an_answer_is_in_the_copy_at_once_and_no_handler_is_called_for_it() -> N
     assert copy.seen == [(None, ("u", 5)), (("u", 11), ("u", 12))]
 
 
-def test_a_created_object_is_known_before_the_watch_delivers_it() -> None:
-    copy = Copy()
-    assert copy.wrote("u", 11) == copy.held == ("u", 11)
-    copy.apply("ADDED", raw("u", 11))
-    copy.apply("DELETED", raw("u", 12))
-    assert copy.held is None
-    assert copy.seen == [(("u", 12), None)]
-
-
 def test_the_deletion_of_a_predecessor_is_reported_and_leaves_the_object_that_was_created_since() -> None:
     copy = Copy(raw("old", 5))
     copy.wrote("new", 12)
@@ -89,14 +80,6 @@ def test_the_deletion_of_a_predecessor_is_reported_and_leaves_the_object_that_wa
     copy.apply("ADDED", raw("new", 12))
     assert copy.held == ("new", 12)
     assert copy.seen == [(None, ("old", 5)), (("old", 11), None)]
-
-
-def test_a_list_that_began_before_an_answer_does_not_undo_it() -> None:
-    copy = Copy(raw("u", 5))
-    copy.list(raw("u", 5), version=11, meanwhile=lambda: copy.wrote("u", 12))
-    assert copy.held == ("u", 12)
-    copy.apply("MODIFIED", raw("u", 12))
-    assert len(copy.seen) == 1
 
 
 def test_a_list_of_a_restored_etcd_wins_over_what_was_written_before_it() -> None:

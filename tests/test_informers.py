@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 from prometheus_client import REGISTRY
 
-from controllers import informers as module
 from controllers.informers import Informers
 from kube.informer import Informer
-from kube.list_watch import RUNNING, TIMING, Selection
-from kube.resources import NODES, PODS
+from kube.list_watch import RUNNING
+from kube.resources import PODS
 from kube.types import ObjectMeta, Pod, Value
 from lab.waiting import until
 from tests.misbehaving_server import (
@@ -23,7 +22,6 @@ from tests.misbehaving_server import (
     answers,
     in_turn,
     lists_and_watches,
-    refuses,
     serving,
     streams,
 )
@@ -113,13 +111,6 @@ def test_an_informer_that_is_made_during_a_list_gets_one_to_itself() -> None:
         assert len(server.lists) == 2
 
 
-def test_another_selection_has_a_list_and_watch_apart() -> None:
-    with sharing(listed(a=1), streams([])) as (server, informers):
-        informers.of(PODS, Pod)
-        informers.of(PODS, Pod, Selection(label_selector="a=b"))
-        until(lambda: len(server.watches) == 2)
-
-
 def test_the_last_informer_that_is_released_stops_the_watch_and_a_later_one_starts_another() -> None:
     with sharing(listed(a=1), streams([])) as (_, informers):
         one, other = informers.of(PODS, Pod), informers.of(PODS, Pod)
@@ -162,17 +153,3 @@ def test_a_decoder_that_fails_leaves_the_others_alone() -> None:
         until(lambda: seen == ["a", "b"])
         assert failing.wait_synced(0)
         assert failing.list() == []
-
-
-def test_a_wait_for_informers_ends_when_it_is_time_to_stop() -> None:
-    stop = threading.Event()
-    with sharing(refuses(500, "InternalError"), streams([])) as (_, informers):
-        pods = informers.of(PODS, Pod)
-        threading.Timer(0.2, stop.set).start()
-        assert not informers.wait_synced(stop, pods)
-    with sharing(listed(a=1), streams([])) as (_, informers):
-        assert informers.wait_synced(threading.Event(), informers.of(PODS, Pod), informers.of(NODES, Name))
-
-
-def test_a_quiet_watch_is_opened_several_times_before_it_counts_as_silent() -> None:
-    assert 4 * TIMING.read_timeout <= module.LONGEST_SILENCE

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from controllers.ip_reservation.opt_in_planner import Choice, Reference, followed, plan, workload_of
 from kube.types import ObjectMeta
@@ -55,40 +53,9 @@ def test_what_changes(
     annotations: Mapping[str, str], choice: Choice | None, changes: Mapping[str, str | None]
 ) -> None:
     assert plan(annotations, choice) == changes
-
-
-ANNOTATIONS = st.fixed_dictionaries(
-    {},
-    optional={
-        RESERVE: st.sampled_from(["true", "false", "TRUE", "", "maybe"]),
-        RESERVE_FROM: st.sampled_from(["Deployment/redis=true", "Deployment/redis=false", "=", "true"]),
-        "a": st.just("b"),
-    },
-)
-CHOICES = st.none() | st.sampled_from([YES, NO, NOTHING])
-
-
-@given(ANNOTATIONS, st.lists(CHOICES, min_size=1, max_size=4))
-@example({RESERVE: "true"}, [YES, NOTHING])
-def test_what_a_pod_says_itself_is_never_touched(
-    annotations: dict[str, str], choices: list[Choice | None]
-) -> None:
-    """By whatever the workload says one after the other."""
-    is_own = RESERVE in annotations and RESERVE_FROM not in annotations
-    following = pod(metadata={"annotations": annotations})
-    for choice in choices:
-        following = followed(following, choice)
-        if is_own:
-            assert following.metadata.annotations == annotations
-        assert following.metadata.annotations.get("a") == annotations.get("a")
-
-
-@given(ANNOTATIONS, CHOICES)
-def test_what_was_done_is_not_done_again(annotations: dict[str, str], choice: Choice | None) -> None:
-    once = followed(pod(metadata={"annotations": annotations}), choice)
-
-    assert plan(once.metadata.annotations, choice) == {}
-    assert followed(once, choice) == once
+    after = followed(pod(metadata={"annotations": dict(annotations)}), choice).metadata.annotations
+    assert after == {name: value for name, value in {**annotations, **changes}.items() if value is not None}
+    assert plan(after, choice) == {}
 
 
 def owned(api_version: str, kind: str, name: str, hash_: str = "", *, controller: bool = True) -> ObjectMeta:

@@ -102,14 +102,3 @@ def decided(pod: Pod) -> list[object]:
 )
 def test_what_is_kept_decides_as_the_whole_pod(raw: msgspec.Raw) -> None:
     assert decided(decode(raw)) == decided(msgspec.json.decode(raw, type=Pod))
-
-
-def test_pods_of_a_template_share_what_they_have_in_common_and_the_rest_is_dropped() -> None:
-    """Of 20,000 pods, what each has alone is most of the leader's memory."""
-    one, other = (decode(encoded(name=f"redis-{each}", uid=str(each))) for each in range(2))
-
-    for name in ("labels", "annotations", "owner_references", "namespace"):
-        assert getattr(one.metadata, name) is getattr(other.metadata, name)
-    assert one.spec.node_name is other.spec.node_name
-    assert one.status.phase is other.status.phase
-    assert (one.metadata.annotations, one.status.conditions, one.status.pod_ip) == ({}, (), "")

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
-from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe, released
+from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe
 from kube.resources import LEASES
 from lab.waiting import until
 from settings import LeaderElection
@@ -81,11 +81,6 @@ def test_transitions_count_changes_of_hands(before: LeaseSpec, transitions: int)
         "renewTime": "2026-01-02T03:04:05.000678Z",
         "leaseTransitions": transitions,
     }
-
-
-def test_a_released_lease_is_free_for_all() -> None:
-    spec = released(NOW)
-    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("", 1)
 
 
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "ns")

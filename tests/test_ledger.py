@@ -346,19 +346,6 @@ def test_a_request_is_answered_when_it_is_written_though_others_are_not_yet() ->
         slow.result(timeout=30)
 
 
-def test_a_request_whose_time_is_over_is_refused_and_takes_no_place_in_a_later_write() -> None:
-    store = Held()
-    subject = ledger(store, entries=2)
-    with ThreadPoolExecutor(8) as pool:
-        callers = behind_busy_writers(subject, store, pool, later(), time.monotonic() + 0.5, later())
-        with pytest.raises(NotReserved, match="within the deadline"):
-            callers[1].result(timeout=30)
-        store.permits.release(WRITERS + 1)
-        for each in (callers[0], callers[2]):
-            each.result(timeout=30)
-    assert numbered(2).cidr not in store.held
-
-
 def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -> None:
     clock, faults = FakeClock(), 3
 

@@ -50,21 +50,6 @@ def asking(cpu: str, **parts: Any) -> dict[str, Any]:
     return {"name": "app", "image": "app", "resources": {"requests": {"cpu": cpu}}, **parts}
 
 
-def test_pods_of_a_workload_return_one_after_the_other_each_when_the_one_before_is_ready() -> None:
-    homes = Homes()
-    homes.workload("web-1", HOME, AWAY, AWAY)
-    homes.starts = lambda name: False
-    homes.run(AFTER + 4 * INTERVAL)
-    assert len(homes.evicted) == 1
-
-    homes.leader.hear()
-    homes.get_ready("web-1-4")
-    homes.starts = lambda name: True
-    homes.run(2 * INTERVAL)
-    assert len(homes.evicted) == 2
-    assert homes.away("web-1") == 0
-
-
 def test_room_that_goes_again_is_waited_for_from_the_beginning() -> None:
     homes = Homes()
     homes.workload("web-1", HOME, AWAY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from prometheus_client import REGISTRY
@@ -214,50 +213,14 @@ def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
     assert waiting(queue) == ["a"]
 
 
-class Work:
-    """Remembers keys; the first answers are *script*, errors are raised."""
-
-    def __init__(self, *script: float | Exception | None) -> None:
-        self.keys: list[str] = []
-        self.at: list[float] = []
-        self._script = list(script)
-
-    def __call__(self, key: str) -> float | None:
-        self.keys.append(key)
-        self.at.append(time.monotonic())
-        answer = self._script.pop(0) if self._script else None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def test_no_key_is_with_two_workers_at_once() -> None:
-    queue = WorkQueue("test")
-    busy: set[str] = set()
-    clashes: list[str] = []
-    count = {"a": 0, "b": 0}
+def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
+    queue, keys = WorkQueue("test"), list[str]()
 
     def reconcile(key: str) -> None:
-        if key in busy:
-            clashes.append(key)
-        busy.add(key)
-        time.sleep(0.001)  # long enough for another worker to step in
-        count[key] += 1
-        busy.discard(key)
+        keys.append(key)
+        raise LeadershipLost("in the middle")
 
-    with working(queue, reconcile, workers=8):
-        for _ in range(100):
-            queue.add("a")
-            queue.add("b")
-            time.sleep(0.0005)
-        until(lambda: sample("depth") == 0)
-    assert clashes == []
-    assert count["a"] > 1
-
-
-def test_a_reconcile_that_finds_leadership_lost_ends_its_worker() -> None:
-    queue, work = WorkQueue("test"), Work(LeadershipLost("in the middle"))
-    with working(queue, work) as threads:
+    with working(queue, reconcile) as threads:
         queue.add("a")
         until(lambda: not threads[0].is_alive())
-    assert work.keys == ["a"]
+    assert keys == ["a"]

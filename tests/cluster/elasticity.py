@@ -15,7 +15,7 @@ from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS
-from webhook.elasticity import GATE, LOCAL_REPLICAS, PLACEMENT, REASON, SWITCH
+from webhook.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -192,12 +192,6 @@ def await_account(lab: Lab, namespace: str) -> None:
             return False
 
     lab.wait(there, SECONDS, f"namespace {namespace} to have its ServiceAccount")
-
-
-def reason_of_placement(pod: Pod) -> str:
-    """Empty until the leader has placed *pod*: until then, the reason on it is the webhook's."""
-    annotations = pod.metadata.annotations
-    return annotations.get(REASON, "") if PLACEMENT in annotations else ""
 
 
 @contextmanager

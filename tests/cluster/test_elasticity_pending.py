@@ -64,36 +64,6 @@ UNBOUND = {"later-cbs": CBS, "later-other": OTHER}
 REFUSED: dict[str, tuple[Raw, tuple[str, ...]]] = {
     "claim-iscsi": (with_claim("iscsi"), ("volume data is of claim iscsi", "of kind iscsi")),
     "claim-later": (with_claim("later-other"), (f"to be made by {OTHER}",)),
-    "all-at-once": (
-        large(
-            {"tke.cloud.tencent.com/vpc-ip-claim-delete-policy": "Never"},
-            containers=[
-                {
-                    "ports": [{"name": "web", "containerPort": 61000, "hostPort": 65534}],
-                    "readinessProbe": {"httpGet": {"path": "/", "port": "web"}},
-                }
-            ],
-            initContainers=[
-                {
-                    "name": "init",
-                    "image": "init",
-                    "restartPolicy": "Always",
-                    "livenessProbe": {"grpc": {"port": 61000}},
-                }
-            ],
-            securityContext={"sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": "1024 65535"}]},
-            volumes=[{"name": "data", "csi": {"driver": OTHER}}],
-        ),
-        (
-            "delete-policy",
-            "containerPort is 61000",
-            "hostPort is 65534",
-            "readinessProbe asks port 61000",
-            "initContainer init: livenessProbe asks port 61000",
-            "sysctl net.ipv4.ip_local_port_range",
-            f"volume data is of kind csi ({OTHER})",
-        ),
-    ),
 }
 """Pods that must stay, with the reasons in their Event."""
 TAKEN: dict[str, Raw] = {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.session import Lab
 from tests.cluster.elasticity import (
     DAEMONSETS,
+    DEPLOYMENTS,
+    SECONDS,
+    VALUES,
     Shop,
     calls,
     keeping,
@@ -15,11 +20,12 @@ from tests.cluster.elasticity import (
     template,
     workload,
 )
-from tests.cluster.test_elasticity_trouble import without
-from tests.cluster.workloads import STATEFULSETS
+from tests.cluster.workloads import PODS, STATEFULSETS
 from webhook.elasticity import IGNORE_RULES, TAINT_KEY
 
 LOCAL_NODES = 3
+DRAWBRIDGE = "drawbridge"
+REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}
 HOME = {"key": "type", "operator": "In", "values": ["kwok"]}
 AWAY = {"key": INSTANCE_TYPE, "operator": "In", "values": [SUPER_NODE]}
 
@@ -29,12 +35,6 @@ def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
     terms = [{"matchExpressions": [HOME]}, {"matchExpressions": [AWAY]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return workload("DaemonSet", name, template(affinity={"nodeAffinity": required}, **spec))
-
-
-def counted(shop: Shop, name: str) -> dict[str, Any] | None:
-    """The DaemonSet, once its controller has written how many nodes should run it."""
-    found = shop.client.get(DAEMONSETS, name, shop.namespace)
-    return found if found["status"].get("observedGeneration") == found["metadata"]["generation"] else None
 
 
 def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None:
@@ -58,14 +58,35 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
     assert calls(elastic_lab) == before + 2
 
 
-def test_a_daemon_set_that_tolerates_everything_has_no_pod_for_super_nodes(elastic_lab: Lab) -> None:
-    shop = Shop(elastic_lab)
-    shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
+@contextmanager
+def without(lab: Lab, component: str) -> Iterator[None]:
+    """No pod of this component of the chart is there, for the length of a block."""
+    scale(lab, component, 0)
+    try:
+        yield
+    finally:
+        scale(lab, component, REPLICAS[component])
 
-    shop.wait(lambda: len(shop.home()) == LOCAL_NODES, "its pods to run on all local nodes")
-    agent = shop.wait(lambda: counted(shop, "agent"), "the DaemonSet controller to count its nodes")
-    assert agent["status"]["desiredNumberScheduled"] == LOCAL_NODES
-    assert len(shop.pods()) == LOCAL_NODES
+
+def scale(lab: Lab, component: str, replicas: int) -> None:
+    name = f"{DRAWBRIDGE}-{component}"
+    lab.client.patch(DEPLOYMENTS.sub("scale"), name, {"spec": {"replicas": replicas}}, DRAWBRIDGE)
+    lab.wait(
+        lambda: ready(lab, component) == [True] * replicas,
+        SECONDS,
+        f"{replicas} pods of {component} to be ready",
+    )
+
+
+def ready(lab: Lab, component: str) -> list[bool]:
+    """Of each pod that is there, those on their way out included."""
+    selector = f"app.kubernetes.io/component={component}"
+    found = lab.client.list(PODS, DRAWBRIDGE, label_selector=selector).items
+    conditions = [
+        {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions", ())}
+        for pod in found
+    ]
+    return [each.get("Ready") == "True" for each in conditions]
 
 
 def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(elastic_lab: Lab) -> None:

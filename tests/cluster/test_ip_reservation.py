@@ -50,39 +50,8 @@ def asked(lab: Lab) -> float:
     )
 
 
-def test_a_late_reservation_in_a_namespace_that_is_being_deleted_has_its_event_on_the_segment(
-    lab: Lab, group: str, redis: str
-) -> None:
-    pod = workloads.running_pod(lab, redis, "a")
-    patch_pod(lab, pod, finalizers=["example.com/hold"], annotations={RESERVE: "false"})
-    try:
-        lab.kubectl("delete", "namespace", redis, "--wait=false")
-        lab.wait(lambda: workloads.get_pod(lab, redis, "a").terminating, SECONDS, "the pod to terminate")
-        patch_pod(lab, pod, annotations={RESERVE: "true"})
-
-        held = lab.wait(lambda: records(lab, group).get(pod.metadata.uid), SECONDS, "the address to be held")
-        [event] = lab.wait(lambda: events_about(lab, pod), SECONDS, "the event")
-    finally:
-        patch_pod(lab, pod, finalizers=None)
-
-    about = event["involvedObject"]
-    assert (held.late, about["kind"]) == (True, "IPReservation")
-    segment = lab.client.get(GROUPS[group], about["name"])
-    assert (about["uid"], held.cidr in segment["spec"]["reservedCIDRs"]) == (segment["metadata"]["uid"], True)
-
-
 def patch_pod(lab: Lab, pod: Pod, **metadata: object) -> None:
     lab.client.patch(workloads.PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace)
-
-
-def events_about(lab: Lab, pod: Pod) -> list[dict[str, Any]]:
-    """The late reservation of *pod*, where Events are about what stands in no namespace."""
-    name = f"Pod {pod.metadata.namespace}/{pod.metadata.name} "
-    return [
-        each
-        for each in workloads.events(lab, "default", "IPReservedLate")
-        if each["message"].startswith(name)
-    ]
 
 
 RELEASED = pytest.mark.parametrize("group", [pytest.param("v3", marks=pytest.mark.promise), "v1"])

@@ -8,32 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import yaml
 
 from bench.ip_reservation.allocator import ipam
-from calico.ipam_config import CONFIGURATIONS
-from kube.client import Resource
 from kube.types import Pod
-from lab import binaries, install
+from lab import install
 from lab.errors import LabError
 from lab.install import NAMESPACE
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
 from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES
-from tests.pages import ROOT
 from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 
 POOL, NODE, OTHER_NODE, OTHERS = "172.31.7.0/28", "of-calico", "another", "others"
 SAME = install.merged(VALUES, {"ipReservation": {"sameAddress": {"enabled": True, "timeout": "3s"}}})
 ASKING = (IP_ADDRS, SAME_ADDRESS_FROM)
-NAMES = {
-    "kind": "IPAMConfiguration",
-    "listKind": "IPAMConfigurationList",
-    "plural": "ipamconfigurations",
-    "singular": "ipamconfiguration",
-}
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 @pytest.fixture(scope="module")
@@ -177,49 +166,3 @@ def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
         return [status["typeChecking"]] if "typeChecking" in status else []
 
     assert lab.wait(checked, SECONDS, "the types of the policy to be checked") == [{}]
-
-
-def test_where_nodes_may_not_borrow_addresses_none_is_promised(lab: Lab) -> None:
-    """Last: from here on, Calico's objects are served in the group that it serves natively."""
-    lab.kubectl("apply", "--server-side", "-f", str(ROOT / "lab/crds/projectcalico.org_ipreservations.yaml"))
-    body = {"kind": "IPAMConfiguration", "metadata": {"name": "default"}}
-    resource = native_configuration(lab)
-    spec = {"strictAffinity": True, "autoAllocateBlocks": True}
-    lab.client.create(resource, body | {"apiVersion": resource.api_version, "spec": spec})
-    for name in ("webhook", "controllers"):  # they look for the groups when they start
-        lab.kubectl("rollout", "restart", f"deployment/drawbridge-{name}", "-n", NAMESPACE)
-    for name in ("webhook", "controllers"):
-        deployment = f"deployment/drawbridge-{name}"
-        lab.kubectl("rollout", "status", deployment, "-n", NAMESPACE, "--timeout", f"{2 * SECONDS}s")
-
-    # API servers keep their connections to former servers, which look in the other group.
-    lab.wait(lambda: not going(lab), 2 * SECONDS, "the former servers to be gone")
-
-    kubelet = stateful_set(lab, "strict")
-    kubelet.start("redis-0")
-    kubelet.stop("redis-0")
-
-    assert kubelet.asking("redis-0") == {}
-    series = 'drawbridge_same_address_decisions_total{outcome="strict-affinity"}'
-    lines = [line for each in workloads.metrics(lab, "webhook") for line in each.splitlines()]
-    counted = [line for line in lines if line.startswith("drawbridge_same_address_decisions_total")]
-    assert f"{series} 1.0" in counted, counted
-
-
-def going(lab: Lab) -> list[Pod]:
-    return [each for each in workloads.pods_of(lab, NAMESPACE) if each.terminating]
-
-
-def native_configuration(lab: Lab) -> Resource:
-    """Served by the definition of the other group, under its other name."""
-    definition = yaml.safe_load(
-        (binaries.calico_crds() / "crd.projectcalico.org_ipamconfigs.yaml").read_text()
-    )
-    found = CONFIGURATIONS[0]
-    definition["metadata"] = {"name": f"{found.plural}.{found.group}"}
-    definition["spec"] |= {"group": found.group, "names": NAMES}
-    for each in definition["spec"]["versions"]:
-        each["name"] = found.version
-    lab.client.create(DEFINITIONS, definition)
-    lab.wait(lambda: lab.client.serves(found), SECONDS, f"{found.plural} to be served")
-    return found

@@ -65,18 +65,6 @@ def test_a_running_workload_opts_in_and_out_without_a_restart(lab: Lab, kind: st
     assert left.metadata.uid not in records(lab, "v3")
 
 
-def test_a_pods_own_annotation_wins(lab: Lab) -> None:
-    namespace = workloads.reserved_namespace(lab.client, "t-own")
-    pods = started(lab, "Deployment", namespace)
-    lab.kubectl("annotate", "pod", pods[0].metadata.name, "-n", namespace, f"{RESERVE}=false")
-    annotate(lab, "Deployment", namespace, f"{RESERVE}=true")
-
-    copy = {RESERVE: "true", RESERVE_FROM: "Deployment/redis=true"}
-    lab.wait(lambda: copy in annotations(lab, namespace), SECONDS, "the other pod to be annotated")
-    found = workloads.get_pod(lab, namespace, pods[0].metadata.name)
-    assert ours(found) == {RESERVE: "false"}
-
-
 # Owners are guarded by another plugin of the labs, which is asked first.
 ATTACKS: Mapping[str, object] = {
     "move it to another Service": {"metadata": {"labels": {"app": "bank"}}},
