@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from calico.segment import LEVEL, MANAGED_BY, MANAGER, IPReservation, Record, body
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
 from kube.types import Pod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -63,8 +63,11 @@ def segment(
     version: str = "1",
     ours: bool = True,
     level: int = 0,
+    release: str = "",
 ) -> IPReservation:
+    """An operator wants *release* released."""
     raw = body(records)
+    raw["metadata"]["annotations"] |= {RELEASE: release} if release else {}
     raw["metadata"] |= {
         "name": name,
         "resourceVersion": version,

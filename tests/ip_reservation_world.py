@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +12,9 @@ from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
+from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
-from controllers.ip_reservation.snapshot import PODS, Caches, LiveReader
+from controllers.ip_reservation.snapshot import PODS, Caches, LiveReader, SnapshotReader
 from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW
@@ -69,6 +70,14 @@ class World:
             predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
         )
         return Caches(segments, namespaces, pods)
+
+    def releasing(
+        self, pools: Callable[..., Any] = lambda _: None, is_over: Callable[[], bool] = lambda: False
+    ) -> ReleaseReconciler:
+        """The reconciler of releases in this world."""
+        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, pools, is_over)
+        at = (self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock)
+        return ReleaseReconciler(reader, *at, is_over)
 
     def serve(self, pod: Pod) -> None:
         """Place *pod* at the API server."""

@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.segment import ENTRIES, RELEASE, IPReservation, Record
+from calico.segment import ENTRIES, IPReservation, Record
 from controllers.ip_reservation.compaction import FEW, MANY, is_small
-from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.release_planner import Life, Plan, Pods, plan
-from controllers.ip_reservation.snapshot import QUIET, SnapshotReader
+from controllers.ip_reservation.snapshot import QUIET
 from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, record, segment
@@ -93,8 +92,7 @@ def test_the_records_of_many_segments_go_into_as_few_as_the_limits_allow() -> No
 
 
 def with_annotation(held: IPReservation) -> IPReservation:
-    annotations = held.metadata.annotations | {RELEASE: "10.9.9.9"}
-    return replace(held, metadata=replace(held.metadata, annotations=annotations))
+    return segment(*held.records, name=held.metadata.name, release="10.9.9.9")
 
 
 def with_junk(held: IPReservation) -> IPReservation:
@@ -172,10 +170,7 @@ def test_ten_thousand_reservations_are_at_most_sixty_four_objects_at_rest(size: 
 class World(ip_reservation_world.World):
     def __init__(self, count: int, reservations: FakeReservations | None = None) -> None:
         super().__init__(*batches(count), reservations=reservations)
-        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
-        self.reconciler = ReleaseReconciler(
-            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
-        )
+        self.reconciler = self.releasing()
 
 
 def compactions() -> float:

@@ -13,9 +13,7 @@ from controllers.ip_reservation import pools as pools_module
 from controllers.ip_reservation.pool_reporter import PoolReporter
 from controllers.ip_reservation.pool_usage import Pool, pools_of
 from controllers.ip_reservation.pools import STALE, PoolWatch
-from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.release_planner import Cause
-from controllers.ip_reservation.snapshot import SnapshotReader
 from dev.fake_api import FakeAPI, refusal
 from kube.errors import Forbidden
 from lab.waiting import until
@@ -164,10 +162,7 @@ class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, assigned: Sequence[int] | None = (), **options: Any) -> None:
         super().__init__(*segments, **options)
         self.assigned = assigned
-        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, self.pools)
-        self.reconciler = ReleaseReconciler(
-            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
-        )
+        self.reconciler = self.releasing(self.pools)
 
     def pools(self, reservations: Sequence[IPReservation]) -> Sequence[Pool] | None:
         if self.assigned is None:

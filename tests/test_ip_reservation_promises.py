@@ -11,14 +11,12 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.promises import Ending, Promises, promises_of
-from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.release_planner import Cause, Pods, plan
 from controllers.ip_reservation.same_address import SameAddressReconciler, Waits
 from controllers.ip_reservation.same_address_reporter import SameAddressReporter
-from controllers.ip_reservation.snapshot import SnapshotReader
 from controllers.ip_reservation.trimmed_pods import decode as decode_pod
 from controllers.workqueue import WorkQueue
 from dev.fake_api.calls import Refused
@@ -89,22 +87,17 @@ def test_an_address_that_was_not_promised_waits_for_no_pod() -> None:
 # Releases
 
 LIMITS = [
-    pytest.param({"ipReserveTime": "1m"}, {}, id="time"),
-    pytest.param({"ipReserveMaxCount": 1}, {}, id="count"),
-    pytest.param({"maxPerNamespace": 1}, {}, id="namespace"),
-    pytest.param({}, {RELEASE: "10.0.0.1"}, id="by hand"),
+    pytest.param({"ipReserveTime": "1m"}, "", id="time"),
+    pytest.param({"ipReserveMaxCount": 1}, "", id="count"),
+    pytest.param({"maxPerNamespace": 1}, "", id="namespace"),
+    pytest.param({}, "10.0.0.1", id="by hand"),
 ]
 
 
-@pytest.mark.parametrize(("settings", "annotations"), LIMITS)
-def test_nothing_releases_what_was_promised(
-    settings: Mapping[str, Any], annotations: Mapping[str, str]
-) -> None:
+@pytest.mark.parametrize(("settings", "by_hand"), LIMITS)
+def test_nothing_releases_what_was_promised(settings: Mapping[str, Any], by_hand: str) -> None:
     younger = record("10.0.0.2/32", uid="younger", ended=ago(seconds=1))
-    held = segment(former(), younger)
-    held = replace(
-        held, metadata=replace(held.metadata, annotations={**held.metadata.annotations, **annotations})
-    )
+    held = segment(former(), younger, release=by_hand)
     parsed = IPReservationSettings.model_validate(ON | settings)
 
     def released(promises: Promises) -> list[tuple[str, Cause]]:
@@ -135,10 +128,7 @@ class World(ip_reservation_world.World):
         self.stale: list[dict[str, Any]] | None = None
         self.check: Callable[[], None] = lambda: None
         self.queue = WorkQueue("test", clock=self.seconds)
-        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock)
-        self.release = ReleaseReconciler(
-            reader, self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock
-        )
+        self.release = self.releasing()
         self.reconciler = SameAddressReconciler(
             self.caches,
             lambda: self.settings,

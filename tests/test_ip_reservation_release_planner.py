@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.release_planner import (
     END_WAITS,
@@ -235,9 +235,7 @@ def test_a_deletion_that_was_requested_again_gives_nothing_back_of_any_copy() ->
 
 
 def test_a_copy_that_a_user_wants_released_stays_until_that_is_done() -> None:
-    named, copy = segment(record(), name="a"), segment(record(), name="b", level=1)
-    annotations = named.metadata.annotations | {RELEASE: "10.0.0.1"}
-    named = replace(named, metadata=replace(named.metadata, annotations=annotations))
+    named, copy = segment(record(), name="a", release="10.0.0.1"), segment(record(), name="b", level=1)
 
     assert plan([named, copy], Pods({record().uid: TERMINATING}, {}), settings(), NOW) == []
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from calico.segment import RELEASE, IPReservation
-from controllers.ip_reservation.reconcilers import WRITES, ReleaseReconciler
-from controllers.ip_reservation.snapshot import PODS, SnapshotReader
+from calico.segment import IPReservation
+from controllers.ip_reservation.reconcilers import WRITES
+from controllers.ip_reservation.snapshot import PODS
 from controllers.liveness import LONGEST_RUN
 from dev.fake_api import refusal
 from kube.errors import Unreachable
@@ -33,20 +33,7 @@ class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
         self.is_over: Callable[[], bool] = lambda: False
-
-        def is_over() -> bool:
-            return self.is_over()
-
-        reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, is_over=is_over)
-        self.reconciler = ReleaseReconciler(
-            reader,
-            self.reservations,
-            self.removals,
-            lambda: self.settings,
-            self.reporter,
-            self.clock,
-            is_over,
-        )
+        self.reconciler = self.releasing(is_over=lambda: self.is_over())
 
     def once(self) -> None:
         assert self.reconciler.reconcile("") == self.settings.ip_release_period
@@ -264,11 +251,9 @@ def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
 
 def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone() -> None:
     gone, there = record("10.0.0.2/32", uid="b", ended=ago(minutes=1)), record()
-    named = segment(gone, there, record("10.0.0.3/32", uid="c", ended=ago(minutes=1)))
-    annotations = named.metadata.annotations | {RELEASE: "10.0.0.2, 10.0.0.1/32"}
-    world = World(
-        replace(named, metadata=replace(named.metadata, annotations=annotations)), pods=[pod(**TERMINATING)]
-    )
+    other = record("10.0.0.3/32", uid="c", ended=ago(minutes=1))
+    named = segment(gone, there, other, release="10.0.0.2, 10.0.0.1/32")
+    world = World(named, pods=[pod(**TERMINATING)])
     world.twice()
     assert world.reservations.held == ["10.0.0.1/32", "10.0.0.3/32"]
 
@@ -278,9 +263,7 @@ def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone
 
 
 def test_an_annotation_that_names_nothing_that_is_held_here_is_answered_by_an_event() -> None:
-    held = segment(record(ended=ago(minutes=1)))
-    annotations = held.metadata.annotations | {RELEASE: "10.0.0.300,10.0.0.9"}
-    world = World(replace(held, metadata=replace(held.metadata, annotations=annotations)))
+    world = World(segment(record(ended=ago(minutes=1)), release="10.0.0.300,10.0.0.9"))
 
     world.once()
 

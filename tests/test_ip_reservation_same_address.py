@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
 from calico.reservations import NotServed, Reservations
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import IPReservation, Record
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI
 from kube.errors import KubeError, Unreachable
 from kube.types import Namespace, ObjectMeta
@@ -110,11 +110,7 @@ def test_an_earlier_record_of_the_same_place_is_not_of_others() -> None:
 
 
 def test_an_address_that_an_operator_wants_released_is_not_promised() -> None:
-    wanted = segment(own())
-    annotations = wanted.metadata.annotations | {RELEASE: "10.0.0.1"}
-    asked = replace(wanted, metadata=replace(wanted.metadata, annotations=annotations))
-
-    assert decided(asked) == Outcome.TO_BE_RELEASED
+    assert decided(segment(own(), release="10.0.0.1")) == Outcome.TO_BE_RELEASED
 
 
 @pytest.mark.parametrize(("minutes", "promised"), [(39.4, True), (39.6, False), (50, False)])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from calico.segment import RELEASE, IPReservation, Record
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation.swap_planner import Hold, gained, is_anothers
 from controllers.ip_reservation.swap_reporter import SwapReporter
 from controllers.ip_reservation.swaps import REMEMBERED, Arrivals, SwapReconciler
@@ -162,10 +162,7 @@ def test_nothing_is_reported_for_a_record_that(ended: datetime | None) -> None:
 
 
 def test_an_address_that_was_released_by_hand_is_not_reported() -> None:
-    held = segment(gone())
-    annotations = held.metadata.annotations | {RELEASE: ADDRESS}
-    held = replace(held, metadata=replace(held.metadata, annotations=annotations))
-    world = World(held)
+    world = World(held := segment(gone(), release=ADDRESS))
     world.change(held, None)
 
     assert world.comes(OTHER) == []

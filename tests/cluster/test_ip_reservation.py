@@ -18,7 +18,6 @@ from lab import binaries
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
-from webhook.ip_reservation import RESERVE
 
 
 def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_is_called(
