@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kube import errors
 from kube.client import Client, Resource, Typed
@@ -300,32 +299,6 @@ def test_a_watch_that_breaks_is_unreachable_after_its_lines(answer: Answer) -> N
 def test_a_refused_watch_has_the_class_of_its_status() -> None:
     with serving(lambda asked: refuses(410, "Expired")) as server, pytest.raises(Expired):
         watch(server)
-
-
-KUBECONFIG = {
-    "current-context": "lab",
-    "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me"}}],
-    "clusters": [{"name": "lab", "cluster": {}}],
-    "users": [{"name": "me", "user": {"token": "s3cret"}}],
-}
-
-
-def kubeconfig(directory: Path, server: Server, **user: Any) -> Path:
-    path = directory / "config"
-    changed = KUBECONFIG | {
-        "clusters": [{"name": "lab", "cluster": {"server": server.url}}],
-        "users": [{"name": "me", "user": user}],
-    }
-    path.write_text(yaml.safe_dump(changed))
-    return path
-
-
-def test_the_environment_names_the_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with serving(lambda asked: answers({})) as server:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server, token="t")))
-        Client.from_environment().get(PODS, "a", "shop")
-    assert server.asked[0].headers["authorization"] == "Bearer t"
 
 
 def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:

@@ -81,10 +81,15 @@ def volume(**spec: Any) -> PersistentVolume:
     return PersistentVolume(ObjectMeta(name="pv-1"), common | spec)
 
 
-def test_a_claim_of_such_a_volume_is_no_reason() -> None:
-    found = volume(csi={"driver": "com.tencent.cloud.csi.cbs"})
+def bound(**spec: Any) -> Claim:
+    """To a volume of that *spec*."""
+    return Claim(bound_to="pv-1", volume=volume(**spec))
 
-    assert refused(pod(spec=CLAIMING), {"data-web-0": Claim(bound_to="pv-1", volume=found)}) == ()
+
+def test_a_claim_of_such_a_volume_is_no_reason() -> None:
+    found = bound(csi={"driver": "com.tencent.cloud.csi.cbs"})
+
+    assert refused(pod(spec=CLAIMING), {"data-web-0": found}) == ()
 
 
 @table(
@@ -96,15 +101,11 @@ def test_a_claim_of_such_a_volume_is_no_reason() -> None:
             "is of claim data-web-0, bound to pv-1, which does not exist",
         ),
         "another driver": (
-            {
-                "data-web-0": Claim(
-                    bound_to="pv-1", volume=volume(csi={"driver": "com.tencent.cloud.csi.cfs"})
-                )
-            },
+            {"data-web-0": bound(csi={"driver": "com.tencent.cloud.csi.cfs"})},
             f"is of claim data-web-0, bound to pv-1, which is of kind csi (com.tencent.cloud.csi.cfs): {MOUNTED}",
         ),
         "a disk of a node": (
-            {"data-web-0": Claim(bound_to="pv-1", volume=volume(local={"path": "/mnt"}))},
+            {"data-web-0": bound(local={"path": "/mnt"})},
             f"is of claim data-web-0, bound to pv-1, which is of kind local: {MOUNTED}",
         ),
         "not bound yet": (
@@ -135,9 +136,7 @@ def test_a_claim_that_will_become_a_cbs_disk_is_no_reason(provisioner: str) -> N
 
 
 def test_a_claim_that_is_made_for_the_pod_counts_as_any_other() -> None:
-    bound = Claim(bound_to="pv-1", volume=volume(iscsi={"lun": 0}))
-
-    assert len(refused(pod(spec=EPHEMERAL), {"web-0-data": bound})) == 1
+    assert len(refused(pod(spec=EPHEMERAL), {"web-0-data": bound(iscsi={"lun": 0})})) == 1
     later = Claim(provisioner="com.tencent.cloud.csi.cbs", waits_for_consumer=True)
     assert refused(pod(spec=EPHEMERAL), {"web-0-data": later}) == ()
 
@@ -161,7 +160,7 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
     "found, name, nodes",
     {
         "by the node affinity of its volume": (
-            Claim(bound_to="pv-1", volume=volume(nfs={}, nodeAffinity={"required": HERE})),
+            bound(nfs={}, nodeAffinity={"required": HERE}),
             "volume pv-1 of claim data-web-0",
             IN_A,
         ),
@@ -233,7 +232,7 @@ def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
                 "persistentvolumeclaims": claim(volumeName="pv-1", storageClassName="cbs"),
                 "persistentvolumes": {"pv-1": volume(nfs={})},
             },
-            {"data-web-0": Claim(bound_to="pv-1", volume=volume(nfs={}))},
+            {"data-web-0": bound(nfs={})},
             ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
         ),
         "a claim that lost its volume": (
