@@ -99,7 +99,6 @@ class _Signer:
 
 def _profile(settings: CloudSettings) -> Any:
     http_profile = HttpProfile(
-        protocol=settings.scheme,
         endpoint=settings.endpoint or None,
         rootDomain=settings.root_domain,
         proxy=settings.proxy or None,
@@ -169,14 +168,13 @@ class _Session(requests.Session):
 
     def __init__(self) -> None:
         super().__init__()
-        for scheme in ("https://", "http://"):
-            self.mount(scheme, _Adapter())
+        self.mount("https://", _Adapter())
 
     def get_redirect_target(self, resp: object) -> None:
         """None: a redirect is an answer like others."""
 
 
-class _Bounded(urllib3.connection.HTTPConnection):
+class _Bounded(urllib3.connection.HTTPSConnection):
     """Hangs up when the head has not come within the timeout, which a socket starts again with every byte.
 
     Nothing is sent over a connection that took longer than its own timeout, which neither the look-up of the name
@@ -197,12 +195,8 @@ class _Bounded(urllib3.connection.HTTPConnection):
             return super().getresponse()
 
 
-class _BoundedOverTls(_Bounded, urllib3.connection.HTTPSConnection):
-    pass
-
-
 class _Adapter(requests.adapters.HTTPAdapter):
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool = super().get_connection_with_tls_context(*args, **kwargs)
-        pool.ConnectionCls = _BoundedOverTls if pool.scheme == "https" else _Bounded
+        pool.ConnectionCls = _Bounded
         return pool

@@ -30,10 +30,9 @@ class CloudSettings(Model):
         str,
         Matching(
             f"({HOST_AND_PORT})?",
-            "is not host or host:port; write for example vpc.example.com:8080, and the scheme in scheme",
+            "is not host or host:port; write for example vpc.example.com:8443, without https://",
         ),
     ] = ""
-    scheme: Literal["https", "http"] = "https"
     root_domain: Annotated[
         str,
         Matching(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.errors import CloudError
 from cloud.transport import Transport
 from cloud.types import Keys
+from lab.cloud import tls
 from settings import CloudSettings
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Server, answers
@@ -29,7 +31,11 @@ def refuses(code: str, content_type: str = "application/json") -> Answer:
 
 
 def settings(server: Server, **fields: Any) -> CloudSettings:
-    return CloudSettings(scheme="http", endpoint=f"127.0.0.1:{server.server_port}", **fields)
+    """For calls to *server*, which expects TLS from now on."""
+    if not isinstance(server.socket, ssl.SSLSocket):
+        server.socket = tls.context("127.0.0.1").wrap_socket(server.socket, server_side=True)
+    endpoint = f"127.0.0.1:{server.server_port}"
+    return CloudSettings(**{"endpoint": endpoint, "ca_file": str(tls.AUTHORITY), **fields})
 
 
 def transport(server: Server, **fields: Any) -> Transport:

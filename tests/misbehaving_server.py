@@ -51,6 +51,11 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815
 
+    def do_CONNECT(self) -> None:
+        """Refuse it: what a proxy is asked for is all that tests look at."""
+        self.server.asked.append(Asked("CONNECT", self.path))
+        self.send_error(502)
+
     def start_lines(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -17,6 +17,7 @@ from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
 from kube.types import Node
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from lab.cloud.tls import AUTHORITY
 from lab.waiting import until
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
@@ -46,7 +47,12 @@ class Running:
         self.stop, self.may_lead = threading.Event(), True
         self.raised: BaseException | None = None
         self.cloud_settings = CloudSettings.model_validate(
-            {"region": region, "endpoint": cloud.endpoint, "scheme": "http", "credentials": credentials}
+            {
+                "region": region,
+                "endpoint": cloud.endpoint,
+                "caFile": str(AUTHORITY),
+                "credentials": credentials,
+            }
         )
         self._client = client
         self.thread = threading.Thread(target=self._lead, daemon=True)

@@ -11,6 +11,7 @@ from cloud.errors import Gone, NotPermitted, Rejected, StateConflict
 from cloud.load_balancers import RULES, TARGETS, TARGETS_OF_RULE, LoadBalancers, batches
 from cloud.types import Backend
 from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from lab.cloud.tls import AUTHORITY
 from lab.cloud.values import Target
 from settings import CloudSettings
 from tests.sdk import without_proxies
@@ -36,7 +37,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
 
 @pytest.fixture
 def ours(cloud: Cloud) -> LoadBalancers:
-    wanted = CloudSettings(scheme="http", endpoint=cloud.endpoint, region="ap-singapore")
+    wanted = CloudSettings(endpoint=cloud.endpoint, ca_file=str(AUTHORITY), region="ap-singapore")
     return LoadBalancers(
         caller(wanted, may_write=lambda: None, writes_within=10.0, environ=KEYS, sleep=lambda seconds: None)
     )

@@ -6,11 +6,10 @@ import gzip
 import json
 import logging
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -34,7 +33,6 @@ from tests.misbehaving_server import (
     serving,
     trickles,
 )
-from tests.server import CA, leaf, write_pair
 
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -162,37 +160,21 @@ SLOW = [
 ]
 
 
-@pytest.fixture
-def over_tls(tmp_path: Path) -> Iterator[Server]:
-    """Whose authority is in ca.crt."""
-    write_pair(tmp_path, leaf())
-    (tmp_path / "ca.crt").write_bytes(CA.certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    with serving(in_turn(says(QuotaSet=[]))) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        yield server
-
-
-def quotas_over_tls(server: Server, ca_file: str, timeout: float) -> Quotas:
-    wanted = CloudSettings(endpoint=f"127.0.0.1:{server.server_port}", ca_file=ca_file)
-    return Transport(wanted, "r", lambda: KEYS).call(apis.DESCRIBE_QUOTA, {}, Quotas, timeout)
-
-
-def test_an_authority_of_ones_own_is_trusted_when_it_is_named(over_tls: Server, tmp_path: Path) -> None:
-    assert quotas_over_tls(over_tls, str(tmp_path / "ca.crt"), 10.0).quota_set == []
-    with pytest.raises(errors.Unavailable, match="certificate"):
-        quotas_over_tls(over_tls, "", 10.0)
-    assert len(over_tls.asked) == 1
-
-
 @pytest.mark.parametrize("answer", SLOW)
-def test_a_call_over_tls_ends_within_its_timeout(over_tls: Server, tmp_path: Path, answer: Answer) -> None:
-    over_tls.answer = in_turn(answer)
-    began = time.monotonic()
-    with pytest.raises(errors.Unavailable):
-        quotas_over_tls(over_tls, str(tmp_path / "ca.crt"), 0.5)
-    assert time.monotonic() - began < 10
+def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
+    with serving(in_turn(answer)) as server:
+        began = time.monotonic()
+        with pytest.raises(errors.Unavailable):
+            ask(server, timeout=0.3)
+        assert time.monotonic() - began < 10
+
+
+def test_an_authority_of_ones_own_is_trusted_when_it_is_named() -> None:
+    with serving(in_turn(says(QuotaSet=[]))) as server:
+        assert ask(server).quota_set == []
+        with pytest.raises(errors.Unavailable, match="certificate"):
+            transport(server, ca_file="").call(apis.DESCRIBE_QUOTA, {}, Quotas, 10.0)
+        assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -207,7 +189,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 def test_where_no_server_listens_nothing_was_carried_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    nowhere = Transport(CloudSettings(scheme="http", endpoint=f"127.0.0.1:{port}"), "r", lambda: KEYS)
+    nowhere = Transport(CloudSettings(endpoint=f"127.0.0.1:{port}"), "r", lambda: KEYS)
     with pytest.raises(errors.Unreachable):
         nowhere.call(apis.CREATE_TAGS, {}, Done, 5.0)
 
@@ -271,31 +253,29 @@ def test_a_broken_answer_does_not_spoil_the_next_call() -> None:
 def test_the_environments_proxy_is_used_but_for_what_it_exempts(
     monkeypatch: pytest.MonkeyPatch, exempt: str, proxied: bool
 ) -> None:
-    with serving(in_turn(says(QuotaSet=[]))) as server, serving(in_turn(says(QuotaSet=[]))) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", proxy.url)
-        monkeypatch.setenv("http_proxy", proxy.url)
+    with serving(in_turn(says(QuotaSet=[]))) as server, serving(in_turn(hangs)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        monkeypatch.setenv("https_proxy", proxy.url)
         monkeypatch.setenv("NO_PROXY", exempt)
-        ask(server)
+        with pytest.raises(errors.Unavailable) if proxied else nullcontext():
+            ask(server)
         assert (len(proxy.asked), len(server.asked)) == ((1, 0) if proxied else (0, 1))
 
 
-def test_the_configured_proxy_is_used_without_exemption(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serving(in_turn(says(QuotaSet=[]))) as server, serving(in_turn(says(QuotaSet=[]))) as proxy:
-        transport(server, proxy=proxy.url).call(apis.DESCRIBE_QUOTA, {}, Quotas, 5.0)
-        assert (len(proxy.asked), len(server.asked)) == (1, 0)
-
-
-def test_services_have_their_names_under_the_root_domain(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(in_turn(says())) as proxy:
-        inside = CloudSettings(scheme="http", root_domain="internal.tencentcloudapi.com", proxy=proxy.url)
+def test_the_configured_proxy_is_used_without_exemption_for_the_names_under_the_root_domain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "internal.tencentcloudapi.com")
+    with serving(in_turn(hangs)) as proxy:
+        inside = CloudSettings(root_domain="internal.tencentcloudapi.com", proxy=proxy.url)
         ours = Transport(inside, "r", lambda: KEYS)
         for api in (apis.ALLOCATE, apis.DESCRIBE_INSTANCES, apis.CREATE_TAGS):
-            ours.call(api, {}, Done, 5.0)
-    assert [asked.headers["host"] for asked in proxy.asked] == [
-        "vpc.internal.tencentcloudapi.com",
-        "cvm.internal.tencentcloudapi.com",
-        "tag.internal.tencentcloudapi.com",
+            with pytest.raises(errors.Unavailable):
+                ours.call(api, {}, Done, 5.0)
+    assert [asked.path for asked in proxy.asked] == [
+        "vpc.internal.tencentcloudapi.com:443",
+        "cvm.internal.tencentcloudapi.com:443",
+        "tag.internal.tencentcloudapi.com:443",
     ]
 
 

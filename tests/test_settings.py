@@ -72,7 +72,7 @@ def test_the_defaults_are_those_of_the_original() -> None:
 def test_the_defaults_are_those_of_the_originals() -> None:
     found = Settings()
     assert not found.anycast_ip.enabled
-    assert (found.cloud.scheme, found.cloud.root_domain) == ("https", "tencentcloudapi.com")
+    assert found.cloud.root_domain == "tencentcloudapi.com"
     assert (found.elasticity.enabled, found.elasticity.local_replicas) == (False, None)
     assert (found.elasticity.switch.namespace, found.elasticity.switch.name) == ("kube-system", "eks-config")
     assert found.elasticity.excluded_namespaces == ("kube-system", "tke-eni-ip-webhook")
@@ -91,7 +91,7 @@ leaderElection: {leaderElect: false, resourceName: a, resourceNamespace: b,
 logging: {level: debug}
 certs: {mode: self-managed, secretName: a, serviceName: b, configurationName: c,
   selfManaged: {caValidity: 9h, leafValidity: 8h, renewBefore: 7h, overlap: 6s}}
-cloud: {region: ap-hongkong, endpoint: "127.0.0.1:8080", scheme: http, rootDomain: internal.tencentcloudapi.com,
+cloud: {region: ap-hongkong, endpoint: "127.0.0.1:8080", rootDomain: internal.tencentcloudapi.com,
   proxy: "http://proxy:3128", caFile: /ca.pem, credentials: static, credentialsDir: /keys, cvmRole: role,
   callTimeout: 20s, attemptTimeout: 5s, rateShare: 0.5}
 ipReservation:
@@ -276,14 +276,13 @@ BAD = {
     # A scheme would become part of the signed host, a path breaks signatures.
     'cloud: {endpoint: "http://127.0.0.1:8080"}': (
         "cloud.endpoint: 'http://127.0.0.1:8080' is not host or host:port;"
-        " write for example vpc.example.com:8080, and the scheme in scheme"
+        " write for example vpc.example.com:8443, without https://"
     ),
     "cloud: {endpoint: host/path}": "'host/path' is not host or host:port",
     "cloud: {region: hk}": "cloud.region: 'hk' is not a region; write its long name",
     "cloud: {region: Hong Kong}": "is not a region",
     "cloud: {rootDomain: 'https://x.com'}": "cloud.rootDomain: 'https://x.com' is not a domain",
     "cloud: {proxy: proxy}": "cloud.proxy: 'proxy' is not the URL of a proxy",
-    "cloud: {scheme: ftp}": "cloud.scheme: 'ftp' is refused",
     "cloud: {credentials: root}": "cloud.credentials: 'root' is refused",
     "cloud: {rateShare: 0}": "cloud.rateShare: 0 is refused",
     "cloud: {rateShare: 1.1}": "cloud.rateShare: 1.1 is refused",

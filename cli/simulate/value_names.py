@@ -83,7 +83,6 @@ SETTINGS = {
     "cloud.region": "cloud.region",
     "cloud.subnets": "elasticity.subnets",
     "cloud.endpoint": "cloud.endpoint",
-    "cloud.scheme": "cloud.scheme",
     "cloud.rootDomain": "cloud.rootDomain",
     "cloud.proxy": "cloud.proxy",
     "cloud.credentials": "cloud.credentials",

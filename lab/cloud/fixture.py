@@ -9,6 +9,7 @@ from typing import Any
 
 from lab.cloud.config import SECRET_ID, SECRET_KEY, Knobs, turn
 from lab.cloud.remote import Remote
+from lab.cloud.tls import AUTHORITY
 from lab.cloud.world import REGION
 
 CLUSTER_ID = "cls-lab00000"
@@ -44,7 +45,7 @@ def values(endpoint: str) -> dict[str, Any]:
         "cloud": {
             "region": REGION,
             "endpoint": endpoint,
-            "scheme": "http",
+            "caBundle": AUTHORITY.read_text(),
             "secretID": SECRET_ID,
             "secretKey": SECRET_KEY,
         },

@@ -1,8 +1,12 @@
-"""Serve the emulator on a port, with a thread for each connection."""
+"""Serve the emulator on a port, with a thread for each connection.
+
+The cloud is called over TLS; the admin API and the metadata service of an instance, at the same port, over HTTP.
+"""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -12,6 +16,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from lab.cloud import tls
 from lab.cloud.admin_api import steer
 from lab.cloud.config import Knobs
 from lab.cloud.emulator import Emulator, Reply
@@ -19,6 +24,8 @@ from lab.cloud.request import Request
 from lab.cloud.world import World
 
 HOST = "127.0.0.1"
+HANDSHAKE = b"\x16"
+"""How a connection over TLS begins (RFC 8446, section 5.1)."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,21 @@ class Server(ThreadingHTTPServer):
             self._open.add(request)
         super().process_request(request, client_address)
 
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        super().process_request_thread(self._over_tls(request), client_address)
+
+    def _over_tls(self, request: socket.socket) -> socket.socket:
+        """*request*, over TLS if that is how it begins."""
+        with suppress(OSError):
+            if request.recv(1, socket.MSG_PEEK) == HANDSHAKE:
+                context = tls.context(request.getsockname()[0])
+                with self._opening:
+                    self._open.discard(request)
+                    # The handshake is made when the request is read.
+                    request = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                    self._open.add(request)
+        return request
+
     def shutdown_request(self, request: Any) -> None:
         with self._opening:
             self._open.discard(request)
@@ -92,7 +114,7 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is none; anything else is a bug, and is shown."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
+        if not isinstance(sys.exc_info()[1], ConnectionError | ssl.SSLError):
             super().handle_error(request, client_address)
 
     def end(self) -> None:
@@ -102,7 +124,8 @@ class Server(ThreadingHTTPServer):
         with self._opening:
             for connection in self._open:
                 with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+                    # Below TLS, whose own shutdown is not for another thread than the one that reads.
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
         self.server_close()
 
 

@@ -45,7 +45,6 @@ a value is.
 {{- $names := include "drawbridge.twoNames" . | fromJson -}}
 region: {{ get $names "cloud.region" | quote }}
 endpoint: {{ .Values.cloud.endpoint | quote }}
-scheme: {{ .Values.cloud.scheme }}
 rootDomain: {{ get $names "cloud.rootDomain" | quote }}
 proxy: {{ .Values.cloud.proxy | quote }}
 caFile: {{ empty .Values.cloud.caBundle | ternary "" "/etc/drawbridge/config/cloud-ca.crt" | quote }}
