@@ -44,6 +44,13 @@ from webhook.elasticity import TAINT
 from webhook.ingress_daemonset.types import resource
 
 FILES = sorted((Path(__file__).parent / "data" / "cli").glob("*.txt"))
+REASONS = {
+    "403": "Forbidden",
+    "422": "Invalid",
+    "429": "TooManyRequests",
+    "500": "InternalError",
+    "503": "ServiceUnavailable",
+}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 KINDS = (*calico_pools.KINDS, Kind(CONFIGURATIONS[1], "IPAMConfig"))
 RESOURCES = {each.kind: each.resource for each in (*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *KINDS)}
@@ -104,7 +111,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._refused: list[tuple[str, Reply]] = []
-        self._version = "v1.34.1"
+        self._version, self._forbidden = "v1.34.1", "$^"
         self._api = self._made(cli.installed())
 
     def change(self, statement: str) -> None:
@@ -169,7 +176,9 @@ class World:
                 self._version = where
             case "refuse":
                 pattern, code, message = rest.split(" ", 2)
-                self._refused.insert(0, (pattern, refusal(int(code), "Forbidden", message)))
+                self._refused.insert(0, (pattern, refusal(int(code), REASONS[code], message)))
+            case "forbid":
+                self._forbidden = rest
             case "edit":
                 place, _, text = text.partition(" ")
                 namespace, _, name = place.rpartition("/")
@@ -234,7 +243,8 @@ class World:
             date = {"Date": format_datetime(NOW, usegmt=True)}
             return _served({"gitVersion": self._version}, **date)
         if "accessreviews" in call.path:
-            return _served({"status": {"allowed": True}})
+            allowed = not re.search(self._forbidden, json.dumps(call.body["spec"]))
+            return _served({"status": {"allowed": allowed}})
         if "/proxy/" in call.path:
             response = {"uid": call.body["request"]["uid"], "allowed": True}
             review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

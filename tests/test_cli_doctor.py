@@ -15,7 +15,7 @@ from cli.doctor.cooldown import of_cooldown
 from cli.doctor.others import of_others
 from cli.doctor.types import Finding, Verdict
 from cli.installed.types import CONTROLLERS, Configuration, Webhook
-from dev.fake_api import FakeAPI, Kind, refusal
+from dev.fake_api import FakeAPI, Kind
 from dev.fake_api.calls import Reply, Request
 from kube.client import Resource
 from kube.errors import KubeError, Unreachable
@@ -132,45 +132,6 @@ def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
         api.mutate(cli.resource(kind), marked)
 
     assert {*of_dry_runs(api).values()} == {"ok"}
-
-
-def test_a_webhook_that_fails_closed_is_named() -> None:
-    api = answering(cli.installed("elasticity"))
-    failed = refusal(
-        500, "InternalError", 'failed calling webhook "elasticity.drawbridge.io": x509: unknown authority'
-    )
-    dry = answering_dry_runs(failed)
-    before = api.fault
-    api.fault = lambda call: dry(call) or before(call)
-
-    assert of_dry_runs(api) == {"dry run of a pod": "wrong"}
-
-
-def answering_dry_runs(reply: Reply) -> Answer:
-    return lambda call: reply if call.query.get("dryRun") == "All" else None
-
-
-def test_a_missing_permission_of_drawbridge_is_wrong() -> None:
-    def may(spec: dict[str, Any]) -> bool:
-        asked = spec["resourceAttributes"]
-        return not (asked["verb"] == "delete" and spec.get("user", "").endswith(":drawbridge-controllers"))
-
-    [(verdict, _, message)] = [
-        each for each in unwell(answering(cli.installed(), access(may))) if each[1] != "clocks"
-    ]
-    assert verdict == "wrong"
-    assert message == "the controllers may not delete ipreservations.projectcalico.org"
-
-
-def test_a_missing_permission_of_the_user_is_a_warning() -> None:
-    api = answering(
-        cli.installed(), access(lambda spec: "user" in spec or spec["resourceAttributes"]["verb"] != "patch")
-    )
-    [(verdict, check, message)] = [each for each in unwell(api) if each[1] != "clocks"]
-
-    assert (verdict, check) == ("warning", "your permissions")
-    assert "patch ipreservations.projectcalico.org" in message
-    assert cli.run(api, "doctor").exit_code == 0
 
 
 AS_WEBHOOK = "system:serviceaccount:drawbridge:drawbridge-webhook"
