@@ -19,24 +19,19 @@ from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
 from cli.explain import requests
 from cli.explain.foresight import UID, Answer, Foresight, foresee
-from cli.explain.ingress_daemonset import explain, parts
 from cli.explain.matching import Outcome
 from cli.explain.reader import Installation, Reader
 from cli.explain.webhook_configurations import ApiRequest
-from cli.output import Table
 from dev.fake_api import FakeAPI
-from healthchecker import deployment_name
 from kube.resources import NAMESPACES, NODES, PODS
 from settings import Settings
 from tests.charts import helm_needed, render, settings_in
 from tests.explained import (
     NAMESPACES_OF_ALL_SORTS,
     NODES_OF_ALL_SORTS,
-    OF_AN_INGRESS_DAEMONSET,
     PODS_OF_ALL_SORTS,
     VALUES,
     ledger_of,
-    owner,
     pod_in,
     registered,
     served,
@@ -165,29 +160,6 @@ def pods(examples: int | None = None) -> Callable[[Callable[..., None]], Callabl
     return decorated
 
 
-DENIED = {
-    "metadata": {
-        "labels": OF_AN_INGRESS_DAEMONSET,
-        "ownerReferences": [owner("ReplicaSet", f"{deployment_name('redis', 'node-1')}-7d4")],
-    },
-    "spec": {"containers": [{"name": "a", "image": "a"}], "nodeName": "node-1"},
-    "status": {"phase": "Running", "podIP": "10.0.0.1"},
-}
-
-
-def test_an_eviction_that_waits_for_its_node_is_foreseen() -> None:
-    namespace = {"metadata": {"name": "shop", "labels": {"ip-reserve": "enabled"}}}
-    found = world(installation(local_replicas=False), namespace, pod_in("shop", DENIED))
-    created, deleted, evicted = found.foreseen
-
-    assert not evicted.allowed
-    assert "keeps running until node node-1 is detached" in evicted.denials[0]
-    assert created.allowed
-    assert deleted.allowed
-    for answer in evicted.answers:
-        agree(found, evicted.request, answer)
-
-
 @pods()
 def test_explain_and_the_server_say_the_same_about_pods(
     namespace: Raw, part: Raw, local_replicas: bool
@@ -246,30 +218,6 @@ def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(spec: Raw,
     assert sum(each.decision is not None for each in foreseen.answers) == 2
     for answer in foreseen.answers:
         agree(World(api, known.settings), asked, answer)
-
-
-def test_an_ingress_daemonset_says_what_its_nodes_wait_for() -> None:
-    namespace = {"metadata": {"name": "shop", "labels": {"kubernetes.io/metadata.name": "shop"}}}
-    api = FakeAPI()
-    api.put(NAMESPACES, namespace)
-    for name in ("node-1", "node-2"):
-        api.put(NODES, {"metadata": {"name": name}})
-    api.put(NODES, {"metadata": {"name": "eklet-1", "labels": {"node.kubernetes.io/instance-type": "eklet"}}})
-    api.put(PODS, pod_in("shop", DENIED))
-    evicting = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
-    api.put(INGRESS_DAEMONSETS, raw(evicting, name="redis", namespace="shop"))
-    reader = reader_of(api, installation(local_replicas=False))
-
-    explained = explain(reader.ingress_daemonset("shop", "redis"))
-
-    nodes = {each.node: each for each in explained.nodes}
-    assert nodes.keys() == {"node-1", "node-2"}
-    assert nodes["node-1"].pods == ("redis-0",)
-    assert "keeps running until node node-1 is detached" in nodes["node-1"].eviction
-    assert (nodes["node-2"].matches, nodes["node-2"].pods, nodes["node-2"].eviction) == (True, (), "")
-    assert explained.questions[0].allowed
-    assert any(isinstance(each, Table) and "NODE" in each.columns for each in parts(explained))
-    assert {each.method for each in api.calls} == {"GET"}
 
 
 def _essence(record: Record) -> tuple[str, str, str, str]:
