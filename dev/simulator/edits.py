@@ -24,6 +24,7 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "byLabel": ("kubernetes.io/hostname", INGRESS_LABEL),
     "start": ("00:00", "03:00", "12:00"),
     "timeZone": ("UTC", "Asia/Singapore"),
+    "podsPerNode": (1, 2, 3, 20),
     "ports": ([80],),
     "path": ("/metrics",),
     "metric": ("connections",),
