@@ -359,6 +359,12 @@ class World:
         since = (NOW + timedelta(seconds=self.clock())).isoformat()
         self.cluster.edit(name, {"status": {"conditions": [{**STUCK, "lastTransitionTime": since}]}})
 
+    def stuck(self, key: str = "web", **parts: Any) -> str:
+        """A pod without LOCAL_REPLICAS that local nodes have no room for."""
+        (name,) = self.create(1, key, **{"gated": False, "n": None} | parts)
+        self.no_room(name)
+        return name
+
     def annotations(self, name: str) -> dict[str, str]:
         found: dict[str, str] = self.cluster.pods[name]["metadata"].get("annotations", {})
         return found

@@ -16,19 +16,13 @@ from webhook.elasticity import BURST, COST, OUR_COST, SWITCH, TAINT_KEY
 PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]}
 
 
-def stuck(world: World, **parts: Any) -> str:
-    (name,) = world.create(1, **{"gated": False, "n": None} | parts)
-    world.no_room(name)
-    return name
-
-
 def tolerates(world: World, name: str) -> bool:
     return any(each["key"] == TAINT_KEY for each in world.cluster.pods[name]["spec"].get("tolerations", ()))
 
 
 def test_a_pod_without_local_room_is_allowed_on_super_nodes_in_place() -> None:
     world = World(switch=True)
-    name = stuck(world)
+    name = world.stuck()
     uid = world.cluster.pod(name).metadata.uid
     world.leader.settle()
 
@@ -79,7 +73,7 @@ def test_a_pod_that_has_to_stay_is_reported_with_all_reasons_once(
     switch: bool | None, parts: dict[str, Any], reason: str, message: str
 ) -> None:
     world = World(switch=switch)
-    name = stuck(world, **parts)
+    name = world.stuck(**parts)
     world.leader.settle()
 
     assert not tolerates(world, name)
@@ -88,7 +82,7 @@ def test_a_pod_that_has_to_stay_is_reported_with_all_reasons_once(
 
 def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None:
     world = World()
-    name = stuck(world, annotations={SWITCH: "perhaps"})
+    name = world.stuck(annotations={SWITCH: "perhaps"})
     world.leader.settle()
 
     assert tolerates(world, name)
@@ -97,7 +91,7 @@ def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None
 
 def test_namespaces_that_are_no_longer_excluded_are_reconciled_again() -> None:
     world = World(settings=ElasticitySettings(excluded_namespaces=("shop",)))
-    name = stuck(world)
+    name = world.stuck()
     world.leader.settle()
     assert not tolerates(world, name)
     world.leader.settings = ElasticitySettings()

@@ -176,8 +176,7 @@ def test_a_gated_pod_gets_affinity_and_toleration_by_whether_it_asks_for_gpus(
 
 def burst(there: World, **parts: Any) -> dict[str, Any]:
     """A pod that local nodes have no room for, after the leader has decided."""
-    (name,) = there.create(1, **{"n": None, "gated": False} | parts)
-    there.no_room(name)
+    name = there.stuck(**parts)
     there.leader.settle()
     return there.cluster.pods[name]
 

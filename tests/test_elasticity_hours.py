@@ -247,8 +247,7 @@ def test_what_is_on_super_nodes_stays_when_hours_begin_and_what_is_new_waits() -
 
 def test_a_pod_that_local_nodes_have_no_room_for_waits_for_the_end_of_the_hours_too() -> None:
     found = world(limited(0, BEFORE))
-    (stuck,) = found.create(1, n=None, gated=False)
-    found.no_room(stuck)
+    stuck = found.stuck()
     found.leader.settle(2)
     assert not found.cluster.pod(stuck).may_come_to_super_nodes
     assert "its hours, every day" in found.annotations(stuck)[REASON]

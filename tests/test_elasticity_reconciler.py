@@ -45,8 +45,7 @@ def test_what_a_former_leader_left_on_its_way_comes_too_late() -> None:
 
 def test_leave_that_a_former_leader_gave_comes_too_late_where_their_number_is_limited() -> None:
     world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    (stuck,) = world.create(1, "old", n=None, gated=False)
-    world.no_room(stuck)
+    world.stuck("old")
     decide(world, "stuck and killed")
     world.create(1, n="0")
     world.take_over()
@@ -164,8 +163,7 @@ FULL = "maxSuperPods.budgets allows 1 pods of shop on super nodes"
 def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")
-    (stuck,) = world.create(1, "stuck", n=None, gated=False)
-    world.no_room(stuck)
+    stuck = world.stuck("stuck")
     world.create(1, "other", n="0", namespace="bank")
     world.leader.settle()
 

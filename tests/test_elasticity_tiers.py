@@ -163,8 +163,7 @@ def test_the_reason_names_the_first_tier_that_takes_the_pod(first: dict[str, Any
     asking = {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "2"}}}]}
     world = World(settings=configured(1, 2, 3), nodes=nodes_of(1, 2, 3, **first))
     (sent,) = world.create(1, n="0", spec=asking)
-    (stuck,) = world.create(1, "other", n=None, gated=False, spec=asking)
-    world.no_room(stuck)
+    stuck = world.stuck("other", spec=asking)
     world.leader.settle()
 
     assert world.annotations(sent)[REASON].endswith(f"to super node, tier {said} first")
@@ -185,8 +184,7 @@ def test_a_burst_tolerates_what_would_make_its_first_tier_count_for_less(
     tiers: tuple[int, ...], cordoned: bool, tolerated: list[int]
 ) -> None:
     world = World(settings=configured(*tiers), nodes=nodes_of(*tiers, unschedulable=cordoned))
-    (name,) = world.create(1, n=None, gated=False, spec={"tolerations": [{"key": "mine"}]})
-    world.no_room(name)
+    name = world.stuck(spec={"tolerations": [{"key": "mine"}]})
     world.leader.settle()
 
     expected = [{**each, "operator": "Exists"} for each in after(*tolerated)]

@@ -55,8 +55,7 @@ def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
         ("persistentvolumeclaims", "data"): {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}},
     }
     (name,) = world.create(1, n="0", spec=spec)
-    (stuck,) = world.create(1, n=None, gated=False, spec=spec)
-    world.no_room(stuck)
+    stuck = world.stuck(spec=spec)
     world.leader.settle()
 
     assert placed(world, name) == "local"
@@ -67,8 +66,7 @@ def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
 
 def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() -> None:
     world = World()
-    (name,) = world.create(1, n=None, gated=False, spec={"nodeSelector": {"gpu": "yes"}})
-    world.no_room(name)
+    name = world.stuck(spec={"nodeSelector": {"gpu": "yes"}})
     world.leader.settle()
     assert BURST not in world.annotations(name)
     assert world.leader.recorder.events == [
@@ -85,8 +83,7 @@ def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() ->
 
 def test_a_burst_pod_costs_less_before_it_has_a_node() -> None:
     world = World()
-    (name,) = world.create(1, n=None, gated=False)
-    world.no_room(name)
+    name = world.stuck()
     world.leader.settle()
 
     assert (world.annotations(name)[COST], world.annotations(name)[OUR_COST]) == ("-100", "-100")
