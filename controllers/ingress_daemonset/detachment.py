@@ -199,7 +199,7 @@ class Detachment:
     def connections_end_at(self) -> datetime | None:
         """Until when connections are waited for; None while the graces have not begun, and where they do not count.
 
-        Another leader does not wait for them anew: however often it changes, the pods are replaced.
+        Another leader does not wait for them once more: however often it changes, the pods are replaced.
         """
         detached_at = self._detached_at(replace(self.writes, since=LONG_AGO))
         if (wanted := self.rolling.connections) is None or detached_at is None:
