@@ -27,6 +27,8 @@ HOUR, FEW = 3600.0, 3
 """The brake: so many addresses are unbound in an hour without an operator's word."""
 CHANGES = 4
 """Of the bill."""
+OPEN_FOR = 60.0
+"""Seconds after which a node that came open has been closed, if it has to be."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -177,16 +179,39 @@ class OpenedWithAddress(Always):
         self._closed = needing.keys() - opened
 
 
-class OpensInTheEnd(Always):
-    """Of two nodes of one instance, one does: also one that keeps its address without the label."""
+class StaysOpen(Always):
+    name = f"address: a node that has been open with its address for {OPEN_FOR:.0f} s is closed only when that goes"
+    sees = ("nodes", "addresses")
 
-    name = "address: in the end each Ready node whose address is bound is open"
+    def __init__(self) -> None:
+        self._open = Since()
+        self._before: set[str] = set()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        bound = bound_instances(seen)
+        having = {
+            each: node for each, node in seen.nodes.items() if needs_address(node) and instance(node) in bound
+        }
+        before = self._before & having.keys()
+        opened = self._open.of([each for each, node in having.items() if is_open(node)], seen.at)
+        self._before = {each for each, seconds in opened.items() if seconds >= OPEN_FOR}
+        for each in sorted(before - opened.keys()):
+            at = instance(having[each])
+            if not seen.disturbances.within(OPEN_FOR, seen.at, each, at, *bound[at]):
+                yield f"{each} ({at})"
+
+
+class OpensInTheEnd(Always):
+    """Of two nodes of one instance, also when one keeps its address without the label."""
+
+    name = "address: in the end one Ready node of each instance whose address is bound is open"
 
     def rest(self, seen: Observation) -> Iterator[str]:
         needing = [each for each in seen.nodes.values() if needs_address(each) and is_ready(each)]
         opened = {instance(each) for each in seen.nodes.values() if is_open(each)}
+        serving = Counter(instance(each) for each in needing if is_open(each))
         for node in needing:
-            if instance(node) in bound_instances(seen).keys() - opened:
+            if serving[instance(node)] > 1 or instance(node) in bound_instances(seen).keys() - opened:
                 yield name(node)
 
 

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any
 
 from cli.explain.webhook_configurations import ApiRequest
+from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
+from dev.judge.observation import is_open
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
@@ -26,6 +28,7 @@ from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
+from webhook.anycast_ip import ADDRESS_ID
 from webhook.elasticity import PLACEMENT
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ip_reservation import PATH
@@ -50,6 +53,7 @@ FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hou
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
 KEPT = "address: as many idle addresses are kept as the pool says"
+KEPT_OPEN = "address: a node that was open with its address stays so"
 HOME = "placement: pods that went away because local nodes were full return when they have room"
 STAYS = "placement: no pod goes home where none like it fits"
 SAID = "truth: a pod that waited for a leader says so by an Event"
@@ -202,8 +206,7 @@ def refused_by_its_instance(world: World) -> Iterator[float]:
     world.cloud.account.add_instance("ins-00000009", state="PENDING")
     world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
     yield 60.0
-    if says := list(WaitsSayWhy().rest(world.outside.observation())):
-        broken(world, WaitsSayWhy.name, says[0])
+    says_why(world)
     world.cloud.account.add_instance("ins-00000009", state="RUNNING")
     yield 60.0
 
@@ -219,6 +222,87 @@ def late_changes(world: World) -> Iterator[float]:
     world.cloud.delay_changes(1.0, 0.0)
     world.network.cut(world.leader().partition("_")[0], world.kernel.now + 30.0)
     yield 40.0
+
+
+@history("anycast_ip", nodes=2)
+def opened_by_the_original(world: World) -> Iterator[float]:
+    """A node that the original has opened keeps its address, and stays open."""
+    need_addresses(world)
+    yield 60.0
+    tags = world.cloud.addresses[0].tags | {NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
+    bound = {"status": "BIND", "instance_id": "ins-00000009"}
+    own = world.cloud.account.add_address(type="AnycastEIP", tags=tags, **bound)
+    world.cloud.account.add_address(blocked=True, **bound)  # of another network interface, say
+    node = objects.node("node-9", 9, {NEED_LABEL: "true"})
+    node["metadata"]["annotations"] = {ADDRESS_ID: own.id}
+    known = {each.id for each in world.cloud.addresses}
+    world.api.put(NODES, node)
+    for _ in range(100):
+        yield 0.5
+        if not is_open(world.api.get(NODES, "node-9")):
+            broken(world, KEPT_OPEN, "node-9 is closed")
+    if known != {each.id for each in world.cloud.addresses}:
+        broken(world, KEPT_OPEN, "another address is ordered")
+
+
+@history("anycast_ip", nodes=2)
+def copied_node(world: World) -> Iterator[float]:
+    """A second Node of a machine that comes open, as a copy of the first one, is closed."""
+    need_addresses(world)
+    yield 60.0
+    node = world.api.get(NODES, "node-1")
+    about = {key: node["metadata"][key] for key in ("labels", "annotations")}
+    world.api.put(NODES, {**node, "metadata": {**about, "name": "node-1-again"}})
+    yield 60.0
+
+
+@history("anycast_ip", nodes=3, lasts=800.0)
+def taken_away_at_the_console(world: World) -> Iterator[float]:
+    """A node whose address a user unbinds while it is blocked says so and waits; a released one is replaced."""
+    need_addresses(world)
+    yield 60.0
+    blocked, released = world.cloud.addresses[:2]
+    for each in (blocked, released):
+        world.outside.disturb(each.id, each.instance_id)
+        world.cloud.account.alter(each.id, status="UNBIND", blocked=each is blocked)
+    with world.cloud.account.advanced() as now:
+        world.cloud.account.history.end(released.id, now)
+    yield 340.0
+    says_why(world)
+    world.cloud.account.alter(blocked.id, blocked=False)
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
+def leaves_while_ordering(world: World) -> Iterator[float]:
+    """A node that leaves while the answer to its order is lost leaves no address behind."""
+    known = {each.id for each in world.cloud.addresses}
+    world.cloud.knobs.faulty_actions, world.cloud.knobs.lost = ["AllocateAddresses"], 1.0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
+    while known == {each.id for each in world.cloud.addresses}:
+        yield 0.1
+    leaves(world, "node-9")
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
+def list_of_others(world: World) -> Iterator[float]:
+    """A node says why its address is not in the allow-list, and is opened once that has it."""
+    others = {"metadata": {"name": "addresses", "namespace": "drawbridge"}, "data": {}}
+    world.api.put(CONFIG_MAPS, others)
+    announced = {"allowList": {"configMap": "addresses", "announceBefore": "10s"}}
+    world.install({**world.values, "anycastIP": {**world.values["anycastIP"], **announced}})
+    yield 30.0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
+    yield 30.0
+    says_why(world)
+    world.api.remove(CONFIG_MAPS, "addresses", "drawbridge")
+    yield 60.0
+
+
+def says_why(world: World) -> None:
+    if silent := next(WaitsSayWhy().rest(world.outside.observation()), ""):
+        broken(world, WaitsSayWhy.name, silent)
 
 
 @history("anycast_ip", nodes=8, lasts=600.0)

@@ -53,6 +53,7 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
         yield Promise.of(address.RunningKeepTheirs)
         yield Promise.of(address.OpenWithAddress)
         yield Promise.of(address.OpenedWithAddress)
+        yield Promise.of(address.StaysOpen)
 
 
 def _placement(values: Raw, *, changed: bool) -> Iterator[Promise]:
