@@ -229,7 +229,7 @@ def opened_by_the_original(world: World) -> Iterator[float]:
     """A node that the original has opened keeps its address, and stays open."""
     need_addresses(world)
     yield 60.0
-    tags = world.cloud.addresses[0].tags | {NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
+    tags = {**world.cloud.addresses[0].tags, NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
     bound = {"status": "BIND", "instance_id": "ins-00000009"}
     own = world.cloud.account.add_address(type="AnycastEIP", tags=tags, **bound)
     world.cloud.account.add_address(blocked=True, **bound)  # of another network interface, say
