@@ -108,6 +108,13 @@ def edge_of(at: float, off: int, **how: Any) -> Observation:
     )
 
 
+def beside_a_cordoned_node(at: float, **notes: str) -> Observation:
+    """Two nodes, one of which is cordoned and the other one has annotations, with a budget of one."""
+    idle, serving = node("idle", **EDGE), node("serving", **EDGE)
+    idle["spec"]["unschedulable"], serving["metadata"]["annotations"] = True, notes
+    return see(at, idle, serving, ingress_daemon_sets=[resource(annotateNodeToDetach={"key": "off"})])
+
+
 def bound_for_a_minute() -> History:
     return [see(at, needing(), addresses=cloud("node-1")) for at in (0, 60)]
 
@@ -186,6 +193,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         [see(0, SUPER, pods=(pod("a", "eklet", **STOPPED), pod("b", "eklet")))],
     ),
     "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2)]),
+    "a node is detached beside a cordoned one": (
+        edge.DetachedWithinTheBudget,
+        [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
+    ),
     "a pod is stopped on a node that the load balancer uses": (
         edge.StoppedOnlyDetached,
         [
@@ -253,6 +264,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
+    "a node is detached when another one was just cordoned": (
+        edge.DetachedWithinTheBudget,
+        [beside_a_cordoned_node(0), beside_a_cordoned_node(20, off="true")],
+    ),
     "a pod is stopped on a detached node": (
         edge.StoppedOnlyDetached,
         [

@@ -15,16 +15,22 @@ from dev.judge.observation import (
     is_terminating,
     labels,
     name,
+    notes,
 )
 
 Raw = dict[str, Any]
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 NODE_LABEL, CHECKER = "ingress-daemon-for-node", "drawbridge.io/health-checker-for"
 SETTLED = 120.0
 """Seconds for which a node has been Ready and selected before it counts."""
 FLICKER = 10.0
 """Seconds for which a node may be without its label and still be the same."""
+SOON = 30.0
+"""Seconds after which the leader must know that a node is out of service, and what it wrote before has arrived."""
 FORGIVEN = 90.0
 """Seconds for which a node is excused after others have interfered with it or its pods."""
+GRADUAL = 600.0
+"""Seconds for which the update of a node goes on at most that began while nodes were not detached."""
 DONE = ("Complete",)
 
 
@@ -55,6 +61,27 @@ def budget(resource: Raw, nodes: int) -> int:
     return max(1, detached + degraded)
 
 
+def detaches(resource: Raw) -> bool:
+    """Without, pods are replaced one by one on nodes that serve."""
+    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return share(rolling.get("maxUnavailableNodes", 0), 100) > 0
+
+
+class Budgets:
+    """One that was lowered holds as before for as long as its nodes need to come back."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float]] = {}
+
+    def of(self, resource: Raw, nodes: int, at: float) -> int:
+        uid, now = resource["metadata"]["uid"], budget(resource, nodes)
+        before, until = self._known.get(uid, (now, at))
+        if now >= before or at > until + FORGIVEN:
+            self._known[uid] = now, at
+            return now
+        return before
+
+
 class EdgeServes(Always):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
     off by then: as many as the budget once more. And so do nodes whose health checker is being replaced: documented."""
@@ -65,7 +92,7 @@ class EdgeServes(Always):
         self._settled, self._could = settled, Since()
         self._selected: dict[str, float] = {}
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
-        self._budgets: dict[str, tuple[int, float]] = {}
+        self._budgets = Budgets()
         self._served: set[str] = set()
         """Nodes that have answered 200 since they were selected."""
 
@@ -91,21 +118,12 @@ class EdgeServes(Always):
                 and not seen.disturbances.within(FORGIVEN, seen.at, each)
             ]
             off = [each for each in could if each not in good]
-            allowed = self._allowed(resource, len(ready), seen.at)
+            allowed = self._budgets.of(resource, len(ready), seen.at)
             allowed += min(allowed, len(_crashed(seen) & set(off))) + min(
                 allowed, len(_unchecked(seen) & set(off))
             )
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
-
-    def _allowed(self, resource: Raw, nodes: int, at: float) -> int:
-        """A budget that was lowered holds as before for as long as its nodes need to come back."""
-        uid, now = resource["metadata"]["uid"], budget(resource, nodes)
-        before, until = self._budgets.get(uid, (now, at))
-        if now >= before or at > until + FORGIVEN:
-            self._budgets[uid] = now, at
-            return now
-        return before
 
 
 def _crashed(seen: Observation) -> set[str]:
@@ -128,16 +146,51 @@ def _unchecked(seen: Observation) -> set[str]:
     return starting | {node for node, status in seen.answers.items() if status == 0}
 
 
+class DetachedWithinTheBudget(Always):
+    """By the annotation of nodes. One that takes no traffic anyway may be detached at any time."""
+
+    name = "edge: no node that serves is detached while as many as the budget allows are out of service"
+    sees = ("nodes",)
+
+    def __init__(self) -> None:
+        self._out, self._budgets = Since(), Budgets()
+        self._detached: set[str] = set()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for resource in seen.ingress_daemon_sets:
+            rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+            key = (rolling.get("annotateNodeToDetach") or {}).get("key", "")
+            nodes = {
+                each: node
+                for each, node in seen.nodes.items()
+                if takes_pods(node, resource) and not is_super(node) and not is_terminating(node)
+            }
+            before, self._detached = self._detached, {each for each in nodes if key in notes(nodes[each])}
+            idle = {each for each in nodes if _is_idle(nodes[each])}
+            known = {each for each, seconds in self._out.of(idle, seen.at).items() if seconds > SOON}
+            allowed = self._budgets.of(resource, len(nodes), seen.at)
+            for each in sorted(self._detached - before - idle):
+                if len(out := (known | self._detached) - {each}) >= allowed:
+                    yield f"{each}, while {', '.join(sorted(out))} are out of service, and {allowed} may be"
+
+
+def _is_idle(node: Raw) -> bool:
+    return not is_ready(node) or bool(node["spec"].get("unschedulable")) or EXCLUDED in labels(node)
+
+
 class StoppedOnlyDetached(Always):
-    """*until* detached nodes are known to the load balancer, it sends requests to pods that are being stopped."""
+    """Where nodes are detached at all: otherwise pods are replaced one by one on nodes that serve, documented."""
 
     name = "edge: no ready pod is stopped by us on a node that the load balancer uses"
     sees = ("pods",)
 
     def __init__(self) -> None:
         self._ready: Mapping[str, Raw] = {}
+        self._gradual_until = 0.0
 
     def look(self, seen: Observation) -> Iterator[str]:
+        if not all(map(detaches, seen.ingress_daemon_sets)):
+            self._gradual_until = seen.at + GRADUAL
         before, self._ready = (
             self._ready,
             {
@@ -146,7 +199,7 @@ class StoppedOnlyDetached(Always):
                 if NODE_LABEL in labels(pod) and is_ready(pod) and not is_terminating(pod)
             },
         )
-        for uid, pod in before.items():
+        for uid, pod in before.items() if seen.at >= self._gradual_until else ():
             node, now = pod["spec"].get("nodeName", ""), seen.pods.get(uid)
             stopped = now is None or is_terminating(now)
             if not stopped or node not in seen.uses or not is_ready(seen.nodes.get(node, {"metadata": {}})):

@@ -64,6 +64,8 @@ TO_AND_FRO, FEW_RETURNS = "placement: no pod goes home and back more than a few 
 ONE_HANG = "ip: one write that hangs refuses no deletion"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
+IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
+BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
 REST = 600.0
@@ -469,6 +471,88 @@ def evictions_from_many_nodes(world: World) -> Iterator[float]:
                     world.kubectl.evict(name, objects.SHOP, preconditions={"uid": uid})
         yield 5.0
     yield 200.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=500.0)
+def cordoned_node(world: World) -> Iterator[float]:
+    """While a cordoned node uses up the budget, it is updated, and no other one is detached."""
+    yield 150.0
+    world.patch(NODES, "node-1", {"spec": {"unschedulable": True}})
+    yield 40.0
+    give_template(world, "proxy:2")
+    yield 100.0
+    if (found := {image(each) for each in edge_pods(world) if each["spec"]["nodeName"] == "node-1"}) != {
+        "proxy:2"
+    }:
+        broken(world, ASKED, f"the pods of the cordoned node have {found}")
+    world.patch(NODES, "node-1", {"spec": {"unschedulable": None}})
+    yield 100.0
+
+
+def new_template(image: str, **rolling: Any) -> Raw:
+    """Of the edge, with other fields of rollingUpdate in the same write."""
+    template = {"spec": {"containers": [{"name": "main", "image": image}]}}
+    return {"spec": {"template": template, "updateStrategy": {"rollingUpdate": rolling}}}
+
+
+def waves_in_order(world: World, wanted: str, seconds: int) -> Iterator[float]:
+    """By the names of nodes."""
+    for _ in range(seconds):
+        pods = edge_pods(world)
+        having = {each["spec"]["nodeName"] for each in pods if image(each) == wanted}
+        waiting = {each["spec"]["nodeName"] for each in pods} - having
+        if having and waiting and max(having) > min(waiting):
+            broken(world, IN_ORDER, f"{max(having)} has {wanted}, and {min(waiting)} has not")
+        yield 1.0
+
+
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def waves_beside_a_lost_pod(world: World) -> Iterator[float]:
+    """Waves keep their order while a node of a later one lacks a pod, and the budget has room."""
+    rolling(world, maxUnavailableNodes=0, maxDegradedNodes=2, waves=BY_NODE)
+    yield 150.0
+    last = max(edge_pods(world), key=lambda each: each["spec"]["nodeName"])
+    world.outside.disturb(last["spec"]["nodeName"], last["metadata"]["name"])
+    delete_pods(world, last["metadata"]["name"])
+    yield 1.0
+    give_template(world, "proxy:2")
+    yield from waves_in_order(world, "proxy:2", 200)
+
+
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def waves_after_a_superseded_template(world: World) -> Iterator[float]:
+    """Waves keep their order though a node of a later one lost a pod when it was detached for the template before."""
+    rolling(world, maxUnavailableNodes=3)
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 8.0
+    _, _, third, *_ = sorted({each["spec"]["nodeName"] for each in edge_pods(world)})
+    world.outside.disturb(third)
+    delete_pods(
+        world,
+        next(each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == third),
+    )
+    yield 0.5
+    world.patch(INGRESS_DAEMONSETS, EDGE, new_template("proxy:3", waves=BY_NODE))
+    yield from waves_in_order(world, "proxy:3", 200)
+
+
+@history("ingress_daemonset", nodes=6, lasts=600.0)
+def joins_a_good_rollout(world: World) -> Iterator[float]:
+    """A node that joins when the new template has shown itself gets that at once."""
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 60.0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {objects.INGRESS_LABEL: "true"}))
+    for _ in range(30):
+        if former := [
+            each
+            for each in edge_pods(world)
+            if each["spec"]["nodeName"] == "node-9" and image(each) != "proxy:2"
+        ]:
+            broken(world, ASKED, f"node-9 has {image(former[0])} first")
+        yield 1.0
+    yield 150.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=900.0)

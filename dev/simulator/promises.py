@@ -20,7 +20,7 @@ def promises(values: Raw, *, skew: float, changed: bool = True, restored: bool =
         *_reservation(values),
         *_address(values, restored=restored),
         *_placement(values, changed=changed),
-        *_edge(),
+        *_edge(restored=restored),
         *_truth(skew),
         *_certificates(values),
     ]
@@ -74,8 +74,10 @@ def _certificates(values: Raw) -> Iterator[Promise]:
         yield Promise.of(certificates.ServedIsTrusted)
 
 
-def _edge() -> Iterator[Promise]:
+def _edge(*, restored: bool) -> Iterator[Promise]:
     yield Promise.of(edge.EdgeServes)
+    if not restored:  # what is detached then was so before
+        yield Promise.of(edge.DetachedWithinTheBudget)
     yield Promise.of(edge.StoppedOnlyDetached)
     yield Promise.of(edge.RolloutsEnd)
     yield Promise.of(edge.CompleteIsTrue)
