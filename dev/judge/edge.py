@@ -84,7 +84,8 @@ class Budgets:
 
 class EdgeServes(Always):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
-    off by then: as many as the budget once more. And so do nodes whose health checker is being replaced: documented."""
+    off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
+    And so do nodes whose health checker is being replaced: documented."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -95,6 +96,8 @@ class EdgeServes(Always):
         self._budgets = Budgets()
         self._served: set[str] = set()
         """Nodes that have answered 200 since they were selected."""
+        self._was_gradual = False
+        """Whether nodes were not detached once: what was updated then fails on."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
@@ -119,9 +122,9 @@ class EdgeServes(Always):
             ]
             off = [each for each in could if each not in good]
             allowed = self._budgets.of(resource, len(ready), seen.at)
-            allowed += min(allowed, len(_crashed(seen) & set(off))) + min(
-                allowed, len(_unchecked(seen) & set(off))
-            )
+            self._was_gradual |= not detaches(resource)
+            crashed, unchecked = len(_crashed(seen) & set(off)), len(_unchecked(seen) & set(off))
+            allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, unchecked)
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
 
