@@ -19,7 +19,7 @@ from controllers.ip_reservation.confirmations import (
     PodAddresses,
 )
 from kube.types import Pod
-from tests.factories import NOW, ago, pod, record, segment
+from tests.factories import NOW, ago, doubts, pod, record, segment
 from tests.fakes import FakeClock
 
 BOTH = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
@@ -55,11 +55,6 @@ class Leader:
 
     def doubts(self, *records: Record, version: int = 5) -> Doubts:
         return self.confirmations.read([segment(*records, version=str(version))])
-
-
-def doubts(*forged: Record, unconfirmed: Sequence[Record] = ()) -> Doubts:
-    keys = frozenset(each.key for each in forged)
-    return Doubts(keys | {each.key for each in unconfirmed}, keys)
 
 
 @pytest.fixture

@@ -15,12 +15,7 @@ from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.confirmations import Doubts
 from controllers.ip_reservation.release_planner import Cause, Change, Life, Pods
 from settings import IPReservationSettings
-from tests.factories import NOW, ago, record, segment
-
-
-def doubts(*forged: Record, unconfirmed: Sequence[Record] = ()) -> Doubts:
-    keys = frozenset(each.key for each in forged)
-    return Doubts(keys | {each.key for each in unconfirmed}, keys)
+from tests.factories import NOW, ago, doubts, record, segment
 
 
 def config(**values: Any) -> IPReservationSettings:

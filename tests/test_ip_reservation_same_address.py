@@ -17,11 +17,10 @@ from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI
 from kube.errors import KubeError, Unreachable
-from kube.types import Namespace, ObjectMeta
 from settings import IPReservationSettings
 from tests.calico_pools import KINDS, POOLS, pool
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FakeCluster
 from webhook.admission import Decision, Request
 from webhook.ip_reservation import records_of
 from webhook.ip_reservation.same_address import (
@@ -178,22 +177,16 @@ class Reads:
         return self.calico
 
 
-class Cluster:
-    def __init__(self, **annotations: str) -> None:
-        self.annotations = annotations
-
-    def namespace(self, name: str, *, deadline: float) -> Namespace:
-        return Namespace(ObjectMeta(name=name, annotations=self.annotations))
-
-
 def reviewed(
     raw: Mapping[str, Any],
     reads: Reads | SharedReads,
-    cluster: Cluster | None = None,
+    namespace: Mapping[str, str] | None = None,
     settings: IPReservationSettings = ON,
     **parts: Any,
 ) -> Decision:
-    webhook = SameAddressWebhook(cluster or Cluster(), reads, lambda: settings, lambda: NOW)
+    webhook = SameAddressWebhook(
+        FakeCluster(annotations={"redis": dict(namespace or {})}), reads, lambda: settings, lambda: NOW
+    )
     assert webhook.fails_open()
     body = msgspec.Raw(msgspec.json.encode(raw))
     request = {"uid": "u", "operation": "CREATE", "namespace": "redis", "object": body} | parts
@@ -241,7 +234,7 @@ def test_a_pod_asks_for_the_address_of_its_predecessor(annotations: dict[str, st
 def test_a_pod_that_is_left_alone(parts: Mapping[str, Any], namespace: Mapping[str, str]) -> None:
     raw = raw_pod(ip="", **parts)
     reads = Reads(segment(own()))
-    decision = reviewed(raw, reads, Cluster(**namespace))
+    decision = reviewed(raw, reads, namespace)
 
     assert (decision.allowed, decision.patch, reads.asked) == (True, (), 0)
     assert decision.audit["skipped"]
@@ -250,7 +243,7 @@ def test_a_pod_that_is_left_alone(parts: Mapping[str, Any], namespace: Mapping[s
 def test_the_word_of_a_pod_outweighs_its_namespaces() -> None:
     raw = created(metadata={"annotations": {SAME_ADDRESS: "true"}})
 
-    assert reviewed(raw, Reads(segment(own())), Cluster(**{SAME_ADDRESS: "false"})).patch
+    assert reviewed(raw, Reads(segment(own())), {SAME_ADDRESS: "false"}).patch
 
 
 @pytest.mark.parametrize(
