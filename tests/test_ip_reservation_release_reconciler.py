@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from calico.segment import IPReservation
+from calico.segment import IPReservation, Record
 from controllers.ip_reservation.reconcilers import WRITES
 from controllers.ip_reservation.snapshot import PODS
 from controllers.liveness import LONGEST_RUN
@@ -247,6 +247,22 @@ def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
     assert world.recorder.reasons == ["MalformedReservation"]
     assert "'10.0.0.1-9'" in world.recorder.events[0][1]
     assert REGISTRY.get_sample_value("drawbridge_malformed_reservations") == 1
+
+
+def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:
+    due, kept = record(ended=ago(hours=1)), record("10.0.0.2/32", uid="b", ended=ago(minutes=1))
+    world = World(segment(due, kept))
+    seen: list[Iterable[Record]] = []
+
+    def watch(verb: str, name: str) -> None:
+        if verb == "write":
+            world.removals.observe(segment(due, kept), None)
+            seen.append(world.removals.of(name).values())
+
+    world.reservations.before = watch
+    world.twice()
+
+    assert [list(each) for each in seen] == [[kept]]
 
 
 def test_an_address_that_is_named_by_annotation_is_released_when_its_pod_is_gone() -> None:
