@@ -86,12 +86,6 @@ def bound(**spec: Any) -> Claim:
     return Claim(bound_to="pv-1", volume=volume(**spec))
 
 
-def test_a_claim_of_such_a_volume_is_no_reason() -> None:
-    found = bound(csi={"driver": "com.tencent.cloud.csi.cbs"})
-
-    assert refused(pod(spec=CLAIMING), {"data-web-0": found}) == ()
-
-
 @table(
     "claims, said",
     {
@@ -128,17 +122,25 @@ def test_a_claim_of_another_volume_is_a_reason(claims: dict[str, Claim], said: s
     assert refused(pod(spec=CLAIMING), claims) == (f"volume data {said}",)
 
 
-@pytest.mark.parametrize("provisioner", ["com.tencent.cloud.csi.cbs", "cloud.tencent.com/qcloud-cbs"])
-def test_a_claim_that_will_become_a_cbs_disk_is_no_reason(provisioner: str) -> None:
-    claims = {"data-web-0": Claim(storage_class="cbs", provisioner=provisioner, waits_for_consumer=True)}
+def to_come(provisioner: str) -> Claim:
+    return Claim(storage_class="cbs", provisioner=provisioner, waits_for_consumer=True)
 
-    assert refused(pod(spec=CLAIMING), claims) == ()
+
+@table(
+    "found",
+    {
+        "bound to such a volume": bound(csi={"driver": "com.tencent.cloud.csi.cbs"}),
+        "to become a CBS disk": to_come("com.tencent.cloud.csi.cbs"),
+        "to become one, by its older driver": to_come("cloud.tencent.com/qcloud-cbs"),
+    },
+)
+def test_a_claim_of_what_super_nodes_mount_is_no_reason(found: Claim) -> None:
+    assert refused(pod(spec=CLAIMING), {"data-web-0": found}) == ()
 
 
 def test_a_claim_that_is_made_for_the_pod_counts_as_any_other() -> None:
     assert len(refused(pod(spec=EPHEMERAL), {"web-0-data": bound(iscsi={"lun": 0})})) == 1
-    later = Claim(provisioner="com.tencent.cloud.csi.cbs", waits_for_consumer=True)
-    assert refused(pod(spec=EPHEMERAL), {"web-0-data": later}) == ()
+    assert refused(pod(spec=EPHEMERAL), {"web-0-data": to_come("com.tencent.cloud.csi.cbs")}) == ()
 
 
 def test_a_claim_whose_disk_may_be_made_anywhere_keeps_its_pod_until_it_is_bound() -> None:

@@ -70,6 +70,7 @@ def garbled() -> IPReservation:
         pytest.param(lambda: None, id="deletes it"),
         pytest.param(lambda: segment(), id="empties it"),
         pytest.param(lambda: segment(NO_POD), id="takes most of it"),
+        pytest.param(garbled, id="garbles what it says"),
     ],
 )
 def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPReservation | None]) -> None:
@@ -82,14 +83,6 @@ def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPRe
     assert world.recorder.reasons == ["IPReservationRestored"]
     assert "out of IPReservation drawbridge-a;" in world.recorder.events[0][1]
     assert REGISTRY.get_sample_value("drawbridge_restored_reservations_total") == before + 2
-
-
-def test_the_record_of_a_garbled_annotation_is_kept_elsewhere() -> None:
-    world = World()
-
-    world.change_and_settle_twice(garbled())
-
-    assert [each for each in world.records if each.uid] == [TERMINATING, HELD]
 
 
 def test_what_the_leader_released_stays_released() -> None:

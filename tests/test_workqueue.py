@@ -18,6 +18,14 @@ def queue_at(clock: FakeClock) -> WorkQueue:
     return WorkQueue("test", clock=clock)
 
 
+def working_on_a(clock: FakeClock) -> WorkQueue:
+    """A queue whose key "a" is being reconciled."""
+    queue = queue_at(clock)
+    queue.add("a")
+    queue.get(timeout=0)
+    return queue
+
+
 def waiting(queue: WorkQueue) -> list[str]:
     """What can be taken now, in order."""
     return list(iter(lambda: queue.get(timeout=0) or "", ""))
@@ -38,9 +46,7 @@ def test_keys_come_out_once_and_in_order() -> None:
 
 
 def test_a_key_that_is_worked_on_waits_until_it_is_done() -> None:
-    queue = queue_at(FakeClock())
-    queue.add("a")
-    assert queue.get(timeout=0) == "a"
+    queue = working_on_a(FakeClock())
     queue.add("a")
     queue.add("a")
     assert queue.get(timeout=0) is None
@@ -149,9 +155,7 @@ def due_of(queue: WorkQueue, clock: FakeClock, asked: float) -> float:
 
 def test_a_reconcile_that_asks_to_run_at_once_waits_for_the_pace_and_longer_each_time() -> None:
     clock = FakeClock()
-    queue = queue_at(clock)
-    queue.add("a")
-    queue.get(timeout=0)
+    queue = working_on_a(clock)
     pauses = [due_of(queue, clock, 0.0) for _ in range(20)]
 
     assert pauses[:11] == [0.02] * 11
@@ -161,9 +165,7 @@ def test_a_reconcile_that_asks_to_run_at_once_waits_for_the_pace_and_longer_each
 @pytest.mark.parametrize("how", ["add", "add_after"])
 def test_a_change_brings_back_the_pace(how: str) -> None:
     clock = FakeClock()
-    queue = queue_at(clock)
-    queue.add("a")
-    queue.get(timeout=0)
+    queue = working_on_a(clock)
     for _ in range(20):
         due_of(queue, clock, 0.0)
     queue.add("a") if how == "add" else queue.add_after("a", 0.0)
@@ -175,9 +177,7 @@ def test_a_change_brings_back_the_pace(how: str) -> None:
 
 def test_a_period_is_kept_however_often_it_is_asked_for() -> None:
     clock = FakeClock()
-    queue = queue_at(clock)
-    queue.add("a")
-    queue.get(timeout=0)
+    queue = working_on_a(clock)
 
     assert {due_of(queue, clock, 5.0) for _ in range(20)} == {5.0}
 
@@ -199,9 +199,7 @@ def test_what_a_reconcile_asked_for_does_not_outlive_the_next_run(how: str) -> N
 
 def test_what_a_handler_asked_for_is_kept_when_the_key_runs_before() -> None:
     clock = FakeClock()
-    queue = queue_at(clock)
-    queue.add("a")
-    queue.get(timeout=0)
+    queue = working_on_a(clock)
     queue.requeue("a", 10.0)
     queue.done("a")
     queue.add_after("a", 30.0)
