@@ -16,7 +16,6 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 CBS = "com.tencent.cloud.csi.cbs"
-OTHER = "csi.example.com"
 
 
 @pytest.mark.promise
@@ -55,17 +54,9 @@ def with_claim(name: str) -> Raw:
 BOUND: dict[str, Raw] = {
     "host-path": {"hostPath": {"path": "/data"}},
     "cbs": {"csi": {"driver": CBS, "volumeHandle": "disk-1"}},
-    "iscsi": {"iscsi": {"targetPortal": "10.1.1.1:3260", "iqn": "iqn.2026-01.com.example:a", "lun": 0}},
 }
 """Volumes to which claims of the same names are bound."""
-UNBOUND = {"later-cbs": CBS, "later-other": OTHER}
-"""Claims, each with the provisioner of its class."""
 
-REFUSED: dict[str, tuple[Raw, tuple[str, ...]]] = {
-    "claim-iscsi": (with_claim("iscsi"), ("volume data is of claim iscsi", "of kind iscsi")),
-    "claim-later": (with_claim("later-other"), (f"to be made by {OTHER}",)),
-}
-"""Pods that must stay, with the reasons in their Event."""
 TAKEN: dict[str, Raw] = {
     "volumes": large(volumes=[{"name": "a", **BOUND["host-path"]}, {"name": "b", "emptyDir": {}}]),
     "claim-cbs": with_claim("cbs"),
@@ -80,10 +71,7 @@ def crowd(elastic_lab: Lab) -> Shop:
     shop = Shop(elastic_lab)
     for name, source in BOUND.items():
         bind(shop, name, source)
-    for name, provisioner in UNBOUND.items():
-        leave_unbound(shop, name, provisioner)
-    for name, (pod, _) in REFUSED.items():
-        shop.run(name, pod)
+    leave_unbound(shop, "later-cbs", CBS)
     for name, pod in TAKEN.items():
         shop.run(name, pod)
     return shop
@@ -118,16 +106,6 @@ def leave_unbound(shop: Shop, name: str, provisioner: str) -> None:
 
 def manifest(kind: str, name: str, **fields: Any) -> Raw:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_super_nodes_cannot_run_stays_and_has_an_event_that_says_why(crowd: Shop, name: str) -> None:
-    _, reasons = REFUSED[name]
-    said = crowd.await_event(name, "NotEligibleForSuperNode")
-
-    assert [each for each in reasons if each not in said] == []
-    assert "SentToSuperNode" not in crowd.events(name)
-    assert crowd.pod(name).spec.node_name == ""
 
 
 @pytest.mark.parametrize("name", TAKEN)
