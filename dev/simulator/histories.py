@@ -27,6 +27,7 @@ from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
+from lab.cloud.values import Target
 from settings.anycast_ip import NEED_LABEL
 from webhook.anycast_ip import ADDRESS_ID
 from webhook.elasticity import PLACEMENT
@@ -66,6 +67,10 @@ ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
+UNSERVED = "edge: no node without pods has a weight"
+RESTORED = "edge: in the end each node has its former weight"
+BALANCER = "lb-1a2b3c4d"
+BALANCED = {"enabled": True, "loadBalancers": [{"id": BALANCER, "namespaces": [objects.SHOP]}]}
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
 REST = 600.0
@@ -553,6 +558,35 @@ def joins_a_good_rollout(world: World) -> Iterator[float]:
             broken(world, ASKED, f"node-9 has {image(former[0])} first")
         yield 1.0
     yield 150.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=600.0, values={"ingressDaemonSet": {"clb": BALANCED}})
+def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
+    """The pods of a node that leaves stay until its weight is 0, and it has no weight until they are back."""
+    names = [each["metadata"]["name"] for each in world.api.list(NODES)]
+    instances = {each: f"ins-{int(each.rpartition('-')[2]):08d}" for each in names}
+    targets = [Target(listener="lbl-1", instance=each, port=443) for each in instances.values()]
+    world.cloud.account.put_load_balancer(BALANCER, targets)
+    rolling(world, setWeightToDetach={"loadBalancers": [BALANCER], "gracePeriodSeconds": 5})
+    yield 120.0
+    name = min(each["spec"]["nodeName"] for each in edge_pods(world))
+    world.cloud.go_away(world.kernel.now + 90.0)
+    world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: None}}})
+    for _ in range(250):
+        if (
+            not any(each["spec"]["nodeName"] == name for each in edge_pods(world))
+            and world.cloud.weights[instances[name]]
+        ):
+            broken(world, UNSERVED, name)
+        yield 1.0
+    if world.cloud.weights[instances[name]]:
+        broken(world, UNSERVED, f"{name} after its pods have gone")
+    world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}})
+    yield 60.0
+    if {*world.cloud.weights.values()} != {10}:
+        broken(world, RESTORED, str(world.cloud.weights))
+    give_template(world, "proxy:2")
+    yield 100.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=900.0)

@@ -14,7 +14,7 @@ from cli.explain.webhook_configurations import CONFIGURATIONS
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation
-from dev.judge.observation import CLUSTER_TAG, INSTANCE_TAG, CloudAddress
+from dev.judge.observation import CLUSTER_TAG, INSTANCE_TAG, CloudAddress, instance
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from dev.simulator.models.calico import RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
@@ -66,6 +66,7 @@ class Outside:
         self._listed: dict[Resource, tuple[int, Mapping[str, Raw]]] = {}
         self._billed: list[Address] = []
         self._addressed: Mapping[str, CloudAddress] = {}
+        self._weights: Mapping[str, int] = {}
         cloud.on_arrival = self._called
         calico.on_assign = calico.on_release = lambda _: self.changed()
 
@@ -75,8 +76,9 @@ class Outside:
 
     def look_at_the_bill(self) -> None:
         """The cloud's tasks end by themselves."""
-        before = self._addressed
-        if self._addresses() is not before:
+        before, weights = self._addressed, self._weights
+        self._weights = self._cloud.weights
+        if self._addresses() is not before or self._weights != weights:
             self.changed()
 
     @property
@@ -102,7 +104,7 @@ class Outside:
             pods=self._of(PODS),
             workloads=workloads,
             ingress_daemon_sets=list(self._of(INGRESS_DAEMONSETS).values()),
-            uses={name for name in self._edge.uses if (node := nodes.get(name)) and is_target(node)},
+            uses=self._uses(nodes),
             answers=self._edge.answers,
             addresses=self._addresses(),
             running=self._cloud.running,
@@ -115,6 +117,12 @@ class Outside:
             ],
             disturbances=self.disturbances,
         )
+
+    def _uses(self, nodes: Mapping[str, Raw]) -> set[str]:
+        """The nodes to which the load balancer sends traffic: by weights where it has some, else by its probes."""
+        if self._weights:
+            return {name for name, node in nodes.items() if self._weights.get(instance(node))}
+        return {name for name in self._edge.uses if (node := nodes.get(name)) and is_target(node)}
 
     def disturb(self, *subjects: str) -> None:
         for each in subjects:

@@ -35,6 +35,7 @@ CHANGES = frozenset(
         "ModifyAddressesBandwidth",
         "CreateTags",
         "DeleteTags",
+        "BatchModifyTargetWeight",
     }
 )
 Arrived = Callable[[Process | None, str, Mapping[str, object], str], None]
@@ -86,6 +87,13 @@ class Cloud:
     def addresses(self) -> list[Address]:
         """Elastic ones of our account, as its bill lists them."""
         return [each for each in self.account.addresses.values() if each.type != WAN_IP]
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """By instance, at load balancers with weights, which do not probe; empty without one."""
+        with self.account.advanced():
+            found = [each for targets in self.account.load_balancers.values() for each in targets.values()]
+        return {each.instance: each.weight for each in found}
 
     @property
     def running(self) -> set[str]:
