@@ -56,6 +56,7 @@ sample: $(STAMP) programs ## Run what CI runs beside make test: of the rest, the
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
 	@$(PYTEST) -m "not (cluster or chaos or e2e or browser)"
+	@$(RUN) -m dev.simulator --crashes
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster --ignore $(PERMISSIONS)
 	@DRAWBRIDGE_LAB_VERSIONS=oldest $(PYTEST) --numprocesses 2 -m "cluster and promise" tests/cluster
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(ONE_BY_ONE) -m chaos
@@ -110,8 +111,8 @@ bench: $(STAMP) programs ## Measure against baselines, and write docs/reference/
 hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?
 	@$(RUN) -m hostile
 
-simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n]
-	@$(RUN) -m dev.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
+simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n] [CRASHES=1]
+	@$(RUN) -m dev.simulator $(if $(CRASHES),--crashes $(CRASHES),$(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)))
 
 mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
 	@$(RUN) -m tests.mutation

@@ -173,6 +173,14 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         lambda: reservation.KeptOutOfCirculation(120.0),
         [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
     ),
+    "an address of a pod that did not ask is reserved": (
+        reservation.OnlySelected,
+        [see(0, pods=(pod("web-1", ip="10.0.0.1"),), assigned={"10.0.0.1": "web-1"}, reserved={"10.0.0.1"})],
+    ),
+    "an address is free early while few are reserved": (
+        lambda: reservation.KeptOutOfCirculation(120.0, most=2),
+        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE, reserved={"10.0.0.2"})],
+    ),
     "an API server does not trust what is served": (
         certificates.ServedIsTrusted,
         [served(0, CA.certificate), served(60, OTHER.certificate)],
@@ -180,6 +188,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "the certificate that is served has ended": (
         certificates.ServedIsTrusted,
         [served(0, CA.certificate), served(3601, CA.certificate)],
+    ),
+    "a pod with a fixed IP is on a super node": (
+        placement.TheFirstStayHome,
+        [see(0, SUPER, pods=(pod("web-1", "eklet", annotations={"cni.projectcalico.org/ipAddrs": "[]"}),))],
     ),
     "more than N pods are local": (
         placement.NeverMoreThanNLocal,
@@ -231,6 +243,7 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
         see(0, reserved={"10.0.0.1"}, report={"ipReservation": {"addresses": 1}}, metrics={"ip_reserve_count": 0}),
     ),
     "a pod is still gated": (lambda: placement.NoneWaitsBehindAGate(None), see(0, pods=(replica("a", gated=True),))),
+    "a pod waits though a super node has room": (lambda: placement.NoneWaitsForRoom(None), see(0, SUPER, pods=(pod("a", ""),))),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (
         edge.CompleteIsTrue,
@@ -257,6 +270,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(50, assigned=GONE, reserved={"10.0.0.1"}),
             see(171, assigned=GONE),
         ],
+    ),
+    "one of too many reservations ends early": (
+        lambda: reservation.KeptOutOfCirculation(120.0, most=1),
+        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE, reserved={"10.0.0.2"})],
     ),
     "a certificate is served that API servers trust": (
         certificates.ServedIsTrusted,

@@ -39,6 +39,12 @@ def test_no_seed_breaks_a_promise() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_no_promise_is_broken_when_a_leader_dies_right_after_a_write() -> None:
+    """A sample: `make verify` plays a death after each write of each walk."""
+    done = simulate("--crashes", "25", "--jobs", "2")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_a_seed_gives_the_same_history_each_time() -> None:
     first, second = (simulate("--seed", "3", "--whole") for _ in range(2))
     assert len(first.stdout.splitlines()) > 50

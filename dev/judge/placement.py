@@ -7,18 +7,35 @@ from collections.abc import Iterator
 from typing import Any
 
 from dev.judge.judge import Always
-from dev.judge.observation import Observation, condition, is_super, is_terminating, name, notes, owner
+from dev.judge.observation import (
+    Observation,
+    condition,
+    is_super,
+    is_terminating,
+    labels,
+    name,
+    notes,
+    owner,
+)
 
 Raw = dict[str, Any]
 LOCAL_REPLICAS = "LOCAL_REPLICAS"
 GATE = "drawbridge.io/placement"
 REASON = "drawbridge.io/placement-reason"
+FIXED_IP, MODE = "cni.projectcalico.org/ipAddrs", "drawbridge.io/placement-mode"
+BURST = "drawbridge.io/burst"
+FOR_A_NODE = "ingress-daemon-for-node"
 OVER = ("Succeeded", "Failed")
 
 
 def is_gated(pod: Raw) -> bool:
     gates = (pod.get("spec") or {}).get("schedulingGates") or []
     return any(each["name"] == GATE for each in gates)
+
+
+def is_kept_home(raw: Raw) -> bool:
+    """Of a pod, or a template: super nodes give no fixed IP, and the first N may be pinned."""
+    return FIXED_IP in notes(raw) or notes(raw).get(MODE) == "pin"
 
 
 class NeverMoreThanNLocal(Always):
@@ -41,11 +58,11 @@ class NeverMoreThanNLocal(Always):
             if is_gated(pod):
                 self._was_gated.add(uid)
             node = seen.nodes.get(pod["spec"].get("nodeName", ""))
-            controller = owner(pod, "ReplicaSet")
+            controller = owner(pod, "ReplicaSet") or owner(pod, "StatefulSet")
             limit = notes(pod).get(LOCAL_REPLICAS, "")
             if node is None or controller is None or not limit.isdecimal() or uid not in self._was_gated:
                 continue
-            if is_super(node) or is_terminating(pod) or pod["status"].get("phase") in OVER:
+            if is_super(node) or FIXED_IP in notes(pod) or _ends(pod):
                 continue
             local[controller["name"]] += 1
             limits[controller["name"]] = int(limit)
@@ -58,6 +75,27 @@ class NeverMoreThanNLocal(Always):
                 self._extra[workload] = extra + 1
             elif count > limits[workload] + extra:
                 yield f"{count} pods of {workload} are local, {limits[workload]} may be"
+
+
+def _ends(pod: Raw) -> bool:
+    return is_terminating(pod) or pod["status"].get("phase") in OVER
+
+
+class TheFirstStayHome(Always):
+    name = "placement: no pod is on a super node that must be local"
+    sees = ("nodes", "pods")
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for pod in seen.pods.values():
+            if _is_billed(pod, seen) and self._must_be_local(pod):
+                yield name(pod)
+
+    def _must_be_local(self, pod: Raw) -> bool:
+        """One of the first N goes there where local nodes have no room, unless it is pinned."""
+        ordinal, limit = name(pod).rpartition("-")[2], notes(pod).get(LOCAL_REPLICAS, "")
+        is_first = owner(pod, "StatefulSet") and limit.isdecimal() and int(ordinal) < int(limit)
+        has_gone = BURST in notes(pod)
+        return FIXED_IP in notes(pod) or (has_gone and is_kept_home(pod)) or bool(is_first and not has_gone)
 
 
 class NeverMoreThanTheCap(Always):
@@ -105,6 +143,31 @@ class NoneWaitsBehindAGate(Always):
                 yield f"{name(pod)}: {notes(pod).get(REASON, 'no reason given')}"
 
 
+class NoneWaitsForRoom(Always):
+    """But for those that must be local, and what is for one node: *cap* pods are on super nodes, or these have room."""
+
+    name = "placement: no pod waits for ever where super nodes have room"
+
+    def __init__(self, cap: int | None) -> None:
+        self._cap = cap
+
+    def rest(self, seen: Observation) -> Iterator[str]:
+        are_open = any(
+            is_super(each) and not each["spec"].get("unschedulable") for each in seen.nodes.values()
+        )
+        if not are_open or _is_full(self._cap, seen):
+            return
+        for pod in seen.pods.values():
+            waits = not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
+            if (
+                waits
+                and not is_kept_home(pod)
+                and FOR_A_NODE not in labels(pod)
+                and not owner(pod, "DaemonSet")
+            ):
+                yield f"{name(pod)}: {condition(pod, 'PodScheduled').get('message', '')}"
+
+
 class RolloutsOfWorkloadsEnd(Always):
     """While the *cap* is full, a pod beyond it and beyond N waits, but no update does."""
 
@@ -123,6 +186,6 @@ class RolloutsOfWorkloadsEnd(Always):
             if status.get("updatedReplicas", 0) < wanted:
                 yield f"{name(workload)}: {status.get('updatedReplicas', 0)} of {wanted} are updated"
             waiting = condition(workload, "Progressing").get("reason") == "ProgressDeadlineExceeded"
-            is_full = _is_full(self._cap, seen)
-            if waiting and not is_full and status.get("availableReplicas", 0) < wanted:
+            waits_rightly = _is_full(self._cap, seen) or is_kept_home(workload["spec"]["template"])
+            if waiting and not waits_rightly and status.get("availableReplicas", 0) < wanted:
                 yield f"{name(workload)}: {status.get('availableReplicas', 0)} of {wanted} are available"

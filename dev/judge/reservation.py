@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dev.judge.judge import Always
-from dev.judge.observation import Observation, is_terminating, labels, name
+from dev.judge.observation import Observation, is_terminating, labels, name, notes
 
 Raw = dict[str, Any]
 SELECTING = {"statefulset.kubernetes.io/pod-name", "brokerId"}
+CHOICE = "drawbridge.io/reserve-ip"
 SLACK = 3.0
 """Seconds that a pass of releases may be early: ends are stored in whole seconds."""
 AS_SEEN = 20.0
@@ -29,13 +30,14 @@ class Gone:
 class KeptOutOfCirculation(Always):
     """*seconds* is the configured time, *clocks* what those of two of our replicas differ by at most.
 
-    A time that one replica stores is compared with the clock of another one: a documented limit.
+    A time that one replica stores is compared with the clock of another one: a documented limit. Of more than *most*
+    the oldest are free earlier: another one.
     """
 
     name = "ip: the address of a selected pod that is gone is not free before its time is over"
 
-    def __init__(self, seconds: float, clocks: float = 0.0) -> None:
-        self._seconds = seconds - clocks - SLACK
+    def __init__(self, seconds: float, clocks: float = 0.0, most: int | None = None) -> None:
+        self._seconds, self._most = seconds - clocks - SLACK, most
         self._living: dict[str, tuple[str, str]] = {}
         """Address and name of each selected pod that has one, by uid."""
         self._gone: dict[str, Gone] = {}
@@ -51,18 +53,21 @@ class KeptOutOfCirculation(Always):
             elif address in seen.assigned:
                 del self._gone[address]
                 yield f"{address} of {gone.pod} was given away {seen.at - gone.at:.1f} s after its end"
-            elif address not in seen.reserved and not self._is_late(gone, seen):
+            elif address not in seen.reserved and not (self._is_late(gone, seen) or self._are_many(seen)):
                 yield f"{address} of {gone.pod} is free {seen.at - gone.at:.1f} s after its end"
 
     def _is_late(self, gone: Gone, seen: Observation) -> bool:
         """Whether it went without admission, and there was no time yet to see it."""
         return seen.at - gone.at <= AS_SEEN and seen.disturbances.within(AS_SEEN, seen.at, gone.pod)
 
+    def _are_many(self, seen: Observation) -> bool:
+        return self._most is not None and len(seen.reserved - seen.assigned.keys()) >= self._most
+
     def _follow(self, seen: Observation) -> None:
         living = {}
         for uid, pod in seen.pods.items():
             address = (pod.get("status") or {}).get("podIP", "")
-            if address and SELECTING & labels(pod).keys() and seen.assigned.get(address) == uid:
+            if address and is_selected(pod) and seen.assigned.get(address) == uid:
                 living[uid] = address, name(pod)
         for uid, (address, of) in self._living.items():
             if (
@@ -77,6 +82,30 @@ class KeptOutOfCirculation(Always):
 def _lives(pod: Raw | None) -> bool:
     """A pod that goes on with another address was not deleted: a new sandbox, as after a reboot."""
     return pod is not None and not is_terminating(pod) and pod["status"].get("phase") == "Running"
+
+
+def is_selected(pod: Raw) -> bool:
+    """Its own choice wins, which it may have from its workload."""
+    choice = notes(pod).get(CHOICE)
+    return choice == "true" or (choice is None and bool(SELECTING & labels(pod).keys()))
+
+
+class OnlySelected(Always):
+    name = "ip: no address is reserved of a pod that did not ask for it"
+
+    def __init__(self) -> None:
+        self._others: dict[str, str] = {}
+        """The last pod of each address that one had which is not selected."""
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for uid, pod in seen.pods.items():
+            address = (pod.get("status") or {}).get("podIP", "")
+            if seen.assigned.get(address) == uid:
+                self._others.pop(address, None)
+                if not is_selected(pod):
+                    self._others[address] = name(pod)
+        for address in seen.reserved & self._others.keys():
+            yield f"{address} of {self._others[address]}"
 
 
 class ReservationsEnd(Always):

@@ -25,19 +25,32 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of them (default: %(default)s)")
     parser.add_argument("--histories", action="store_true", help="the directed histories instead of seeds")
     parser.add_argument("--history", help="the directed history whose name contains this, as it went")
+    parser.add_argument(
+        "--crashes",
+        type=int,
+        nargs="?",
+        const=1,
+        help="the walks, in which the leader dies after each write, or every such; with --history: after that one",
+    )
     parser.add_argument("--jobs", type=int, default=0, help="how many at a time (default: one per core)")
     parser.add_argument("--whole", action="store_true", help="with --seed: the history of all operations")
     arguments = parser.parse_args()
     kernel = begin()
     from dev.simulator import shortening
+    from dev.simulator.crashes import WALKS, crashes, crashing
     from dev.simulator.histories import HISTORIES
     from dev.simulator.scenario import drawn
 
     if arguments.seed is not None:
         return shortening.show(kernel, drawn(arguments.seed), whole=arguments.whole)
     if arguments.history:
-        found = [each for name, each in HISTORIES.items() if arguments.history in name]
+        found = [each for name, each in (HISTORIES | WALKS).items() if arguments.history in name]
+        if arguments.crashes:
+            found = [crashing(each, arguments.crashes) for each in found]
         return max((shortening.show(kernel, each, whole=True) for each in found), default=2)
+    if arguments.crashes:
+        scenarios = crashes(kernel, arguments.crashes)
+        return play(kernel, scenarios, len(scenarios), arguments.jobs)
     if arguments.histories:
         return play(kernel, HISTORIES.values(), len(HISTORIES), arguments.jobs)
     seeds = range(arguments.first, arguments.first + arguments.seeds)

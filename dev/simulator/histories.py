@@ -6,12 +6,14 @@ the rest, then a fresh start.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from dev.judge.observation import is_open
@@ -20,6 +22,7 @@ from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
 from dev.simulator.models.calico import RESERVATIONS
+from dev.simulator.models.cluster import REPLICA_SETS
 from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import is_home, kill_the_leader
 from dev.simulator.outside import SECRETS
@@ -32,7 +35,7 @@ from settings.anycast_ip import NEED_LABEL
 from webhook.anycast_ip import ADDRESS_ID
 from webhook.elasticity import PLACEMENT
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from webhook.ip_reservation import PATH
+from webhook.ip_reservation import PATH, RESERVE
 
 Raw = dict[str, Any]
 Script = Callable[[World], Iterator[float]]
@@ -63,6 +66,8 @@ FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 4
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
 TO_AND_FRO, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
 ONE_HANG = "ip: one write that hangs refuses no deletion"
+LATEST = "ip: of too many reservations the latest stay"
+FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and no others"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
@@ -76,31 +81,29 @@ BREATH = 30.0
 REST = 600.0
 
 HISTORIES: dict[str, Scenario] = {}
+Keep = Callable[[Script], Script]
 
 
-def history(
-    *features: str, nodes: int = 4, lasts: float = 300.0, values: Raw | None = None
-) -> Callable[[Script], Script]:
-    """*lasts* is for how many seconds the script acts at most."""
+def written_as(book: dict[str, Scenario]) -> Callable[..., Keep]:
+    """A decorator that keeps a script in *book*, with its first line as its name."""
 
-    def keep(script: Script) -> Script:
-        assert script.__doc__ is not None
-        name = script.__doc__.strip().removesuffix(".")
-        HISTORIES[name] = Scenario(
-            0,
-            features,
-            values_of(features, values or {}),
-            nodes,
-            [0.0] * 4,
-            (),
-            lasts + BREATH,
-            REST,
-            script,
-            name,
-        )
-        return script
+    def history(*features: str, nodes: int = 4, lasts: float = 300.0, values: Raw | None = None) -> Keep:
+        """*lasts* is for how many seconds the script acts at most."""
 
-    return keep
+        def keep(script: Script) -> Script:
+            assert script.__doc__ is not None
+            name = script.__doc__.strip().removesuffix(".")
+            installed = values_of(features, values or {})
+            skews, busy = [0.0] * 4, lasts + BREATH
+            book[name] = Scenario(0, features, installed, nodes, skews, (), busy, REST, script, name)
+            return script
+
+        return keep
+
+    return history
+
+
+history = written_as(HISTORIES)
 
 
 def need_addresses(world: World) -> None:
@@ -822,6 +825,82 @@ def hung_write(world: World) -> Iterator[float]:
     if done != "redis-0":
         broken(world, ONE_HANG, done)
     yield 1.0
+
+
+FEW = {"config": {"ipReserveMaxCount": 3}}
+
+
+@history("ip_reservation", nodes=3, values=FEW)
+def more_than_in_all(world: World) -> Iterator[float]:
+    """Of more reservations than ipReserveMaxCount, those whose time began first are released."""
+    yield from more_than_three(world)
+
+
+@history("ip_reservation", nodes=3, values={"ipReservation": {"maxPerNamespace": 3}})
+def more_than_of_a_namespace(world: World) -> Iterator[float]:
+    """Of more reservations than maxPerNamespace, those whose time began first are released."""
+    yield from more_than_three(world)
+
+
+def more_than_three(world: World) -> Iterator[float]:
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 6}})
+    yield 30.0
+    pods = [world.api.get(PODS, f"redis-{number}", objects.SHOP) for number in range(6)]
+    for pod in pods:
+        delete_pods(world, pod["metadata"]["name"])
+        yield 16.0
+    yield 10.0
+    wanted = {each["status"]["podIP"] for each in pods[3:]}
+    if (held := world.calico.reserved()) != wanted:
+        broken(world, LATEST, f"{sorted(held)} are reserved, not {sorted(wanted)}")
+    yield 1.0
+
+
+@history("ip_reservation", nodes=3, values={"ipReservation": {"workloadOptIn": True}})
+def opted_in(world: World) -> Iterator[float]:
+    """Pods of a Deployment that asks for it keep their addresses, not those of a ReplicaSet that is named like it."""
+    asking, bare = objects.deployment("api", 2), objects.deployment("bare", 1)
+    asking["metadata"]["annotations"] = {RESERVE: "true"}
+    bare["metadata"]["name"] = "api"
+    del bare["spec"]["strategy"]
+    world.kubectl_create(DEPLOYMENTS, asking)
+    world.kubectl_create(REPLICA_SETS, bare)
+    yield 30.0
+    pods = [each for each in shop_pods(world) if each["metadata"]["name"].startswith("api-")]
+    delete_pods(world, *(each["metadata"]["name"] for each in pods))
+    yield 30.0
+    asked = {each["status"]["podIP"]: each["metadata"]["labels"]["app"] == "api" for each in pods}
+    held = {address: address in world.calico.reserved() for address in asked}
+    if len(asked) != 3 or held != asked:
+        broken(world, FOLLOWED, f"{held} are reserved, and {asked} should be")
+    yield 1.0
+
+
+@history(
+    "ip_reservation", nodes=3, values={"ipReservation": {"calicoApiVersion": "crd.projectcalico.org/v1"}}
+)
+def hidden_metadata(world: World) -> Iterator[float]:
+    """A reservation that Calico's API server wrote ends where only its custom resource is read."""
+    pod = world.api.get(PODS, "redis-0", objects.SHOP)
+    record = Record(
+        f"{pod['status']['podIP']}/32", world.now(), objects.SHOP, "redis-0", pod["metadata"]["uid"]
+    )
+    about: Any = body([record])
+    hidden = {"labels": {MANAGED_BY: MANAGER, LEVEL: "0"}, **about["metadata"]}
+    about["metadata"] = {"name": name_of("", "v3"), "annotations": {METADATA: json.dumps(hidden)}}
+    delete_pods(world, "redis-0")
+    world.api.put(RESERVATIONS[1], about)
+    yield 60.0
+
+
+@history("ip_reservation", nodes=3)
+def slow_write(world: World) -> Iterator[float]:
+    """A pod whose reservation takes two seconds is deleted at once."""
+    world.network.hang("POST", "/ipreservations", world.kernel.now + 10.0, 2.0)
+    done = world.kubectl_delete(PODS, world.api.get(PODS, "redis-0", objects.SHOP))
+    if done != "redis-0":
+        broken(world, ONE_HANG, done)
+    yield 10.0
 
 
 # Rollouts by hand.

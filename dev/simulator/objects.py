@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kube.client import Resource
+from kube.resources import DEPLOYMENTS, STATEFUL_SETS
+
 Raw = dict[str, Any]
 SHOP = "shop"
 """The namespace of users; its pods are selected by ip_reservation."""
@@ -12,6 +15,7 @@ INSTANCE_LABEL = "cloud.tencent.com/node-instance-id"
 INGRESS_LABEL = "ingress-controller-node"
 SUPER_LABEL = "node.kubernetes.io/instance-type"
 SUPER_TAINT = "eks.tke.cloud.tencent.com/eklet"
+FIXED_IP, PLACEMENT_MODE = "cni.projectcalico.org/ipAddrs", "drawbridge.io/placement-mode"
 CHECK_PORT = 10080
 NO_LABELS: Mapping[str, str] = {}
 
@@ -98,8 +102,8 @@ def job(name: str, pods: int, *, local: int) -> Raw:
     }
 
 
-def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str = "1") -> Raw:
-    pods = template(name, "web:1", cpu)
+def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str = "1", **spec: Any) -> Raw:
+    pods = template(name, "web:1", cpu, **spec)
     if local is not None:
         pods["metadata"]["annotations"] = {"LOCAL_REPLICAS": str(local)}
     return {
@@ -111,6 +115,22 @@ def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str =
             "template": pods,
         },
     }
+
+
+def shapes() -> list[tuple[Resource, Raw]]:
+    """Workloads whose pods differ in what decides where they run."""
+    asking = deployment("asking", 1, nodeSelector={SUPER_LABEL: "eklet"})
+    tolerant = deployment("tolerant", 2, tolerations=[{"key": SUPER_TAINT, "operator": "Exists"}])
+    fixed, pinned, ranked = deployment("fixed", 2), deployment("pinned", 2), stateful_set("ranked", 3)
+    for workload, about in (
+        (fixed, {FIXED_IP: '["10.9.0.1"]', "LOCAL_REPLICAS": "0"}),
+        (pinned, {PLACEMENT_MODE: "pin", "LOCAL_REPLICAS": "1"}),
+        (ranked, {"LOCAL_REPLICAS": "1"}),
+    ):
+        workload["spec"]["template"]["metadata"]["annotations"] = about
+    large, heavy = deployment("large", 1, cpu="20"), deployment("heavy", 2, local=1, cpu="5")
+    deployments = asking, tolerant, fixed, pinned, large, heavy
+    return [(STATEFUL_SETS, ranked), *((DEPLOYMENTS, each) for each in deployments)]
 
 
 def ingress_daemon_set(name: str, pods_per_node: int = 2, max_unavailable: int = 1, **spec: Any) -> Raw:

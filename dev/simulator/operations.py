@@ -280,6 +280,11 @@ def start_a_job(world: World, dice: Random) -> str:
     )
 
 
+@operation("elasticity", 3)
+def start_another_workload(world: World, dice: Random) -> str:
+    return world.kubectl_create(*dice.choice(objects.shapes()))
+
+
 @operation("elasticity")
 def change_the_local_replicas(world: World, dice: Random) -> str:
     change = {"metadata": {"annotations": {"LOCAL_REPLICAS": str(dice.randint(0, 4))}}}

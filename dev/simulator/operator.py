@@ -26,6 +26,9 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
     "ipReservation": {
         "config.ipReserveTime": ("2m", "3m"),
         "config.ipReleasePeriod": ("2s", "5s", "10s"),
+        "config.ipReserveMaxCount": (2, 300),
+        "ipReservation.maxPerNamespace": (0, 2),
+        "ipReservation.workloadOptIn": (True, False),
         "ipReservation.giveBackAfter": ("10s", "30s", "90s"),
         "ipReservation.skipWhenOwnerIsDeleted": (True, False),
         "ipReservation.pools.enabled": (True, False),

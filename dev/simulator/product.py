@@ -6,6 +6,7 @@ server is the Flask application of ``wsgi``.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ class Network:
         """Called with the process that wrote the Lease, and the holder that it names."""
         self._cut: dict[str, float] = {}
         self._slow_until, self._slowest = 0.0, 0.0
-        self._hanging = "", "", 0.0
+        self._hanging, self._hangs_for = ("", "", 0.0), math.inf
         self._losing_until, self._share = 0.0, 0.0
         self._busy_until, self._refused = 0.0, 0.0
         self._last_writes: dict[str, int] = {}
@@ -93,9 +94,9 @@ class Network:
     def slow(self, until: float, most: float) -> None:
         self._slow_until, self._slowest = until, most
 
-    def hang(self, method: str, path: str, until: float) -> None:
-        """Requests of ours with such a method and path have no answer."""
-        self._hanging = method, path, until
+    def hang(self, method: str, path: str, until: float, seconds: float = math.inf) -> None:
+        """Requests of ours with such a method and path take so much longer, or have no answer."""
+        self._hanging, self._hangs_for = (method, path, until), seconds
 
     def lose(self, until: float, share: float) -> None:
         """So many requests of ours have no answer: half of them never arrive, half are carried out."""
@@ -137,8 +138,9 @@ class Network:
             kernel.sleep(self._latency())
             trouble = self._trouble(replica, call)
             if trouble == "hangs":
-                kernel.sleep(max(0.0, timeout - (kernel.now - began)))
-                raise TimeoutError("timed out")
+                kernel.sleep(max(0.0, min(self._hangs_for, timeout - (kernel.now - began))))
+                if kernel.now - began >= timeout:
+                    raise TimeoutError("timed out")
             if trouble == "lost":
                 raise ConnectionResetError("the connection was reset")
             if trouble == "busy":

@@ -31,7 +31,12 @@ def _reservation(values: Raw) -> Iterator[Promise]:
         if (
             not values["ipReservation"].get("pools", {}).get("enabled")
         ):  # whose share ends reservations early: documented
-            yield Promise.of(reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW)
+            limits = values["config"].get("ipReserveMaxCount"), values["ipReservation"].get("maxPerNamespace")
+            most = min(filter(None, limits), default=None)
+            yield Promise.of(
+                reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW, most=most
+            )
+        yield Promise.of(reservation.OnlySelected)
         yield Promise.of(reservation.ReservationsEnd)
 
 
@@ -64,7 +69,9 @@ def _placement(values: Raw, *, changed: bool) -> Iterator[Promise]:
             "enabled"
         ):  # by which more than N may be local: documented
             yield Promise.of(placement.NeverMoreThanNLocal, cap=cap)
+        yield Promise.of(placement.NoneWaitsForRoom, cap=cap)
         yield Promise.of(placement.NeverMoreThanTheCap, cap=cap, lowered=changed)
+    yield Promise.of(placement.TheFirstStayHome)
     yield Promise.of(placement.NoneWaitsBehindAGate, cap=cap)
     yield Promise.of(placement.RolloutsOfWorkloadsEnd, cap=cap)
 

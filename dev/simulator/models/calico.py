@@ -21,7 +21,7 @@ RESERVATIONS = tuple(each.resource for each in (*CALICO_V3, *CALICO_V1))
 POOLS, BLOCKS = (
     Resource("crd.projectcalico.org", "v1", each, namespaced=False) for each in ("ippools", "ipamblocks")
 )
-KINDS = (Kind(POOLS, "IPPool"), Kind(BLOCKS, "IPAMBlock"))
+KINDS = (Kind(POOLS, "IPPool"), Kind(BLOCKS, "IPAMBlock"), *CALICO_V1)
 POOL = "10.244.0.0/24"
 
 
