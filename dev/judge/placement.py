@@ -10,6 +10,7 @@ from dev.judge.judge import Always
 from dev.judge.observation import (
     Observation,
     condition,
+    is_ready,
     is_super,
     is_terminating,
     labels,
@@ -22,6 +23,7 @@ Raw = dict[str, Any]
 LOCAL_REPLICAS = "LOCAL_REPLICAS"
 GATE = "drawbridge.io/placement"
 REASON = "drawbridge.io/placement-reason"
+SWITCH = "AUTO_SCALE_EKS"
 FIXED_IP, MODE = "cni.projectcalico.org/ipAddrs", "drawbridge.io/placement-mode"
 BURST = "drawbridge.io/burst"
 FOR_A_NODE = "ingress-daemon-for-node"
@@ -48,33 +50,42 @@ class NeverMoreThanNLocal(Always):
         self._cap = cap
         self._extra: dict[str, int] = {}
         """By workload: how many came on top of N while the cap was full; they stay."""
-        self._was_gated: set[str] = set()
-        """By uid: a pod that came while no webhook answered was never ours to place."""
+        self._ours: set[str] = set()
+        """The uids of pods that were gated while a super node would take them: of others none is ours to send."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         local: Counter[str] = Counter()
         limits: dict[str, int] = {}
         for uid, pod in seen.pods.items():
             if is_gated(pod):
-                self._was_gated.add(uid)
+                (self._ours.add if _may_leave(pod, seen) else self._ours.discard)(uid)
             node = seen.nodes.get(pod["spec"].get("nodeName", ""))
             controller = owner(pod, "ReplicaSet") or owner(pod, "StatefulSet")
             limit = notes(pod).get(LOCAL_REPLICAS, "")
-            if node is None or controller is None or not limit.isdecimal() or uid not in self._was_gated:
+            if node is None or controller is None or not limit.isdecimal() or uid not in self._ours:
                 continue
-            if is_super(node) or FIXED_IP in notes(pod) or _ends(pod):
+            if is_super(node) or _ends(pod):
                 continue
             local[controller["name"]] += 1
             limits[controller["name"]] = int(limit)
-        is_full = (
-            self._cap is not None and sum(_is_billed(pod, seen) for pod in seen.pods.values()) >= self._cap
-        )
+        is_full = _is_full(self._cap, seen)
         for workload, count in local.items():
             extra = self._extra.get(workload, 0)
             if count == limits[workload] + extra + 1 and is_full:
                 self._extra[workload] = extra + 1
             elif count > limits[workload] + extra:
                 yield f"{count} pods of {workload} are local, {limits[workload]} may be"
+
+
+def _may_leave(pod: Raw, seen: Observation) -> bool:
+    """Whether it is allowed to, and a super node is open to it."""
+    wanted = (pod["spec"].get("nodeSelector") or {}).items()
+    fits = any(wanted <= labels(each).items() for each in seen.nodes.values() if _is_open(each))
+    return fits and FIXED_IP not in notes(pod) and notes(pod).get(SWITCH) != "false"
+
+
+def _is_open(node: Raw) -> bool:
+    return is_super(node) and is_ready(node) and not node["spec"].get("unschedulable")
 
 
 def _ends(pod: Raw) -> bool:

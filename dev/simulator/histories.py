@@ -33,7 +33,7 @@ from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEF
 from lab.cloud.values import Target
 from settings.anycast_ip import NEED_LABEL
 from webhook.anycast_ip import ADDRESS_ID
-from webhook.elasticity import PLACEMENT
+from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, SWITCH
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ip_reservation import PATH, RESERVE
 
@@ -66,6 +66,7 @@ FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 4
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
 TO_AND_FRO, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
 ONE_HANG = "ip: one write that hangs refuses no deletion"
+PLACES = "placement: each pod is where its annotations and its spec say"
 LATEST = "ip: of too many reservations the latest stay"
 FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and no others"
 ABORTED = "edge: what abort restores is what ran before"
@@ -1191,6 +1192,57 @@ def asks_beyond_the_cap(world: World) -> Iterator[float]:
     yield 30.0
     world.patch_template(DEPLOYMENTS, "batch", [{"name": "main", "image": "web:2"}])
     yield 100.0
+
+
+@history(
+    "elasticity", nodes=4, lasts=400.0, values={"elasticity": {"percentages": True, "localOptOut": True}}
+)
+def all_shapes(world: World) -> Iterator[float]:
+    """Pods of all shapes are where their annotations and specs say, with room and without."""
+    half, shut, unfit, late = (
+        objects.deployment(each, 4, local=0) for each in ("half", "shut", "unfit", "late")
+    )
+    for workload, about in ((half, {LOCAL_REPLICAS: "50%"}), (shut, {LOCAL_REPLICAS: "0", SWITCH: "false"})):
+        workload["spec"]["template"]["metadata"]["annotations"] = about
+    unfit["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    for number in range(1, 5):
+        world.patch(NODES, f"node-{number}", {"metadata": {"labels": {"disk": "ssd"}}})
+    for kind, each in (*objects.shapes(), *((DEPLOYMENTS, each) for each in (half, shut, unfit))):
+        world.kubectl_create(kind, each)
+    yield 60.0
+    check_places(
+        world, {"asking": (0, 1), "fixed": (2, 0), "pinned": (1, 1), "ranked": (1, 2), "large": (0, 1)}
+    )
+    check_places(world, {"heavy": (1, 1), "half": (2, 2), "shut": (4, 0), "unfit": (4, 0), "web": (2, 2)})
+    world.kubernetes.kubelets.silence("eklet-1", world.now())
+    yield 55.0
+    world.kubectl_create(DEPLOYMENTS, late)
+    yield 40.0
+    check_places(world, {"late": (0, 0)})
+    yield 40.0
+    check_places(world, {"late": (4, 0)})
+    world.kubernetes.kubelets.recover("eklet-1", world.now())
+    cordon(world, True)
+    for app in ("fixed", "pinned", "shut", "unfit", "web"):
+        world.patch_template(DEPLOYMENTS, app, [{"name": "main", "image": "web:2"}])
+    yield 60.0
+    check_places(world, {"web": (0, 4)})
+    cordon(world, False)
+    yield 60.0
+
+
+def check_places(world: World, wanted: dict[str, tuple[int, int]]) -> None:
+    """By workload: how many of its pods have a local node, and how many a super node."""
+    for app, counts in wanted.items():
+        nodes = [each["spec"].get("nodeName", "") for each in shop_pods(world) if of_app(each, app)]
+        found = sum(each.startswith("node-") for each in nodes), nodes.count("eklet-1")
+        if found != counts:
+            broken(world, PLACES, f"{app}: {found[0]} local and {found[1]} on super nodes, not {counts}")
+
+
+def of_app(pod: Raw, app: str) -> bool:
+    """Whether it is one of a workload that stays."""
+    return bool(pod["metadata"]["labels"].get("app") == app and "deletionTimestamp" not in pod["metadata"])
 
 
 @history("elasticity", nodes=3, values={"elasticity": {"homeFailover": {"enabled": True, "homeAfter": "1m"}}})
