@@ -243,7 +243,10 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
         see(0, reserved={"10.0.0.1"}, report={"ipReservation": {"addresses": 1}}, metrics={"ip_reserve_count": 0}),
     ),
     "a pod is still gated": (lambda: placement.NoneWaitsBehindAGate(None), see(0, pods=(replica("a", gated=True),))),
-    "a pod waits though a super node has room": (lambda: placement.NoneWaitsForRoom(None), see(0, SUPER, pods=(pod("a", ""),))),
+    "a pod waits though a super node has room": (
+        lambda: placement.NoneWaitsForRoom(None),
+        see(0, SUPER, pods=(pod("a", ""),)),
+    ),
     "a rollout is still under way": (edge.RolloutsEnd, see(0, ingress_daemon_sets=[resource("RollingOut")])),
     "a rollout is complete with old pods": (
         edge.CompleteIsTrue,

@@ -108,6 +108,9 @@ class EdgeServes(Always):
                 for each, node in seen.nodes.items()
                 if is_ready(node) and not is_terminating(node) and selected(node, resource)
             ]
+            if not resource["spec"].get("healthCheckNodePorts"):  # its owner has taken all checks away
+                self._served -= set(ready)
+                continue
             self._selected = {each: at for each, at in self._selected.items() if seen.at - at <= FLICKER}
             self._selected |= dict.fromkeys(ready, seen.at)
             since = self._could.of(self._selected, seen.at)

@@ -1042,7 +1042,12 @@ def rollout_within_a_full_cap(world: World) -> Iterator[float]:
     world.patch(DEPLOYMENTS, "web", {"spec": {"template": local}})
     yield 120.0
     world.patch_template(DEPLOYMENTS, "web", [{"name": "main", "image": "web:2"}])
-    yield 200.0
+    yield 100.0
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}})
+    world.kubectl_create(DEPLOYMENTS, objects.deployment("away", 2, local=0))
+    yield 60.0
+    world.patch_template(DEPLOYMENTS, "away", [{"name": "main", "image": "web:2"}])
+    yield 100.0
 
 
 @history("elasticity", nodes=3, lasts=500.0, values={"elasticity": {"maxSuperPods": {"total": 3}}})
@@ -1190,6 +1195,9 @@ def asks_beyond_the_cap(world: World) -> Iterator[float]:
     yield 30.0
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
     yield 30.0
+    world.kubectl_create(*objects.shapes()[5])
+    yield 20.0
+    check_places(world, {"web": (2, 1), "tolerant": (2, 0)})
     world.patch_template(DEPLOYMENTS, "batch", [{"name": "main", "image": "web:2"}])
     yield 100.0
 
@@ -1211,7 +1219,15 @@ def all_shapes(world: World) -> Iterator[float]:
         world.kubectl_create(kind, each)
     yield 60.0
     check_places(
-        world, {"asking": (0, 1), "fixed": (2, 0), "pinned": (1, 1), "ranked": (1, 2), "large": (0, 1)}
+        world,
+        {
+            "asking": (0, 1),
+            "fixed": (2, 0),
+            "barred": (2, 0),
+            "pinned": (1, 1),
+            "ranked": (1, 2),
+            "large": (0, 1),
+        },
     )
     check_places(world, {"heavy": (1, 1), "half": (2, 2), "shut": (4, 0), "unfit": (4, 0), "web": (2, 2)})
     world.kubernetes.kubelets.silence("eklet-1", world.now())
@@ -1228,7 +1244,9 @@ def all_shapes(world: World) -> Iterator[float]:
     yield 60.0
     check_places(world, {"web": (0, 4)})
     cordon(world, False)
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
     yield 60.0
+    check_places(world, {"web": (2, 4)})
 
 
 def check_places(world: World, wanted: dict[str, tuple[int, int]]) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from random import Random
 
+from dev.simulator import objects
+from dev.simulator.models.autoscaler import OWN as AUTOSCALED
+from dev.simulator.models.autoscaler import Autoscaler
 from dev.simulator.operations import Raw, is_home, operation
 from dev.simulator.world import World
 from kube.errors import KubeError, NotFound
-from kube.resources import NODES, PODS
+from kube.resources import DEPLOYMENTS, NODES, PODS
+from settings.anycast_ip import NEED_LABEL
 
 FEWEST = 3
 """Machines that stay."""
@@ -81,6 +86,36 @@ def a_machine_dies(world: World, dice: Random) -> str:
     return f"{name}; its Node goes in {seconds:.0f} s"
 
 
+@operation("platform")
+def an_autoscaler_begins(world: World, dice: Random) -> str:
+    """And a workload that is there for a while needs it."""
+    marks, seconds = (
+        {AUTOSCALED: "true", objects.INGRESS_LABEL: dice.choice(["true", ""])},
+        dice.uniform(60, 200),
+    )
+    if world.values["anycastIP"]["enabled"]:
+        marks[NEED_LABEL] = dice.choice(["true", ""])
+
+    def make() -> Raw:
+        number = world.next_number()
+        return objects.node(f"node-{number}", number, marks)
+
+    def end(name: str) -> None:
+        world.outside.disturb(name)
+        world.end_machine(name)
+        world.forget_machine(name)
+
+    def leave() -> None:
+        """Again, should a snapshot bring it back."""
+        if held := world.api.find(DEPLOYMENTS, "batch", objects.SHOP):
+            world.kubectl_delete(DEPLOYMENTS, held)
+
+    if not any(isinstance(each, Autoscaler) for each in world.models):
+        world.run_model(Autoscaler(world.kubernetes.cluster, make, end), "autoscaler")
+        world.kernel.spawn(partial(world.every, 30.0, leave, "batch"), "batch", after=seconds)
+    return world.kubectl_create(DEPLOYMENTS, objects.deployment("batch", 6, cpu="5"))
+
+
 @operation("platform", 2)
 def drain_a_node(world: World, dice: Random) -> str:
     """Then it is uncordoned again, or goes."""
@@ -94,8 +129,8 @@ def drain_a_node(world: World, dice: Random) -> str:
         pods = {each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)}
         while _evict_all(world, name, pods) and world.kernel.now < end:
             world.kernel.sleep(DRAIN_RETRY)
+        excuse(world, [name], pause)
         world.kernel.sleep(pause)
-        world.outside.disturb(name)
         if not world.api.find(NODES, name):
             pass  # others took it away meanwhile
         elif leaves:

@@ -119,18 +119,20 @@ def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str =
 
 def shapes() -> list[tuple[Resource, Raw]]:
     """Workloads whose pods differ in what decides where they run."""
-    asking = deployment("asking", 1, nodeSelector={SUPER_LABEL: "eklet"})
-    tolerant = deployment("tolerant", 2, tolerations=[{"key": SUPER_TAINT, "operator": "Exists"}])
-    fixed, pinned, ranked = deployment("fixed", 2), deployment("pinned", 2), stateful_set("ranked", 3)
-    for workload, about in (
-        (fixed, {FIXED_IP: '["10.9.0.1"]', "LOCAL_REPLICAS": "0"}),
-        (pinned, {PLACEMENT_MODE: "pin", "LOCAL_REPLICAS": "1"}),
-        (ranked, {"LOCAL_REPLICAS": "1"}),
-    ):
-        workload["spec"]["template"]["metadata"]["annotations"] = about
-    large, heavy = deployment("large", 1, cpu="20"), deployment("heavy", 2, local=1, cpu="5")
-    deployments = asking, tolerant, fixed, pinned, large, heavy
-    return [(STATEFUL_SETS, ranked), *((DEPLOYMENTS, each) for each in deployments)]
+    tolerates: Raw = {"tolerations": [{"key": SUPER_TAINT, "operator": "Exists"}]}
+    ranked, pinned = stateful_set("ranked", 3), deployment("pinned", 2, local=1)
+    ranked["spec"]["template"]["metadata"]["annotations"] = {"LOCAL_REPLICAS": "1"}
+    pinned["spec"]["template"]["metadata"]["annotations"][PLACEMENT_MODE] = "pin"
+    fixed, barred = deployment("fixed", 2, local=0), deployment("barred", 2, **tolerates)
+    for each in (fixed, barred):
+        each["spec"]["template"]["metadata"].setdefault("annotations", {})[FIXED_IP] = '["10.9.0.1"]'
+    others = (
+        deployment("asking", 1, local=1, nodeSelector={SUPER_LABEL: "eklet"}),
+        deployment("tolerant", 2, **tolerates),
+        deployment("large", 1, cpu="20"),
+        deployment("heavy", 2, local=1, cpu="5"),
+    )
+    return [(STATEFUL_SETS, ranked), *((DEPLOYMENTS, each) for each in (pinned, fixed, barred, *others))]
 
 
 def ingress_daemon_set(name: str, pods_per_node: int = 2, max_unavailable: int = 1, **spec: Any) -> Raw:
