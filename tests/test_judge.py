@@ -64,6 +64,12 @@ def replica(name: str, on: str = "node-1", gated: bool = False, local: int = 1) 
     return raw
 
 
+def fixed(on: str, gated: bool = False) -> Raw:
+    raw = replica("web-1", on, gated)
+    raw["metadata"]["annotations"]["cni.projectcalico.org/ipAddrs"] = "[]"
+    return raw
+
+
 def proxy(name: str, on: str, image: str = "proxy:1", **metadata: Any) -> Raw:
     return pod(name, on, image=image, labels={"ingress-daemon-for-node": on}, **metadata)
 
@@ -191,7 +197,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "a pod with a fixed IP is on a super node": (
         placement.TheFirstStayHome,
-        [see(0, SUPER, pods=(pod("web-1", "eklet", annotations={"cni.projectcalico.org/ipAddrs": "[]"}),))],
+        [see(0, SUPER, pods=(fixed("", gated=True),)), see(1, SUPER, pods=(fixed("eklet"),))],
     ),
     "more than N pods are local": (
         placement.NeverMoreThanNLocal,

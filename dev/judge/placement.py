@@ -93,20 +93,26 @@ def _ends(pod: Raw) -> bool:
 
 
 class TheFirstStayHome(Always):
+    """Of pods that were gated: one may tolerate super nodes by itself, and come while no webhook answers."""
+
     name = "placement: no pod is on a super node that must be local"
     sees = ("nodes", "pods")
 
+    def __init__(self) -> None:
+        self._was_gated: set[str] = set()
+
     def look(self, seen: Observation) -> Iterator[str]:
-        for pod in seen.pods.values():
-            if _is_billed(pod, seen) and self._must_be_local(pod):
+        for uid, pod in seen.pods.items():
+            if is_gated(pod):
+                self._was_gated.add(uid)
+            elif uid in self._was_gated and _is_billed(pod, seen) and self._must_be_local(pod):
                 yield name(pod)
 
     def _must_be_local(self, pod: Raw) -> bool:
         """One of the first N goes there where local nodes have no room, unless it is pinned."""
         ordinal, limit = name(pod).rpartition("-")[2], notes(pod).get(LOCAL_REPLICAS, "")
         is_first = owner(pod, "StatefulSet") and limit.isdecimal() and int(ordinal) < int(limit)
-        has_gone = BURST in notes(pod)
-        return FIXED_IP in notes(pod) or (has_gone and is_kept_home(pod)) or bool(is_first and not has_gone)
+        return is_kept_home(pod) if BURST in notes(pod) else FIXED_IP in notes(pod) or bool(is_first)
 
 
 class NeverMoreThanTheCap(Always):
