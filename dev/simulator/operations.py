@@ -17,7 +17,7 @@ from dev.simulator.models.cloud import CHANGES
 from dev.simulator.models.cluster import JOBS
 from dev.simulator.world import World
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
+from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
@@ -237,7 +237,7 @@ def an_address_is_blocked(world: World, dice: Random) -> str:
     """For a while, as in an attack or in arrears."""
     if not world.cloud.addresses:
         return ""
-    address, length = dice.choice(world.cloud.addresses), dice.uniform(5, 90)
+    address, length = dice.choice(world.cloud.addresses), dice.uniform(5, 60)
     why = dice.choice(["blocked", "arrears"])
 
     def turn(value: bool) -> None:
@@ -248,14 +248,6 @@ def an_address_is_blocked(world: World, dice: Random) -> str:
     turn(True)
     world.kernel.spawn(lambda: turn(False), "unblocking", world.kernel.system, after=length)
     return f"{address.id} for {length:.0f} s ({why})"
-
-
-@operation("anycast_ip")
-def delete_a_claim(world: World, dice: Random) -> str:
-    """By hand, of a node that is there."""
-    names = {f"anycast-ip-{each['metadata']['uid']}" for each in world.api.peek(NODES)}
-    claim = world.some(CONFIG_MAPS, dice, lambda raw: raw["metadata"]["name"] in names)
-    return world.kubectl_delete(CONFIG_MAPS, claim) if claim else ""
 
 
 # elasticity.
