@@ -171,7 +171,7 @@ class World:
             case "file":
                 (self._directory / where).write_text(text)
             case "unserved":
-                self._api.unserved = {where}
+                self._api.unserved = set(rest.split())
             case "kubernetes":
                 self._version = where
             case "refuse":
