@@ -593,6 +593,29 @@ def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
     yield 100.0
 
 
+@history("ingress_daemonset", nodes=6, lasts=500.0)
+def unconfirmed_beside_failures(world: World) -> Iterator[float]:
+    """A node that waits for its confirmation when others fail with the template is attached again with its pods."""
+    key = "example.com/detached-at"
+    edge_spec(world, minReadySeconds=8)
+    soon = {"annotateNodeToDetach": {"gracePeriodSeconds": 5}}
+    rolling(world, maxUnavailableNodes=2, waitForDetachmentByAnnotatedTimestamp={"key": key}, **soon)
+    for number in range(400):
+        if number == 200:
+            _, second, *_ = sorted({each["spec"]["nodeName"] for each in edge_pods(world)})
+            give_template(world, "crashing:2")
+        for node in world.api.list(NODES):
+            name, annotations = node["metadata"]["name"], node["metadata"].get("annotations") or {}
+            if DETACH_KEY in annotations and not (200 <= number < 232 and name == second):
+                now = f"{world.now():%Y-%m-%dT%H:%M:%SZ}"
+                world.patch(NODES, name, {"metadata": {"annotations": {key: now}}})
+        if number == 237 and "crashing:2" in {
+            image(each) for each in edge_pods(world) if each["spec"]["nodeName"] == second
+        }:
+            broken(world, ASKED, f"{second} has the template that fails")
+        yield 1.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=900.0)
 def refused_template(world: World) -> Iterator[float]:
     """A template that the API server refuses does not keep its node detached past progressDeadlineSeconds."""
