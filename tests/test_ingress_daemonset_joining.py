@@ -89,16 +89,6 @@ def test_in_a_paused_rollout_a_new_node_is_as_the_others_were() -> None:
     assert images(here, "m1", *NODES) == {"proxy:1"}
 
 
-def test_once_a_template_has_replaced_pods_new_nodes_have_it_at_once() -> None:
-    """So that a rollout ends, however many nodes join."""
-    here = rolling()
-    here.roll_out()
-    here.play(lambda: "proxy:2" in images(here, *NODES) and here.status["detachedNodes"] == 0)
-    join(here, "m1")
-    here.turn()
-    assert images(here, "m1") == {"proxy:2"}
-
-
 def test_a_new_node_gets_the_new_template_in_its_turn() -> None:
     here = rolling(canary={"nodes": 1})
     here.roll_out()

@@ -142,20 +142,6 @@ def test_the_way_back_to_the_former_template_waits_for_no_wave() -> None:
     assert here.world.now - began < timedelta(seconds=590)
 
 
-def test_another_template_begins_with_the_first_wave_and_attaches_what_was_detached_for_the_former_one() -> (
-    None
-):
-    here = begun()
-    here.play(lambda: here.world.off() & {"n1", "n3"})
-    here.world.retemplate("proxy:3")
-    here.play(lambda: not here.world.off())
-    assert updated(here, "proxy:3") == set()
-    assert here.status["waves"]["current"] == "a"
-
-    here.finish()
-    assert updated(here, "proxy:3") == {*ZONES}
-
-
 def test_a_node_whose_label_changes_is_of_the_wave_of_its_new_value() -> None:
     here = begun()
     here.play(lambda: reason(here) == "WavePaused")
