@@ -1,4 +1,4 @@
-"""TLS of the emulator. The key of its authority is known to everyone, so that no file has to be brought to anyone.
+"""TLS of the emulator. The key of its authority is known to everyone, so that no file has to be shared.
 
 The certificate of that authority is in authority.crt.
 """
