@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from calico import ledger as ledger_module
-from calico.ledger import GATHER, WRITERS, Ledger, _Ticket
+from calico.ledger import GATHER, LONG, WRITERS, Ledger, _Ticket
 from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
@@ -262,6 +262,21 @@ def test_callers_that_come_during_writes_share_the_next_one() -> None:
     assert len(written) == 1
     assert (len(store.held), store.writes) == (60 + WRITERS, WRITERS + 1)
     assert answered() - counted == 60 + WRITERS
+
+
+def test_what_comes_during_a_write_waits_a_moment_for_it_and_is_written_together() -> None:
+    clock, store = FakeClock(), Held()
+    subject = ledger(store, clock=clock)
+    tickets = [_Ticket([numbered(n)], clock() + 60, Future(), clock()) for n in range(3)]
+    subject._queue(tickets[:1])
+    assert store.begun.acquire(timeout=30)
+    subject._queue(tickets[1:])
+    assert subject._due() == LONG
+    clock.advance(LONG)
+    store.permits.release(WRITERS)
+    for each in tickets:
+        each.done.result(timeout=30)
+    assert sorted(len(each.records) for each in store.objects.values()) == [1, 2]
 
 
 def taking(seconds: float, clock: FakeClock) -> FakeReservations:
