@@ -153,6 +153,20 @@ def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictio
     assert here.now == asked + timedelta(seconds=HELD)
 
 
+def test_a_webhook_server_whose_clock_is_ahead_keeps_the_node_off_no_longer() -> None:
+    here = world()
+    here.later(300)
+    request(here)
+    here.later(-300)
+    asked = here.now
+    turns(here)
+    assert marked(here) == {"n1"}
+
+    here.settle()
+    assert marked(here) == set()
+    assert here.now == asked + timedelta(seconds=HELD)
+
+
 def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None:
     here = requested()
     here.later(HELD)

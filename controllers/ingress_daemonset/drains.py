@@ -13,12 +13,14 @@ from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 LINGER = timedelta(seconds=60)
 """A node stays detached for so long after the last denied eviction, so that it can be retried."""
+AHEAD = timedelta(seconds=10)
+"""By how much the clock of the webhook server that wrote a request may be ahead of this one."""
 
 
 def update_status(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], leaving: Iterable[Departure], now: datetime
 ) -> Iterator[Change]:
-    """Say in the status which nodes may be drained, and clear requests that have ended.
+    """Say in the status which nodes may be drained, clear requests that have ended, and correct those of the future.
 
     Only for this version of it: the webhook writes requests there meanwhile.
     """
@@ -29,9 +31,11 @@ def update_status(
     if resource.spec.detaches_for_evictions:
         # Those nodes have nothing of ours that could be detached.
         wanted |= requests.keys() - by_node.keys() - left - ended
-    added = dict.fromkeys(sorted(wanted - evictable.keys()), f"{now:%Y-%m-%dT%H:%M:%SZ}")
+    moment = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    added = dict.fromkeys(sorted(wanted - evictable.keys()), moment)
+    early = [node for node, at in requests.items() if (time_of(at) or LONG_AGO) > now + AHEAD]
     status = {
-        DRAIN_REQUESTS: dict.fromkeys(sorted(ended)),
+        DRAIN_REQUESTS: dict.fromkeys(sorted(early), moment) | dict.fromkeys(sorted(ended)),
         EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted)) | added,
     }
     if parts := {name: part for name, part in status.items() if part}:
