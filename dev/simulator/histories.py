@@ -21,6 +21,7 @@ from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
+from dev.simulator.memory import remembered
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.models.cluster import REPLICA_SETS
 from dev.simulator.models.stateful_sets import POD_NAME
@@ -66,6 +67,7 @@ FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 4
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
 TO_AND_FRO, FEW_RETURNS = "placement: no pod goes home and back more than a few times", 5
 ONE_HANG = "ip: one write that hangs refuses no deletion"
+FORGOTTEN, ROUND = "leadership: memory is bounded", 5
 PLACES = "placement: each pod is where its annotations and its spec say"
 LATEST = "ip: of too many reservations the latest stay"
 FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and no others"
@@ -1306,3 +1308,40 @@ def is_sent(pod: Raw) -> bool:
     """Placed on super nodes, and not there yet."""
     notes = pod["metadata"].get("annotations") or {}
     return notes.get(PLACEMENT) == "super" and not pod["spec"].get("nodeName")
+
+
+# All features.
+
+
+@history("ip_reservation", "anycast_ip", "elasticity", "ingress_daemonset", nodes=3, lasts=2700.0)
+def churn(world: World) -> Iterator[float]:
+    """Nodes, pods and templates that come and go leave nothing in memory."""
+    need_addresses(world)
+    edge_spec(world, revisionHistoryLimit=1)
+    yield 60.0
+    numbers, sizes = iter(range(10, 10 + 2 * ROUND)), []
+    for _ in range(2):
+        for _ in range(ROUND):
+            yield from come_and_go(world, next(numbers))
+        yield 700.0
+        before = remembered()
+        yield 17.0
+        sizes.append(before & remembered())  # without what is under way
+    grown = {name: count for name, count in (sizes[1] - sizes[0]).items() if count >= ROUND}
+    if grown:
+        broken(world, FORGOTTEN, f"{grown} more entries after {ROUND} times")
+    yield 1.0
+
+
+def come_and_go(world: World, number: int) -> Iterator[float]:
+    name, labels = f"node-{number}", {NEED_LABEL: "true", objects.INGRESS_LABEL: "true"}
+    world.kubectl_create(NODES, objects.node(name, number, labels))
+    give_template(world, f"proxy:{number}")
+    delete_pods(world, "redis-0", "redis-1")
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 7}})
+    yield 40.0
+    world.patch_template(DEPLOYMENTS, "web", [{"name": "main", "image": f"web:{number}"}])
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}})
+    yield 40.0
+    leaves(world, name)
+    yield 30.0
