@@ -218,8 +218,16 @@ class NodeRollout(Detachment):
     @cached_property
     def untouched(self) -> bool:
         """Whether it is detached, and its template has not been replaced since."""
-        updated = self.baseline.updated if self.baseline else None
-        return self.phase is Phase.DETACHING and (updated is None or updated < self.marked_at)
+        return self.phase is Phase.DETACHING and not self._was_updated
+
+    @property
+    def _updated_at(self) -> datetime | None:
+        return self.baseline.updated if self.baseline else None
+
+    @property
+    def _was_updated(self) -> bool:
+        """Since it was detached."""
+        return self._updated_at is not None and self._updated_at >= self.marked_at
 
     @property
     def is_stranded(self) -> bool:
@@ -236,10 +244,15 @@ class NodeRollout(Detachment):
     @cached_property
     def judged_at(self) -> datetime | None:
         """When the Deployment's deadline can have passed; its condition may still be that of the template before."""
-        updated = self.baseline.updated if self.baseline else None
-        if updated is None or self.deployment is None or not self.deployment.is_stuck:
+        if self.deployment is None or not self.deployment.is_stuck or self._deadline_begins is None:
             return None
-        return after(updated, self.resource.spec.progress_deadline_seconds)
+        return after(self._deadline_begins, self.resource.spec.progress_deadline_seconds)
+
+    @property
+    def _deadline_begins(self) -> datetime | None:
+        """With its update, and again when the node is back: while it is NotReady, it proves nothing."""
+        updated, back = self._updated_at, self.node.ready_since
+        return max(updated, back) if updated and back else updated
 
     @cached_property
     def overdue_at(self) -> datetime | None:
@@ -250,16 +263,12 @@ class NodeRollout(Detachment):
         counts as complete indefinitely (Kubernetes, pkg/controller/deployment: DeploymentProgressing,
         getNewReplicaSet). A new ReplicaSet may wait for the old pods to terminate.
         """
-        held, updated, spec = (
-            self.deployment,
-            self.baseline.updated if self.baseline else None,
-            self.resource.spec,
-        )
-        if self.phase is not Phase.UPDATING or held is None or updated is None or updated < self.marked_at:
+        held, began, spec = self.deployment, self._deadline_begins, self.resource.spec
+        if self.phase is not Phase.UPDATING or held is None or began is None or not self._was_updated:
             return None
         turns = 1 if self.rolling.detaches else held.replicas
         seconds = spec.progress_deadline_seconds + spec.min_ready_seconds
-        return after(updated, turns * seconds + held.termination_grace)
+        return after(began, turns * seconds + held.termination_grace)
 
     @property
     def lacks_timestamp(self) -> bool:

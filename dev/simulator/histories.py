@@ -618,6 +618,23 @@ def unconfirmed_beside_failures(world: World) -> Iterator[float]:
         yield 1.0
 
 
+@history("ingress_daemonset", nodes=4, lasts=600.0)
+def reboots_in_its_update(world: World) -> Iterator[float]:
+    """A node that was away for longer than the deadline in its update has time to start its pods when it is back."""
+    edge_spec(world, progressDeadlineSeconds=60)
+    rolling(world, autoRollback=True)
+    yield 150.0
+    give_template(world, "proxy:2")
+    while not (begun := [each["spec"]["nodeName"] for each in edge_pods(world) if image(each) == "proxy:2"]):
+        yield 0.1
+    world.outside.disturb(begun[0])
+    world.kubernetes.kubelets.reboot(begun[0], world.now(), 150.0)
+    yield 400.0
+    if images(world) != {"proxy:2"}:
+        broken(world, ASKED, f"the pods have {images(world)}")
+    yield 1.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=900.0)
 def refused_template(world: World) -> Iterator[float]:
     """A template that the API server refuses does not keep its node detached past progressDeadlineSeconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from kube.selectors import NodeSelector, is_tolerated, selects
 from kube.types import Condition, Node, Taint, Toleration, Value, complete, is_super
@@ -49,6 +50,12 @@ class FollowedNode(Node, frozen=True):
     @property
     def ready(self) -> bool:
         return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
+
+    @property
+    def ready_since(self) -> datetime | None:
+        """By the clock that has written it; None, too, while it is not Ready."""
+        found = (each for each in self.status.conditions if (each.type, each.status) == ("Ready", "True"))
+        return next((each.last_transition_time for each in found), None)
 
     @property
     def cordoned(self) -> bool:
