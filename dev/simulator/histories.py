@@ -16,6 +16,7 @@ from typing import Any
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
+from controllers.elasticity.planner import CAPPED
 from dev.judge.observation import is_open
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
@@ -61,7 +62,7 @@ KEPT = "address: as many idle addresses are kept as the pool says"
 KEPT_OPEN = "address: a node that was open with its address stays so"
 HOME = "placement: pods that went away because local nodes were full return when they have room"
 STAYS = "placement: no pod goes home where none like it fits"
-SAID = "truth: a pod that waited for a leader says so by an Event"
+SAID = "truth: a pod that waits for a leader, or for the cap, says so by an Event"
 GO_ON = "leadership: nothing stops the other features"
 FORGED, FEW_FORGED = "ip: reviews that no API server sent hold few addresses", 40
 CLOSED, WINDOW = "Sat", "edge: no pod is replaced while the window is closed"
@@ -1237,9 +1238,14 @@ def asks_beyond_the_cap(world: World) -> Iterator[float]:
     yield 30.0
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
     yield 30.0
-    world.kubectl_create(*objects.shapes()[5])
+    for kind, each in objects.shapes():
+        if each["metadata"]["name"] in ("tolerant", "large"):
+            world.kubectl_create(kind, each)
     yield 20.0
-    check_places(world, {"web": (2, 1), "tolerant": (2, 0)})
+    check_places(world, {"web": (2, 1), "tolerant": (2, 0), "large": (0, 0)})
+    about = [each["involvedObject"]["name"] for each in world.api.peek(EVENTS) if each["reason"] == CAPPED]
+    if not any(name.startswith("large-") for name in about):
+        broken(world, SAID, "no Event of large")
     world.patch_template(DEPLOYMENTS, "batch", [{"name": "main", "image": "web:2"}])
     yield 100.0
 
@@ -1255,6 +1261,7 @@ def all_shapes(world: World) -> Iterator[float]:
     for workload, about in ((half, {LOCAL_REPLICAS: "50%"}), (shut, {LOCAL_REPLICAS: "0", SWITCH: "false"})):
         workload["spec"]["template"]["metadata"]["annotations"] = about
     unfit["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    called = objects.deployment("called", 1, local=1, nodeSelector={objects.SUPER_LABEL: "eklet"})
     for number in range(1, 5):
         world.patch(NODES, f"node-{number}", {"metadata": {"labels": {"disk": "ssd"}}})
     for kind, each in (*objects.shapes(), *((DEPLOYMENTS, each) for each in (half, shut, unfit))):
@@ -1274,11 +1281,12 @@ def all_shapes(world: World) -> Iterator[float]:
     check_places(world, {"heavy": (1, 1), "half": (2, 2), "shut": (4, 0), "unfit": (4, 0), "web": (2, 2)})
     world.kubernetes.kubelets.silence("eklet-1", world.now())
     yield 55.0
-    world.kubectl_create(DEPLOYMENTS, late)
+    for each in (late, called):
+        world.kubectl_create(DEPLOYMENTS, each)
     yield 40.0
     check_places(world, {"late": (0, 0)})
     yield 40.0
-    check_places(world, {"late": (4, 0)})
+    check_places(world, {"late": (4, 0), "called": (0, 0)})
     world.kubernetes.kubelets.recover("eklet-1", world.now())
     cordon(world, True)
     for app in ("fixed", "pinned", "shut", "unfit", "web"):
@@ -1288,7 +1296,7 @@ def all_shapes(world: World) -> Iterator[float]:
     cordon(world, False)
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
     yield 60.0
-    check_places(world, {"web": (2, 4)})
+    check_places(world, {"web": (2, 4), "called": (0, 1)})
 
 
 def check_places(world: World, wanted: dict[str, tuple[int, int]]) -> None:
