@@ -13,6 +13,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from prometheus_client import REGISTRY
+
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
@@ -71,6 +73,7 @@ ONE_HANG = "ip: one write that hangs refuses no deletion"
 FORGOTTEN, ROUND = "leadership: memory is bounded", 5
 PLACES = "placement: each pod is where its annotations and its spec say"
 LATEST = "ip: of too many reservations the latest stay"
+CAUSES = "truth: a metric says why reservations were released early"
 FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and no others"
 ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
@@ -877,16 +880,16 @@ FEW = {"config": {"ipReserveMaxCount": 3}}
 @history("ip_reservation", nodes=3, values=FEW)
 def more_than_in_all(world: World) -> Iterator[float]:
     """Of more reservations than ipReserveMaxCount, those whose time began first are released."""
-    yield from more_than_three(world)
+    yield from more_than_three(world, "count")
 
 
 @history("ip_reservation", nodes=3, values={"ipReservation": {"maxPerNamespace": 3}})
 def more_than_of_a_namespace(world: World) -> Iterator[float]:
     """Of more reservations than maxPerNamespace, those whose time began first are released."""
-    yield from more_than_three(world)
+    yield from more_than_three(world, "namespace")
 
 
-def more_than_three(world: World) -> Iterator[float]:
+def more_than_three(world: World, cause: str) -> Iterator[float]:
     world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 6}})
     yield 30.0
     pods = [world.api.get(PODS, f"redis-{number}", objects.SHOP) for number in range(6)]
@@ -897,6 +900,9 @@ def more_than_three(world: World) -> Iterator[float]:
     wanted = {each["status"]["podIP"] for each in pods[3:]}
     if (held := world.calico.reserved()) != wanted:
         broken(world, LATEST, f"{sorted(held)} are reserved, not {sorted(wanted)}")
+    counted = REGISTRY.get_sample_value("drawbridge_reservations_released_total", {"cause": cause})
+    if counted != 3:
+        broken(world, CAUSES, f"{counted} for {cause}")
     yield 1.0
 
 
