@@ -165,7 +165,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "a node is open without its address for long": (
         address.OpenWithAddress,
-        [see(0, needing()), see(400, needing())],
+        [see(at, needing(), addresses=cloud("node-2")) for at in (0, 400)],
     ),
     "a node is opened without an address": (
         address.OpenedWithAddress,

@@ -29,6 +29,8 @@ CHANGES = 4
 """Of the bill."""
 OPEN_FOR = 60.0
 """Seconds after which a node that came open has been closed, if it has to be."""
+NONE_LISTED = 900.0
+"""Seconds more until an address counts as gone while none of the cluster is listed: documented."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -142,8 +144,11 @@ class OpenWithAddress(Always):
         self._most, self._open = most, Since()
 
     def look(self, seen: Observation) -> Iterator[str]:
+        most = (
+            self._most if any(each.is_ours for each in seen.addresses.values()) else self._most + NONE_LISTED
+        )
         for node, seconds in self._open.of(self._without(seen), seen.at).items():
-            if seconds > self._most:
+            if seconds > most:
                 yield f"{node} for {seconds:.0f} s"
 
     def rest(self, seen: Observation) -> Iterator[str]:
@@ -218,7 +223,8 @@ class OpensInTheEnd(Always):
 class CloudIsWhatNodesNeed(Always):
     """After etcd was *restored*, those that no claim has are a person's to release: documented.
 
-    *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
+    *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs, also before
+    another Node of their instance.
 
     Once a few were unbound within an hour, the next ones wait for an operator, unless instances *end* with their
     nodes: documented.
@@ -245,7 +251,8 @@ class CloudIsWhatNodesNeed(Always):
     def rest(self, seen: Observation) -> Iterator[str]:
         bound = bound_instances(seen)
         wanted = {instance(node) for node in seen.nodes.values() if needs_address(node)}
-        if missing := wanted - bound.keys():
+        first = {instance(node) for node in seen.nodes.values() if self._keep and not needs_address(node)}
+        if missing := wanted - first - bound.keys():
             yield f"without one: {', '.join(sorted(missing))}"
         if self._restored:
             return
@@ -256,7 +263,9 @@ class CloudIsWhatNodesNeed(Always):
         idle = [
             each.id
             for each in seen.addresses.values()
-            if each.is_ours and each.status not in BOUND and not (self._keep and each.instance in kept)
+            if each.is_ours
+            and each.status not in BOUND
+            and not (self._keep and kept & {each.instance, each.ordered_for})
         ]
         if len(idle) > self._idle:
             yield f"{len(idle)} addresses of no node, {self._idle} are to be kept: {', '.join(idle)}"

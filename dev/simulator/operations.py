@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from dev.simulator import objects
-from dev.simulator.models.cloud import CHANGES
+from dev.simulator.models.cloud import CHANGES, QUOTA, RULES
 from dev.simulator.models.cluster import JOBS
 from dev.simulator.world import World
 from kube.errors import KubeError
@@ -195,6 +195,35 @@ def the_cloud_is_in_trouble(world: World, dice: Random) -> str:
     share = dice.uniform(0.05, 0.5)
     setattr(world.cloud.knobs, kind, share)
     return f"{kind}: {share:.0%}"
+
+
+@operation("anycast_ip", 2)
+def it_follows_another_rule(world: World, dice: Random) -> str:
+    """Of those that are not documented; until the end of all."""
+    rule = dice.choice(RULES)
+    setattr(world.cloud.knobs, rule, not getattr(world.cloud.knobs, rule))
+    return rule
+
+
+@operation("anycast_ip")
+def the_quota_is_used_up(world: World, dice: Random) -> str:
+    length, knobs = dice.uniform(5, 90), world.cloud.knobs
+    knobs.quota_total = 0
+    world.kernel.spawn(
+        lambda: setattr(knobs, "quota_total", QUOTA), "quota", world.kernel.system, after=length
+    )
+    return f"for {length:.0f} s"
+
+
+@operation("anycast_ip")
+def take_a_taint_off(world: World, dice: Random) -> str:
+    """A person opens a node by hand."""
+    node = world.some(NODES, dice, lambda raw: NEED_LABEL in raw["metadata"].get("labels", {}))
+    if node is None:
+        return ""
+    name = node["metadata"]["name"]
+    world.outside.disturb(name)
+    return world.patch(NODES, name, {"spec": {"taints": None}})
 
 
 @operation("anycast_ip")

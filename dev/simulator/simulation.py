@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dev.judge import Finding, Judge
+from dev.judge.address import NONE_LISTED
 from dev.judge.observation import condition
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
@@ -22,8 +23,6 @@ from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 STEP = 5.0
 """Seconds between two looks whether something was found."""
-ELSEWHERE = 900.0
-"""Seconds for which an address that another account has is looked for in ours, when no other is there: documented."""
 QUIET = 120.0
 FRESH = 120.0
 
@@ -54,7 +53,7 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         world.calm()
         while (world.at_work or kernel.now < world.suspended_until) and not judge.findings:
             run(world, judge, STEP)
-        run(world, judge, scenario.rest + (ELSEWHERE if world.cloud.other_account.addresses else 0.0))
+        run(world, judge, scenario.rest + (NONE_LISTED if is_any_elsewhere(world) else 0.0))
         run(world, judge, until_deadline(world))
         if not judge.findings:
             judge.rest(world.observed_at_rest())
@@ -84,6 +83,11 @@ def until_deadline(world: World) -> float:
     return max(
         (each.get("podsPerNode", 1) * (600.0 + each.get("minReadySeconds", 0)) for each in specs), default=0
     )
+
+
+def is_any_elsewhere(world: World) -> bool:
+    """Or may be, as none is listed."""
+    return bool(world.cloud.other_account.addresses) or not world.cloud.addresses
 
 
 def any_crashes(world: World) -> bool:

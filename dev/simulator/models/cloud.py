@@ -25,6 +25,7 @@ from lab.cloud.world import World
 from settings import CloudSettings
 
 T = TypeVar("T")
+QUOTA = 100
 REGION = "ap-singapore"
 CHANGES = frozenset(
     {
@@ -47,7 +48,7 @@ class Cloud:
     def __init__(self, kernel: Kernel, dice: Random) -> None:
         self._kernel, self._dice = kernel, dice
         self._limits = Limits()
-        self.knobs = Knobs(quota_total=100, tag_keys=10000, tag_values=10000)
+        self.knobs = Knobs(quota_total=QUOTA, tag_keys=10000, tag_values=10000)
         self.account = World(self.knobs, self._time)
         self.other_account = World(
             msgspec.structs.replace(self.knobs, instances_exist=False, seed=1), self._time
@@ -156,6 +157,11 @@ class Cloud:
             return envelope.failure(fault, "r"), fault.code
 
 
+RULES = (
+    "already_bound_while_binding", "errors_after_commit", "instance_end_unbinds", "instance_shown_after_unbinding",
+    "instance_shown_while_binding", "stale_rows", "tag_batches_atomic", "token_busy_while_creating",
+)  # fmt: skip
+"""Of the cloud that are not documented, or that knobs of trouble have."""
 TROUBLE = frozenset(
     {
         "throttled", "internal_errors", "server_errors", "lost", "slow", "bind_fails", "errors", "denied",
