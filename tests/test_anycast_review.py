@@ -1,28 +1,24 @@
-"""Faults that coincide and cost money or service: stale informers, lost answers, edits by hand, wrong accounts."""
+"""Faults that coincide and cost money or service: stale lists, edits by hand, wrong accounts, restored backups."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import INSTANCE_LABEL, Claim, body, instance_of, name_of
+from controllers.anycast_ip.claim import Claim, body, name_of
 from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.resync import Inventory, Resync
 from kube.errors import Conflict
 from lab.cloud import Knobs
 from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_deaths import run_with_deaths
-from tests.anycast_world import GRACE, SETTINGS, Killed, Kube, Lab, Sender, open_lab
+from tests.anycast_world import SETTINGS, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
-from tests.test_anycast_faults import PLENTY, happen
+from tests.test_anycast_faults import PLENTY
 from webhook.anycast_ip import ADDRESS_ID, is_tainted, wanted
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
@@ -87,36 +83,6 @@ def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
     lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked without an answer")
     lab.join("n2")
     lab.run(lambda: lab.is_open("n2"), 60, "open")
-
-
-def test_a_write_of_a_former_leader_that_arrives_late_leaves_no_node_open_without_its_address() -> None:
-    lab = open_lab("n1", knobs=Knobs(**PLENTY))
-    call, late = lab.sender.call, list[tuple[Any, Any, Any, float]]()
-
-    def hang(api: Any, params: Any, type: Any, timeout: float) -> Any:  # noqa: A002
-        if api.action == "DisassociateAddress" and not late:
-            late.append((api, params, type, lab.clock() + timeout))
-            raise Killed
-        return call(api, params, type, timeout)
-
-    lab.sender.call = hang  # type: ignore[method-assign]
-    lab.leave("n1")
-    with pytest.raises(Killed):
-        lab.run_for(60)
-    lab.join("n1")
-    ((api, params, answer, arrives),) = late
-    leads = lab.clock() + GRACE
-    lab.clock.advance(min(arrives, leads) - lab.clock())
-    if arrives > leads:
-        lab.start()
-        lab.run_for(arrives - leads)
-    lab.sender.call(api, params, answer, 1.0)
-    if arrives <= leads:
-        lab.start()
-    lab.run(lab.all_open, 60, "open")
-    for _ in range(60):
-        lab.run_for(1)
-        assert lab.on("n1") or not lab.is_open("n1")
 
 
 def test_a_stale_list_opens_no_node() -> None:
@@ -277,53 +243,10 @@ def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> Non
     assert not held(kube, "").claims
 
 
-def label(lab: Lab, name: str, value: str | None) -> None:
-    lab.edit(name, {"metadata": {"labels": {NEED_LABEL: value}}})
-
-
-def delete(lab: Lab, name: str) -> None:
-    lab.leave(name)
-
-
-def correct(lab: Lab, name: str) -> None:
-    lab.edit(name, {"metadata": {"labels": {INSTANCE_LABEL: "ins-other"}}})
-
-
-def unlabel(lab: Lab, name: str) -> None:
-    label(lab, name, None)
-
-
-RELEASING = SETTINGS.model_copy(update={"release_on_label_removal": True})
-AWAY = pytest.mark.parametrize("goes", [delete, correct, unlabel])
-
-
 def settled(lab: Lab) -> bool:
     """Each labelled node is open, and no other address is left."""
     labelled = [each.metadata.name for each in lab.nodes() if wanted(each, lab.settings)]
     return all(map(lab.is_open, labelled)) and len(lab.elastic()) == len(lab.claims.claims) == len(labelled)
-
-
-@AWAY
-@pytest.mark.parametrize("which", ["n1", "n2"])
-def test_of_two_nodes_that_name_one_instance_the_first_keeps_its_address_until_it_goes(
-    which: str, goes: Callable[[Lab, str], None]
-) -> None:
-    lab = open_lab("n1", knobs=Knobs(**PLENTY), settings=RELEASING)
-    (address,) = lab.on("n1")
-    taken = watch_the_living(lab)
-    lab.kube.after = lambda verb: assert_none_is_shown_twice(lab)
-    lab.join("n2", "ins-n1")
-    lab.run_for(SETTINGS.resync_period + 60)
-    assert (lab.is_open("n1"), lab.is_open("n2"), len(lab.elastic())) == (True, False, 1)
-    assert any("Node n1 names instance ins-n1, too" in text for _, text in lab.recorder.events)
-    goes(lab, which)
-    lab.run(lambda: settled(lab), 30, "settled")
-    lab.run_for(SETTINGS.resync_period + 60)
-
-    assert settled(lab)
-    assert not taken
-    assert [each.id for each in lab.on("n1")] == [address.id]
-    assert lab.tag_values("aia-node-name") <= {"n1", "n2"}
 
 
 def assert_none_is_shown_twice(lab: Lab) -> None:
@@ -375,105 +298,3 @@ def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
     assert (theirs.id, theirs.instance_id, theirs.tags) == (address.id, to["instance_id"], address.tags)
     assert theirs.status == to.get("status", "BIND")
     assert "OrphanedAnycastIp" not in lab.recorder.reasons
-
-
-VERBS = (
-    "join",
-    "leave",
-    "again",
-    "elsewhere",
-    "unlabel",
-    "label",
-    "untaint",
-    "drift",
-    "stale",
-    "fresh",
-    "kill",
-)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(VERBS), st.integers(0, 3)),
-        st.tuples(st.sampled_from(["wait", "wait", "long", "die", "quota"]), st.integers(1, 12)),
-    ),
-    max_size=18,
-)
-KNOBS = st.fixed_dictionaries(
-    {
-        "seed": st.integers(0, 1000),
-        "lost": st.sampled_from([0.0, 0.3]),
-        "internal_errors": st.sampled_from([0.0, 0.1]),
-        "errors_after_commit": st.booleans(),
-        "bind_fails": st.sampled_from([0.0, 0.2]),
-        "tag_lag_seconds": st.sampled_from([0.0, 30.0]),
-        "filter_lag_seconds": st.sampled_from([0.0, 30.0]),
-        "stale_rows": st.booleans(),
-        "token_busy_while_creating": st.booleans(),
-        "already_bound_while_binding": st.booleans(),
-        "instance_shown_after_unbinding": st.booleans(),
-        "instance_end_unbinds": st.booleans(),
-    }
-)
-
-
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(steps=STEPS, knobs=KNOBS)
-def test_edits_and_a_stale_informer_and_a_slow_cloud_together_cost_no_node_its_address(
-    steps: list[tuple[str, int]], knobs: dict[str, Any]
-) -> None:
-    lab = Lab(Knobs(**PLENTY, **knobs))
-    taken = watch_the_living(lab)
-    for verb, number in steps:
-        meddle(lab, verb, number)
-    lab.sender.before = lab.kube.after = lambda verb: None
-    lab.shown, lab.knobs.quota_total = lab.nodes, 1000
-    for node in lab.nodes():
-        label(lab, node.metadata.name, "true")
-    for _ in range(2):
-        run_with_deaths(lab, lambda: lab.all_open() and lab.is_clean(), 4000, "settled")
-        lab.run_for(SETTINGS.resync_period + 10)
-
-    living = sorted(instance_of(each) for each in lab.nodes())
-    assert not taken
-    assert sorted(each.instance_id for each in lab.elastic()) == living
-    assert lab.tag_values("aia-node-ins-id") == set(living)
-
-
-def watch_the_living(lab: Lab) -> list[str]:
-    """The addresses that are taken from an instance whose node is there and is to have one: there must be none."""
-    answer, found = lab.sender._answer, list[str]()
-
-    def asked(api: Any, params: Any) -> tuple[bytes, str]:
-        taken = {params.get("AddressId"), *params.get("AddressIds", ())}
-        if api.action in ("DisassociateAddress", "ReleaseAddresses"):
-            living = {instance_of(each) for each in lab.nodes() if wanted(each, lab.settings)}
-            bound = [each for each in lab.elastic() if each.id in taken and each.status == "BIND"]
-            found.extend(each.id for each in bound if each.instance_id in living)
-        return answer(api, params)
-
-    lab.sender._answer = asked  # type: ignore[method-assign]
-    return found
-
-
-def meddle(lab: Lab, verb: str, number: int) -> None:
-    name = f"n{number}"
-    node = next((each for each in lab.nodes() if each.metadata.name == name), None)
-    if verb in ("again", "elsewhere") and node:
-        lab.leave(name)
-        lab.join(name, instance_of(node) if verb == "again" else f"ins-{name}x{lab.born}")
-    elif verb in ("label", "unlabel") and node:
-        label(lab, name, "true" if verb == "label" else None)
-    elif verb == "untaint" and node:
-        lab.edit(name, {"spec": {"taints": None}})
-    elif verb == "drift":
-        for each in [each for each in lab.elastic() if each.status == "BIND"][number:]:
-            lab.world.alter(each.id, status="UNBIND", instance_id="")
-    elif verb in ("stale", "fresh"):
-        seen = lab.nodes()
-        lab.shown = lab.nodes if verb == "fresh" else lambda: seen
-    elif verb == "quota":
-        lab.knobs.quota_total = 1000 if number > 6 else 0
-    elif verb == "long":
-        end = lab.clock() + 100 * number
-        run_with_deaths(lab, lambda: lab.clock() >= end, 3000, "time")
-    else:
-        happen(lab, verb, number)

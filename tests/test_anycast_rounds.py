@@ -112,22 +112,6 @@ def test_an_address_of_the_right_type_that_another_user_bound_is_taken_as_it_is_
     assert lab.count("AllocateAddresses", "DisassociateAddress", "ReleaseAddresses") == 0
 
 
-def test_an_open_node_of_the_original_is_adopted_without_ever_being_tainted() -> None:
-    lab = Lab()
-    theirs = lab.add_address("ins-n1", tags=original())
-    lab.join(gated=False)
-    lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: theirs}}})
-    seen: list[bool] = []
-    lab.kube.after = lambda verb: seen.append(is_tainted(lab.node()))
-    lab.run(lab.all_open, 30, "open")
-    assert not any(seen)
-    lab.kube.after = lambda verb: None
-    lab.leave()
-    lab.run(lab.is_clean, 60, "clean")
-
-    assert lab.elastic() == []
-
-
 def test_an_address_that_the_original_left_unbound_is_adopted() -> None:
     lab = Lab()
     theirs = lab.add_address("", status="UNBIND", tags=original())

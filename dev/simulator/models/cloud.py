@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cloud.apis import Api
-from cloud.errors import Unavailable
+from cloud.errors import ServerFault, Throttled, Unavailable
 from cloud.responses import decoded
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from lab.cloud import envelope, faults, policy, products
@@ -114,8 +114,9 @@ class Cloud:
         if kernel.now < self._away_until:
             kernel.sleep(timeout - there)
             raise Unavailable("Network", "timed out", action=api.action)
-        if strike.kind:
-            raise Unavailable("Lost", strike.kind, action=api.action)
+        failure = FAILURES.get(strike.kind, Unavailable)("Failed", strike.kind, action=api.action)
+        if strike.kind and (isinstance(failure, Throttled) or not self.knobs.errors_after_commit):
+            raise failure
         if api.action in CHANGES and faults.hits(dice, self._late):
             self._carry_out_late(api, params, region, timeout - there)
             kernel.sleep(timeout - there)
@@ -125,6 +126,8 @@ class Cloud:
         if api.action in CHANGES:
             self.on_change()
         kernel.sleep(min(back, timeout))
+        if strike.kind:
+            raise failure
         if strike.lost or there + back > timeout:
             raise Unavailable("Lost", "no answer", action=api.action)
         return body
@@ -157,6 +160,7 @@ class Cloud:
             return envelope.failure(fault, "r"), fault.code
 
 
+FAILURES = {"InternalError": ServerFault, "RequestLimitExceeded": Throttled}
 RULES = (
     "already_bound_while_binding", "errors_after_commit", "instance_end_unbinds", "instance_shown_after_unbinding",
     "instance_shown_while_binding", "stale_rows", "tag_batches_atomic", "token_busy_while_creating",
