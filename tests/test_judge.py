@@ -114,11 +114,14 @@ def edge_of(at: float, off: int, **how: Any) -> Observation:
     )
 
 
-def beside_a_cordoned_node(at: float, **notes: str) -> Observation:
-    """Two nodes, one of which is cordoned and the other one has annotations, with a budget of one."""
-    idle, serving = node("idle", **EDGE), node("serving", **EDGE)
+def beside_a_cordoned_node(at: float, pods: int = 1, restarts: int = 0, **notes: str) -> Observation:
+    """Two nodes, one of which is cordoned and the other one has a pod and annotations, with a budget of one."""
+    idle, serving, held = node("idle", **EDGE), node("serving", **EDGE), proxy("p", "serving")
     idle["spec"]["unschedulable"], serving["metadata"]["annotations"] = True, notes
-    return see(at, idle, serving, ingress_daemon_sets=[resource(annotateNodeToDetach={"key": "off"})])
+    held["status"] = READY | {"containerStatuses": [{"restartCount": restarts}]}
+    deployment = {**held, "spec": {"replicas": 1}, "status": {"availableReplicas": pods}}
+    edge = [resource(annotateNodeToDetach={"key": "off"})]
+    return see(at, idle, serving, pods=(held,), workloads={"d": deployment}, ingress_daemon_sets=edge)
 
 
 def bound_for_a_minute() -> History:
@@ -293,6 +296,18 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is detached when another one was just cordoned": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(20, off="true")],
+    ),
+    "a node is detached that has just got its pods, when another one is cordoned": (
+        edge.DetachedWithinTheBudget,
+        [
+            beside_a_cordoned_node(0, pods=0),
+            beside_a_cordoned_node(40),
+            beside_a_cordoned_node(41, off="true"),
+        ],
+    ),
+    "a node is detached whose pod has crashed, when another one is cordoned": (
+        edge.DetachedWithinTheBudget,
+        [beside_a_cordoned_node(0), beside_a_cordoned_node(40, restarts=1, off="true")],
     ),
     "a pod is stopped on a detached node": (
         edge.StoppedOnlyDetached,

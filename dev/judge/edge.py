@@ -26,7 +26,7 @@ SETTLED = 120.0
 FLICKER = 10.0
 """Seconds for which a node may be without its label and still be the same."""
 SOON = 30.0
-"""Seconds after which the leader must know that a node is out of service, and what it wrote before has arrived."""
+"""Seconds after which the leader must know that a node is out of service or back, and its last writes have arrived."""
 FORGIVEN = 90.0
 """Seconds for which a node is excused after others have interfered with it or its pods."""
 GRADUAL = 600.0
@@ -153,13 +153,14 @@ def _unchecked(seen: Observation) -> set[str]:
 
 
 class DetachedWithinTheBudget(Always):
-    """By the annotation of nodes. One that takes no traffic anyway may be detached at any time."""
+    """By the annotation of nodes. One that takes no traffic, lacks pods, or has some that crashed, counts already, so
+    it may be detached at any time."""
 
     name = "edge: no node that serves is detached while as many as the budget allows are out of service"
-    sees = ("nodes",)
+    sees = ("nodes", "workloads")
 
     def __init__(self) -> None:
-        self._out, self._budgets = Since(), Budgets()
+        self._out, self._serves, self._budgets = Since(), Since(), Budgets()
         self._detached: set[str] = set()
 
     def look(self, seen: Observation) -> Iterator[str]:
@@ -173,11 +174,26 @@ class DetachedWithinTheBudget(Always):
             }
             before, self._detached = self._detached, {each for each in nodes if key in notes(nodes[each])}
             idle = {each for each in nodes if _is_idle(nodes[each])}
-            known = {each for each, seconds in self._out.of(idle, seen.at).items() if seconds > SOON}
+            known = _settled(self._out, idle, seen.at)
+            serves = _settled(self._serves, nodes.keys() & _complete(seen) - idle, seen.at) - _crashed(seen)
             allowed = self._budgets.of(resource, len(nodes), seen.at)
-            for each in sorted(self._detached - before - idle):
+            for each in sorted(serves & self._detached - before):
                 if len(out := (known | self._detached) - {each}) >= allowed:
                     yield f"{each}, while {', '.join(sorted(out))} are out of service, and {allowed} may be"
+
+
+def _settled(since: Since, now: set[str], at: float) -> set[str]:
+    return {each for each, seconds in since.of(now, at).items() if seconds > SOON}
+
+
+def _complete(seen: Observation) -> set[str]:
+    """Nodes whose Deployment has all of its pods."""
+    return {
+        labels(each)[NODE_LABEL]
+        for each in seen.workloads.values()
+        if NODE_LABEL in labels(each)
+        and (each.get("status") or {}).get("availableReplicas", 0) >= max(1, each["spec"]["replicas"])
+    }
 
 
 def _is_idle(node: Raw) -> bool:
