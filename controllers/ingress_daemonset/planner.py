@@ -188,7 +188,7 @@ class _Planning:
             return {*self._rollouts}
         closed = self._closed
         withheld = {each for each in self._rollouts if closed.withholds(each)} if closed else set()
-        withheld |= self._given_back()
+        withheld |= self._given_back() | self._only_drained()
         others = set[NodeRollout]()
         if self._canary:
             others = {*self._rollouts} - self._canary.nodes
@@ -203,6 +203,13 @@ class _Planning:
             return {*untouched}
         latest = sorted(untouched, key=lambda each: each.marked_at, reverse=True)
         return {*latest[: self._surplus]}
+
+    def _only_drained(self) -> set[NodeRollout]:
+        """Nodes that are detached to be drained, while as many as allowed are updated, or others fail."""
+        drained = {each for each in self._rollouts if each.untouched and each.draining}
+        updated = sum(each.in_flight for each in self._rollouts if each not in drained)
+        places = 0 if self._halts or self._surplus else max(0, self._limit - updated)
+        return {*sorted(drained, key=lambda each: each.marked_at)[places:]}
 
     @property
     def _surplus(self) -> int:
