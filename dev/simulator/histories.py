@@ -24,6 +24,7 @@ from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
+from dev.simulator.machines import drain
 from dev.simulator.memory import remembered
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.models.cluster import REPLICA_SETS
@@ -430,6 +431,16 @@ def crash_before_availability(world: World) -> Iterator[float]:
     yield 150.0
     give_template(world, "crashing:2")
     yield 1.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=400.0)
+def drained_beside_a_failure(world: World) -> Iterator[float]:
+    """A node that is drained while another one fails with a new template keeps the one that it has."""
+    yield 120.0
+    give_template(world, "never-ready:2")
+    yield 60.0
+    drain(world, "node-4", pause=20.0, leaves=False)
+    yield 200.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)

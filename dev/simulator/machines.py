@@ -17,6 +17,8 @@ from settings.anycast_ip import NEED_LABEL
 
 FEWEST = 3
 """Machines that stay."""
+HELD = 150.0
+"""Seconds for which a node stays detached after an eviction was asked for, also when it is uncordoned: documented."""
 DRAIN_RETRY = 5.0
 LONGEST_DRAIN = 180.0
 
@@ -123,13 +125,19 @@ def drain_a_node(world: World, dice: Random) -> str:
     name, pause = _machine(world, dice, fewest=FEWEST + leaves), dice.uniform(20, 120)
     if not name:
         return ""
+    drain(world, name, pause, leaves=leaves)
+    return f"{name}, {'which then leaves' if leaves else 'for a while'}"
 
-    def drain() -> None:
+
+def drain(world: World, name: str, pause: float, *, leaves: bool) -> None:
+    """As ``kubectl drain``; *pause* seconds later the node is uncordoned, or it goes."""
+
+    def act() -> None:
         end = world.kernel.now + LONGEST_DRAIN
         pods = {each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)}
         while _evict_all(world, name, pods) and world.kernel.now < end:
             world.kernel.sleep(DRAIN_RETRY)
-        excuse(world, [name], pause)
+        excuse(world, [name], max(pause, HELD))
         world.kernel.sleep(pause)
         if not world.api.find(NODES, name):
             pass  # others took it away meanwhile
@@ -142,8 +150,7 @@ def drain_a_node(world: World, dice: Random) -> str:
 
     world.at_work.add(f"drain of {name}")
     world.patch(NODES, name, {"spec": {"unschedulable": True}})
-    world.kernel.spawn(drain, f"drain of {name}", world.kernel.system)
-    return f"{name}, {'which then leaves' if leaves else 'for a while'}"
+    world.kernel.spawn(act, f"drain of {name}", world.kernel.system)
 
 
 def _evict_all(world: World, node: str, pods: Collection[str]) -> bool:
