@@ -80,7 +80,13 @@ class NodeRollout(Detachment):
         """Whether a Ready node lacks pods that it had: its health checks fail."""
         if self.absent or self.unmanaged or self.deployment is None:
             return False
-        return self.node.ready and self.deployment.was_complete and not self.deployment.available
+        return self.node.ready and self._had_pods and not self.deployment.available
+
+    @property
+    def _had_pods(self) -> bool:
+        """Those that were replaced count, too: whoever attached the node, it served before."""
+        replaced = self.baseline is not None and self.baseline.updated is not None
+        return replaced or (self.deployment is not None and self.deployment.was_complete)
 
     @property
     def lacks_pods(self) -> bool:
@@ -195,7 +201,7 @@ class NodeRollout(Detachment):
             return Phase.ALTERED
         if self.deployment.available:
             return Phase.CURRENT
-        return Phase.DEGRADED if self.deployment.was_complete else Phase.STARTING
+        return Phase.DEGRADED if self._had_pods else Phase.STARTING
 
     @cached_property
     def joined(self) -> bool:

@@ -433,6 +433,20 @@ def crash_before_availability(world: World) -> Iterator[float]:
     yield 1.0
 
 
+@history("ingress_daemonset", nodes=4, lasts=900.0)
+def installed_again_in_a_failure(world: World) -> Iterator[float]:
+    """A release that is installed again gives no node a template with which a node failed before."""
+    yield 120.0
+    give_template(world, "never-ready:2")
+    yield 60.0
+    values = world.values
+    helm.uninstall(world, 20.0)
+    helm.install_again(world, values)
+    yield 60.0
+    world.patch(NODES, "node-4", {"spec": {"unschedulable": True}})
+    yield 300.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=400.0)
 def drained_beside_a_failure(world: World) -> Iterator[float]:
     """A node that is drained while another one fails with a new template keeps the one that it has."""
