@@ -84,7 +84,7 @@ class NodeRollout(Detachment):
 
     @property
     def _had_pods(self) -> bool:
-        """Those that were replaced count, too: whoever attached the node, it served before."""
+        """Those that were replaced count, too: the node served before, though an uninstall has attached it since."""
         replaced = self.baseline is not None and self.baseline.updated is not None
         return replaced or (self.deployment is not None and self.deployment.was_complete)
 
