@@ -19,7 +19,7 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, n
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
-from dev.judge.observation import is_open
+from dev.judge.observation import is_open, is_ready
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
@@ -408,6 +408,18 @@ def crash_with_rollback(world: World) -> Iterator[float]:
     yield 120.0
     give_template(world, "crashing:2")
     yield 400.0
+
+
+@history("ingress_daemonset", nodes=5, lasts=600.0)
+def joins_before_the_first_crash(world: World) -> Iterator[float]:
+    """A node that joins before the first pods of a template crash gets it too, and the rollout stops at once."""
+    yield 120.0
+    give_template(world, "crashing:2")
+    while not any(image(each) == "crashing:2" and is_ready(each) for each in edge_pods(world)):
+        yield 0.1
+    yield 4.0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {objects.INGRESS_LABEL: "true"}))
+    yield 300.0
 
 
 @history("ingress_daemonset", nodes=3, lasts=500.0)

@@ -74,11 +74,11 @@ def run(world: World, judge: Judge, seconds: float) -> None:
 
 
 def until_deadline(world: World) -> float:
-    """Seconds after which a rollout that is not over at rest has failed: documented."""
+    """Seconds after which a rollout that is not over at rest has failed, or trusts nodes that lost pods: documented."""
     specs = [
         each["spec"]
         for each in world.api.peek(INGRESS_DAEMONSETS)
-        if condition(each, "Progressing").get("reason") == "RollingOut"
+        if condition(each, "Progressing").get("reason") in ("RollingOut", "WaitingForNodes")
     ]
     return max(
         (each.get("podsPerNode", 1) * (600.0 + each.get("minReadySeconds", 0)) for each in specs), default=0
