@@ -74,7 +74,7 @@ def test_nodes_that_are_more_than_is_left_are_announced(api: FakeAPI) -> None:
 
 
 def test_the_page_shows_them_and_marks_what_is_nearly_used_up(api: FakeAPI) -> None:
-    text = Page(api).text("/addresses")
+    text = Page(cli.cluster_of(api)).text("/addresses")
 
     assert "Quotas of the cloud, as the leader read them <time" in text
     assert 'aria-label="18 of 20 used"' in text
@@ -86,4 +86,4 @@ def test_without_a_readable_lease_addresses_are_listed_all_the_same(api: FakeAPI
 
     found = cli.shown(api, "addresses", "list")
     assert (found["addresses"], found["quotas"]) == ([], [])
-    assert "Quotas" not in Page(api).text("/addresses")
+    assert "Quotas" not in Page(cli.cluster_of(api)).text("/addresses")

@@ -213,7 +213,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         lambda: placement.NeverMoreThanTheCap(1),
         [see(0, SUPER, pods=(pod("a", "eklet", **STOPPED), pod("b", "eklet")))],
     ),
-    "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2)]),
+    "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2), edge_of(203, 2)]),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],

@@ -205,11 +205,14 @@ class _Planning:
         return {*latest[: self._surplus]}
 
     def _only_drained(self) -> set[NodeRollout]:
-        """Nodes that are detached to be drained, while as many as allowed are updated, or others fail."""
-        drained = {each for each in self._rollouts if each.untouched and each.draining}
-        updated = sum(each.in_flight for each in self._rollouts if each not in drained)
-        places = 0 if self._halts or self._surplus else max(0, self._limit - updated)
-        return {*sorted(drained, key=lambda each: each.marked_at)[places:]}
+        """Nodes that are detached though as many as allowed are updated, or others fail: they were to be drained."""
+        untouched = sorted(
+            (each for each in self._rollouts if each.untouched), key=lambda each: each.marked_at
+        )
+        updated = sum(each.in_flight for each in self._rollouts) - len(untouched)
+        beyond = {*untouched[max(0, self._limit - updated) :]}
+        fails = self._halts or self._surplus
+        return beyond | {each for each in untouched if each.draining and fails}
 
     @property
     def _surplus(self) -> int:

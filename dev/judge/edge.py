@@ -23,6 +23,8 @@ EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 NODE_LABEL, CHECKER = "ingress-daemon-for-node", "drawbridge.io/health-checker-for"
 SETTLED = 120.0
 """Seconds for which a node has been Ready and selected before it counts."""
+PROBE = 2.0
+"""Seconds for which a node may fail its checks: a load balancer takes it off after the second failure in a row."""
 FLICKER = 10.0
 """Seconds for which a node may be without its label and still be the same."""
 SOON = 30.0
@@ -90,7 +92,7 @@ class EdgeServes(Always):
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
     def __init__(self, settled: float = SETTLED) -> None:
-        self._settled, self._could = settled, Since()
+        self._settled, self._could, self._off = settled, Since(), Since()
         self._selected: dict[str, float] = {}
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets = Budgets()
@@ -126,7 +128,8 @@ class EdgeServes(Always):
                 and each in self._served
                 and not seen.disturbances.within(FORGIVEN, seen.at, each)
             ]
-            off = [each for each in could if each not in good]
+            lasting = self._off.of([each for each in could if each not in good], seen.at)
+            off = [each for each, seconds in lasting.items() if seconds > PROBE]
             allowed = self._budgets.of(resource, len(ready), seen.at)
             self._was_gradual |= not detaches(resource)
             crashed, unchecked = _crashed(seen) & set(off), len(_unchecked(seen) & set(off))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dev.judge.edge import takes_pods
+from dev.judge.edge import selected, takes_pods
 from dev.judge.judge import Always
 from dev.judge.observation import (
     Observation,
@@ -109,8 +109,12 @@ def any_crash(seen: Observation) -> bool:
 def _edge_facts(resource: Raw, seen: Observation) -> dict[str, Any]:
     """By its Deployments: a node that waits for its turn has all of its pods if it has those of the former template."""
     own = [each for each in seen.workloads.values() if owner(each, "IngressDaemonSet")]
+    having = {(each["spec"]["template"]["spec"]).get("nodeName") for each in own}
     return {
-        "desiredNodes": sum(takes_pods(node, resource) for node in seen.nodes.values()),
+        "desiredNodes": sum(
+            takes_pods(node, resource) or (selected(node, resource) and key in having)
+            for key, node in seen.nodes.items()
+        ),
         "readyNodes": sum(
             each["status"].get("availableReplicas", 0) >= each["spec"]["replicas"] for each in own
         ),

@@ -466,7 +466,7 @@ def drained_beside_a_failure(world: World) -> Iterator[float]:
     give_template(world, "never-ready:2")
     yield 60.0
     drain(world, "node-4", pause=20.0, leaves=False)
-    yield 200.0
+    yield 300.0
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
