@@ -90,6 +90,10 @@ def moment(at: datetime | None) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}" if at else ""
 
 
+def count_of(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def duration(seconds: float) -> str:
     whole = max(0, int(seconds))
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):

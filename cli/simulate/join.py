@@ -14,8 +14,8 @@ from cli.explain import requests
 from cli.explain.foresight import foresee
 from cli.explain.node import opens_when, terms_in_words
 from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, title
-from cli.simulate.orders import Orders, Supply, count_of, order_parts, orders_for
+from cli.output import Document, Part, Table, count_of, title
+from cli.simulate.orders import Orders, Supply, order_parts, orders_for
 from kube.resources import NODES
 from kube.types import ObjectMeta, Value
 from webhook.anycast_ip import PATH, TAINT, is_ours, wanted

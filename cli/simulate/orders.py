@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from cli.output import Document, Part, Table, duration, warning
+from cli.output import Document, Part, Table, count_of, duration, warning
 from cloud.apis import ALLOCATE
 from controllers.anycast_ip.quotas import QuotasRead
 from settings import Settings
@@ -98,13 +98,13 @@ def order_parts(orders: Orders, shown_by: str) -> Iterator[Part]:
     """*shown_by* is the command that shows quotas which are not known here."""
     if orders.from_pool:
         yield f"From the pool, without an order: {count_of(orders.from_pool, 'address', 'addresses')}."
-    first = f" after {count_of(orders.waiting, 'node')} that wait already" if orders.waiting else ""
+    first = f" after {count_of(orders.waiting, 'node')} waiting already" if orders.waiting else ""
     yield (
         f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
         f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
     )
     if orders.announced_for:
-        known = f"; {orders.announced} of the idle ones have been for that long" if orders.from_pool else ""
+        known = f"; idle and announced for that long: {orders.announced}" if orders.from_pool else ""
         yield f"Each is in the allow-list for {duration(orders.announced_for)} before it is bound{known}."
     rows = [(each.quota, str(each.needed), _limit(each), _left(each), each.counts) for each in orders.quotas]
     yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT", "COUNTS"), rows)
@@ -132,7 +132,3 @@ def _limit(quota: Quota) -> str:
 
 def _left(quota: Quota) -> str:
     return "unknown" if quota.left is None else str(quota.left)
-
-
-def count_of(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or f'{one}s'}"

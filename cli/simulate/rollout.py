@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cli.output import Document, Part, Table, duration, title, warning
+from cli.output import Document, Part, Table, count_of, duration, title, warning
 from cli.rollout.progress import restart
 from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
@@ -164,7 +164,7 @@ def with_images(raw: Raw, images: Sequence[str]) -> dict[str, Any]:
 def parts(found: Rollout) -> Iterator[Part]:
     yield title(f"Rollout of {found.ingress_daemonset}, {found.what}: {_end(found)}")
     yield (
-        f"{found.nodes} nodes, at most {found.budget} at a time ({found.budget_field});"
+        f"{count_of(found.nodes, 'node')}, at most {found.budget} at a time ({found.budget_field});"
         f" pods take {found.pods_seconds:.0f}s on a node ({_source(found)})."
     )
     if found.paused:

@@ -11,7 +11,7 @@ import msgspec
 
 from calico.segment import IPReservation
 from cli.explain.reservations import ip_of
-from cli.output import Document, Part, Table, bad, title, warning
+from cli.output import Document, Part, Table, bad, count_of, title, warning
 from cli.simulate.subjects import Subject
 from cli.simulate.values_settings import Difference, Outcome, Refusal
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
@@ -87,7 +87,8 @@ def simulate(facts: ValuesFacts, now: datetime) -> Values:
 def parts(found: Values) -> Iterator[Part]:
     changed = len(found.differences)
     yield title(
-        f"{changed} settings changed, {len(found.effects)} objects concerned, {len(found.released)} IPs released"
+        f"{count_of(changed, 'setting')} changed, {count_of(len(found.effects), 'object')} concerned,"
+        f" {count_of(len(found.released), 'IP')} released"
     )
     rows = [(each.value, _text(each.now), _text(each.then)) for each in found.differences]
     yield Table(("VALUE", "NOW", "THEN"), rows, empty="No setting changes.")
