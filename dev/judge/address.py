@@ -116,7 +116,7 @@ class FewChanges(Always):
 
 
 def _changed(before: Mapping[str, CloudAddress] | None, now: Mapping[str, CloudAddress]) -> Iterator[str]:
-    """For whom each of ours was ordered that has come, gone, or another bandwidth."""
+    """The nodes of our addresses that were ordered, released, or got another bandwidth."""
     if before is None:
         return
     for key in {**before, **now}:
