@@ -59,6 +59,7 @@ COPY cloud cloud
 COPY controllers controllers
 COPY dashboard dashboard
 COPY healthchecker healthchecker
+COPY api api
 COPY kube kube
 COPY runtime runtime
 COPY settings settings

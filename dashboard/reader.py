@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
+from api.ingress_daemonset.node_matching import FollowedNode
 from cli.addresses.reader import addresses_of
 from cli.cluster import Cluster
 from cli.doctor.access import Access, attributes
@@ -24,8 +26,6 @@ from kube.client import Page
 from kube.errors import KubeError
 from kube.resources import DEPLOYMENTS, NODES, PODS
 from kube.types import is_super
-from webhook.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
-from webhook.ingress_daemonset.node_matching import FollowedNode
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

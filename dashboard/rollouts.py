@@ -9,6 +9,9 @@ from enum import StrEnum
 
 import msgspec
 
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.types import IngressDaemonSet
 from cli.output import Document
 from cli.rollout.progress import Rollout, Stored, is_wrong, rollout_of
 from controllers.ingress_daemonset.actions import Writes
@@ -18,9 +21,6 @@ from controllers.ingress_daemonset.reasons import why
 from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 
 class Shown(StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from api.elasticity import LOCAL_REPLICAS, PLACEMENT, REASON
 from kube.types import Pod
 from lab.history import Observation
-from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, REASON
 
 SUPER_NODES = "eklet-"
 """How the names of super nodes begin, and no others."""

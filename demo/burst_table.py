@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from api.elasticity import PLACEMENT
 from demo.burst import Course, Replicas
 from demo.table import NOTHING
-from webhook.elasticity import PLACEMENT
 
 GATED = "gated"
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from api.anycast_ip import ADDRESS_ID, is_tainted
 from controllers.anycast_ip.claim import NODE_INSTANCE, instance_of
 from kube.types import Node, Pod
 from lab.cloud.values import HOLDING, Address
 from lab.history import Observation
 from settings.anycast_ip import NEED_LABEL
-from webhook.anycast_ip import ADDRESS_ID, is_tainted
 
 
 @dataclass(frozen=True)

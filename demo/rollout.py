@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from api.ingress_daemonset import NODE_LABEL, TO_BE_UPDATED
 from healthchecker.checker import Deployment
 from kube.types import Pod
 from lab.history import Observation
-from webhook.ingress_daemonset import NODE_LABEL, TO_BE_UPDATED
 
 REVISION = "pod-template-hash"
 OK = 200

@@ -7,14 +7,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from api.anycast_ip import is_tainted
+from api.elasticity import GATE, LOCAL_REPLICAS
+from api.ingress_daemonset import INGRESS_DAEMONSETS, KIND
 from kube.client import Client, Resource
 from kube.errors import ApiError, Invalid
 from kube.types import Node
 from lab.nodes import NODES
 from lab.waiting import until
-from webhook.anycast_ip import is_tainted
-from webhook.elasticity import GATE, LOCAL_REPLICAS
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, KIND
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PODS = Resource("", "v1", "pods")

@@ -29,6 +29,7 @@ OURS = (
     "cloud",
     "controllers",
     "dashboard",
+    "api",
     "healthchecker",
     "kube",
     "runtime",

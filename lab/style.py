@@ -21,6 +21,7 @@ PRODUCT = (
     "cloud",
     "calico",
     "certs",
+    "api",
     "healthchecker",
     "settings",
     "telemetry",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from cloud.apis import Api
 from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
@@ -43,7 +44,6 @@ from settings import AnycastIPSettings, LeaderElection
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 
 T = TypeVar("T")
 REGION = "ap-singapore"

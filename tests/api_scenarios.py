@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.ingress_daemonset import GROUP, PLURAL, VERSION
 from kube.client import Client, Resource, Typed
 from kube.errors import ApiError
-from webhook.ingress_daemonset import GROUP, PLURAL, VERSION
 
 Raw = dict[str, Any]
 DEPLOYMENTS = Resource("apps", "v1", "deployments")

@@ -23,6 +23,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from api.elasticity import TAINT
+from api.ingress_daemonset.types import resource
 from calico.ipam_config import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import POOL, Claim
@@ -40,8 +42,6 @@ from tests.charts import render
 from tests.dashboard import Page
 from tests.factories import NOW, ago, raw_pod, record
 from tests.ingress_daemonset_world import raw_resource
-from webhook.elasticity import TAINT
-from webhook.ingress_daemonset.types import resource
 
 FILES = sorted((Path(__file__).parent / "data" / "cli").glob("*.txt"))
 REASONS = {

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 import kube.client
+from api.elasticity import GATE, LOCAL_REPLICAS, SUPER, TAINT
 from controllers.clock import Clock
 from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
@@ -30,7 +31,6 @@ from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.elasticity import GATE, LOCAL_REPLICAS, SUPER, TAINT
 
 OTHERS = (CLAIMS, VOLUMES, CLASSES)
 HOME, AWAY = "home-1", "eklet-subnet-1"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from api.ip_reservation import KUBELET_REASONS, RESERVE
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from cli.explain.webhook_configurations import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
@@ -27,7 +28,6 @@ from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
-from webhook.ip_reservation import KUBELET_REASONS, RESERVE
 from webhook.ip_reservation.namespace_cache import Cluster
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.shared_reads import SharedReads

@@ -22,6 +22,7 @@ PRODUCT = [
     "calico",
     "cloud",
     "webhook",
+    "api",
     "healthchecker",
     "controllers",
 ]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from api.ingress_daemonset.types import IngressDaemonSet
 from cloud.apis import Api as CloudApi
 from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.errors import Throttled, Unavailable, kind_of
@@ -29,7 +30,6 @@ from settings import CLBSettings
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import KEY, Api, Leader
 from tests.ingress_daemonset_world import raw_node, raw_resource
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 T = TypeVar("T")
 BALANCER = "lb-edge0000"

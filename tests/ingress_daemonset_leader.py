@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import FINALIZER
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind
@@ -36,8 +38,6 @@ from settings import IngressDaemonSetSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ingress_daemonset_world import DETACHED, complete, raw_node, raw_resource, state_of
-from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 Raw = dict[str, Any]
 OURS = "drawbridge"

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
-from webhook.ingress_daemonset.types import resource
 
 NODES = tuple(f"n{number}" for number in range(1, 7))
 DETACHING = {

@@ -10,6 +10,10 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import FINALIZER
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import IngressDaemonSet
+from api.ingress_daemonset.types import resource as with_defaults
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Target, Writes
 from controllers.ingress_daemonset.canary_metric import Measurement, Query
@@ -25,10 +29,6 @@ from dev.fake_api import merged
 from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
-from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.types import resource as with_defaults
 
 UID = "uid-web"
 DETACHED, TIMESTAMP = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.confirmations import PodAddresses
@@ -19,7 +20,6 @@ from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
-from webhook.ip_reservation.same_address import predecessor_of
 
 TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
 

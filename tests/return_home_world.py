@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import BURST
 from controllers.clock import Clock
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pod_cache import PODS, PodCache
@@ -27,7 +28,6 @@ from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_
 from tests.elasticity_world import sorted_out as nodes_of
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
-from webhook.elasticity import BURST
 
 OURS = "drawbridge"
 AFTER, INTERVAL, LOOK = 600.0, 60.0, 20.0

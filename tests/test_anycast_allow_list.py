@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, proof
 from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.entries import (
     IDLE,
@@ -31,7 +32,6 @@ from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import idle, kept, node, opened, pooling
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, proof
 
 NAME = "anycast-ips"
 LISTED = {"allow_list": AllowList.model_validate({"configMap": NAME})}

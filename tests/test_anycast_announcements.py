@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from api.anycast_ip import is_tainted
 from controllers.anycast_ip.allow_list import REREAD
 from controllers.anycast_ip.allow_list import AllowList as Published
 from controllers.anycast_ip.announcements import LISTED, LONGEST_WRITE, Announcement, Announcements
@@ -26,7 +27,6 @@ from tests.factories import NOW
 from tests.test_anycast_allow_list import NAME, published
 from tests.test_anycast_faults import PLENTY, STEPS, happen
 from tests.test_anycast_pool import pooling
-from webhook.anycast_ip import is_tainted
 
 BEFORE = 120.0
 ROUNDING = 1e-5

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 from controllers.anycast_ip.condition import (
     NodeCondition,
     NodeStatus,
@@ -28,7 +29,6 @@ from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 
 QUOTA = Note("FailedAllocateAnycastIp", "AllocateAddresses: no more addresses (LimitExceeded)")
 BOUND_READY = Ready("True", "AnycastIpBound", "203.0.113.9 (eip-1) is bound to the node")

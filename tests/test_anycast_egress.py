@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from api.anycast_ip import BOUND as PROOF
+from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.condition import held_by
@@ -41,8 +43,6 @@ from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY, happen
-from webhook.anycast_ip import BOUND as PROOF
-from webhook.anycast_ip import TAINT
 
 URL = "https://ip.example.com/"
 CHECKING = EgressCheck.model_validate({"url": URL, "image": "drawbridge:1", "timeout": "60s"})

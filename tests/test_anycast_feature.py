@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from controllers.anycast_ip import controller
 from controllers.anycast_ip.resync import SPENT
 from controllers.workqueue import Stopping
@@ -25,7 +26,6 @@ from tests.anycast_world import SETTINGS, Lab
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api
-from webhook.anycast_ip import TAINT, is_proven_bound, is_tainted
 
 NODES, CONFIG_MAPS = "/api/v1/nodes", "/api/v1/configmaps"
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from api.anycast_ip import ADDRESS_ID, TAINT
 from cloud.types import Address
 from controllers.anycast_ip.bound import bound_annotations
 from controllers.anycast_ip.claim import (
@@ -26,7 +27,6 @@ from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, Lab, original
 from tests.factories import NOW
-from webhook.anycast_ip import ADDRESS_ID, TAINT
 
 RELEASING = SETTINGS.model_copy(update={"release_on_label_removal": True})
 LENIENT = SETTINGS.model_copy(update={"repair": False})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from api.anycast_ip import TAINT
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import (
     NODE_NAME,
@@ -38,7 +39,6 @@ from tests.anycast_deaths import Deaths, run_with_deaths
 from tests.anycast_world import CALLS, SETTINGS, Lab, original
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY, happen
-from webhook.anycast_ip import TAINT
 
 DAY = 86400.0
 

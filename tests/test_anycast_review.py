@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
 from controllers.anycast_ip.claim import Claim, body, name_of
 from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.resync import Inventory, Resync
@@ -19,7 +20,6 @@ from tests.anycast_world import SETTINGS, Kube, Lab, Sender, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY
-from webhook.anycast_ip import ADDRESS_ID, is_tainted, wanted
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from controllers.anycast_ip.transitions import OPEN, transitions_of, with_transition
 from kube.leader_election import LeadershipLost
 from kube.types import Node
 from lab.cloud import Knobs
 from tests.anycast_world import SETTINGS, Lab, open_lab, original
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
 
 
 def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.bound import bound_annotations
 from controllers.anycast_ip.claim import claim_for, order_for
@@ -21,7 +22,6 @@ from tests.anycast_world import SETTINGS, UUID, Lab
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import idle, pool
-from webhook.anycast_ip import TAINT
 
 WIDE = {"nodeSelector": {"net": "wide"}, "bandwidth": 500}
 PACKAGED = {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from api.anycast_ip import HISTORY
 from controllers.anycast_ip.transitions import (
     CLOSED,
     OPEN,
@@ -23,7 +24,6 @@ from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW
-from webhook.anycast_ip import HISTORY
 
 
 def noted(*transitions: str) -> Node:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.test import Client
 
+from api.anycast_ip import PATH, TAINT
 from settings import AnycastIPSettings
 from tests.hostile_objects import WRONG, Place, answer, panics, places, replaced, spelt
 from webhook.admission import Decision, Request, ReviewError, parse, render
-from webhook.anycast_ip import PATH, TAINT
 from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.app import create_app
 

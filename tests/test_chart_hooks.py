@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from api.elasticity import TKE_SCHEDULER
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from lab.chart import ROOT
 from lab.install import merged
 from settings.values import seconds
 from tests.charts import Objects, helm_needed, render, settings_in
-from webhook.elasticity import TKE_SCHEDULER
 
 pytestmark = helm_needed
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
@@ -39,7 +40,6 @@ from tests.explained import (
 from tests.ingress_daemonset import raw
 from webhook.admission import Webhook
 from webhook.app import create_app
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 pytestmark = helm_needed
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
+from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dev.fake_api import FakeAPI
 from tests import cli
 from tests.ingress_daemonset_world import raw_resource
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
-from webhook.ingress_daemonset.types import resource
 
 HERE = ("web", "-n", "edge")
 VERBS = ("pause", "resume", "promote", "now", "restart", "undo", "abort")

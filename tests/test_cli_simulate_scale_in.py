@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import COST
 from cli.simulate.scale_in import in_order
 from tests.factories import NOW
-from webhook.elasticity import COST
 
 Raw = dict[str, Any]
 SPEC = {"containers": [{"name": "app", "image": "app"}]}

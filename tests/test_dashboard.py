@@ -13,6 +13,8 @@ import pytest
 from jinja2 import DictLoader
 from rich.text import Text
 
+from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.desired import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
@@ -27,8 +29,6 @@ from tests import cli
 from tests.dashboard import BASE, PORT, ROLLOUTS, Page, cluster_of, mirror
 from tests.ingress_daemonset_world import World
 from tests.test_ingress_daemonset_rollout import begun, detaching
-from webhook.ingress_daemonset import PROMOTE
-from webhook.ingress_daemonset.types import resource
 
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
 PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts")

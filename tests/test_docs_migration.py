@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from api.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from lab.values_schema import REFUSED
 from tests import facts
 from tests.charts import CAPO_VALUES
 from tests.pages import ROOT, sections, table
-from webhook.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
 
 CAPO = ROOT / "docs" / "how-to" / "migrate-from-capo.md"
 AIA = ROOT / "docs" / "how-to" / "migrate-from-aia-ip-controller.md"

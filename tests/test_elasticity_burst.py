@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.elasticity import BURST, COST, OUR_COST, SWITCH, TAINT_KEY
 from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
 from tests.tables import table
-from webhook.elasticity import BURST, COST, OUR_COST, SWITCH, TAINT_KEY
 
 # Bursts
 

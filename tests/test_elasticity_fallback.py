@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import GATE, REASON, WAITS
 from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.lease_spec import LeaseSpec, expired_for, first_seen
@@ -15,7 +16,6 @@ from settings import ElasticitySettings, LeaderElection
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_elasticity_gate import outcome, raw_pod, request
-from webhook.elasticity import GATE, REASON, WAITS
 from webhook.elasticity.leader import LEASES, REFRESH, LeaseReader
 from webhook.elasticity.webhook import NO_LEADER, PlacementWebhook
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from api.elasticity import PLACEMENT, SWITCH
 from controllers.elasticity import controller
 from dev.fake_api import FakeAPI
 from kube.leader_election import LeadershipLost
@@ -17,7 +18,6 @@ from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
-from webhook.elasticity import PLACEMENT, SWITCH
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 import yaml
 
+from api.elasticity import REASON, WAITS
 from settings import ElasticitySettings
 from tests.tables import table
 from webhook.admission import Decision, Request, ReviewError, parse, render
-from webhook.elasticity import REASON, WAITS
 from webhook.elasticity.webhook import PlacementWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))

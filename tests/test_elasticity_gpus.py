@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import PLACEMENT, REASON, TAINT
 from controllers.elasticity.gpus import asked_for
 from controllers.elasticity.nodes import Nodes, sorted_out
 from controllers.elasticity.patches import TOLERATION
@@ -16,7 +17,6 @@ from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, node, super_node
 from tests.factories import NOW
 from tests.tables import table
-from webhook.elasticity import PLACEMENT, REASON, TAINT
 
 GPU = "drawbridge.io/gpu"
 GPU_TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from werkzeug.test import Client
 
+from api.elasticity import PATH
 from kube.selectors import REQUIRED
 from tests.hostile_objects import WRONG, Place, answer, panics, places, replaced, spelt
 from tests.test_elasticity_gate import gate, raw_pod
 from webhook.app import create_app
-from webhook.elasticity import PATH
 
 OURS = {"name": "drawbridge.io/placement"}
 TERM = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": [{"key": "c"}]}

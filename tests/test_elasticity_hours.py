@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.elasticity import REASON
 from controllers.elasticity.quota import Quota, Room
 from controllers.elasticity.reporter import IN_FORCE
 from settings import ElasticitySettings
@@ -16,7 +17,6 @@ from settings.hours import Hours, begins_at, ends_at, holds_at
 from tests.elasticity_world import World
 from tests.tables import table
 from tests.test_elasticity_placement import pod
-from webhook.elasticity import REASON
 
 BERLIN = "Europe/Berlin"
 

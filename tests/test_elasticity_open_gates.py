@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from api.elasticity import GATE, REASON
 from controllers.elasticity import open_gates
 from controllers.elasticity.open_gates import WEBHOOK, WHY, Look, Patience, open_all, remove_webhook
 from controllers.elasticity.pods import decode
@@ -24,7 +25,6 @@ from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, refuses, serving
 from tests.test_elasticity_feature import PODS, Running, world
-from webhook.elasticity import GATE, REASON
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 OTHER_GATE = {"name": "others.example/gate"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from api.elasticity import COST, GATE, OUR_COST, PLACEMENT
 from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import TOLERATION, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
@@ -18,7 +19,6 @@ from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
-from webhook.elasticity import COST, GATE, OUR_COST, PLACEMENT
 
 UNLIMITED = MaxSuperPods()
 SUPER_ONLY = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["eklet"]}

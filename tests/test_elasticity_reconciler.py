@@ -6,12 +6,12 @@ import contextlib
 
 import pytest
 
+from api.elasticity import PLACEMENT, REASON
 from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import HOME, Killed, World
-from webhook.elasticity import PLACEMENT, REASON
 
 
 def decide(world: World, *faults: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.elasticity import REASON, Share, replicas_in
 from controllers.elasticity.pods import decode
 from controllers.elasticity.snapshot import ElasticityInformers, StatefulSet, slim
 from controllers.elasticity.workload_replicas import (
@@ -28,7 +29,6 @@ from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, raw_of, raw_pod
 from tests.tables import table
-from webhook.elasticity import REASON, Share, replicas_in
 
 ON = ElasticitySettings(enabled=True, percentages=True)
 

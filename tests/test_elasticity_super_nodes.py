@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.elasticity import TAINT
 from controllers.elasticity.super_node_manifest import (
     ARCH,
     CBS_ZONE,
@@ -33,7 +34,6 @@ from tests.factories import NOW, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import context_of
 from tests.tables import table
-from webhook.elasticity import TAINT
 
 OURS = {"key": TAINT.key, "effect": "NoSchedule"}
 OTHER = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}

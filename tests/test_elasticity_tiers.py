@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import REASON, TAINT
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION, to_super_node
 from controllers.elasticity.pods import decode
@@ -18,7 +19,6 @@ from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
 from tests.tables import table
-from webhook.elasticity import REASON, TAINT
 
 SUPER_TAINT = {"key": TAINT.key, "effect": "NoSchedule"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
 from controllers.elasticity.nodes import sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import HOME, World, fleet, raw_pod, super_node
-from webhook.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -45,9 +45,9 @@ from controllers.elasticity.pod_spec import PodSpec
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.checker import Deployment
-from webhook.ingress_daemonset import node_matching
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.template import Template
+from api.ingress_daemonset import node_matching
+from api.ingress_daemonset.types import IngressDaemonSet
+from api.ingress_daemonset.template import Template
 from kube.types import ObjectMeta
 
 def of_client(kind):

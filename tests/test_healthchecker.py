@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
+from api import ingress_daemonset
 from controllers.ingress_daemonset import rollout_annotations
 from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, State, checker, deployment_name
 from healthchecker.__main__ import serve
@@ -23,7 +24,6 @@ from healthchecker.config import Config, ConfigError, Endpoint
 from kube.types import OwnerReference
 from tests.factories import NOW
 from tests.fakes import FakeClock
-from webhook import ingress_daemonset
 
 ROOT = Path(__file__).parent.parent
 CONFIG = Config("edge", "node-1", "nginx", 10080)

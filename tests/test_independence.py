@@ -21,6 +21,7 @@ PRODUCT = (
     "certs",
     "cloud",
     "controllers",
+    "api",
     "healthchecker",
     "kube",
     "runtime",

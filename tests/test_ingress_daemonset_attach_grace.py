@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import TO_BE_UPDATED
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
-from webhook.ingress_daemonset import TO_BE_UPDATED
 
 GRACE = 30
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true"}}

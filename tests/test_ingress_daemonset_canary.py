@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.canary import BY_HAND
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED, raw_node
-from webhook.ingress_daemonset import PROMOTE
-from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 ONE: Raw = {"nodes": 1}

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
@@ -15,7 +16,6 @@ from kube.errors import KubeError
 from kube.informer import Informer
 from kube.list_watch import Identity, ListWatch
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
-from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = dict[str, Any]
 PAUSE = 600

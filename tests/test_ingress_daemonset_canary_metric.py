@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.pacing import Metric
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.canary_metric import (
     Measurement,
     Query,
@@ -19,9 +22,6 @@ from controllers.ingress_daemonset.canary_metric import (
 from controllers.ingress_daemonset.reporter import news
 from tests.factories import NOW
 from tests.ingress_daemonset_rolling import NODES, Rolling
-from webhook.ingress_daemonset import PROMOTE
-from webhook.ingress_daemonset.pacing import Metric
-from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 WANTED = Metric(query="errors", max=0.1, for_seconds=60, interval_seconds=30, failure_limit=2)

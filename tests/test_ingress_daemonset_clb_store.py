@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
+from api.ingress_daemonset import WEIGHTS_OF
 from controllers.ingress_daemonset.clb.planner import Remembered
 from controllers.ingress_daemonset.clb.store import KEY, Unreadable, WeightStore
 from dev.fake_api import NAMESPACES, FakeAPI
@@ -15,7 +16,6 @@ from kube.leader_election import LeadershipLost
 from kube.resources import CONFIG_MAPS
 from tests.factories import NOW
 from tests.ingress_daemonset_clb_world import BALANCER, WEIGHT, ClbLeader, rolling
-from webhook.ingress_daemonset import WEIGHTS_OF
 
 ONE, TWO = ({"lbl-1//ins-1:80": Remembered("n1", weight, NOW)} for weight in (10, 20))
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.ingress_daemonset import KIND, NODE_LABEL
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.clb import controller as clb
 from controllers.ingress_daemonset.controller import (
@@ -26,7 +27,6 @@ from kube.list_watch import ListWatch
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID
-from webhook.ingress_daemonset import KIND, NODE_LABEL
 
 
 class Listening:

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 import healthchecker
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
+from api.ingress_daemonset.types import OTHER_SPELLINGS
 from tests.charts import CHART
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
-from webhook.ingress_daemonset.types import OTHER_SPELLINGS
 from webhook.ingress_daemonset.validate import MOST_CONTAINERS, MOST_LABELS, MOST_PORTS
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())

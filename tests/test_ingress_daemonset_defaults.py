@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset.types import (
+from api.ingress_daemonset.types import (
     Annotation,
     RollingUpdate,
     Timestamp,
@@ -20,6 +19,7 @@ from webhook.ingress_daemonset.types import (
     resource,
     rolling_update,
 )
+from tests.ingress_daemonset import Raw, example, raw
 from webhook.ingress_daemonset.validate import two_spellings
 
 DEFAULT = "ingressdaemonsets.mumoshu.github.com/to-be-updated"

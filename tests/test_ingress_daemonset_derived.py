@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import UPDATE_NOW
 from tests.ingress_daemonset_rolling import Rolling, record
-from webhook.ingress_daemonset import UPDATE_NOW
 
 Raw = dict[str, Any]
 NODES = ("n1", "n2", "n3", "n4")

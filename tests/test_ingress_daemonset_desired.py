@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import healthchecker
+from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
 from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
 from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_world import merge, resource
-from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from webhook.ingress_daemonset.validate import warnings
 
 PROBED = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from controllers.ingress_daemonset.actions import Change, Target, Writes
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 
 NODES = ("n1", "n2", "n3")
 GRACE, HELD = 20, 90 + 60

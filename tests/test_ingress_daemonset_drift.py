@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.ingress_daemonset import APPLIED_TEMPLATE, NODE_LABEL, TEMPLATE_HASH
 from controllers.ingress_daemonset.actions import Create
 from controllers.ingress_daemonset.desired import shared_digest
 from controllers.ingress_daemonset.drift import (
@@ -26,7 +27,6 @@ from controllers.ingress_daemonset.drift import (
 )
 from tests.ingress_daemonset_leader import DETACHING, KEY, UNKNOWN, Api, Leader, default, with_nodes
 from tests.ingress_daemonset_world import workload
-from webhook.ingress_daemonset import APPLIED_TEMPLATE, NODE_LABEL, TEMPLATE_HASH
 
 Raw = dict[str, Any]
 FLEET = tuple(f"n{number}" for number in range(1, 6))

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 import yaml
 
+from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS, KIND
+from api.ingress_daemonset.types import IngressDaemonSet, resource
 from dev.fake_api import FakeAPI, Kind
 from dev.fake_api.schema import Structural
 from healthchecker import deployment_name
@@ -24,10 +26,8 @@ from tests.charts import CHART
 from tests.factories import NOW
 from tests.ingress_daemonset import DATA, raw
 from webhook.admission import Decision, Request, parse, render
-from webhook.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS, KIND
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import RETRY_SECONDS, EvictionWebhook
-from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

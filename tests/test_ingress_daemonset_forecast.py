@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.ingress_daemonset.node_matching import EXCLUDED
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Kind, Writes
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
@@ -21,7 +22,6 @@ from controllers.ingress_daemonset.snapshot import Snapshot
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge
-from webhook.ingress_daemonset.node_matching import EXCLUDED
 
 Raw = dict[str, Any]
 PODS = 40.0

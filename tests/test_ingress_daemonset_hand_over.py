@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD
 from kube.errors import KubeError
@@ -18,7 +19,6 @@ from kube.resources import PODS
 from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from webhook.admission import Request, parse
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import PROMOTE
 from tests.ingress_daemonset_rolling import NODES
 from tests.ingress_daemonset_world import raw_node
 from tests.test_ingress_daemonset_rollback import BAD, Returning
-from webhook.ingress_daemonset import PROMOTE
 
 Raw = dict[str, Any]
 JOINING = tuple(f"m{number}" for number in range(8))

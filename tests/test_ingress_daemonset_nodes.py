@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset.node_matching import matches, tolerations, where_of
+from api.ingress_daemonset.template import PodSpec, template_of
 from tests.ingress_daemonset_world import node, resource
-from webhook.ingress_daemonset.node_matching import matches, tolerations, where_of
-from webhook.ingress_daemonset.template import PodSpec, template_of
 
 ZONES = {"zone": "a", "size": "8"}
 NO_SCHEDULE = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import NODE_LABEL
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.object_cache import RESOURCES, ObjectCache
 from kube.errors import KubeError
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import Api
-from webhook.ingress_daemonset import NODE_LABEL
 
 WEB = Target("Deployment", "edge", "web")
 LABELLED = {NODE_LABEL: "n1"}

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.overview import FIELDS, HISTORY_SIZE
 from controllers.ingress_daemonset.pace import seconds_of_pods
@@ -23,7 +24,6 @@ from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
 from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import CHECKER, DETACHED, World, raw_node, raw_resource
-from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = dict[str, Any]
 CRD = "charts/drawbridge/files/ingressdaemonsets.yaml"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset.types import time_of
 from tests.ingress_daemonset_leader import DETACHING, KEY, Leader, with_nodes
 from tests.test_ingress_daemonset_canary_leaders import looks, on, stored, with_cache_of_now
-from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 NODES = ("n1", "n2", "n3")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset.types import IngressDaemonSet, resource
 from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, Unreachable
 from lab.install import merged
@@ -16,7 +17,6 @@ from tests.ingress_daemonset import raw
 from tests.ingress_daemonset_world import raw_node
 from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
-from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 from webhook.ingress_daemonset.validate import PortUser
 
 RESOURCES, NODES = "/apis/ingressdaemonsets.mumoshu.github.io/v1alpha1/ingressdaemonsets", "/api/v1/nodes"

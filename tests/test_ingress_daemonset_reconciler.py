@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import TEMPLATE_HASH
 from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, raw_node
-from webhook.ingress_daemonset import TEMPLATE_HASH
 
 
 def made(api: Api, kind: str) -> set[str]:

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
+from api.ingress_daemonset.types import IngressDaemonSet, resource
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of, plan_revisions
@@ -20,8 +22,6 @@ from kube.resources import Selection
 from tests.fakes import FakeRecorder
 from tests.ingress_daemonset_world import UID, raw_resource
 from tests.managed import context_of
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
-from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 
 IMAGES = ("proxy:1", "proxy:2", "proxy:3", "proxy:4")
 KEY = "edge/web"

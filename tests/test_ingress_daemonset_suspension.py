@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import DETACHED_BY, PAUSED_UNTIL, TO_BE_UPDATED
 from controllers.ingress_daemonset import attach_nodes
 from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
 from controllers.ingress_daemonset.controller import wait_for_resync
@@ -18,7 +19,6 @@ from settings import IngressDaemonSetSettings
 from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED
-from webhook.ingress_daemonset import DETACHED_BY, PAUSED_UNTIL, TO_BE_UPDATED
 
 Raw = dict[str, Any]
 ROLLING: Raw = {

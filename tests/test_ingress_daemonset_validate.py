@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset.template import template_of
+from api.ingress_daemonset.types import resource
 from kube.selectors import REQUIRED
 from tests.ingress_daemonset import Raw, raw
-from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import resource
 from webhook.ingress_daemonset.validate import PORTS, long_lists, problems, warnings
 
 ROLLING = "spec.updateStrategy.rollingUpdate"

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from api.ingress_daemonset import PROMOTE, UPDATE_NOW
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import Rolling
-from webhook.ingress_daemonset import PROMOTE, UPDATE_NOW
-from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from api.ingress_daemonset import PROMOTE, UPDATE_NOW
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from tests.factories import NOW
 from tests.ingress_daemonset_rolling import NODES, Rolling
-from webhook.ingress_daemonset import PROMOTE, UPDATE_NOW
-from webhook.ingress_daemonset.types import time_of
 
 Raw = dict[str, Any]
 HOUR = 3600

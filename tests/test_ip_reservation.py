@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from api.ip_reservation import kubelet_evicted
 from calico.segment import NotReserved
 from kube.errors import Unreachable
 from kube.types import Pod
@@ -16,7 +17,6 @@ from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeClock, FakeCluster, FakeLedger
 from webhook.admission import Request, ReviewError, parse
-from webhook.ip_reservation import kubelet_evicted
 from webhook.ip_reservation.unread import MOST, WINDOW, Unread
 from webhook.ip_reservation.webhook import IPReservationWebhook
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from api.same_address import SAME_ADDRESS_FROM, Promise
 from controllers.ip_reservation import controller
 from controllers.ip_reservation.compaction import MANY
 from dev.fake_api import FakeAPI
@@ -30,7 +31,6 @@ from tests.ip_reservation_leader import (
     world,
 )
 from tests.misbehaving_server import Answer, Asked, Handler, refuses
-from webhook.ip_reservation.same_address import SAME_ADDRESS_FROM, Promise
 
 
 def held_back(gate: threading.Event, path: str, api: FakeAPI) -> Callable[[Asked], Answer | None]:

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from api.ip_reservation import records_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation import compaction
@@ -18,7 +19,6 @@ from kube.types import Pod
 from settings import IPReservationSettings
 from tests.factories import NOW, pod, record, segment
 from tests.fakes import FakeClock
-from webhook.ip_reservation import records_of
 
 SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m", "ipReserveMaxCount": 2})
 ADDRESSES = [f"10.0.0.{n}" for n in range(1, 5)]

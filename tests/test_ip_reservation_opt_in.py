@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from api.ip_reservation import RESERVE, RESERVE_FROM
 from controllers.ip_reservation.opt_in import OptInReconciler
 from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.snapshot import Caches
@@ -32,7 +33,6 @@ from tests import ip_reservation_world
 from tests.factories import raw_pod
 from tests.fakes import FakeStore
 from tests.ip_reservation_world import TERMINATING
-from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 Raw = dict[str, Any]
 BY = {

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from api.ip_reservation import RESERVE, RESERVE_FROM
 from controllers.ip_reservation.opt_in_planner import Choice, Reference, followed, plan, workload_of
 from kube.types import ObjectMeta
 from tests.factories import pod
-from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 REDIS = Reference("Deployment", "redis")
 YES, NO, NOTHING = Choice(REDIS, "true"), Choice(REDIS, "false"), Choice(REDIS, "")

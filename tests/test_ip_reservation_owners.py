@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from api.ip_reservation import OWNERS
 from calico.reservations import Reservations
 from controllers.clock import CLOCK
 from controllers.ip_reservation import snapshot
@@ -12,7 +13,6 @@ from kube.client import Client
 from kube.errors import ApiError, Unreachable
 from kube.types import OwnerReference
 from tests.misbehaving_server import Answer, answers, in_turn, refuses, resets, serving
-from webhook.ip_reservation import OWNERS
 
 STATEFUL_SET = OwnerReference("apps/v1", "StatefulSet", "redis", "uid-1", controller=True)
 GONE = refuses(404, "NotFound")

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.promises import Ending, Promises, promises_of
@@ -27,7 +28,6 @@ from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeStore
 from tests.ip_reservation_world import TERMINATING
-from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, predecessor_of
 
 ON = {"sameAddress": {"enabled": True}}
 PROMISE = Promise("uid-former", ("10.0.0.1",))

@@ -12,18 +12,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
-from calico.reservations import NotServed, Reservations
-from calico.segment import IPReservation, Record
-from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI
-from kube.errors import KubeError, Unreachable
-from settings import IPReservationSettings
-from tests.calico_pools import KINDS, POOLS, pool
-from tests.factories import NOW, ago, pod, raw_pod, record, segment
-from tests.fakes import FakeClock, FakeCluster
-from webhook.admission import Decision, Request
-from webhook.ip_reservation import records_of
-from webhook.ip_reservation.same_address import (
+from api.ip_reservation import records_of
+from api.same_address import (
     IP_ADDRS,
     SAME_ADDRESS,
     SAME_ADDRESS_FROM,
@@ -35,6 +25,16 @@ from webhook.ip_reservation.same_address import (
     left_alone,
     promise_of,
 )
+from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
+from calico.reservations import NotServed, Reservations
+from calico.segment import IPReservation, Record
+from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI
+from kube.errors import KubeError, Unreachable
+from settings import IPReservationSettings
+from tests.calico_pools import KINDS, POOLS, pool
+from tests.factories import NOW, ago, pod, raw_pod, record, segment
+from tests.fakes import FakeClock, FakeCluster
+from webhook.admission import Decision, Request
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
 from webhook.ip_reservation.shared_reads import Shared, SharedReads
 

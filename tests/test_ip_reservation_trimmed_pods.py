@@ -8,11 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.ip_reservation.late_planner import is_departure
-from controllers.ip_reservation.trimmed_pods import decode
-from kube.types import Pod
-from settings import IPReservationSettings
-from webhook.ip_reservation import (
+from api.ip_reservation import (
     cidrs_of,
     disrupted,
     evicted_at,
@@ -20,6 +16,10 @@ from webhook.ip_reservation import (
     records_of,
     unselected,
 )
+from controllers.ip_reservation.late_planner import is_departure
+from controllers.ip_reservation.trimmed_pods import decode
+from kube.types import Pod
+from settings import IPReservationSettings
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SETTINGS = IPReservationSettings()

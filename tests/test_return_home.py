@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from api.elasticity import BURST, PLACEMENT, RETURN_HOME
 from controllers.elasticity.return_home.planner import never
 from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
@@ -16,7 +17,6 @@ from settings.elasticity import ReturnHome
 from tests.elasticity_world import AWAY, HOME, raw_pod
 from tests.return_home_world import AFTER, INTERVAL, LOOK, Homes, fleet
 from tests.tables import table
-from webhook.elasticity import BURST, PLACEMENT, RETURN_HOME
 
 
 def returned(homes: Homes) -> list[str]:

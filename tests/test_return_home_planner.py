@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.elasticity import BURST
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import decode
@@ -24,7 +25,6 @@ from tests.elasticity_world import AWAY, HOME, having, node, raw_of, raw_pod, so
 from tests.factories import NOW
 from tests.return_home_world import READY
 from tests.tables import table
-from webhook.elasticity import BURST
 
 SPEC = {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}
 

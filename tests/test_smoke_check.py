@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from api.ip_reservation import smoke_check as reservation
 from certs.issue import new_ca
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, Reply, Request, refusal
 from settings import parse as parse_settings
@@ -20,7 +21,6 @@ from webhook import smoke_check
 from webhook.admission import Webhook, parse
 from webhook.features import Server as Shared
 from webhook.features import webhooks
-from webhook.ip_reservation import smoke_check as reservation
 
 RESERVATIONS = CALICO_V3[0].resource
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()

@@ -12,6 +12,7 @@ from queue import Empty
 
 import msgspec
 
+from api.anycast_ip import is_proven_bound, is_tainted
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from kube.resources import Selection
@@ -22,7 +23,6 @@ from lab.install import NAMESPACE
 from lab.nodes import NODES
 from lab.session import Lab
 from lab.watching import Observations, WatchLost, watching
-from webhook.anycast_ip import is_proven_bound, is_tainted
 
 CONCURRENCY = 16
 PATIENCE = 300.0

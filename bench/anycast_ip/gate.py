@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from api.anycast_ip import PATH, is_tainted
 from bench.admission import Gate, Marks
 from kube.types import Node
 from lab.nodes import NODES, cloud_node
 from settings.anycast_ip import NEED_LABEL
-from webhook.anycast_ip import PATH, is_tainted
 
 
 def review(number: int, labels: Marks) -> dict[str, Any]:

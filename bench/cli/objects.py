@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
+from api.elasticity import GATE, LOCAL, PLACEMENT, REASON, SUPER, TAINT_KEY
 from bench.replicas import objects
 from bench.replicas.objects import OWNERS_OF_A_NAMESPACE, PODS_OF_AN_OWNER, Object
 from calico.segment import Record
 from controllers.anycast_ip.claim import Claim, body
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings.anycast_ip import NEED_LABEL
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
-from webhook.elasticity import GATE, LOCAL, PLACEMENT, REASON, SUPER, TAINT_KEY
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields")

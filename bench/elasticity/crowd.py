@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from queue import Empty
 from typing import Any
 
+from api.elasticity import LOCAL_REPLICAS, PLACEMENT
 from bench.ip_reservation.deployments import DEPLOYMENTS
 from kube.client import Resource
 from kube.types import Pod
 from lab.errors import LabError
 from lab.session import Lab
 from lab.watching import Observations, WatchLost, watching
-from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT
 
 PODS = Resource("", "v1", "pods")
 NAMESPACE = "default"

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import LOCAL_REPLICAS, PATH
 from bench.admission import of_path
 from bench.elasticity.crowd import LOCAL, PODS, Crowd, manifest
 from bench.ip_reservation.deployments import BENCH, PATIENCE, await_scaled, deploy_program, scale
@@ -17,7 +18,6 @@ from kube.errors import ServerError
 from lab import binaries, processes
 from lab.admission import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATIONS
 from lab.session import Lab
-from webhook.elasticity import LOCAL_REPLICAS, PATH
 
 NAME = "noop-gate"
 MARK = "bench.drawbridge.io/gate"

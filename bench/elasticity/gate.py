@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import LOCAL_REPLICAS, PATH
 from bench.admission import Gate, Marks
 from bench.elasticity.crowd import LOCAL, NAMESPACE, PODS
 from controllers.elasticity.pods import decode
-from webhook.elasticity import LOCAL_REPLICAS, PATH
 
 
 def review(number: int, annotations: Marks) -> dict[str, Any]:

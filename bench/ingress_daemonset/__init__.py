@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from api.ingress_daemonset.node_matching import FollowedNode
 from bench.ingress_daemonset import checker, figures, floor, ours
 from bench.ingress_daemonset.figures import Spent
 from bench.ingress_daemonset.manifests import NAME, ingress_daemonset
@@ -18,7 +19,6 @@ from healthchecker import deployment_name
 from lab.bootstrap import running
 from lab.nodes import NODES, create_kwok_nodes
 from lab.session import Lab
-from webhook.ingress_daemonset.node_matching import FollowedNode
 
 FLOOR, OURS, CHECKED = "plain", "ours", "checked"
 """Namespaces."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import healthchecker
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from bench import processes
 from bench.ingress_daemonset.manifests import with_health_checker
 from bench.ip_reservation.deployments import CONTROLLERS, DEPLOYMENTS, PODS
@@ -20,7 +21,6 @@ from healthchecker import deployment_name
 from lab.install import NAMESPACE
 from lab.session import Lab
 from lab.waiting import until
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "checked"
 PATIENCE = 60.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.ingress_daemonset import API_VERSION, KIND
+from api.ingress_daemonset.types import IngressDaemonSet, resource
 from controllers.ingress_daemonset import desired
 from lab.kubelet.nodes import LABEL
-from webhook.ingress_daemonset import API_VERSION, KIND
-from webhook.ingress_daemonset.types import IngressDaemonSet, resource
 
 NAME = "edge"
 PODS_PER_NODE = 2

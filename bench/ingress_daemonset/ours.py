@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from bench.ingress_daemonset.floor import PATIENCE, at_once
 from bench.ingress_daemonset.manifests import NAME, NEW, containers
 from bench.ingress_daemonset.progress import Creation, Made, Rollout, follow, watching
@@ -17,7 +18,6 @@ from healthchecker import deployment_name
 from kube.client import Typed
 from lab.nodes import NODES
 from lab.session import Lab
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 STRATEGIC = "application/strategic-merge-patch+json"
 SETTLED = 300.0

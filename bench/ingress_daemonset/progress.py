@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from api.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
+from api.ingress_daemonset.types import Metadata
 from bench.ip_reservation.deployments import DEPLOYMENTS
 from controllers.ingress_daemonset.types import WorkloadStatus
 from kube.client import Client
@@ -17,8 +19,6 @@ from kube.list_watch import Selection
 from kube.types import Node, Value, complete
 from lab.errors import LabError
 from lab.nodes import NODES
-from webhook.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
-from webhook.ingress_daemonset.types import Metadata
 
 SYNC = 60.0
 

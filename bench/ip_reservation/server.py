@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from api.ip_reservation import PATH
 from bench import processes
 from bench.ip_reservation import load
 from bench.ip_reservation.deployments import BENCH, PODS, Place, await_scaled, deploy, scale
 from bench.ip_reservation.load import Target
 from bench.report import Figure, figure
 from lab.session import Lab
-from webhook.ip_reservation import PATH
 
 CONCURRENCY = 64
 PORT = 9443

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
 from cli.addresses.announcing import Announcing, table
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, warning
 from controllers.anycast_ip.claim import Claim, instance_of, read
@@ -13,7 +14,6 @@ from controllers.anycast_ip.quotas import QuotasRead
 from controllers.anycast_ip.transitions import Transition, closed_since, opened_after, transitions_of
 from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
 
 
 class State(StrEnum):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from api.ingress_daemonset import GROUP
 from cli.doctor.types import Finding, Verdict
 from cli.errors import way_to_permission
 from cli.installed.types import CONTROLLERS, WEBHOOK
 from controllers.ip_reservation.history import NAME as HISTORY_NAME
 from kube.errors import Forbidden, KubeError
 from settings import Settings
-from webhook.ingress_daemonset import GROUP
 
 OWN = "own"
 """In place of a namespace: that of the installation."""

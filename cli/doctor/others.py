@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from api.ingress_daemonset import GROUP as INGRESS_DAEMONSETS
 from cli.doctor.types import Finding, Verdict
 from cli.installed.types import Configuration, Webhook
-from webhook.ingress_daemonset import GROUP as INGRESS_DAEMONSETS
 
 CHECK = "webhooks of other programs"
 CALICO = ("projectcalico.org", "crd.projectcalico.org")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from api.anycast_ip import TAINT
+from api.elasticity import GATE, LOCAL_REPLICAS
+from api.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 from kube.errors import ApiError, KubeError
 from kube.resources import NODES, PODS, Resource
 from settings import Settings
-from webhook.anycast_ip import TAINT
-from webhook.elasticity import GATE, LOCAL_REPLICAS
-from webhook.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 
 NAME = "drawbridge-doctor"
 FAILED = "failed calling webhook"

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
+from api.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Table, age, warning
 from controllers.elasticity.return_home.planner import never
 from kube.types import ObjectMeta, PodStatus, Value
-from webhook.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER
 
 
 class Gate(Value, frozen=True):

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from api.elasticity import PLACEMENT
 from cli.cluster import Cluster
 from cli.elasticity.placements import Pod, PodSpec
 from kube.errors import Forbidden
 from kube.resources import NAMESPACES, PODS, Selection
 from kube.types import Namespace, ObjectMeta
-from webhook.elasticity import PLACEMENT
 
 MARK = f'"{PLACEMENT}"'.encode()
 """What is in the metadata of each pod that has a placement, as JSON."""

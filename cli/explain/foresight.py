@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from api.ip_reservation import PATH as RESERVES
 from calico.segment import Record
 from cli.explain.budgets import UNREADABLE, refusal
 from cli.explain.matching import Outcome, Verdict, judge
 from cli.explain.snapshot import Remembered, Snapshot, webhooks_of
 from cli.explain.webhook_configurations import ApiRequest
 from webhook.admission import Decision, Request, ReviewError, Webhook, parse, unreviewed
-from webhook.ip_reservation import PATH as RESERVES
 
 UID = "explained"
 """Of the request: some denials name it."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
+from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
+from api.ingress_daemonset.types import IngressDaemonSet
 from cli.explain import requests
 from cli.explain.answers import Question, question, rows
 from cli.explain.events import Event, EventRow, events, table
@@ -16,9 +19,6 @@ from cli.output import Document, Part, Table, title
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from cli.rollout.waves import Waves, waves_of
 from cli.rollout.waves import sentence as waves_sentence
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
-from webhook.ingress_daemonset.node_matching import FollowedNode, matches, where_of
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 Raw = Mapping[str, Any]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from api.anycast_ip import BOUND, CONDITION, HISTORY, TAINT, is_proven_bound, is_tainted, wanted
 from cli.explain import requests
 from cli.explain.answers import Question, question, rows
 from cli.explain.events import Event, EventRow, events, table
@@ -20,7 +21,6 @@ from controllers.anycast_ip.transitions import Transition, transitions_of
 from kube.resources import NODES
 from kube.types import Node, is_super
 from settings import AnycastIPSettings
-from webhook.anycast_ip import BOUND, CONDITION, HISTORY, TAINT, is_proven_bound, is_tainted, wanted
 
 Raw = Mapping[str, Any]
 OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")

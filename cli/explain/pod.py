@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import GATE
+from api.same_address import IP_ADDRS
 from calico.segment import IPReservation
 from cli.explain import requests
 from cli.explain.answers import Question, question, rows
@@ -21,8 +23,6 @@ from cli.output import Document, Part, Table, moment, title
 from controllers.ip_reservation.release_planner import Life, Pods
 from kube.resources import PODS
 from kube.types import Pod
-from webhook.elasticity import GATE
-from webhook.ip_reservation.same_address import IP_ADDRS
 
 Raw = Mapping[str, Any]
 OURS = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from api.same_address import Promise
 from calico.segment import IPReservation, Record
 from cli.output import Document, duration, moment
 from controllers.ip_reservation.promises import Ending, Promises, open_promise, plan, promises_of
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
-from webhook.ip_reservation.same_address import Promise
 
 
 class Promised(Document, frozen=True):

@@ -9,6 +9,11 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.types import IngressDaemonSet
+from api.same_address import OfCalico
 from calico.ipam_config import ipam_configuration
 from calico.pools import ip_pools
 from calico.reservations import NotServed, Reservations
@@ -34,14 +39,9 @@ from kube.types import Pod
 from runtime import time
 from settings import Settings
 from webhook.elasticity.leader import LeaseReader
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import owner_of
-from webhook.ingress_daemonset.node_matching import FollowedNode
 from webhook.ingress_daemonset.openapi import PodTemplates
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ip_reservation.same_address import OfCalico
 
 Raw = dict[str, Any]
 SECONDS = 30.0

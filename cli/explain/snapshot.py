@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from api.ingress_daemonset.types import IngressDaemonSet
+from api.same_address import OfCalico
 from calico.segment import IPReservation, Record
 from cli.explain.budgets import Budget
 from cli.explain.webhook_configurations import RegisteredWebhook
@@ -20,14 +22,12 @@ from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 from webhook.elasticity.webhook import PlacementWebhook
 from webhook.ingress_daemonset.evictions import EvictionWebhook
-from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.webhook import (
     DefaultingWebhook,
     PortUsers,
     TemplateProblems,
     ValidatingWebhook,
 )
-from webhook.ip_reservation.same_address import OfCalico
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 

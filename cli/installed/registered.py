@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from api import anycast_ip, elasticity, ingress_daemonset, ip_reservation
 from settings import Settings
-from webhook import anycast_ip, elasticity, ingress_daemonset, ip_reservation
 
 
 def unregistered(settings: Settings, registered: Collection[str]) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.types import time_of
 from cli.errors import Failure
 from cli.output import Document, duration
-from webhook.ingress_daemonset import PROMOTE
-from webhook.ingress_daemonset.types import time_of
 
 Raw = Mapping[str, Any]
 

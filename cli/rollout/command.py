@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.errors import WRONG, Failure
 from cli.output import timed
 from cli.rollout.progress import (
@@ -28,7 +29,6 @@ from cli.rollout.writer import Change, write
 from cli.session import Command, Commands, Session, pass_session
 from controllers.ingress_daemonset.revisions import Revision
 from kube.errors import Conflict
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 NAME = "INGRESSDAEMONSET"
 Choose = Callable[[Stored, list[Revision]], Revision]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset.types import time_of
 from cli.output import Cell, Document, Table, age, bad, duration, good, warning
-from webhook.ingress_daemonset.types import time_of
 
 Raw = Mapping[str, Any]
 

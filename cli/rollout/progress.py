@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset.types import Metadata, time_of
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
 from cli.rollout import canary as canaries
 from cli.rollout import waves as waves_by_label
@@ -13,7 +14,6 @@ from cli.rollout.canary import Canary
 from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
 from controllers.ingress_daemonset.desired import revision_of_template
 from kube.types import Value
-from webhook.ingress_daemonset.types import Metadata, time_of
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from cli.rollout.progress import Stored
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from healthchecker import shortened
 from kube.client import Client
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 
 
 def stored_of(client: Client, namespace: str, name: str) -> Stored:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset import UPDATE_NOW
+from api.ingress_daemonset.types import resource, time_of
 from cli.errors import Failure
 from cli.output import Document
 from controllers.ingress_daemonset.desired import applied_digest
-from webhook.ingress_daemonset import UPDATE_NOW
-from webhook.ingress_daemonset.types import resource, time_of
 
 Raw = Mapping[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.rollout.progress import Stored
 from cli.rollout.reader import stored_of
 from kube.client import Client
 from kube.errors import Conflict
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A merge patch, or a JSON patch."""

@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from api.anycast_ip import PATH, TAINT, is_ours, wanted
+from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
+from api.ingress_daemonset.template import Template
 from cli.explain import requests
 from cli.explain.foresight import foresee
 from cli.explain.node import opens_when, terms_in_words
@@ -18,9 +21,6 @@ from cli.output import Document, Part, Table, count_of, title
 from cli.simulate.orders import Orders, Supply, order_parts, orders_for
 from kube.resources import NODES
 from kube.types import ObjectMeta, Value
-from webhook.anycast_ip import PATH, TAINT, is_ours, wanted
-from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
-from webhook.ingress_daemonset.template import Template
 
 NAME = "simulated-node"
 OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from api.anycast_ip import is_tainted, wanted
+from api.ingress_daemonset.node_matching import FollowedNode
 from cli.output import Document, Part, Table, count_of, duration, warning
 from cloud.apis import ALLOCATE
 from controllers.anycast_ip.quotas import QuotasRead
 from settings import Settings
-from webhook.anycast_ip import is_tainted, wanted
-from webhook.ingress_daemonset.node_matching import FollowedNode
 
 TAG_VALUES = 2
 """Each address has two tags with their own values: the name of its node and the id of its instance."""

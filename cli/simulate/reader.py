@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import SWITCH
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ingress_daemonset.node_matching import FollowedNode
 from cli.addresses.announcing import announcing
 from cli.addresses.listing import claims_in
 from cli.addresses.reader import read_allow_list, read_quotas
@@ -49,9 +52,6 @@ from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
 from kube.types import ConfigMap, Namespace
 from settings import ElasticitySettings
-from webhook.elasticity import SWITCH
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from webhook.ingress_daemonset.node_matching import FollowedNode
 
 Raw = dict[str, Any]
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from api.ip_reservation import PATH as RESERVES
 from cli.explain import requests
 from cli.explain.answers import UNREGISTERED, why_not_reserved
 from cli.explain.foresight import Foresight, foresee
@@ -20,7 +21,6 @@ from cli.pools.headroom import parts as of_pools
 from cli.simulate.returning import Returning, kept_ips, returning
 from cli.simulate.returning import parts as of_returning
 from kube.types import MIRROR
-from webhook.ip_reservation import PATH as RESERVES
 
 Raw = Mapping[str, Any]
 Foreseen = tuple[Raw, Foresight]

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from api.ip_reservation import SAME_ADDRESS_PATH
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
 from cli.explain import requests
 from cli.explain.foresight import Answer, Foresight, foresee
@@ -16,8 +18,6 @@ from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, good
 from kube.resources import PODS
 from kube.types import ObjectMeta
-from webhook.ip_reservation import SAME_ADDRESS_PATH
-from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 
 Raw = Mapping[str, Any]
 NAME = "simulated"

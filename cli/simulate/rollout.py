@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.output import Document, Part, Table, count_of, duration, title, warning
 from cli.rollout.progress import restart
 from controllers.ingress_daemonset import forecast as forecasts
@@ -19,9 +22,6 @@ from controllers.ingress_daemonset.simulated_cluster import Pace
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
 from settings.ingress_daemonset import HealthChecker
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 
 Raw = Mapping[str, Any]
 NODE_VISITS = 60_000

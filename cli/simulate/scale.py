@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import PATH
 from cli.explain import requests
 from cli.explain.foresight import foresee
 from cli.explain.snapshot import Snapshot
@@ -28,7 +29,6 @@ from kube.resources import PODS
 from kube.types import rfc3339
 from settings import ElasticitySettings
 from settings.elasticity import Budget
-from webhook.elasticity import PATH
 from webhook.elasticity.webhook import gated
 
 Raw = dict[str, Any]

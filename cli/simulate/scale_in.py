@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import cmp_to_key
 from typing import Any
 
+from api.elasticity import COST
+from api.ingress_daemonset.types import time_of
 from cli.explain.snapshot import Snapshot
 from cli.output import Document, Part, Table, title
 from cli.simulate import removal
 from cli.simulate.removal import Removal
-from webhook.elasticity import COST
-from webhook.ingress_daemonset.types import time_of
 
 Raw = Mapping[str, Any]
 PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}

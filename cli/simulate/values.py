@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from api.anycast_ip import is_proven_bound, wanted
+from api.ingress_daemonset.types import IngressDaemonSet
+from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, unselected
 from calico.segment import IPReservation
 from cli.explain.reservations import ip_of
 from cli.output import Document, Part, Table, bad, count_of, title, warning
@@ -17,10 +20,7 @@ from cli.simulate.values_settings import Difference, Outcome, Refusal
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from kube.types import Namespace, Node
 from settings import Settings
-from webhook.anycast_ip import is_proven_bound, wanted
 from webhook.elasticity.webhook import held, reaches_super_nodes
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, unselected
 
 OF_PODS = {"ipReservation": "ip_reservation", "elasticity": "elasticity"}
 """The sections of the settings on which it depends what happens to pods, by feature."""

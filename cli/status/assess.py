@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
+from api.anycast_ip import is_tainted, wanted
 from calico.segment import IPReservation as Segment
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import not_after
@@ -29,7 +30,6 @@ from cli.status.types import (
 )
 from kube.types import Node, key_of
 from settings import AnycastIPSettings, IPReservationSettings
-from webhook.anycast_ip import is_tainted, wanted
 
 NEXT = 5
 """Releases that are shown."""

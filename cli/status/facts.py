@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api.elasticity import GATE
 from calico.segment import IPReservation
 from cli.installed.types import Installed, Lease
 from cli.pools.headroom import PoolFacts
 from kube.errors import KubeError
 from kube.types import Node, ObjectMeta, Value
-from webhook.elasticity import GATE
 
 
 class Gate(Value, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from api.anycast_ip import TAINT
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by
 from cli.errors import way_to_permission
@@ -16,7 +17,6 @@ from cli.status.facts import Facts, PodCounts
 from cli.status.types import Problem, Status
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.types import ObjectMeta, key_of
-from webhook.anycast_ip import TAINT
 
 SOON = timedelta(days=7)
 """A certificate that ends within this time should have been renewed long ago."""

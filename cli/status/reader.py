@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation
 from cli.cluster import Cluster
@@ -20,7 +21,6 @@ from cli.status.facts import Facts, PendingPod, PodCounts, Rolled
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.resources import LEASES, PODS, Selection
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 SECRETS = Resource("", "v1", "secrets")
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 import structlog
 from msgspec.structs import replace
 
+from api.anycast_ip import wanted
 from cloud.errors import Gone, Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
 from cloud.types import Address, Order, Tag
 from controllers.anycast_ip.claim import (
@@ -29,7 +30,6 @@ from controllers.anycast_ip.snapshot import Do, Snapshot, Step, claim_in, node_i
 from controllers.anycast_ip.sources import Sources
 from controllers.anycast_ip.terms import terms_for, wanted_bandwidth
 from kube.types import Node
-from webhook.anycast_ip import wanted
 
 FIRST_WATCH = 0.7
 LAGS = 2

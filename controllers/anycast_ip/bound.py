@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, is_proven_bound, is_tainted, proof
 from cloud.types import BIND, BIND_ENI, Address
 from controllers.anycast_ip.claim import Claim
 from controllers.anycast_ip.snapshot import Checked, Do, Egress, Note, Step
 from controllers.anycast_ip.terms import wanted_bandwidth
 from kube.types import Node
 from settings import AnycastIPSettings
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, is_proven_bound, is_tainted, proof
 
 NOTHING = Step(Do.NOTHING)
 

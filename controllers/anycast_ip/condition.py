@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, wanted
 from controllers.anycast_ip.bound import is_open
 from controllers.anycast_ip.snapshot import Note
 from kube.types import Node, Value, complete, rfc3339
 from settings import AnycastIPSettings
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, wanted
 
 TRUE, FALSE = "True", "False"
 MESSAGE_SIZE = 1024

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import structlog
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 from cloud.batched import BatchedCloud
 from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
@@ -40,7 +41,6 @@ from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from settings import AnycastIPSettings, CloudSettings, Settings
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 
 PAUSES = Backoff(base=0.5, cap=30.0)
 RECONFIGURED = 10.0

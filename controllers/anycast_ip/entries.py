@@ -9,10 +9,10 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from api.anycast_ip import ADDRESS_ID
 from controllers.anycast_ip.bound import is_open
 from controllers.anycast_ip.claim import ORPHAN, Claim
 from kube.types import ConfigMap, Node
-from webhook.anycast_ip import ADDRESS_ID
 
 LABEL, LABEL_VALUE = "drawbridge.io/allow-list", "anycast-ip"
 TEXT, JSON = "addresses.txt", "addresses.json"

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, HISTORY, TAINT, is_tainted
 from controllers.anycast_ip.bound import bound_annotations
 from controllers.anycast_ip.snapshot import Checked, Do, Snapshot, Step, node_in
 from controllers.anycast_ip.sources import Sources
 from controllers.anycast_ip.terms import wanted_bandwidth
 from controllers.anycast_ip.transitions import CLOSED, OPEN, with_transition
 from kube.types import Node
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, HISTORY, TAINT, is_tainted
 
 UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
 

@@ -6,6 +6,15 @@ Else it is released, then its tags are deleted, and only then its claim.
 
 from __future__ import annotations
 
+from api.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    BOUND,
+    TAINT,
+    is_proven_bound,
+    is_tainted,
+    wanted,
+)
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
 from controllers.anycast_ip.announcements import Announcement
 from controllers.anycast_ip.bound import (
@@ -23,15 +32,6 @@ from controllers.anycast_ip.pool import is_offered, is_usable
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
 from kube.types import Node, is_super, rfc3339
 from settings import AnycastIPSettings
-from webhook.anycast_ip import (
-    ADDRESS,
-    ADDRESS_ID,
-    BOUND,
-    TAINT,
-    is_proven_bound,
-    is_tainted,
-    wanted,
-)
 
 ANNOUNCED, HELD = "AnycastIpAnnounced", "AnycastIpReleaseHeld"
 SLOW = 150.0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from api.anycast_ip import is_tainted, wanted
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
 from controllers.anycast_ip.announcements import Announcement
@@ -43,7 +44,6 @@ from controllers.anycast_ip.terms import (
     wanted_bandwidth,
 )
 from kube.types import Node
-from webhook.anycast_ip import is_tainted, wanted
 
 ABSENT, ALONE = 60.0, 900.0
 """Seconds for which an address must be missing before it counts as gone: while others of the cluster are listed, or its

@@ -9,6 +9,7 @@ from functools import partial
 import structlog
 from prometheus_client import Gauge, Histogram
 
+from api.anycast_ip import ADDRESS_ID, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
 from controllers.anycast_ip.actions import StillThere
@@ -19,7 +20,6 @@ from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
 from settings import AnycastIPSettings
-from webhook.anycast_ip import ADDRESS_ID, is_proven_bound, wanted
 
 STATES = ("waiting", "announcing", "working", "open", "leaving", "held")
 NODES_BY_STATE = Gauge(

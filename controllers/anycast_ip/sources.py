@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from api.anycast_ip import is_ours
 from cloud.batched import BatchedCloud
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.claim_store import ClaimStore
@@ -20,7 +21,6 @@ from kube.errors import NotFound
 from kube.informer import Informer
 from kube.types import Node, Taint
 from settings import AnycastIPSettings
-from webhook.anycast_ip import is_ours
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import msgspec
 
+from api.anycast_ip import HISTORY
 from kube.types import Node, Value, complete
-from webhook.anycast_ip import HISTORY
 
 SIZE = 5
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controllers.elasticity.pods import Pod
-from settings import ElasticitySettings
-from webhook.elasticity import (
+from api.elasticity import (
     LOCAL_REPLICAS,
     MODE,
     PIN,
@@ -19,6 +17,8 @@ from webhook.elasticity import (
     replicas_in,
     why_no_share,
 )
+from controllers.elasticity.pods import Pod
+from settings import ElasticitySettings
 
 NAMES = {True: "true", False: "false", None: "unset"}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
+from api.elasticity import MODE
 from controllers.clock import CLOCK, Clock
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
@@ -35,7 +36,6 @@ from kube.event_recorder import EventRecorder
 from runtime import secrets, threading
 from settings import ElasticitySettings
 from settings import Settings as AllSettings
-from webhook.elasticity import MODE
 
 FENCE_PAUSES = Backoff(base=0.2, cap=5.0)
 

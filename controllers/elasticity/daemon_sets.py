@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from api.elasticity import affinity_to_set, is_daemon_pod
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.snapshot import Sources
 from controllers.manager import Context
@@ -22,8 +23,6 @@ from kube.event_recorder import Regarding
 from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
 from runtime import time
-from webhook.elasticity import is_daemon_pod
-from webhook.elasticity.daemon_sets import affinity_to_set
 
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 KEPT_OFF = "drawbridge.io/kept-off-super-nodes"

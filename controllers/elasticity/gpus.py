@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import requiring
 from controllers.elasticity.pod_spec import PodSpec
 from kube.quantities import amount
 from kube.selectors import is_tolerated
 from kube.types import Node, ObjectMeta, Taint, Toleration
-from webhook.elasticity.affinity import requiring
 
 GPU = "drawbridge.io/gpu"
 """The label of a super node, "true" or "false", if there are subnets for GPUs; the key of the taint, too."""

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
+from api.elasticity import GATE
 from controllers.elasticity.patches import opened
 from controllers.elasticity.pod_cache import CALL_TIMEOUT, PODS
 from controllers.elasticity.pods import Pod, decode
@@ -35,7 +36,6 @@ from kube.types import key_of
 from runtime import futures, time, utc_now
 from settings.values import seconds
 from telemetry import logs
-from webhook.elasticity import GATE
 
 UNBOUND = "spec.nodeName=,status.phase=Pending"
 """Each gated pod is one of these, which the API server finds without sending all others."""

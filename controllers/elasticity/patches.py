@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from controllers.elasticity.gpus import Gpus, on_any_node, on_local_nodes, on_super_nodes, pending
-from controllers.elasticity.pods import Pod, spec_of
-from controllers.elasticity.tiers import preferring
-from webhook.elasticity import (
+from api.elasticity import (
     ANY,
     BURST,
     COST,
@@ -23,8 +20,12 @@ from webhook.elasticity import (
     SUPER,
     SUPER_COST,
     TAINT,
+    bound_to_super_nodes,
+    kept_off_super_nodes,
 )
-from webhook.elasticity.affinity import bound_to_super_nodes, kept_off_super_nodes
+from controllers.elasticity.gpus import Gpus, on_any_node, on_local_nodes, on_super_nodes, pending
+from controllers.elasticity.pods import Pod, spec_of
+from controllers.elasticity.tiers import preferring
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, Protocol
 
+from api.elasticity import LOCAL_REPLICAS, SUPER
 from controllers.elasticity.annotations import Wish
 from controllers.elasticity.patches import is_kept_off
 from controllers.elasticity.pods import Pod
 from settings.elasticity import HomeFailover
-from webhook.elasticity import LOCAL_REPLICAS, SUPER
 
 PATIENCE = 60.0
 """Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""

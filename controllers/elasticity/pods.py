@@ -9,10 +9,7 @@ from typing import Any
 
 import msgspec
 
-from controllers.elasticity.pod_spec import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
-from kube.compact import compact
-from kube.types import Condition, ObjectMeta, Toleration, Value
-from webhook.elasticity import (
+from api.elasticity import (
     ANY,
     BURST,
     COST,
@@ -24,6 +21,9 @@ from webhook.elasticity import (
     SWITCH,
     tolerates_super_nodes,
 )
+from controllers.elasticity.pod_spec import HostPort, PodAffinityTerm, Ports, host_ports, repelled_by
+from kube.compact import compact
+from kube.types import Condition, ObjectMeta, Toleration, Value
 
 REVISIONS = ("pod-template-hash", "controller-revision-hash")
 """Labels by which Deployments, and StatefulSets and others, name their revisions."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from api.elasticity import REASON, is_daemon_pod
 from controllers.elasticity.pods import Pod
 from kube.types import rfc3339
 from runtime import threading
 from settings.elasticity import Budget, MaxSuperPods
-from webhook.elasticity import REASON, is_daemon_pod
 
 SETTING = "maxSuperPods."
 """How what is reached is called: in the reason of each pod that waits for it."""

@@ -8,12 +8,12 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from api.elasticity import REASON, WAITS
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, keep_only
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from settings.elasticity import Budget
-from webhook.elasticity import REASON, WAITS
 
 PODS_BY_STATE = Gauge(
     "drawbridge_elasticity_pods",

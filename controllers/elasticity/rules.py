@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from api.elasticity import is_daemon_pod
 from controllers.elasticity.pod_spec import Candidate
 from controllers.elasticity.volumes import Claim, unmountable
-from webhook.elasticity import is_daemon_pod
 
 FIRST, LAST = 61000, 65534
 RESERVED = f"super nodes keep ports {FIRST}-{LAST} for themselves"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from api.elasticity import SWITCH
 from controllers.elasticity.annotations import Wanted, Wish, parse, wish_of
 from controllers.elasticity.nodes import Nodes, WatchedNode
 from controllers.elasticity.patches import Action, Kind
@@ -29,7 +30,6 @@ from kube.list_watch import Selection
 from kube.resources import STATEFUL_SETS
 from kube.types import ConfigMap, ObjectMeta, Value, complete
 from settings import ElasticitySettings
-from webhook.elasticity import SWITCH
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps")

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from api.elasticity import TAINT
 from controllers.elasticity.gpus import GPU, gpu_labels, gpu_taints
 from controllers.elasticity.tiers import TIER, is_tier_taint, tier_labels, tier_taints
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Taint
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
-from webhook.elasticity import TAINT
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"

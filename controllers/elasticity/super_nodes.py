@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import structlog
 
+from api.elasticity import is_daemon_pod
 from controllers.elasticity.super_node_manifest import (
     MANAGED_BY,
     MANAGER,
@@ -26,7 +27,6 @@ from kube.leader_election import LeadershipLost
 from kube.types import Node, Pod, is_super
 from runtime import utc_now
 from settings import ElasticitySettings
-from webhook.elasticity import is_daemon_pod
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
 PODS = Resource("", "v1", "pods")

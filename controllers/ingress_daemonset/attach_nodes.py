@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
+from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT
 from controllers.ingress_daemonset.suspension import suspended_until
@@ -26,8 +28,6 @@ from kube.types import ObjectMeta, Value, complete, key_of, rfc3339
 from runtime import time, utc_now
 from settings.values import seconds
 from telemetry import logs
-from webhook.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
-from webhook.ingress_daemonset.types import IngressDaemonSet, Metadata
 
 LOOK = 1.0
 NAMED = 10

@@ -15,15 +15,15 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset import types as spec
+from api.ingress_daemonset.pacing import Metric
+from api.ingress_daemonset.types import OFF, IngressDaemonSet, share, time_of
 from controllers.ingress_daemonset import canary_metric
 from controllers.ingress_daemonset.canary_metric import Measurement, Query
 from controllers.ingress_daemonset.desired import is_current, revision_of, template_digest
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
-from webhook.ingress_daemonset import PROMOTE
-from webhook.ingress_daemonset import types as spec
-from webhook.ingress_daemonset.pacing import Metric
-from webhook.ingress_daemonset.types import OFF, IngressDaemonSet, share, time_of
 
 Raw = Mapping[str, Any]
 BY_HAND, BY_TIME, BY_METRIC = "Annotation", "Duration", "Metric"

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from api.ingress_daemonset.pacing import NODES, Metric
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.desired import digest
 from kube.types import rfc3339
-from webhook.ingress_daemonset.pacing import NODES, Metric
-from webhook.ingress_daemonset.types import time_of
 
 Raw = Mapping[str, Any]
 LONGEST_GAP = 3

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.ingress_daemonset import UPDATE_NOW
+from api.ingress_daemonset.pacing import Window
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.desired import applied_digest, is_current
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
 from settings.windows import closes_at, opens_at, zone_of
-from webhook.ingress_daemonset import UPDATE_NOW
-from webhook.ingress_daemonset.pacing import Window
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from api.ingress_daemonset import KIND, REVISION_OF
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import CLOCK
 from controllers.executor import Executor
 from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
@@ -29,9 +32,6 @@ from kube.resources import Selection
 from kube.types import key_of
 from runtime import threading, time
 from settings import IngressDaemonSetSettings, Settings
-from webhook.ingress_daemonset import KIND, REVISION_OF
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 WRITERS = 16
 """Writes at a time: fast for a thousand new nodes, and the API server has room for others."""

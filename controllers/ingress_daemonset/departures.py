@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from api.ingress_daemonset.types import OFF, PREFERRED, IngressDaemonSet, RollingUpdate
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, change, delete, target
 from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
 from controllers.ingress_daemonset.detachment import after
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Workload
-from webhook.ingress_daemonset.types import OFF, PREFERRED, IngressDaemonSet, RollingUpdate
 
 RETURN = 10
 """Seconds for which a node that no longer matches keeps its pods: its label may come back, as when it is replaced."""

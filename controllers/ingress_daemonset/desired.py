@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
+from api.ingress_daemonset.node_matching import tolerations
+from api.ingress_daemonset.template import template_of
+from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
 from healthchecker import deployment_name, shortened
-from webhook.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
-from webhook.ingress_daemonset.node_matching import tolerations
-from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
 
 Raw = Mapping[str, Any]
 HISTORY = 1

@@ -7,6 +7,16 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from api.ingress_daemonset.detaching import Annotation
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import (
+    OFF,
+    PREFERRED,
+    REQUIRED,
+    IngressDaemonSet,
+    RollingUpdate,
+    time_of,
+)
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import LONG_AGO, Target, Writes, target
 from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
@@ -15,16 +25,6 @@ from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Workload
 from healthchecker import SCHEDULED, deployment_name
-from webhook.ingress_daemonset.detaching import Annotation
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import (
-    OFF,
-    PREFERRED,
-    REQUIRED,
-    IngressDaemonSet,
-    RollingUpdate,
-    time_of,
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset.actions import LONG_AGO, Change, change
 from controllers.ingress_daemonset.departures import Departure
 from controllers.ingress_daemonset.node_rollout import NodeRollout
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
-from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 LINGER = timedelta(seconds=60)
 """A node stays detached for so long after the last denied eviction, so that it can be retried."""

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as changed
 
+from api.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 from controllers.ingress_daemonset.actions import Action, Change, Create, Kind
 from controllers.ingress_daemonset.types import Workload
 from kube.quantities import amount
 from kube.types import Value, complete
-from webhook.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 
 REMEMBERED = 5
 """Restored alterations that are remembered per object; with more, two writers would undo each other's work."""

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.desired import applied_digest, is_current
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import Value, complete, rfc3339
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 """Of a node whose update is not over."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset.canary import BY_HAND, stored_canary
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.planner import budget, plan
@@ -18,7 +19,6 @@ from controllers.ingress_daemonset.reasons import why
 from controllers.ingress_daemonset.simulated_cluster import Pace, SimulatedCluster
 from controllers.ingress_daemonset.snapshot import Snapshot
 from settings.ingress_daemonset import HealthChecker
-from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 PLANS_PER_NODE = 20
 """More than any rollout needs: a play that does not come to rest is cut off."""

@@ -9,6 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 import healthchecker
+from api.ingress_daemonset.detaching import Connections
+from api.ingress_daemonset.node_matching import tolerations
+from api.ingress_daemonset.template import template_of
+from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
 from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete, target
 from controllers.ingress_daemonset.desired import digest, metadata
 from controllers.ingress_daemonset.drift import (
@@ -25,10 +29,6 @@ from controllers.ingress_daemonset.drift import (
 from controllers.ingress_daemonset.types import Children, Grant, Workload
 from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
-from webhook.ingress_daemonset.detaching import Connections
-from webhook.ingress_daemonset.node_matching import tolerations
-from webhook.ingress_daemonset.template import template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
 
 FOR = "drawbridge.io/health-checker-for"
 """The label of health checkers, with the name of their DaemonSet."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset.node_matching import matches, where_of
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from webhook.ingress_daemonset.node_matching import matches, where_of
 
 
 def with_former(rollout: NodeRollout, former: Mapping[str, Any]) -> NodeRollout:

@@ -8,11 +8,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from controllers.ingress_daemonset.actions import target
 from controllers.ingress_daemonset.desired import digest, shares_ports, size_of
 from controllers.ingress_daemonset.detachment import Detachment, after
 from controllers.ingress_daemonset.drift import Altered, Baseline, Drift, baseline_of, covers, drift_of
-from webhook.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 
 
 class Phase(StrEnum):

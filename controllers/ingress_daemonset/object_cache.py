@@ -7,6 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.informers import Informers
 from controllers.ingress_daemonset.actions import Kind, Target
 from controllers.ingress_daemonset.clb.backends import BackendsByNode
@@ -19,10 +23,6 @@ from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, NODES, Resource, Selection
 from kube.types import ObjectMeta
 from runtime import threading, time
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 CALL_TIMEOUT = 4.0
 """Seconds; less than the time from the end of our leadership to the beginning of the next."""

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
+from api.ingress_daemonset.pacing import Window
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset.canary import Canary, canary_status
 from controllers.ingress_daemonset.closed_window import ClosedWindow
 from controllers.ingress_daemonset.desired import applied_digest, is_current, revision_of, template_digest
@@ -21,8 +23,6 @@ from controllers.ingress_daemonset.pace import seconds_of_pods, seconds_of_turn,
 from controllers.ingress_daemonset.waves import Waves
 from kube.types import rfc3339
 from settings.windows import end_of
-from webhook.ingress_daemonset.pacing import Window
-from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5

@@ -8,6 +8,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from api.ingress_daemonset import FINALIZER
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import IngressDaemonSet, share
 from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, change, target
 from controllers.ingress_daemonset.canary import canary_of, pause_of
@@ -34,9 +37,6 @@ from controllers.ingress_daemonset.suspension import suspended, suspended_until
 from controllers.ingress_daemonset.waves import waves_of
 from settings.ingress_daemonset import HealthChecker
 from settings.windows import closes_at
-from webhook.ingress_daemonset import FINALIZER
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import IngressDaemonSet, share
 
 Step = tuple[Action, ...]
 

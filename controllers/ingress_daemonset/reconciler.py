@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import Clock
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.canary_metric import Query
@@ -33,7 +34,6 @@ from controllers.ingress_daemonset.writer import Writer
 from kube.errors import Conflict, KubeError
 from kube.types import key_of
 from settings import IngressDaemonSetSettings
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 PLAN_SECONDS = Histogram(
     "drawbridge_ingress_daemonset_plan_seconds",

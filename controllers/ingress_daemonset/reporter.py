@@ -10,6 +10,8 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge
 
+from api.ingress_daemonset import API_VERSION, KIND, PROMOTE
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
 from controllers.ingress_daemonset.canary import BY_METRIC, BY_TIME
 from controllers.ingress_daemonset.drift import Alteration, Altered
@@ -17,8 +19,6 @@ from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
-from webhook.ingress_daemonset import API_VERSION, KIND, PROMOTE
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import structlog
 
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, NAMESPACE
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, plan_revisions
 from controllers.manager import Context
 from kube.informer import Informer
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import REVISION_OF
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.desired import metadata, revision_of_template, without_timestamp
 from controllers.ingress_daemonset.types import Child
 from healthchecker import shortened
 from kube.resources import Resource
 from kube.types import complete
-from webhook.ingress_daemonset import REVISION_OF
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.canary import Canary
 from controllers.ingress_daemonset.desired import revision_of
 from controllers.ingress_daemonset.revisions import Revision, of
 from kube.types import rfc3339
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 Raw = Mapping[str, Any]
 SHOWN = 5

@@ -7,10 +7,10 @@ from datetime import datetime
 
 import msgspec
 
+from api.ingress_daemonset import DETACHED_BY
+from api.ingress_daemonset.detaching import Annotation
 from healthchecker import SCHEDULED
 from kube.types import Value, complete
-from webhook.ingress_daemonset import DETACHED_BY
-from webhook.ingress_daemonset.detaching import Annotation
 
 Changes = dict[str, str | None]
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace as changed
 
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import RollingUpdate
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Writes
 from controllers.ingress_daemonset.canary import BY_HAND, promoted
@@ -26,8 +28,6 @@ from controllers.ingress_daemonset.types import (
 )
 from healthchecker import SCHEDULED, State
 from kube.types import Condition, Value
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import RollingUpdate
 
 T = TypeVar("T", bound=Value)
 NONE: Children = {"DaemonSet": (), "RoleBinding": ()}

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.canary_metric import Measurement
 from controllers.ingress_daemonset.clb.backends import BackendsByNode
@@ -14,8 +16,6 @@ from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout
 from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
 from controllers.ingress_daemonset.types import Children, Workload
 from healthchecker import deployment_name
-from webhook.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.actions import LONG_AGO
 from controllers.ingress_daemonset.canary import standstill
 from controllers.ingress_daemonset.departures import Departure
@@ -18,7 +19,6 @@ from controllers.ingress_daemonset.reasons import available_pods, open_connectio
 from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback, rollback_status
 from controllers.ingress_daemonset.suspension import suspended_until
 from kube.types import rfc3339
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 SHOWN = 10
 """Nodes that a status names at most."""

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from webhook.ingress_daemonset import PAUSED_UNTIL
-from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
+from api.ingress_daemonset import PAUSED_UNTIL
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 
 
 def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import field
 
+from api.ingress_daemonset.types import Metadata
 from controllers.ingress_daemonset.actions import Kind
 from controllers.ingress_daemonset.desired import digest, shared_digest, without_timestamp
 from kube.types import Condition, Value, complete
-from webhook.ingress_daemonset.types import Metadata
 
 DEFAULT_GRACE = 30
 """Seconds: the API server's default."""

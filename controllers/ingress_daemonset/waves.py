@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from api.ingress_daemonset import pacing
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset.desired import is_current, template_digest
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from kube.types import rfc3339
-from webhook.ingress_daemonset import pacing
-from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 Raw = Mapping[str, Any]
 UNFINISHED = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record, key_of
 from controllers.clock import Clock
 from controllers.ip_reservation.turns import IsOver, Turns, never
 from kube.types import Pod, version_of
-from webhook.ip_reservation import cidrs_of
 
 REMEMBERED = 600.0
 """Seconds for which addresses that a pod had are remembered: longer than the leader works with silent informers."""

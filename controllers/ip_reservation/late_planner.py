@@ -12,16 +12,16 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from calico.segment import Record
-from kube.types import Pod
-from settings import IPReservationSettings
-from webhook.ip_reservation import (
+from api.ip_reservation import (
     disrupted,
     kubelet_evicted,
     records_of,
     records_of_evicted,
     unselected,
 )
+from calico.segment import Record
+from kube.types import Pod
+from settings import IPReservationSettings
 
 TERMINATING = "seen terminating"
 GONE = "seen gone"

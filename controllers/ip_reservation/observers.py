@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from api.ip_reservation import kubelet_evicted
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.late_planner import Departure, is_departure, with_addresses
 from kube.types import Namespace, Pod
 from runtime import threading
-from webhook.ip_reservation import kubelet_evicted
 
 REMEMBERED = 300.0
 """Seconds within which the watch delivers what the leader has released."""

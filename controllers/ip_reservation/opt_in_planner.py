@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from api.ip_reservation import RESERVE, RESERVE_FROM
 from kube.types import ObjectMeta, Pod
-from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 HASH = "pod-template-hash"
 """Label of a Deployment's pods, whose ReplicaSet is named by it."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from api.ip_reservation import cidrs_of
+from api.same_address import Promise, predecessor_of, promise_of
 from calico.segment import Record
 from kube.types import Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import cidrs_of
-from webhook.ip_reservation.same_address import Promise, predecessor_of, promise_of
 
 
 class Ending(StrEnum):

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import structlog
 
+from api.ip_reservation import kubelet_evicted
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, name_of
 from controllers.clock import Clock
@@ -21,7 +22,6 @@ from controllers.ip_reservation.turns import IsOver, Turns, never
 from kube.errors import Conflict, KubeError, NotFound
 from runtime import secrets
 from settings import IPReservationSettings
-from webhook.ip_reservation import kubelet_evicted
 
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from prometheus_client import Counter, Gauge
 
+from api.ip_reservation import KUBELET_EVICTED, RESERVE
 from calico.segment import KIND, RELEASE, IPReservation, Record
 from controllers.ip_reservation.compaction import Compaction
 from controllers.ip_reservation.late_planner import GONE, TERMINATING
@@ -19,7 +20,6 @@ from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.types import Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import KUBELET_EVICTED, RESERVE
 
 RESERVED = Gauge(
     "ip_reserve_count", "Reserved addresses of pods that are gone; ipReserveMaxCount limits them."

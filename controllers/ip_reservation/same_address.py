@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, promise_of
 from controllers.clock import CLOCK, Clock
 from controllers.ip_reservation.pod_writer import PodWriter
 from controllers.ip_reservation.promises import Ending, plan
@@ -16,7 +17,6 @@ from controllers.workqueue import PENDING, WorkQueue
 from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
-from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, promise_of
 
 WORKERS = 4
 """Each of them waits for one write."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import structlog
 from prometheus_client import Counter
 
+from api.same_address import Promise
 from controllers.ip_reservation.promises import Ending
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding
 from kube.types import Pod
-from webhook.ip_reservation.same_address import Promise
 
 PROMISED = Counter(
     "drawbridge_same_address_promises",

@@ -12,6 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from api.ip_reservation import (
+    NAMESPACE_LABEL,
+    NAMESPACE_LABEL_VALUES,
+    OWNERS,
+    cidrs_of,
+)
+from api.same_address import predecessor_of
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
@@ -38,13 +45,6 @@ from kube.informer import Informer
 from kube.resources import NAMESPACES, PODS, Resource, Selection
 from kube.types import Namespace, OwnerReference, Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import (
-    NAMESPACE_LABEL,
-    NAMESPACE_LABEL_VALUES,
-    OWNERS,
-    cidrs_of,
-)
-from webhook.ip_reservation.same_address import predecessor_of
 
 OWNER_KINDS = {
     (api_version, kind): Resource(group, version, f"{kind.lower()}s")

@@ -8,11 +8,11 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from api.ip_reservation import cidrs_of
 from calico.segment import Record
 from controllers.ip_reservation.release_planner import is_over
 from kube.types import Pod
 from settings import IPReservationSettings
-from webhook.ip_reservation import cidrs_of
 
 
 class Hold(StrEnum):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.confirmations import PodAddresses
@@ -17,7 +18,6 @@ from controllers.ip_reservation.swap_reporter import SwapReporter
 from kube.types import Pod
 from runtime import threading
 from settings import IPReservationSettings
-from webhook.ip_reservation import cidrs_of
 
 Settings = Callable[[], IPReservationSettings]
 

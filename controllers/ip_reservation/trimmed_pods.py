@@ -6,10 +6,10 @@ import sys
 
 import msgspec
 
+from api.ip_reservation import DISRUPTION, RESERVE, RESERVE_FROM
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 from kube.compact import compact
 from kube.types import MIRROR, Pod, PodSpec, PodStatus
-from webhook.ip_reservation import DISRUPTION, RESERVE, RESERVE_FROM
-from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 
 KEPT = (MIRROR, RESERVE, RESERVE_FROM, SAME_ADDRESS_FROM, IP_ADDRS)
 """Annotations."""

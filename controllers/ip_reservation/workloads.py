@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from api.ip_reservation import RESERVE, RESERVE_FROM, choice_of
 from controllers.informers import Informers
 from controllers.ip_reservation.opt_in_planner import Choice, Reference, workload_of
 from kube.compact import only
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
 from kube.types import Namespace, ObjectMeta, Pod, Value, complete, key_of
-from webhook.ip_reservation import RESERVE, RESERVE_FROM, choice_of
 
 KINDS = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFUL_SETS}
 FOLLOWERS, IN_NAMESPACE = "workload", "namespace"

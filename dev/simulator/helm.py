@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from api.elasticity import GATE
+from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from dev.simulator.world import World, rendered_of
 from kube.client import Client
 from kube.resources import NODES, PODS
-from webhook.elasticity import GATE
-from webhook.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 NEXT_POD = 4.0

@@ -15,6 +15,10 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
+from api.anycast_ip import ADDRESS_ID
+from api.elasticity import LOCAL_REPLICAS, PLACEMENT, SWITCH
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ip_reservation import PATH, RESERVE
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
@@ -37,10 +41,6 @@ from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
 from lab.cloud.values import Target
 from settings.anycast_ip import NEED_LABEL
-from webhook.anycast_ip import ADDRESS_ID
-from webhook.elasticity import LOCAL_REPLICAS, PLACEMENT, SWITCH
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from webhook.ip_reservation import PATH, RESERVE
 
 Raw = dict[str, Any]
 Script = Callable[[World], Iterator[float]]

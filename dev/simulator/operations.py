@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.simulator import objects
 from dev.simulator.models.cloud import CHANGES, QUOTA, RULES
 from dev.simulator.models.cluster import JOBS
@@ -19,7 +20,6 @@ from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 Act = Callable[[World, Random], str]

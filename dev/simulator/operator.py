@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.simulator import helm, objects
 from dev.simulator.edits import edited
 from dev.simulator.machines import excuse
@@ -13,7 +14,6 @@ from dev.simulator.operations import operation
 from dev.simulator.world import NAMESPACE, World
 from kube.resources import DAEMON_SETS, DEPLOYMENTS, LEASES, NODES, PODS
 from settings.anycast_ip import NEED_LABEL
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 EDGE = "edge"

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.explain.webhook_configurations import CONFIGURATIONS
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
@@ -22,7 +23,6 @@ from dev.simulator.models.load_balancer import LoadBalancer, is_target
 from kube.client import Resource
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
 from lab.cloud.values import Address
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 Raw = dict[str, Any]
 SECRETS = Resource("", "v1", "secrets")

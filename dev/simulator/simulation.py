@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.judge import Finding, Judge
 from dev.judge.address import NONE_LISTED
 from dev.judge.observation import condition
@@ -19,7 +20,6 @@ from dev.simulator.scenario import FEATURES, SETTLES, Operation, Scenario
 from dev.simulator.world import Entry, World
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 STEP = 5.0
 """Seconds between two looks whether something was found."""

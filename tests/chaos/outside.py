@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.judge import (
     Disturbances,
     Finding,
@@ -37,7 +38,6 @@ from lab.errors import LabError
 from lab.history import Observation as Event
 from lab.session import Lab
 from lab.watching import Observations, observed_by_now, watching
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 T = TypeVar("T")
 Raw = dict[str, Any]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from api.anycast_ip import TAINT, is_tainted
 from certs import issue
 from certs.ca_bundle import certificates_in
 from certs.rotation import Held
@@ -30,7 +31,6 @@ from tests.cluster.ingress_daemonset import awaiting, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.lifecycle import World
 from tests.cluster.workloads import PODS
-from webhook.anycast_ip import TAINT, is_tainted
 
 SECRET = "drawbridge-webhook-tls"
 TOLERATIONS = [{"key": key, "operator": "Exists"} for key in ("drawbridge.io/lab", TAINT.key)]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from api.elasticity import PLACEMENT
 from dev.judge import Observation
 from dev.judge.observation import notes
 from lab.bootstrap import running
@@ -18,7 +19,6 @@ from tests.chaos.outside import WORKLOADS, Outside, judged, of_placement
 from tests.cluster import elasticity, workloads
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.workloads import PODS
-from webhook.elasticity import PLACEMENT
 
 VALUES = {
     **elasticity.VALUES,

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from api.anycast_ip import ADDRESS_ID, CONDITION, is_tainted
 from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from kube.client import Resource
@@ -18,7 +19,6 @@ from lab.nodes import NODES, cloud_node
 from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
-from webhook.anycast_ip import ADDRESS_ID, CONDITION, is_tainted
 
 T = TypeVar("T")
 EVENTS = Resource("", "v1", "events")

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from api.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
 from kube.client import Resource
 from kube.errors import NotFound
 from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS
-from webhook.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
 
 T = TypeVar("T")
 Raw = dict[str, Any]

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from api.elasticity import PLACEMENT
 from kube.errors import KubeError
 from lab import admission, install
 from lab.install import CHART, NAMESPACE, RELEASE
@@ -18,7 +19,6 @@ from lab.session import Lab
 from tests.cluster import elasticity
 from tests.cluster.elasticity import SECONDS, Shop, is_gated, keeping, template, workload
 from tests.cluster.workloads import NAMESPACES, PODS, STATEFULSETS
-from webhook.elasticity import PLACEMENT
 
 VALUES: dict[str, Any] = {
     **elasticity.VALUES,

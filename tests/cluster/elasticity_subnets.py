@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from api.elasticity import TAINT_KEY
 from kube.errors import NotFound
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab import install
@@ -14,7 +15,6 @@ from lab.nodes import NODES
 from lab.session import Lab
 from tests.cluster.elasticity import SUBNET, Raw, Shop, template
 from tests.cluster.workloads import PODS
-from webhook.elasticity import TAINT_KEY
 
 EMPTY, OCCUPIED, UNMANAGED = ({"id": f"subnet-lab0000{number}", "zone": NOWHERE} for number in (2, 3, 4))
 """No kwok plays them: no pod of another test comes there."""

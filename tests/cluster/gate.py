@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 
+from api.anycast_ip import is_tainted
 from kube.types import Node, Pod
 from lab.nodes import NODES
 from lab.session import Lab
 from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.workloads import PODS
-from webhook.anycast_ip import is_tainted
 
 
 class Gate:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from api.anycast_ip import is_tainted
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.anycast import Fleet
@@ -19,7 +20,6 @@ from tests.cluster.ingress_daemonset import (
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.workloads import PODS
-from webhook.anycast_ip import is_tainted
 
 VALUES: dict[str, Any] = {
     "replicaCount": 2,

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+from api.anycast_ip import is_tainted
+from api.elasticity import LOCAL_REPLICAS
 from kube.client import Resource
 from kube.errors import Invalid, KubeError, NotFound
 from kube.types import Node
@@ -19,8 +21,6 @@ from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import is_gated
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
 from tests.cluster.workloads import PODS
-from webhook.anycast_ip import is_tainted
-from webhook.elasticity import LOCAL_REPLICAS
 
 Raw = dict[str, Any]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted
 from controllers.anycast_ip.transitions import transitions_of
 from lab.nodes import NODES
 from lab.session import Lab
@@ -18,7 +19,6 @@ from tests.cluster import workloads
 from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, assert_empty_soon
 from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
-from webhook.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted
 
 CROWD = 200
 OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}

@@ -9,13 +9,13 @@ import json
 
 import pytest
 
+from api.anycast_ip import ADDRESS_ID
 from controllers.anycast_ip.claim import FIELD, SELECTED
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS
 from lab.session import Lab
 from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
-from webhook.anycast_ip import ADDRESS_ID
 
 ALLOW_LIST = "anycast-ips"
 NO_ORDERS = "UnauthorizedOperation.AnycastEip"

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import yaml
 
+from api.anycast_ip import ADDRESS_ID, BOUND, TAINT
 from certs import issue
 from kube.client import Resource
 from kube.errors import ServerError
@@ -20,7 +21,6 @@ from lab import install
 from lab.session import Lab
 from settings import AnycastIPSettings
 from tests.cluster.workloads import SECONDS
-from webhook.anycast_ip import ADDRESS_ID, BOUND, TAINT
 from webhook.anycast_ip.webhook import skip_reason
 
 NODES = Resource("", "v1", "nodes", namespaced=False)

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from api.anycast_ip import is_tainted
 from controllers.anycast_ip import egress_pod
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from kube.client import Resource
@@ -20,7 +21,6 @@ from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast, workloads
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
-from webhook.anycast_ip import is_tainted
 
 SECRETS = Resource("", "v1", "secrets")
 KEYS = "drawbridge-cloud"

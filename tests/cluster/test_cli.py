@@ -15,6 +15,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.app import drawbridge
 from kube.resources import NODES
 from lab.nodes import DEFAULT_CAPACITY, await_ready, create_kwok_nodes
@@ -22,7 +23,6 @@ from lab.session import Lab
 from tests.cluster import elasticity, ingress_daemonset, workloads
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import GROUPS, SECONDS
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 ROOT = Path(__file__).parents[2]
 LARGE_NODE = 900

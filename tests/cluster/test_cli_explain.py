@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from api.ip_reservation import RESERVE
 from calico.segment import Record
 from cli.app import drawbridge
 from cli.cluster import Cluster
@@ -27,7 +28,6 @@ from tests.cluster.workloads import (
     reserved_namespace,
     running_statefulset,
 )
-from webhook.ip_reservation import RESERVE
 
 pytestmark = pytest.mark.nightly
 

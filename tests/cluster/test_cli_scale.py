@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import COST
 from kube.client import Resource
 from lab.session import Lab
 from tests.cluster.elasticity import DEPLOYMENTS, Shop, keeping, template
 from tests.cluster.test_cli_explain import shown
 from tests.cluster.workloads import PODS
-from webhook.elasticity import COST
 
 
 def foreseen(shop: Shop, name: str, replicas: int) -> list[dict[str, Any]]:

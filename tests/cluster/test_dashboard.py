@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dashboard.proxied import STREAMS
 from kube.client import Client, Resource
 from kube.resources import DEPLOYMENTS
@@ -17,7 +18,6 @@ from lab.bootstrap import running
 from lab.session import Lab
 from lab.waiting import stretch, until
 from tests.cluster import workloads
-from webhook.ingress_daemonset import INGRESS_DAEMONSETS
 
 pytestmark = pytest.mark.nightly
 

@@ -7,6 +7,15 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import GATE
+from api.ingress_daemonset import (
+    API_VERSION,
+    DETACHED_BY,
+    FINALIZER,
+    INGRESS_DAEMONSETS,
+    KIND,
+    NODE_LABEL,
+)
 from controllers.anycast_ip.claim import SELECTED
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
@@ -20,15 +29,6 @@ from tests.cluster import workloads
 from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet
 from tests.cluster.shell import shell
 from tests.pages import PAGES, ROOT, Block, blocks, run
-from webhook.elasticity import GATE
-from webhook.ingress_daemonset import (
-    API_VERSION,
-    DETACHED_BY,
-    FINALIZER,
-    INGRESS_DAEMONSETS,
-    KIND,
-    NODE_LABEL,
-)
 
 pytestmark = pytest.mark.nightly
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 import pytest
 
+from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, bound_to_super_nodes
 from controllers.elasticity.eligibility import candidate_of, gather
 from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
@@ -26,8 +27,6 @@ from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
 from tests.cluster.workloads import PODS, STATEFULSETS
 from tests.elasticity_world import having
-from webhook.elasticity import IGNORE_RULES, LOCAL_REPLICAS
-from webhook.elasticity.affinity import bound_to_super_nodes
 
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
 ACCOUNTS = Resource("", "v1", "serviceaccounts")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import COST, SUPER_COST
 from kube.client import Resource
 from kube.types import Pod
 from lab.session import Lab
 from tests.cluster.elasticity import TOO_LARGE, Raw, Shop, asking, template
-from webhook.elasticity import COST, SUPER_COST
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)

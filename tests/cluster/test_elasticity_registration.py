@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from api.elasticity import IGNORE_RULES, TAINT_KEY
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from lab.session import Lab
 from tests.cluster.elasticity import (
@@ -21,7 +22,6 @@ from tests.cluster.elasticity import (
     workload,
 )
 from tests.cluster.workloads import PODS, STATEFULSETS
-from webhook.elasticity import IGNORE_RULES, TAINT_KEY
 
 LOCAL_NODES = 3
 DRAWBRIDGE = "drawbridge"

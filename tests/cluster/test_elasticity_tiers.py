@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from api.elasticity import REASON
 from lab.nodes import NODES, play
 from lab.session import Lab
 from tests.cluster.elasticity import SUBNET, TOO_LARGE, Raw, Shop, asking, is_away, keeping, template
 from tests.cluster.elasticity_subnets import node, node_of, taints
 from tests.cluster.workloads import reconfigure
-from webhook.elasticity import REASON
 
 FIRST = {"id": "subnet-lab00011", "zone": "ap-guangzhou-4", "tier": 1}
 SECOND = {"id": "subnet-lab00012", "zone": "ap-guangzhou-6", "tier": 2}

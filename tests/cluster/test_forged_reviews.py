@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from api.ip_reservation import PATH
 from calico.segment import Record
 from kube.errors import NotFound
 from kube.types import Pod
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS, SECONDS, STORED_SOON
-from webhook.ip_reservation import PATH
 from webhook.ip_reservation.unread import MOST
 
 REAL, FORGED = 4, 250

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
 from kube.errors import TooManyRequests
 from kube.resources import PODS
 from lab.session import Lab
@@ -11,7 +12,6 @@ from lab.waiting import at_most
 from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS, confirmed, detaching
 from tests.cluster.ingress_daemonset_checkers import asking, await_all, checking, judged_by_answers
 from tests.cluster.ingress_daemonset_edge import Edge
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
 
 NODES = ("a", "b")
 PORT, GRACE = 10086, 5

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from api.ingress_daemonset import TEMPLATE_HASH
 from controllers.ingress_daemonset.drift import baseline_of
 from kube.errors import Invalid
 from kube.resources import DEPLOYMENTS
 from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_scenarios import Scenario, title
-from webhook.ingress_daemonset import TEMPLATE_HASH
 
 ROLLING = detaching(1, **by_node(1))
 QUIET = 10.0

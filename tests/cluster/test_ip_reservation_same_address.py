@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 from bench.ip_reservation.allocator import ipam
 from kube.types import Pod
 from lab import install
@@ -18,7 +19,6 @@ from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
 from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES
-from webhook.ip_reservation.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 
 POOL, NODE, OTHER_NODE, OTHERS = "172.31.7.0/28", "of-calico", "another", "others"
 SAME = install.merged(VALUES, {"ipReservation": {"sameAddress": {"enabled": True, "timeout": "3s"}}})

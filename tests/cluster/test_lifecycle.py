@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from api.anycast_ip import ADDRESS_ID, TAINT, is_tainted
+from api.ingress_daemonset import FINALIZER
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from kube.client import Resource
 from kube.errors import NotFound
@@ -27,8 +29,6 @@ from tests.cluster.ingress_daemonset_edge import confirming
 from tests.cluster.lifecycle import VALUES, World
 from tests.cluster.load import RATE, loaded
 from tests.cluster.workloads import NAMESPACES, PODS
-from webhook.anycast_ip import ADDRESS_ID, TAINT, is_tainted
-from webhook.ingress_daemonset import FINALIZER
 
 pytestmark = pytest.mark.nightly
 

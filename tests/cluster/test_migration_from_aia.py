@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from api.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 from controllers.anycast_ip.claim import CLUSTER_ID, CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from kube.types import Node
 from lab import install
@@ -17,7 +18,6 @@ from lab.session import Lab
 from lab.watching import WatchLost, watching
 from tests.cluster import anycast
 from tests.cluster.anycast import Fleet
-from webhook.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 
 pytestmark = pytest.mark.nightly
 

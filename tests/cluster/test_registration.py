@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from api.ip_reservation import KUBELET_REASONS
 from kube.client import Resource
 from kube.errors import ServerError
 from lab import chart
 from lab.session import Lab
 from tests.cluster import workloads
-from webhook.ip_reservation import KUBELET_REASONS
 
 NAMESPACE = "asked-about"
 CONFIGURATIONS = Resource(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.ip_reservation import RESERVE, RESERVE_FROM
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
 from kube.types import Pod
 from lab.bootstrap import running
@@ -15,7 +16,6 @@ from lab.install import NAMESPACE, merged
 from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import SECONDS, records
-from webhook.ip_reservation import RESERVE, RESERVE_FROM
 
 VALUES = merged(
     workloads.VALUES,

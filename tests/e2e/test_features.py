@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from api.anycast_ip import is_tainted
+from api.elasticity import PLACEMENT
 from lab.install import NAMESPACE
 from lab.waiting import at_most
 from tests.cluster.anycast import Fleet
@@ -16,8 +18,6 @@ from tests.cluster.shell import shell
 from tests.e2e.cluster import FIRST, SECOND, SUBNET, Cluster
 from tests.pages import ROOT, Block, blocks
 from tests.pages import run as read
-from webhook.anycast_ip import is_tainted
-from webhook.elasticity import PLACEMENT
 
 PORT = 10080
 TRIED = [

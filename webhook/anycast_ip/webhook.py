@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from api.anycast_ip import NAME, PATH, TAINT, is_proven_bound, is_tainted, wanted
 from kube.types import Node
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, decoded_whole
-from webhook.anycast_ip import NAME, PATH, TAINT, is_proven_bound, is_tainted, wanted
 
 MOST_TAINTS = 100
 

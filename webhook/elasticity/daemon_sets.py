@@ -7,17 +7,16 @@ any other change of it would replace all pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from kube.types import Toleration, Value, complete
+from api.elasticity import DAEMON_SETS_PATH, affinity_to_set
+from kube.types import Value, complete
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
-from webhook.elasticity import DAEMON_SETS_PATH, tolerates_super_nodes
-from webhook.elasticity.affinity import kept_off_super_nodes
 from webhook.elasticity.webhook import MOST_ENTRIES, NewPod, number_of_terms
 
 NAME = "elasticity-daemonsets"
@@ -69,13 +68,6 @@ class DaemonSetWebhook:
             return allow(audit={"skipped": "not for super nodes"})
         decision = change(_with(spec.get("affinity")), _with(affinity))
         return replace(decision, audit={"kept-off-super-nodes": "a DaemonSet that tolerates them"})
-
-
-def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, Any] | None:
-    """The affinity by which a template's *spec*, raw, keeps its pods off super nodes; None where it needs no other."""
-    affinity: dict[str, Any] = kept_off_super_nodes(spec)["affinity"]
-    needs_it = tolerates_super_nodes(tolerations) and affinity != spec.get("affinity")
-    return affinity if needs_it else None
 
 
 def _left(why: str) -> Decision:

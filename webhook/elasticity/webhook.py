@@ -12,11 +12,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from kube.selectors import REQUIRED, NodeSelector
-from kube.types import MIRROR, ObjectMeta, Toleration, Value, complete
-from settings import ElasticitySettings
-from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
-from webhook.elasticity import (
+from api.elasticity import (
     GATE,
     LOCAL_REPLICAS,
     NAME,
@@ -27,10 +23,14 @@ from webhook.elasticity import (
     WAITS,
     ignores_rules,
     is_daemon_pod,
+    kept_off_super_nodes,
     local_replicas,
     tolerates_super_nodes,
 )
-from webhook.elasticity.affinity import kept_off_super_nodes
+from kube.selectors import REQUIRED, NodeSelector
+from kube.types import MIRROR, ObjectMeta, Toleration, Value, complete
+from settings import ElasticitySettings
+from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
 
 Spec = Mapping[str, Any]
 Edit = Callable[[Spec], Spec]

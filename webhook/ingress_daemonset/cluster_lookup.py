@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
+from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
+from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.types import IngressDaemonSet
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
 from kube.types import Pod, key_of
 from runtime import time
-from webhook.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
-from webhook.ingress_daemonset.node_matching import FollowedNode, matches, where_of
-from webhook.ingress_daemonset.template import readable
-from webhook.ingress_daemonset.types import IngressDaemonSet
 from webhook.ingress_daemonset.validate import PortUser
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")

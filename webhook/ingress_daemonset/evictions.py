@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from api.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, allow, deny, is_dry_run
-from webhook.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
-from webhook.ingress_daemonset.types import IngressDaemonSet, time_of
 
 REVISION = "pod-template-hash"
 RETRY_SECONDS = 3

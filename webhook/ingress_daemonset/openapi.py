@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.types import complete
 from kube.waiting import acquired
 from runtime import threading, time
 from webhook.ingress_daemonset.cluster_lookup import seconds_left
-from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 TYPES: Mapping[str, type | tuple[type, ...]] = {

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kube.selectors import REQUIRED
-from settings import CLBSettings
-from webhook.ingress_daemonset import RESERVED
-from webhook.ingress_daemonset.template import PATH, Problem, Template, key_problems, template_problems
-from webhook.ingress_daemonset.types import (
+from api.ingress_daemonset import RESERVED
+from api.ingress_daemonset.template import PATH, Problem, Template, key_problems, template_problems
+from api.ingress_daemonset.types import (
     DEGRADED,
     OTHER_SPELLINGS,
     PODS,
@@ -18,7 +16,11 @@ from webhook.ingress_daemonset.types import (
     RollingUpdate,
     Spec,
     is_some,
+    load_balancers,
+    not_allowed,
 )
+from kube.selectors import REQUIRED
+from settings import CLBSettings
 from webhook.ingress_daemonset.validate_pacing import pacing_problems
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
@@ -120,21 +122,6 @@ def load_balancer_warnings(new: IngressDaemonSet, clb: CLBSettings) -> list[str]
     namespace = new.metadata.namespace
     refused = [each for each in load_balancers(new) if not clb.allows(each, namespace)]
     return [f"no node is updated: {not_allowed(each, namespace, clb)}" for each in refused]
-
-
-def load_balancers(resource: IngressDaemonSet) -> tuple[str, ...]:
-    weights = resource.spec.update_strategy.rolling_update.set_weight_to_detach
-    return weights.load_balancers if weights else ()
-
-
-def not_allowed(load_balancer: str, namespace: str, clb: CLBSettings) -> str:
-    """Why, and the way out."""
-    if not clb.enabled:
-        return f"weights of {load_balancer} cannot be set: ingressDaemonSet.clb.enabled is false in Drawbridge's values"
-    return (
-        f"{load_balancer} is not for namespace {namespace}; have it added to ingressDaemonSet.clb.loadBalancers in"
-        " Drawbridge's values"
-    )
 
 
 def warnings(new: IngressDaemonSet) -> Iterator[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from api.ingress_daemonset.pacing import Metric, Window
+from api.ingress_daemonset.template import Problem, key_problems
+from api.ingress_daemonset.types import RollingUpdate
 from settings import IngressDaemonSetSettings
 from settings.windows import DAYS, LONGEST, START, zone_of
-from webhook.ingress_daemonset.pacing import Metric, Window
-from webhook.ingress_daemonset.template import Problem, key_problems
-from webhook.ingress_daemonset.types import RollingUpdate
 
 ROLLING = "spec.updateStrategy.rollingUpdate"
 METRIC, WINDOW = f"{ROLLING}.canary.metric", f"{ROLLING}.window"

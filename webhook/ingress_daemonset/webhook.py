@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
+from api.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable, template_of
+from api.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from kube.errors import KubeError
 from kube.types import Value, complete
 from settings import IngressDaemonSetSettings
@@ -24,9 +27,6 @@ from webhook.admission import (
     parts,
 )
 from webhook.deadline import in_time
-from webhook.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
-from webhook.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable, template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from webhook.ingress_daemonset.validate import (
     PortUser,
     load_balancer_problems,

@@ -10,15 +10,8 @@ from typing import Protocol
 import structlog
 from prometheus_client import Counter
 
-from calico.reservations import NotServed
-from calico.segment import IPReservation
-from kube.errors import KubeError
-from kube.types import Namespace, ObjectMeta, Pod
-from runtime import time, utc_now
-from settings import IPReservationSettings
-from webhook.admission import Decision, Request, allow, change, decoded
-from webhook.ip_reservation import SAME_ADDRESS_PATH
-from webhook.ip_reservation.same_address import (
+from api.ip_reservation import SAME_ADDRESS_PATH
+from api.same_address import (
     OfCalico,
     Outcome,
     Place,
@@ -28,6 +21,13 @@ from webhook.ip_reservation.same_address import (
     refusal,
     stateful_set_of,
 )
+from calico.reservations import NotServed
+from calico.segment import IPReservation
+from kube.errors import KubeError
+from kube.types import Namespace, ObjectMeta, Pod
+from runtime import time, utc_now
+from settings import IPReservationSettings
+from webhook.admission import Decision, Request, allow, change, decoded
 
 NAME = "same-address"
 LONGEST = 1.5

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from api.same_address import OfCalico
 from calico.ipam_config import ipam_configuration
 from calico.pools import ip_pools
 from calico.reservations import Reservations
@@ -14,7 +15,6 @@ from kube.client import Client
 from kube.errors import Unreachable
 from kube.waiting import acquired
 from runtime import threading, time
-from webhook.ip_reservation.same_address import OfCalico
 
 CONFIG_SECONDS = 30.0
 """For how long Calico's configuration is cached: it hardly ever changes."""

@@ -7,6 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from api.ip_reservation import (
+    ADDRESSES,
+    LONGEST_NAME,
+    NAME,
+    OWNERS,
+    PATH,
+    RESERVE,
+    disrupted,
+    kubelet_evicted,
+    records_of,
+    records_of_evicted,
+    unselected,
+)
 from calico.segment import NotReserved, Record, canonical
 from kube.errors import KubeError, NotFound
 from kube.types import Namespace, Pod
@@ -20,19 +33,6 @@ from webhook.admission import (
     deny,
     fails_open,
     is_dry_run,
-)
-from webhook.ip_reservation import (
-    ADDRESSES,
-    LONGEST_NAME,
-    NAME,
-    OWNERS,
-    PATH,
-    RESERVE,
-    disrupted,
-    kubelet_evicted,
-    records_of,
-    records_of_evicted,
-    unselected,
 )
 from webhook.ip_reservation.unread import Unread
 

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import msgspec
 
+from api.elasticity import BURST
 from controllers.elasticity.pod_spec import PodSpec
 from kube.types import Condition, ObjectMeta, Value, complete
-from webhook.elasticity import BURST
 
 ON_NODES, BURSTS = "on a node", "burst"
 """Index values: pods that take something of a node, and those that went to super nodes because there was no room."""

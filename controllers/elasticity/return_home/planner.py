@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.elasticity import BURST, LOCAL_REPLICAS, PLACEMENT, RETURN_HOME, SUPER
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.return_home.occupants import Occupant
 from kube.types import ObjectMeta
-from webhook.elasticity import BURST, LOCAL_REPLICAS, PLACEMENT, RETURN_HOME, SUPER
 
 KINDS = ("ReplicaSet", "StatefulSet")
 """Of group apps: those whose availability can be read."""

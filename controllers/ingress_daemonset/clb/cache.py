@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from api.ingress_daemonset.types import IngressDaemonSet, load_balancers, not_allowed
 from controllers.clock import CLOCK, Clock
 from controllers.ingress_daemonset.clb.backends import BackendsByNode, NodeBackends
 from runtime import threading
 from settings import CLBSettings
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.validate import load_balancers, not_allowed
 
 OLD = 30.0
 """Seconds after which it no longer counts."""

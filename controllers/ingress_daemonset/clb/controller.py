@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache as cached
 
+from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
 from cloud.client import caller
 from cloud.load_balancers import LoadBalancers
 from controllers.ingress_daemonset.actions import Target
@@ -20,8 +21,6 @@ from controllers.workqueue import Stopping, WorkQueue
 from healthchecker import SCHEDULED
 from kube.errors import Backoff
 from settings import CloudSettings, Settings
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.validate import load_balancers
 
 WORKERS = 4
 """Load balancers at a time; the calls for each come one after the other."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import structlog
 from prometheus_client import Gauge
 
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
 from cloud.errors import CloudError
 from cloud.load_balancers import LoadBalancers
 from controllers.clock import CLOCK, Clock
@@ -36,9 +38,6 @@ from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.errors import KubeError
 from kube.types import key_of
 from settings import CLBSettings
-from webhook.ingress_daemonset.node_matching import FollowedNode
-from webhook.ingress_daemonset.types import IngressDaemonSet
-from webhook.ingress_daemonset.validate import load_balancers
 
 NODES = Gauge(
     "drawbridge_ingress_daemonset_load_balancer_nodes",

@@ -12,12 +12,12 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from api.ingress_daemonset import WEIGHTS_OF
 from controllers.ingress_daemonset.clb.planner import Memory, Remembered
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, ObjectMeta
-from webhook.ingress_daemonset import WEIGHTS_OF
 
 KEY = "weights.json"
 PREFIX = "drawbridge-weights-"

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import NODE_LABEL
+from api.ingress_daemonset.types import IngressDaemonSet, Spec, is_some, resource
 from kube.selectors import REQUIRED, NodeSelector
 from kube.types import ObjectMeta, Toleration, Value, complete
-from webhook.ingress_daemonset import NODE_LABEL
-from webhook.ingress_daemonset.types import IngressDaemonSet, Spec, is_some, resource
 
 Problem = tuple[str, str]
 """The path of a field, and what is wrong with it and how to correct it."""

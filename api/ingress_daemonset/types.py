@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 import healthchecker
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
+from api.ingress_daemonset.detaching import Annotation, Connections, Timestamp, Weights
+from api.ingress_daemonset.pacing import Metric, Pause, Waves, Window
 from kube.types import ObjectMeta, Value, complete
-from webhook.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
-from webhook.ingress_daemonset.detaching import Annotation, Connections, Timestamp, Weights
-from webhook.ingress_daemonset.pacing import Metric, Pause, Waves, Window
+from settings import CLBSettings
 
 Raw = Mapping[str, Any]
 
@@ -315,3 +316,18 @@ def time_of(text: str) -> datetime | None:
 
 
 complete(IngressDaemonSet)
+
+
+def load_balancers(resource: IngressDaemonSet) -> tuple[str, ...]:
+    weights = resource.spec.update_strategy.rolling_update.set_weight_to_detach
+    return weights.load_balancers if weights else ()
+
+
+def not_allowed(load_balancer: str, namespace: str, clb: CLBSettings) -> str:
+    """Why, and the way out."""
+    if not clb.enabled:
+        return f"weights of {load_balancer} cannot be set: ingressDaemonSet.clb.enabled is false in Drawbridge's values"
+    return (
+        f"{load_balancer} is not for namespace {namespace}; have it added to ingressDaemonSet.clb.loadBalancers in"
+        " Drawbridge's values"
+    )

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.ingress_daemonset.template import PodSpec, template_of
+from api.ingress_daemonset.types import IngressDaemonSet
 from kube.selectors import NodeSelector, is_tolerated, selects
 from kube.types import Condition, Node, Taint, Toleration, Value, complete, is_super
-from webhook.ingress_daemonset.template import PodSpec, template_of
-from webhook.ingress_daemonset.types import IngressDaemonSet
 
 OF_DAEMONS = (
     Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"),
