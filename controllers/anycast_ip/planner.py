@@ -26,7 +26,7 @@ from controllers.anycast_ip.bound import (
     stopped,
 )
 from controllers.anycast_ip.brake import CONFIRMED, MOST
-from controllers.anycast_ip.claim import CLUSTER_UUID, HOLDING, Claim, instance_of
+from controllers.anycast_ip.claim import CLUSTER_UUID, HOLDING, Claim, bound_to, instance_of
 from controllers.anycast_ip.claim_store import NAMESPACE
 from controllers.anycast_ip.pool import is_offered, is_usable
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
@@ -197,16 +197,20 @@ def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: Any
             return plan_bandwidth(seen, node, claim, settings)
         return NOTHING
     if seen is GONE:
-        return _another(claim)
+        return _another(snapshot, claim)
     if seen.status in (BIND, BIND_ENI):
         if seen.instance_id != claim.instance:
-            return _another(claim, _moved(seen, "it stays there, and the node gets another"))
+            return _another(snapshot, claim, _moved(seen, "it stays there, and the node gets another"))
         return plan_when_bound(seen, node, claim, snapshot.egress, settings)
     return _plan_when_unbound(seen, snapshot, claim)
 
 
-def _another(claim: Claim, note: Note | None = None) -> Step:
-    return Step(Do.RENEW if claim.is_managed else Do.FORGET, note)
+def _another(snapshot: Snapshot, claim: Claim, note: Note | None = None) -> Step:
+    """None is ordered while the instance has one: a claim from a backup may be older than that."""
+    present = snapshot.seen.on_instance
+    if not claim.is_managed or any(map(bound_to, present or ())):
+        return Step(Do.FORGET, note)
+    return Step(Do.LOOK) if present is None else Step(Do.RENEW, note)
 
 
 def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:

@@ -147,8 +147,9 @@ class Reader:
     async def _answered(self, snapshot: Snapshot, do: Do) -> Snapshot:
         claim = snapshot.claim
         if do is Do.LOOK and snapshot.node:
-            found = await self._cloud.addresses_on(instance_of(snapshot.node))
-            return replace(snapshot, seen=Seen(on_instance=found, owner=self._owner(found)))
+            found = await self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
+            seen = replace(snapshot.seen, on_instance=found, owner=self._owner(found))
+            return replace(snapshot, seen=seen)
         if do is Do.FIND and claim:
             return replace(snapshot, order=replace(snapshot.order, lookup=await self._lookup(claim)))
         if do is Do.EXAMINE and claim:

@@ -34,12 +34,13 @@ from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.models.cluster import REPLICA_SETS
 from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import is_home, kill_the_leader
+from dev.simulator.operator import restored
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
-from lab.cloud.values import Target
+from lab.cloud.values import Address, Target
 from settings.anycast_ip import NEED_LABEL
 
 Raw = dict[str, Any]
@@ -280,14 +281,29 @@ def taken_away_at_the_console(world: World) -> Iterator[float]:
     need_addresses(world)
     yield 60.0
     blocked, released = world.cloud.addresses[:2]
-    for each in (blocked, released):
-        world.outside.disturb(each.id, each.instance_id)
-        world.cloud.account.alter(each.id, status="UNBIND", blocked=each is blocked)
-    with world.cloud.account.advanced() as now:
-        world.cloud.account.history.end(released.id, now)
+    world.outside.disturb(blocked.id, blocked.instance_id)
+    world.cloud.account.alter(blocked.id, status="UNBIND", blocked=True)
+    release(world, released)
     yield 340.0
     says_why(world)
     world.cloud.account.alter(blocked.id, blocked=False)
+    yield 60.0
+
+
+def release(world: World, address: Address) -> None:
+    """By a user, at the console."""
+    world.outside.disturb(address.id, address.instance_id)
+    with world.cloud.account.advanced() as now:
+        world.cloud.account.history.end(address.id, now)
+
+
+@history("anycast_ip", nodes=2, lasts=500.0)
+def replaced_after_the_backup(world: World) -> Iterator[float]:
+    """A node whose address was replaced after the backup from which etcd is restored opens with the present one."""
+    need_addresses(world)
+    yield 60.0
+    world.kernel.spawn(partial(release, world, world.cloud.addresses[0]), "console", after=1.0)
+    restored(world, 340.0, world.dice("restored"))
     yield 60.0
 
 

@@ -109,11 +109,11 @@ def uninstall_and_install_again(world: World, dice: Random) -> str:
 def restore_etcd(world: World, dice: Random) -> str:
     """From a snapshot of some time ago. Ours start again before all nodes have registered, unlike the how-to."""
     seconds = dice.uniform(20, 120)
-    done = helm.alone(world, lambda: _restored(world, seconds, dice))
+    done = helm.alone(world, lambda: restored(world, seconds, dice))
     return f"as it was {seconds:.0f} s ago" if done else ""
 
 
-def _restored(world: World, seconds: float, dice: Random) -> bool:
+def restored(world: World, seconds: float, dice: Random) -> bool:
     """Machines without a Node register again when a person starts their kubelets; Calico's allocations stay."""
     snapshot = world.api.snapshot()
     world.kernel.sleep(seconds)
