@@ -176,12 +176,19 @@ class Reader:
         return is_leaving(self._nodes.get(claim.uid), claim, self._settings())
 
     def _has_left(self, claim: Claim) -> bool:
-        return has_left(self._nodes.get(claim.uid), claim, self._settings())
+        return self._is_idle(claim) or has_left(self._nodes.get(claim.uid), claim, self._settings())
+
+    def _is_idle(self, claim: Claim) -> bool:
+        """Whether its node has no labels, and its instance, as far as is known, not its address any more."""
+        node, listed = self._nodes.get(claim.uid), self._inventory.get(claim.address)
+        if node is None or wanted(node, self._settings()):
+            return False
+        return bound_to(listed) != claim.instance if listed else claim.address not in self._inventory.ips()
 
     def _user_of(self, value: str) -> Claim | None:
         """The claim of a node that stays, which has this instance or address."""
-        users = (each for each in self._claims.having(value) if not self._is_leaving(each))
-        return next(users, None)
+        there = self._claims.having(value)
+        return next((each for each in there if not self._is_leaving(each) and not self._is_idle(each)), None)
 
     def _owner(self, found: Iterable[Address]) -> str:
         """For a node without a claim: another node, which stays, and whose claim has one of *found*."""

@@ -223,8 +223,7 @@ class OpensInTheEnd(Always):
 class CloudIsWhatNodesNeed(Always):
     """After etcd was *restored*, those that no claim has are a person's to release: documented.
 
-    *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs, also before
-    another Node of their instance.
+    *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.
 
     Once a few were unbound within an hour, the next ones wait for an operator, unless instances *end* with their
     nodes: documented.
@@ -251,8 +250,7 @@ class CloudIsWhatNodesNeed(Always):
     def rest(self, seen: Observation) -> Iterator[str]:
         bound = bound_instances(seen)
         wanted = {instance(node) for node in seen.nodes.values() if needs_address(node)}
-        first = {instance(node) for node in seen.nodes.values() if self._keep and not needs_address(node)}
-        if missing := wanted - first - bound.keys():
+        if missing := wanted - bound.keys():
             yield f"without one: {', '.join(sorted(missing))}"
         if self._restored:
             return

@@ -187,6 +187,20 @@ def second_node_unlabelled(world: World) -> Iterator[float]:
     yield 60.0
 
 
+@history("anycast_ip", nodes=2, lasts=600.0)
+def first_node_unlabelled(world: World) -> Iterator[float]:
+    """A second Node of a machine gets the address that the first one, without its label, keeps though it is unbound."""
+    need_addresses(world)
+    yield 60.0
+    world.patch(NODES, "node-1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    register_again(world, "node-1")
+    yield 30.0
+    address = next(each for each in world.cloud.addresses if each.instance_id == "ins-00000001")
+    world.outside.disturb(address.id, address.instance_id)
+    world.cloud.account.alter(address.id, status="UNBIND")
+    yield 400.0
+
+
 @history("anycast_ip", nodes=2)
 def second_node_corrected(world: World) -> Iterator[float]:
     """A machine that is registered under a second name keeps its address when the second Node names another one."""
