@@ -23,7 +23,7 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, n
 from cli.explain.webhook_configurations import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
-from dev.judge.observation import is_open, is_ready
+from dev.judge.observation import is_open, is_ready, notes
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.simulator import helm, objects
@@ -87,7 +87,7 @@ BALANCER = "lb-1a2b3c4d"
 BALANCED = {"enabled": True, "loadBalancers": [{"id": BALANCER, "namespaces": [objects.SHOP]}]}
 BREATH = 30.0
 """Seconds from the last act of a history until the world is left alone."""
-REST = 600.0
+REST, FOR_EVER = 600.0, 1e9
 
 HISTORIES: dict[str, Scenario] = {}
 Keep = Callable[[Script], Script]
@@ -617,6 +617,23 @@ def waves_after_a_superseded_template(world: World) -> Iterator[float]:
     yield 0.5
     world.patch(INGRESS_DAEMONSETS, EDGE, new_template("proxy:3", waves=BY_NODE))
     yield from waves_in_order(world, "proxy:3", 200)
+
+
+@history("ingress_daemonset", nodes=4, lasts=700.0)
+def correction_for_others_first(world: World) -> Iterator[float]:
+    """A node that lost a pod for good when it was detached gets the correction, though that is for others first."""
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 5.0
+    detached = next(each["metadata"]["name"] for each in world.api.list(NODES) if DETACH_KEY in notes(each))
+    pods = [each["metadata"]["name"] for each in edge_pods(world) if each["spec"]["nodeName"] == detached]
+    world.outside.disturb(detached, pods[0])
+    world.refuse_image("proxy:1", FOR_EVER)
+    delete_pods(world, pods[0])
+    yield 1.0
+    others = {"nodeSelector": {"kubernetes.io/hostname": "node-4"}, "pause": {"durationSeconds": 30}}
+    world.patch(INGRESS_DAEMONSETS, EDGE, new_template("proxy:3", canary=others))
+    yield 300.0
 
 
 @history("ingress_daemonset", nodes=6, lasts=600.0)

@@ -43,7 +43,7 @@ from dev.simulator.product import Configuration, Network, Product
 from dev.simulator.promises import promises
 from kube.client import Resource
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
 from lab import chart
 
 Raw = dict[str, Any]
@@ -325,7 +325,7 @@ class World:
         self._refused[resource, manager, method] = until
 
     def refuse_image(self, image: str, until: float) -> None:
-        """No Deployment may have it, says a policy of others."""
+        """No Deployment may have it, and no new pod, says a policy of others."""
         self._refused_images[image] = until
 
     def calm(self) -> None:
@@ -333,7 +333,6 @@ class World:
         self.network.calm()
         self.cloud.calm()
         self._refused.clear()
-        self._refused_images.clear()
         kubelets = self.kubernetes.kubelets
         for name in sorted(kubelets.silent.keys() - kubelets.off):
             kubelets.recover(name, self.now())
@@ -347,7 +346,8 @@ class World:
             if manager == who and is_meant and _is_of(call, resource) and now < until:
                 return refusal(403, "Forbidden", "denied by a policy of others")
         for image, until in self._refused_images.items():
-            if now < until and _is_of(call, DEPLOYMENTS) and f'"{image}"' in json.dumps(call.body):
+            is_meant = _is_of(call, DEPLOYMENTS) or (_is_of(call, PODS) and call.method == "POST")
+            if now < until and is_meant and f'"{image}"' in json.dumps(call.body):
                 return refusal(403, "Forbidden", f"image {image} is denied by a policy of others")
         return None
 
