@@ -15,7 +15,7 @@ from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import of
 from healthchecker import State
 from tests.ingress_daemonset_rolling import NODES, Rolling, record
-from tests.ingress_daemonset_world import UID
+from tests.ingress_daemonset_world import UID, raw_node
 
 Raw = dict[str, Any]
 BAD = "proxy:bad"
@@ -223,6 +223,39 @@ def test_a_canary_that_has_been_well_for_the_deadline_has_another_one() -> None:
         here.play(lambda: "failures" not in here.status)
 
     assert "rollback" not in here.status
+
+
+def crashed(**parts: Any) -> Returning:
+    """n1 has lost pods with a template that is corrected when it has them again; n0 has joined meanwhile."""
+    here = Returning(rolling={"maxUnavailableNodes": 1, "autoRollback": False})
+    here.roll_out()
+    here.play(lambda: here.world.image_on("n1") == "proxy:2" and "n1" not in here.world.off())
+    crashing(here, "n1", 1)
+    here.world.nodes["n0"] = raw_node("n0")
+    here.play(lambda: "failures" in here.status and here.status["readyNodes"] == len(NODES))
+    crashing(here, "n1", 2)
+    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"] |= parts
+    here.world.retemplate("proxy:3")
+    return here
+
+
+def test_a_corrected_template_replaces_pods_that_were_lost_before_though_they_are_there_again() -> None:
+    here = crashed()
+    here.play(here.world.off)
+
+    assert here.world.off() == {"n1"}
+    here.finish()
+    assert images(here) == {"proxy:3"}
+
+
+def test_a_canary_elsewhere_waits_until_such_a_node_has_been_well_for_the_deadline() -> None:
+    here = crashed(canary={"nodes": 1, "nodeSelector": {"canary": "true"}})
+    here.world.nodes["n3"]["metadata"]["labels"] = {"canary": "true"}
+    well_since = here.world.now
+    here.play(here.world.off)
+
+    assert here.world.off() == {"n3"}
+    assert here.world.now - well_since >= timedelta(seconds=DEADLINE)
 
 
 def test_a_canary_whose_health_checks_are_never_answered_200_is_rolled_back() -> None:

@@ -3,8 +3,9 @@
 Pods may crash again and again after they were available. So a node that has lost its pods counts against the budget
 until it has had them for progressDeadlineSeconds without interruption, and it has failed when it has lacked them for
 that long in all. So has one whose update the API server has refused for that long. What fails now is observed; the
-times are in the status, and void for another template. In a pause no time counts against a node, so that it is tried
-for a whole deadline after it, and the template does not become that of all nodes meanwhile.
+times are in the status, and void for another template, which no node has failed with yet: it comes to those that failed
+with the former one first, also at a moment at which they have their pods. In a pause no time counts against a node, so
+that it is tried for a whole deadline after it, and the template does not become that of all nodes meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kube.types import Value, complete, rfc3339
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 """Of a node whose update is not over."""
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-LOST = "it has lost pods with the new template"
+LOST, FORMER = "it has lost pods with the new template", "it has lost pods with the template before"
 
 
 class Failure(Value, frozen=True):
@@ -69,6 +70,11 @@ class Failures:
     nodes: Mapping[str, Failure] = field(default_factory=dict)
     deadline: timedelta = timedelta()
 
+    @property
+    def with_template(self) -> bool:
+        """Whether any node fails with the present one."""
+        return any(each.reason != FORMER for each in self.nodes.values())
+
     def failed(self, now: datetime) -> Iterator[tuple[str, Failure]]:
         """Those that have failed for the deadline, in all, though they may be well again at the moment."""
         return ((name, each) for name, each in self.nodes.items() if each.lasted(now) >= self.deadline)
@@ -89,7 +95,8 @@ def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now
     if is_return(resource, rollouts):
         return NO_FAILURES
     digest = applied_digest(resource)
-    old = _stored(resource, digest)
+    stored = _stored(resource)
+    old = stored.nodes if stored.digest == digest else _of_former(stored.nodes)
     if not old and not any(each.phase in ROLLING for each in rollouts):
         return NO_FAILURES
     deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
@@ -117,12 +124,16 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
     }
 
 
-def _stored(resource: IngressDaemonSet, digest: str) -> Mapping[str, Failure]:
+def _stored(resource: IngressDaemonSet) -> Stored:
     try:
-        found = msgspec.convert(resource.status.get("failures") or {}, Stored)
+        return msgspec.convert(resource.status.get("failures") or {}, Stored)
     except msgspec.ValidationError:
-        return {}
-    return found.nodes if found.digest == digest else {}
+        return Stored()
+
+
+def _of_former(nodes: Mapping[str, Failure]) -> Mapping[str, Failure]:
+    lost = {name: each for name, each in nodes.items() if each.reason in (LOST, FORMER)}
+    return {name: Failure(FORMER, None, each.well_since) for name, each in lost.items()}
 
 
 def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now: datetime) -> Failure | None:
@@ -134,13 +145,20 @@ def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now
     if _has_lost_pods(rollout):
         return Failure(LOST, before.since or now, None, before.seconds)
     if old and rollout.outdated:
-        return old
+        return _untouched(rollout, old, deadline, now)
     if old and old.reason != LOST:
         return None
     if old and not old.well_since:
         return Failure(old.reason, None, now, round(old.lasted(now).total_seconds()))
     ends_at = old.ends_at(deadline) if old else None
     return old if ends_at and ends_at > now else None
+
+
+def _untouched(rollout: NodeRollout, old: Failure, deadline: timedelta, now: datetime) -> Failure | None:
+    if old.reason != FORMER:
+        return old
+    well_since = None if rollout.lost else old.well_since or now
+    return None if well_since and well_since + deadline <= now else Failure(FORMER, None, well_since)
 
 
 def _has_lost_pods(rollout: NodeRollout) -> bool:

@@ -217,7 +217,7 @@ class _Planning:
     @property
     def _surplus(self) -> int:
         """How many more nodes count than the budget allows, while some fail with the template."""
-        return max(0, self._counted - self._limit) if self._failures.nodes else 0
+        return max(0, self._counted - self._limit) if self._failures.with_template else 0
 
     def _updates(self) -> list[NodeRollout]:
         """Those whose update may begin now.

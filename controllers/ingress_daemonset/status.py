@@ -12,7 +12,7 @@ from controllers.ingress_daemonset.actions import LONG_AGO
 from controllers.ingress_daemonset.canary import standstill
 from controllers.ingress_daemonset.departures import Departure
 from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.failures import LOST, Failures
+from controllers.ingress_daemonset.failures import FORMER, LOST, Failures
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.overview import NO_TURNS, Turns, overview
 from controllers.ingress_daemonset.reasons import available_pods, open_connections, why
@@ -214,7 +214,7 @@ def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], failu
 
 def _hindrance(rollout: NodeRollout, failures: Failures) -> str:
     failure = failures.nodes.get(rollout.node.name)
-    if failure and failure.reason != LOST:
+    if failure and failure.reason not in (LOST, FORMER):
         return f"not updated: {failure.reason}"
     if failure and not rollout.lost:
         return f"not trusted before {rfc3339(failures.ends_at(rollout.node.name) or LONG_AGO)}, since it lost pods"
