@@ -144,6 +144,8 @@ def served(at: float, trusted: bytes) -> Observation:
 SUPER = node("eklet", super_node=True)
 ON = node("n", **EDGE)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
+BACK = see(60, pods=(redis("10.0.0.1"),), assigned=HAS)
+POOL_OF_A = {"spec": {"cidr": "10.0.0.0/24", "nodeSelector": "zone == 'a'"}}
 STOPPED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
@@ -189,6 +191,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "an address is free early while few are reserved": (
         lambda: reservation.KeptOutOfCirculation(120.0, most=2),
         [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE, reserved={"10.0.0.2"})],
+    ),
+    "a pod has an address that is for another node": (
+        reservation.OfItsPool,
+        [
+            see(at, node(zone="b"), pods=(redis("10.0.0.1"),), assigned=assigned, pools=[POOL_OF_A])
+            for at, assigned in enumerate(({}, {"10.0.0.1": "redis-0"}))
+        ],
     ),
     "an API server does not trust what is served": (
         certificates.ServedIsTrusted,
@@ -281,6 +290,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
             see(50, assigned=GONE, reserved={"10.0.0.1"}),
             see(171, assigned=GONE),
+        ],
+    ),
+    "a pod comes back with its address": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [
+            see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
+            see(50, assigned=GONE, reserved={"10.0.0.1"}),
+            BACK,
         ],
     ),
     "one of too many reservations ends early": (

@@ -69,6 +69,8 @@ class Observation:
     """Addresses that Calico's allocator does not assign."""
     assigned: Mapping[str, str] = field(default_factory=dict)
     """The uid of the pod that has an address."""
+    pools: Sequence[Raw] = ()
+    """Calico's."""
     now: datetime = EPOCH
     """The true time, by which certificates are valid."""
     secrets: Sequence[Raw] = ()

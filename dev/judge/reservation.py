@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from dev.judge.judge import Always
@@ -50,6 +51,8 @@ class KeptOutOfCirculation(Always):
         for address, gone in list(self._gone.items()):
             if seen.at > gone.at + self._seconds:
                 del self._gone[address]
+            elif (pod := seen.pods.get(seen.assigned.get(address, ""))) and name(pod) == gone.pod:
+                del self._gone[address]  # it comes back in its place
             elif address in seen.assigned:
                 del self._gone[address]
                 yield f"{address} of {gone.pod} was given away {seen.at - gone.at:.1f} s after its end"
@@ -114,3 +117,24 @@ class ReservationsEnd(Always):
     def rest(self, seen: Observation) -> Iterator[str]:
         if seen.reserved:
             yield f"still reserved: {', '.join(sorted(seen.reserved))}"
+
+
+class OfItsPool(Always):
+    """While nodes keep the labels by which pools select them."""
+
+    name = "ip: no pod gets an address of an IPPool that does not select its node"
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for pool in seen.pools:
+            cidr, selector = ip_network(pool["spec"]["cidr"]), pool["spec"].get("nodeSelector", "")
+            for address, uid in seen.assigned.items():
+                pod = seen.pods.get(uid, {"spec": {}})
+                node = seen.nodes.get(pod["spec"].get("nodeName", ""))
+                if node and ip_address(address) in cidr and not selects(selector, node):
+                    yield f"{name(pod)} on {name(node)} has {address}, which is for {selector}"
+
+
+def selects(selector: str, node: Raw) -> bool:
+    """Of Calico's selectors, the empty one, and those that compare one label."""
+    key, _, value = selector.partition(" == ")
+    return not selector or labels(node).get(key) == value.strip("'")

@@ -75,6 +75,7 @@ ONE_HANG = "ip: one write that hangs refuses no deletion"
 FORGOTTEN, ROUND = "leadership: memory is bounded", 5
 PLACES = "placement: each pod is where its annotations and its spec say"
 LATEST = "ip: of too many reservations the latest stay"
+SAME = "ip: with sameAddress, a pod has its former address where any node may have that"
 CAUSES = "truth: a metric says why reservations were released early"
 FOLLOWED = "ip: addresses of pods are reserved whose workload asks for it, and no others"
 ABORTED = "edge: what abort restores is what ran before"
@@ -806,7 +807,7 @@ SELDOM = {"config": {"ipReleasePeriod": "1m"}, "ipReservation": {"pools": {"enab
 @history("ip_reservation", nodes=3, lasts=400.0, values=SELDOM)
 def pool_runs_short(world: World) -> Iterator[float]:
     """Where a pool runs short, new pods get the addresses of reservations beyond their share at once."""
-    world.calico.show("10.244.1.0/28")
+    world.calico.show({"10.244.1.0/28": ""})
     yield 70.0
     world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 8}})
     yield 20.0
@@ -817,6 +818,29 @@ def pool_runs_short(world: World) -> Iterator[float]:
     if waiting := [each for each in world.api.peek(PODS) if not each["status"].get("podIP")]:
         broken(world, SHARED, f"{len(waiting)} pods wait for an address")
     yield 1.0
+
+
+@history("ip_reservation", nodes=3, values={"ipReservation": {"sameAddress": {"enabled": True}}})
+def pools_of_zones(world: World) -> Iterator[float]:
+    """A pod has its former address on another node too, but not where the pool of that is for nodes of one zone."""
+    yield from comes_back_elsewhere(world, "redis-0", same=True)
+    for number in range(1, 4):
+        world.patch(NODES, f"node-{number}", {"metadata": {"labels": {"zone": f"z{number}"}}})
+    world.calico.show({f"10.244.{number}.0/28": f"zone == 'z{number}'" for number in range(1, 4)})
+    world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": 6}})
+    yield 30.0
+    yield from comes_back_elsewhere(world, "redis-5", same=False)
+
+
+def comes_back_elsewhere(world: World, name: str, *, same: bool) -> Iterator[float]:
+    before = world.api.get(PODS, name, objects.SHOP)
+    world.patch(NODES, before["spec"]["nodeName"], {"spec": {"unschedulable": True}})
+    delete_pods(world, name)
+    yield 30.0
+    after = world.api.get(PODS, name, objects.SHOP)
+    if (after["status"]["podIP"] == before["status"]["podIP"]) != same:
+        broken(world, SAME, f"{name} has {after['status']['podIP']} on {after['spec']['nodeName']}")
+    world.patch(NODES, before["spec"]["nodeName"], {"spec": {"unschedulable": False}})
 
 
 @history("ip_reservation", nodes=3, lasts=400.0)

@@ -32,6 +32,7 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "ipReservation.giveBackAfter": ("10s", "30s", "90s"),
         "ipReservation.skipWhenOwnerIsDeleted": (True, False),
         "ipReservation.pools.enabled": (True, False),
+        "ipReservation.sameAddress.enabled": (True, False),
     },
     "anycastIP": {
         "anycastIP.releaseOnLabelRemoval": (True, False),

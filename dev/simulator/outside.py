@@ -17,7 +17,7 @@ from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation
 from dev.judge.observation import CLUSTER_TAG, INSTANCE_TAG, CloudAddress, instance
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
-from dev.simulator.models.calico import RESERVATIONS, Calico
+from dev.simulator.models.calico import POOLS, RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
 from dev.simulator.models.load_balancer import LoadBalancer, is_target
 from kube.client import Resource
@@ -110,6 +110,7 @@ class Outside:
             running=self._cloud.running,
             reserved=self._calico.reserved(),
             assigned={address: held.pod for address, held in self._calico.held.items()},
+            pools=list(self._of(POOLS).values()),
             now=datetime.fromtimestamp(EPOCH + self._kernel.now, UTC),
             secrets=list(self._of(SECRETS).values()),
             webhook_configurations=[

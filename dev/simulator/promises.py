@@ -37,6 +37,7 @@ def _reservation(values: Raw) -> Iterator[Promise]:
                 reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW, most=most
             )
         yield Promise.of(reservation.OnlySelected)
+        yield Promise.of(reservation.OfItsPool)
         yield Promise.of(reservation.ReservationsEnd)
 
 
