@@ -41,10 +41,10 @@ $(STAMP): requirements.txt requirements-cli.txt requirements-dev.txt | $(RUN)
 
 # Needs no package, so that it is done while pip installs them.
 programs: | $(RUN)
-	@$(RUN) -m lab.binaries >/dev/null
+	@$(RUN) -m dev.lab.binaries >/dev/null
 
 demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge promises  [KEEP=1: it stays until Ctrl-C]
-	@$(RUN) -m demo $(if $(KEEP),--keep)
+	@$(RUN) -m dev.demo $(if $(KEEP),--keep)
 
 test: $(STAMP) programs ## Run the unit tests, and the key tests of promises on a real control plane
 	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise and not apart or not (cluster or slow))"
@@ -84,32 +84,32 @@ check: $(STAMP) ## Check format, lint, types and words
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/mypy --no-error-summary
-	@$(RUN) -m lab.style
+	@$(RUN) -m dev.lab.style
 
 format: $(STAMP) ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
 
 cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
-	@$(RUN) -m lab.cli_file
+	@$(RUN) -m dev.lab.cli_file
 
 release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|cli|chart|checksums]
-	@$(RUN) -m lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))
+	@$(RUN) -m dev.lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))
 
 publish: $(STAMP) ## Push the image and the chart that make release made  VERSION=0.2.0 IMAGE=... CHARTS=...
-	@$(RUN) -m lab.release.publish $(VERSION) --image=$(IMAGE) --charts=$(CHARTS)
+	@$(RUN) -m dev.lab.release.publish $(VERSION) --image=$(IMAGE) --charts=$(CHARTS)
 
 actionlint: $(STAMP) ## Check the workflows
-	@$$($(RUN) -m lab.binaries actionlint | cut -d' ' -f2)
+	@$$($(RUN) -m dev.lab.binaries actionlint | cut -d' ' -f2)
 
 manifests: $(STAMP) ## Render deploy/install.yaml, and what each set of values in tests/data/renders changes
-	@$(RUN) -m lab.manifests
+	@$(RUN) -m dev.lab.manifests
 
 bench: $(STAMP) programs ## Measure against baselines, and write docs/reference/storm.md: all, or one; with a commit, also its ratio to that  [SUITE=ip_reservation] [BASE=main]
-	@$(RUN) -m bench$(if $(BASE),.compare $(BASE)) $(SUITE)
+	@$(RUN) -m dev.bench$(if $(BASE),.compare $(BASE)) $(SUITE)
 
 hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?
-	@$(RUN) -m hostile
+	@$(RUN) -m dev.hostile
 
 simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n] [CRASHES=1]
 	@$(RUN) -m dev.simulator $(if $(CRASHES),--crashes $(CRASHES),$(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)))
@@ -118,10 +118,10 @@ mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which do
 	@$(RUN) -m tests.mutation
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]
-	@$(RUN) -m lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))
+	@$(RUN) -m dev.lab up --name $(NAME) $(if $(VALUES),--values $(VALUES))
 
 down: $(STAMP) ## Remove a lab  [NAME=...]
-	@$(RUN) -m lab down --name $(NAME)
+	@$(RUN) -m dev.lab down --name $(NAME)
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache

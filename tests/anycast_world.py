@@ -31,15 +31,15 @@ from controllers.workqueue import Reconcile, WorkQueue
 from controllers.workqueue import _reconcile as reconcile_key
 from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
 from dev.fake_api import Request as Asked
+from dev.lab.cloud import Knobs, envelope, faults, policy, products
+from dev.lab.cloud.envelope import Fault
+from dev.lab.cloud.request import Request
+from dev.lab.cloud.values import Address, Call, Instance
+from dev.lab.cloud.world import World
 from kube.client import Client
 from kube.informer import Informer
 from kube.list_watch import identity_of
 from kube.resources import PODS
-from lab.cloud import Knobs, envelope, faults, policy, products
-from lab.cloud.envelope import Fault
-from lab.cloud.request import Request
-from lab.cloud.values import Address, Call, Instance
-from lab.cloud.world import World
 from settings import AnycastIPSettings, LeaderElection
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW

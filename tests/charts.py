@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries, chart, renders
+from dev.lab import binaries, chart, renders
 from settings import Settings, parse
 
 CHART = chart.CHART

@@ -13,7 +13,7 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.errors import CloudError
 from cloud.transport import Transport
 from cloud.types import Keys
-from lab.cloud import tls
+from dev.lab.cloud import tls
 from settings import CloudSettings
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Server, answers

@@ -79,7 +79,7 @@ OF_OTHERS = {
 }
 # fmt: on
 """Words of Kubernetes and the cloud that are written like a reason."""
-WITH_REASONS = ("calico", "certs", "controllers", "healthchecker", "webhook")
+WITH_REASONS = ("api", "calico", "certs", "controllers", "healthchecker", "webhook")
 
 
 def reasons() -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dev.fake_api import FakeAPI
-from lab.waiting import until
+from dev.lab.waiting import until
 from tests import misbehaving_server
 from tests.factories import raw_pod
 from tests.server import ROOT, Answer, Server, configure, gunicorn, trusting

@@ -20,12 +20,12 @@ from controllers.ingress_daemonset.clb.reconciler import Edges, WeightReconciler
 from controllers.ingress_daemonset.clb.store import WeightStore
 from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api import NAMESPACES
+from dev.lab.cloud import Knobs
+from dev.lab.cloud.envelope import Fault
+from dev.lab.cloud.load_balancers import ACTIONS
+from dev.lab.cloud.values import Target
+from dev.lab.cloud.world import REGION, World
 from kube.errors import KubeError
-from lab.cloud import Knobs
-from lab.cloud.envelope import Fault
-from lab.cloud.load_balancers import ACTIONS
-from lab.cloud.values import Target
-from lab.cloud.world import REGION, World
 from settings import CLBSettings
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import KEY, Api, Leader

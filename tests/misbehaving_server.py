@@ -15,9 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from dev.fake_api.calls import Request
+from dev.lab.waiting import stretch
 from kube.client import Client
 from kube.rest_config import Configured
-from lab.waiting import stretch
 
 
 @dataclass(frozen=True)

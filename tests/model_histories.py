@@ -8,11 +8,11 @@ from random import Random
 from typing import Any, Protocol
 
 from dev.fake_api import FakeAPI
+from dev.lab.nodes import cloud_node
 from dev.simulator.models.cluster import CONTROLLER_REVISIONS, REPLICA_SETS
 from dev.simulator.models.kubernetes import Kubernetes
 from kube.client import Client
 from kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
-from lab.nodes import cloud_node
 from tests.factories import NOW
 
 Raw = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.waiting import stretch
+from dev.lab.waiting import stretch
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

@@ -19,7 +19,7 @@ from tencentcloud.tag.v20180813 import tag_client
 from tencentcloud.vpc.v20170312 import models as vpc_models
 from tencentcloud.vpc.v20170312 import vpc_client
 
-from lab.cloud import SECRET_ID, SECRET_KEY
+from dev.lab.cloud import SECRET_ID, SECRET_KEY
 
 REGION = "ap-singapore"
 PRODUCTS = [

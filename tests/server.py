@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from certs.issue import Pair, new_ca, new_leaf
-from lab.waiting import stretch
+from dev.lab.waiting import stretch
 from tests.sockets import free_ports
 
 Opened = TypeVar("Opened", bound=socket.socket | http.client.HTTPConnection)

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from lab import slots
+from dev.lab import slots
 
 PEER_GONE = pytest.mark.filterwarnings(
     r"ignore:unclosed <ssl\.SSLSocket [^>]*laddr=\([^)]*\)>:ResourceWarning"

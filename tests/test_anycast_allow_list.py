@@ -24,9 +24,9 @@ from controllers.anycast_ip.entries import (
     dated,
     entries,
 )
+from dev.lab.cloud import Knobs
 from kube.errors import Conflict, KubeError, Unreachable
 from kube.types import rfc3339
-from lab.cloud import Knobs
 from settings.anycast_ip import AllowList
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW

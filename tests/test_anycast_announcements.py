@@ -17,9 +17,9 @@ from controllers.anycast_ip.allow_list import REREAD
 from controllers.anycast_ip.allow_list import AllowList as Published
 from controllers.anycast_ip.announcements import LISTED, LONGEST_WRITE, Announcement, Announcements
 from controllers.anycast_ip.entries import TEXT
+from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
-from lab.cloud import Knobs
 from settings.anycast_ip import AllowList
 from tests.anycast_deaths import run_with_deaths
 from tests.anycast_world import Lab

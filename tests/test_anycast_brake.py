@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 
 from controllers.anycast_ip.brake import CONFIRMED, MOST
 from controllers.anycast_ip.claim import CLUSTER_UUID
+from dev.lab.cloud import Knobs
 from kube.types import rfc3339
-from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL, Pool
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW

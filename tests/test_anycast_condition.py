@@ -23,9 +23,9 @@ from controllers.anycast_ip.condition import (
 from controllers.anycast_ip.condition_reconciler import REWORDED
 from controllers.anycast_ip.snapshot import Note
 from controllers.anycast_ip.sources import NODES
+from dev.lab.cloud import Knobs
 from kube.errors import KubeError
 from kube.types import NodeSpec, ObjectMeta
-from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW

@@ -32,10 +32,10 @@ from controllers.anycast_ip.egress_pod import (
 )
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Checked, Do, Egress, Seen, Snapshot
+from dev.lab.cloud import Knobs
 from kube.errors import Forbidden
 from kube.resources import PODS
 from kube.types import Node, NodeSpec, ObjectMeta
-from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, EgressCheck
 from tests.anycast_deaths import run_with_deaths

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim
-from lab.cloud import Knobs
+from dev.lab.cloud import Knobs
 from tests.anycast_deaths import run_with_deaths
 from tests.anycast_world import Killed, Lab
 

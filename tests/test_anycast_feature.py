@@ -15,11 +15,11 @@ from controllers.anycast_ip import controller
 from controllers.anycast_ip.resync import SPENT
 from controllers.workqueue import Stopping
 from dev.fake_api import FakeAPI
+from dev.lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from dev.lab.cloud.tls import AUTHORITY
+from dev.lab.waiting import until
 from kube.leader_election import LeadershipLost
 from kube.types import Node
-from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
-from lab.cloud.tls import AUTHORITY
-from lab.waiting import until
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab

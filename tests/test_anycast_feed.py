@@ -17,11 +17,11 @@ from controllers.__main__ import endpoints
 from controllers.anycast_ip.entries import IN_USE, JSON, LABEL, TEXT, Entry, data_of
 from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, wants_json
 from dev.fake_api import FakeAPI, connection_to
+from dev.lab.waiting import until
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap
-from lab.waiting import until
 from settings import Settings
 from telemetry.server import Request, Response
 from tests.factories import NOW

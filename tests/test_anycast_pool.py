@@ -30,9 +30,9 @@ from controllers.anycast_ip.pool import has_place, in_line, missing
 from controllers.anycast_ip.reader import UNPROVEN
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
+from dev.lab.cloud import Knobs
 from kube.errors import ServerError, Unreachable
 from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
-from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
 from tests.anycast_deaths import Deaths, run_with_deaths

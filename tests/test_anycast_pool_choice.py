@@ -13,7 +13,7 @@ from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import adoptable, has_place, in_line, missing
 from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
-from lab.cloud import Knobs
+from dev.lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 from tests.anycast_deaths import Deaths, run_with_deaths

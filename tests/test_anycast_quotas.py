@@ -9,7 +9,7 @@ import pytest
 from cloud.types import Quota
 from controllers.anycast_ip.quotas import QUOTAS, QuotasRead, annotation, quotas_in
 from dev.fake_api import FakeAPI
-from lab.cloud import Knobs
+from dev.lab.cloud import Knobs
 from tests import cli
 from tests.anycast_world import SETTINGS, open_lab
 from tests.dashboard import Page

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
+from dev.lab.cloud import Knobs
 from kube.errors import Conflict, ServerError
-from lab.cloud import Knobs
 from tests.anycast_world import Lab, original
 
 PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}

@@ -12,9 +12,9 @@ from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
 from controllers.anycast_ip.claim import Claim, body, name_of
 from controllers.anycast_ip.claim_store import ClaimStore
 from controllers.anycast_ip.resync import Inventory, Resync
+from dev.lab.cloud import Knobs
+from dev.lab.cloud.world import World
 from kube.errors import Conflict
-from lab.cloud import Knobs
-from lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import SETTINGS, Kube, Lab, Sender, open_lab
 from tests.factories import NOW

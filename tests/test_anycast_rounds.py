@@ -11,9 +11,9 @@ from prometheus_client import REGISTRY
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from controllers.anycast_ip.transitions import OPEN, transitions_of, with_transition
+from dev.lab.cloud import Knobs
 from kube.leader_election import LeadershipLost
 from kube.types import Node
-from lab.cloud import Knobs
 from tests.anycast_world import SETTINGS, Lab, open_lab, original
 
 

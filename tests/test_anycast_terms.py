@@ -14,8 +14,8 @@ from controllers.anycast_ip.claim import claim_for, order_for
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
 from controllers.anycast_ip.terms import Terms, is_paid_as, terms_for, wanted_bandwidth
+from dev.lab.cloud import Knobs
 from kube.types import Node, NodeSpec, ObjectMeta
-from lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, Lab

@@ -19,8 +19,8 @@ from controllers.anycast_ip.transitions import (
     transitions_of,
     with_transition,
 )
+from dev.lab.cloud import Knobs
 from kube.types import Node, ObjectMeta
-from lab.cloud import Knobs
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW

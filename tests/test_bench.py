@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench import __main__ as command
-from bench import report
-from bench.report import Figure, figure
-from lab.errors import LabError
+from dev.bench import __main__ as command
+from dev.bench import report
+from dev.bench.report import Figure, figure
+from dev.lab.errors import LabError
 
 
 @pytest.mark.parametrize(

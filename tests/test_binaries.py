@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lab import binaries
-from lab.binaries import cache, table
-from lab.binaries import go as golang
-from lab.binaries.download import Downloads
-from lab.binaries.table import Program, Release
+from dev.lab import binaries
+from dev.lab.binaries import cache, table
+from dev.lab.binaries import go as golang
+from dev.lab.binaries.download import Downloads
+from dev.lab.binaries.table import Program, Release
 
 PROGRAM = b"#!/bin/sh\necho Kubernetes v1.36.3\n"
 SHA256 = hashlib.sha256(PROGRAM).hexdigest()

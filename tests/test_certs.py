@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from certs.cert_watcher import ServingPair
 from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
-from lab.kubelet import volumes
+from dev.lab.kubelet import volumes
 from tests.factories import NOW
 
 NAME = "drawbridge-webhook.drawbridge.svc"

@@ -15,10 +15,10 @@ from calico.segment import ENTRIES
 from certs.issue import COMMON_NAME_LENGTH
 from cli.installed.registered import needed
 from controllers.certificates.controller import rules
-from lab import chart
-from lab.errors import LabError
-from lab.install import merged
-from lab.values_schema import REFUSED
+from dev.lab import chart
+from dev.lab.errors import LabError
+from dev.lab.install import merged
+from dev.lab.values_schema import REFUSED
 from settings import Settings
 from settings.anycast_ip import EgressCheck
 from settings.ingress_daemonset import HealthChecker

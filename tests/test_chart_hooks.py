@@ -13,8 +13,8 @@ import yaml
 from api.elasticity import TKE_SCHEDULER
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
-from lab.chart import ROOT
-from lab.install import merged
+from dev.lab.chart import ROOT
+from dev.lab.install import merged
 from settings.values import seconds
 from tests.charts import Objects, helm_needed, render, settings_in
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries, chart
+from dev.lab import binaries, chart
 from tests.charts import ANYCAST_IP, SETS, helm_needed, render
 from tests.monitoring import CASES, alerts
 

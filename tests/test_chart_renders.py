@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import chart, renders
+from dev.lab import chart, renders
 from tests.charts import CHART, SETS, helm, helm_needed
 
 FILES = sorted(renders.RENDERS.glob("*.yaml"))

@@ -7,7 +7,7 @@ import re
 import click
 
 from cli.app import COMMANDS, SUMMARIES, drawbridge
-from lab import cli_page
+from dev.lab import cli_page
 from tests.pages import PAGES
 
 

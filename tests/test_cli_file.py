@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import cli_bootstrap, cli_file
-from lab.waiting import stretch
+from dev.lab import cli_bootstrap, cli_file
+from dev.lab.waiting import stretch
 
 pytestmark = pytest.mark.slow
 

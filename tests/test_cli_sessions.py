@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab import cli_page
+from dev.lab import cli_page
 from tests.charts import helm_needed
 from tests.cli_sessions import FILES, Session, played, sessions
 

@@ -13,8 +13,8 @@ import yaml
 
 from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
 from cli.simulate.values_settings import outcome
-from lab import values_schema
-from lab.install import merged
+from dev.lab import values_schema
+from dev.lab.install import merged
 from tests.charts import CHART, NAMESPACE, SETS, Objects, helm_needed, render
 
 Raw = dict[str, Any]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from dev.lab.waiting import stretch
 from kube import errors
 from kube.client import Client, Resource, Typed
 from kube.errors import ApiError, Expired, NotConfigured, Unreachable
 from kube.resources import Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
 from kube.types import Pod
-from lab.waiting import stretch
 from tests.misbehaving_server import (
     Answer,
     Asked,

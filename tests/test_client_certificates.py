@@ -14,7 +14,7 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.issue import Pair, new_ca, new_leaf
-from lab.waiting import until
+from dev.lab.waiting import until
 from tests.features import Naps
 from tests.server import (
     BEGIN,

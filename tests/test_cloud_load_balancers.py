@@ -10,9 +10,9 @@ from cloud.client import caller
 from cloud.errors import Gone, NotPermitted, Rejected, StateConflict
 from cloud.load_balancers import RULES, TARGETS, TARGETS_OF_RULE, LoadBalancers, batches
 from cloud.types import Backend
-from lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
-from lab.cloud.tls import AUTHORITY
-from lab.cloud.values import Target
+from dev.lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from dev.lab.cloud.tls import AUTHORITY
+from dev.lab.cloud.values import Target
 from settings import CloudSettings
 from tests.sdk import without_proxies
 

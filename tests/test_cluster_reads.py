@@ -12,8 +12,8 @@ import pytest
 
 from api.ip_reservation import namespace_cache
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import stretch, until
 from kube.errors import NotFound, ServerError, Unreachable
-from lab.waiting import stretch, until
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs.cert_watcher import ServingPair
-from lab.waiting import stretch, until
+from dev.lab.waiting import stretch, until
 from tests.server import leaf, trusting, write_pair
 from webhook import inbox
 from webhook.admission import MAX_BODY

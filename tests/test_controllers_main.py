@@ -21,7 +21,7 @@ import structlog
 
 from controllers.__main__ import enabled, main
 from dev.fake_api import FakeAPI
-from lab.waiting import stretch, until
+from dev.lab.waiting import stretch, until
 from settings import Settings
 from tests.misbehaving_server import Server, serving
 from tests.sockets import free_ports

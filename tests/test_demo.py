@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from demo.burst import Replicas
-from demo.burst_promises import never_more_local, placed_first, split, super_node_first
-from demo.fleet import Fleet
-from demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
-from demo.promises import (
+from dev.demo.burst import Replicas
+from dev.demo.burst_promises import never_more_local, placed_first, split, super_node_first
+from dev.demo.fleet import Fleet
+from dev.demo.fleet_promises import no_pod_too_early, nothing_left, one_address_each, opened_when_bound
+from dev.demo.promises import (
     Promise,
     died_in_between,
     held_for_their_time,
@@ -17,9 +17,9 @@ from demo.promises import (
     oldest_released_first,
     reserved_before_gone,
 )
-from demo.rollout import Rollout
-from demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
-from lab.history import History
+from dev.demo.rollout import Rollout
+from dev.demo.rollout_promises import never_more_off, off_before_replaced, on_when_complete
+from dev.lab.history import History
 from tests.factories import pod
 
 REDIS = pod("redis-0")

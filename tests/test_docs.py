@@ -19,7 +19,7 @@ from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from controllers.ingress_daemonset.node_rollout import Phase
-from lab import values_schema
+from dev.lab import values_schema
 from settings.elasticity import LocalReplicas
 from settings.file import needing_restart
 from settings.values import MOST, Resources
@@ -307,7 +307,7 @@ def test_the_reference_lists_the_keys_of_the_code() -> None:
 
 
 def test_the_first_page_has_the_versions_that_are_tested() -> None:
-    pinned = tomllib.loads((ROOT / "lab" / "versions.toml").read_text())
+    pinned = tomllib.loads((ROOT / "dev" / "lab" / "versions.toml").read_text())
     listed = {
         row[0].lower(): [f"v{each}" for each in row[2].split(", ")]
         for row in table(ROOT / "README.md", "Tested versions")

@@ -10,7 +10,7 @@ import yaml
 
 from api.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
-from lab.values_schema import REFUSED
+from dev.lab.values_schema import REFUSED
 from tests import facts
 from tests.charts import CAPO_VALUES
 from tests.pages import ROOT, sections, table

@@ -10,9 +10,9 @@ from typing import Any
 from api.elasticity import PLACEMENT, SWITCH
 from controllers.elasticity import controller
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import until
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
-from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder

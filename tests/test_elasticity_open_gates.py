@@ -18,8 +18,8 @@ from controllers.elasticity.open_gates import WEBHOOK, WHY, Look, Patience, open
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import until
 from kube.errors import Backoff, Invalid
-from lab.waiting import until
 from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock

@@ -24,8 +24,8 @@ from controllers.elasticity.workload_replicas import (
 )
 from controllers.informers import Informers
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import until
 from kube.resources import STATEFUL_SETS
-from lab.waiting import until
 from settings import ElasticitySettings
 from tests.elasticity_world import HOME, World, raw_of, raw_pod
 from tests.tables import table

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client import REGISTRY
 
+from dev.lab.waiting import stretch, until
 from kube import event_recorder
 from kube.client import Resource
 from kube.event_recorder import BURST, WINDOW, EventCorrelator, EventRecorder, Note, Regarding
 from kube.types import ObjectMeta, Pod
-from lab.waiting import stretch, until
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
+from dev.lab.waiting import until
 from kube.waiting import acquired, give_up, waiting
-from lab.waiting import until
 from webhook.fair_queue import FORGOTTEN, HALF_LIFE, LONGEST, FairQueue, Usage
 from webhook.health import Pulse
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gunicorn.arbiter import Arbiter
 
-from lab.waiting import stretch, until
+from dev.lab.waiting import stretch, until
 from tests.server import ROOT, Server, configure, get, gunicorn, post, read_response, review
 from webhook.health import Pulse
 

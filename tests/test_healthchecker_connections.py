@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dev.lab.waiting import until
 from healthchecker import connections
 from healthchecker.config import Endpoint
 from healthchecker.connections import WANTED_FOR, Counter, count_sockets, established, read_metric, total
-from lab.waiting import until
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, answers, hangs, resets, serving
 

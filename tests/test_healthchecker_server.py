@@ -20,6 +20,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import until
 from healthchecker import State, watcher
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker
@@ -27,7 +28,6 @@ from healthchecker.config import Config
 from healthchecker.watcher import follow
 from kube.client import Client
 from kube.errors import Backoff
-from lab.waiting import until
 from tests import misbehaving_server
 from tests.misbehaving_server import (
     Answer,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab.waiting import until
+from dev.lab.waiting import until
 from tests.factories import raw_pod
 from tests.hostile import JSON, PATH, VALID, Bystander, Caller, cost, installed, valid_review
 from tests.hostile_objects import Place, places, replaced

@@ -29,7 +29,7 @@ PRODUCT = (
     "telemetry",
     "webhook",
 )
-COPIED = (*PRODUCT, "charts", "deploy", "lab", "tests", "dev", "wsgi.py", "pyproject.toml")
+COPIED = (*PRODUCT, "charts", "deploy", "tests", "dev", "wsgi.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from dev.lab.waiting import stretch, until
 from kube.errors import Backoff
 from kube.informer import Informer, informer_of
 from kube.list_watch import Selection, Timing
 from kube.resources import PODS
 from kube.types import Pod
-from lab.waiting import stretch, until
 from tests.misbehaving_server import (
     Answer,
     Asked,

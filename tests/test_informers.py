@@ -11,11 +11,11 @@ import msgspec
 from prometheus_client import REGISTRY
 
 from controllers.informers import Informers
+from dev.lab.waiting import until
 from kube.informer import Informer
 from kube.list_watch import RUNNING
 from kube.resources import PODS
 from kube.types import ObjectMeta, Pod, Value
-from lab.waiting import until
 from tests.misbehaving_server import (
     Answer,
     Server,

@@ -10,8 +10,8 @@ import pytest
 
 from api.ingress_daemonset.types import IngressDaemonSet, resource
 from dev.fake_api import FakeAPI
+from dev.lab.install import merged
 from kube.errors import Forbidden, Unreachable
-from lab.install import merged
 from tests.fakes import FakeClock
 from tests.ingress_daemonset import raw
 from tests.ingress_daemonset_world import raw_node

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import yaml
 
+from dev.lab.install import merged
 from kube.errors import Unreachable
-from lab.install import merged
 from tests.ingress_daemonset import DATA, Raw, example, outcome, raw, request, webhooks
 from webhook.admission import ReviewError
 from webhook.ingress_daemonset.validate import PortUser

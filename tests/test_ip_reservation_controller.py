@@ -15,8 +15,8 @@ from api.same_address import SAME_ADDRESS_FROM, Promise
 from controllers.ip_reservation import controller
 from controllers.ip_reservation.compaction import MANY
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import until
 from kube.leader_election import LeadershipLost
-from lab.waiting import until
 from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
 from tests.ip_reservation_leader import (

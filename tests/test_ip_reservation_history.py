@@ -34,9 +34,9 @@ from controllers.ip_reservation.history import (
 )
 from controllers.ip_reservation.history_reconciler import AGAIN, PERIOD, UNSERVED, HistoryReconciler
 from dev.fake_api import BUILT_IN, FakeAPI, refusal
+from dev.lab.waiting import until
 from kube.errors import Conflict, Forbidden, KubeError
 from kube.resources import CONFIG_MAPS
-from lab.waiting import until
 from settings import IPReservationSettings
 from tests.calico_pools import BLOCKS, CRD, KINDS, a_held_block, assigned_to
 from tests.factories import NOW, ago

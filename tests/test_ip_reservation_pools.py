@@ -15,8 +15,8 @@ from controllers.ip_reservation.pool_usage import Pool, pools_of
 from controllers.ip_reservation.pools import STALE, PoolWatch
 from controllers.ip_reservation.release_planner import Cause
 from dev.fake_api import FakeAPI, refusal
+from dev.lab.waiting import until
 from kube.errors import Forbidden
-from lab.waiting import until
 from settings import IPReservationSettings
 from settings.ip_reservation import Pools
 from tests import ip_reservation_world

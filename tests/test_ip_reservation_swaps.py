@@ -14,8 +14,8 @@ from calico.segment import IPReservation, Record
 from controllers.ip_reservation.swap_planner import Hold, gained, is_anothers
 from controllers.ip_reservation.swap_reporter import SwapReporter
 from controllers.ip_reservation.swaps import REMEMBERED, Arrivals, SwapReconciler
+from dev.lab.waiting import until
 from kube.types import Pod
-from lab.waiting import until
 from tests import ip_reservation_world
 from tests.factories import ago, pod, raw_pod, record, segment
 from tests.ip_reservation_leader import PODS, V3, world

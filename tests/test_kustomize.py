@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import chart, kustomize, manifests
-from lab.install import merged
-from lab.kustomize import FEATURES, OTHERS, READ_AT_START, Objects
+from dev.lab import chart, kustomize, manifests
+from dev.lab.install import merged
+from dev.lab.kustomize import FEATURES, OTHERS, READ_AT_START, Objects
 from tests.charts import helm_needed
 from tests.test_manifests import block, kustomized
 

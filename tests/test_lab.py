@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import (
+from dev.lab import (
     processes,
     slots,
     teardown,

@@ -11,13 +11,13 @@ from tencentcloud.cvm.v20170312 import errorcodes as cvm_codes
 from tencentcloud.tag.v20180813 import errorcodes as tag_codes
 from tencentcloud.vpc.v20170312 import errorcodes as vpc_codes
 
-from lab.cloud import Cloud, Knobs, serving
-from lab.cloud.envelope import Fault
-from lab.cloud.limits import Limits
+from dev.lab.cloud import Cloud, Knobs, serving
+from dev.lab.cloud.envelope import Fault
+from dev.lab.cloud.limits import Limits
 from tests.fakes import FakeClock
 from tests.sdk import Sdk, sdk, without_proxies
 
-PACKAGE = Path(__file__).parent.parent / "lab" / "cloud"
+PACKAGE = Path(__file__).parent.parent / "dev" / "lab" / "cloud"
 
 
 @pytest.fixture

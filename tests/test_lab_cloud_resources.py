@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.cloud import Cloud, Knobs, serving
+from dev.lab.cloud import Cloud, Knobs, serving
 from tests.fakes import FakeClock
 from tests.sdk import Sdk, sdk, without_proxies
 

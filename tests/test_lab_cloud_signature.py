@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab.cloud import Cloud, Knobs, serving
-from lab.cloud.request import Request
-from lab.cloud.signature import Claim, sign, string_to_sign, verify
+from dev.lab.cloud import Cloud, Knobs, serving
+from dev.lab.cloud.request import Request
+from dev.lab.cloud.signature import Claim, sign, string_to_sign, verify
 from tests.sdk import sdk, without_proxies
 
 NOW = 1551113065

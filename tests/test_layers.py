@@ -183,7 +183,7 @@ def modules(package: str) -> list[Path]:
 
 
 def ours(names: Iterator[str]) -> set[str]:
-    known = {*FLOORS, "dev", "lab", "demo", "tests", "bench", "wsgi"}
+    known = {*FLOORS, "dev", "tests", "wsgi"}
     return {name for name in names if name.partition(".")[0] in known}
 
 

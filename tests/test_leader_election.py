@@ -13,10 +13,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import until
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe
 from kube.resources import LEASES
-from lab.waiting import until
 from settings import LeaderElection
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
 

@@ -16,8 +16,8 @@ from calico import ledger as ledger_module
 from calico.ledger import GATHER, LONG, WRITERS, Ledger, _Ticket
 from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
+from dev.lab.waiting import until
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
-from lab.waiting import until
 from tests.factories import NOW, ago, record
 from tests.fakes import FakeClock, FakeReservations
 

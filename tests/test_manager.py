@@ -17,12 +17,12 @@ from controllers.manager import Context, Controller, Manager, identity, run_all
 from controllers.workqueue import WorkQueue
 from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.fake_api.front import Connection
+from dev.lab.waiting import until
 from kube.client import Client
 from kube.errors import Backoff, Conflict, Unreachable
 from kube.leader_election import LeadershipLost, StillWorking
 from kube.resources import PODS
 from kube.types import Pod
-from lab.waiting import until
 from settings import LeaderElection
 from tests.fakes import FakeRecorder
 from tests.misbehaving_server import refuses, serving

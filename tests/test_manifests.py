@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lab import binaries, manifests, values_schema
+from dev.lab import binaries, manifests, values_schema
 from tests.charts import helm_needed, render
 from tests.pages import ROOT, blocks
 

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import kube.metrics_access
+from dev.lab.waiting import until
 from kube.metrics_access import KEPT, MetricsAccess, metrics_access
-from lab.waiting import until
 from settings.models import Metrics
 from telemetry.http import serve_metrics
 from tests.fakes import FakeClock

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import binaries, chart
-from lab.errors import LabError
-from lab.release import checksums, kubernetes, notes, packages, sbom
-from lab.release.__main__ import make
-from lab.release.identity import Release, parse
-from lab.release.oci import INDEX, MANIFEST
+from dev.lab import binaries, chart
+from dev.lab.errors import LabError
+from dev.lab.release import checksums, kubernetes, notes, packages, sbom
+from dev.lab.release.__main__ import make
+from dev.lab.release.identity import Release, parse
+from dev.lab.release.oci import INDEX, MANIFEST
 from tests.charts import helm_needed
 
 CHANGELOG = """# Changelog

@@ -11,10 +11,10 @@ import pytest
 from calico.reservations import AUTO, NotServed, Reservations
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation
 from dev.fake_api import FakeAPI, calico_api, merged
+from dev.lab.waiting import stretch
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.transport import MERGE_PATCH
-from lab.waiting import stretch
 from tests.factories import record
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
 

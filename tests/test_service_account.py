@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dev.lab.waiting import stretch
 from kube import service_account
 from kube.client import Client
 from kube.errors import NotConfigured, Unreachable
 from kube.service_account import KEEPALIVE, ServiceAccount
-from lab.waiting import stretch
 from tests import misbehaving_server
 from tests.misbehaving_server import Answer, Asked, answers
 from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from bench.ip_reservation.load import deletion
+from dev.bench.ip_reservation.load import deletion
 from settings import Settings
 from tests.server import ROOT, configure, gunicorn, trusting
 
@@ -18,7 +18,7 @@ TIMEOUT = 60
 
 WSGI = """
 import os, time
-from bench.alone import Cluster, Store
+from dev.bench.alone import Cluster, Store
 from calico.ledger import Ledger
 from runtime import utc_now
 from settings import IPReservationSettings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import style
+from dev.lab import style
 
 FOUND = {
     "whatever the case": ("page.md", "Whoever reads this\n", "1: Whoever"),

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily
 from structlog.testing import capture_logs
 
-from lab.waiting import until
+from dev.lab.waiting import until
 from telemetry.http import serve_health, serve_metrics
 from telemetry.server import MAX_CONNECTIONS, THREADS, Request, Response, Server, text
 from tests.server import get

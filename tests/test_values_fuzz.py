@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import chart
-from lab.errors import LabError
-from lab.values_schema import SETTINGS
+from dev.lab import chart
+from dev.lab.errors import LabError
+from dev.lab.values_schema import SETTINGS
 from settings import Settings, SettingsError, parse
 from tests.charts import NAMESPACE, helm_needed
 from tests.values_fuzz import LEAVES, Drawn, as_yaml, draw, put, resolved, verdicts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from lab.values_schema import SCHEMA, SETTINGS, SOURCE
+from dev.lab.values_schema import SCHEMA, SETTINGS, SOURCE
 from tests import facts
 
 MAPPED = {*SETTINGS.values(), *(each["setting"] for each in SOURCE["values"].values() if "setting" in each)}

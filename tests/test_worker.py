@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.waiting import stretch, until
+from dev.lab.waiting import stretch, until
 from tests.server import (
     Answer,
     Server,

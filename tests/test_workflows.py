@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries, chart
+from dev.lab import binaries, chart
 
 WORKFLOWS = sorted((chart.ROOT / ".github" / "workflows").glob("*.yaml"))
 each_workflow = pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)

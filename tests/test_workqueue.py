@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from controllers.workqueue import WorkQueue, working
+from dev.lab.waiting import until
 from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
-from lab.waiting import until
 from tests.fakes import FakeClock
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab import binaries, values_schema
+from dev.lab import binaries, values_schema
 from tests.charts import ANYCAST_IP, CA, CHART, NAMESPACE, SETS
 
 SCHEMA = json.loads(values_schema.SCHEMA.read_text())

@@ -196,5 +196,5 @@ def definition(path: str, part: str) -> Raw:
 
 
 INGRESS_DAEMONSETS = from_file("charts/drawbridge/files/ingressdaemonsets.yaml")
-CALICO_V3 = from_file("lab/crds/projectcalico.org_ipreservations.yaml")
-CALICO_V1 = from_file("lab/crds/crd.projectcalico.org_ipreservations.yaml")
+CALICO_V3 = from_file("dev/lab/crds/projectcalico.org_ipreservations.yaml")
+CALICO_V1 = from_file("dev/lab/crds/crd.projectcalico.org_ipreservations.yaml")

@@ -26,6 +26,7 @@ from controllers.elasticity.planner import CAPPED
 from dev.judge.observation import is_open, is_ready, notes
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
+from dev.lab.cloud.values import Address, Target
 from dev.simulator import helm, objects
 from dev.simulator.admission import Away
 from dev.simulator.machines import drain
@@ -40,7 +41,6 @@ from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
-from lab.cloud.values import Address, Target
 from settings.anycast_ip import NEED_LABEL
 
 Raw = dict[str, Any]

@@ -16,13 +16,13 @@ from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation
 from dev.judge.observation import CLUSTER_TAG, INSTANCE_TAG, CloudAddress, instance
+from dev.lab.cloud.values import Address
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
 from dev.simulator.models.calico import POOLS, RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
 from dev.simulator.models.load_balancer import LoadBalancer, is_target
 from kube.client import Resource
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
-from lab.cloud.values import Address
 
 Raw = dict[str, Any]
 SECRETS = Resource("", "v1", "secrets")

@@ -26,6 +26,7 @@ from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
 from dev.judge import Observation
+from dev.lab import chart
 from dev.simulator import logs
 from dev.simulator.admission import OURS, Admission
 from dev.simulator.core.kernel import EPOCH, Kernel, Process, Task
@@ -44,7 +45,6 @@ from dev.simulator.promises import promises
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
-from lab import chart
 
 Raw = dict[str, Any]
 NAMESPACE = "drawbridge"

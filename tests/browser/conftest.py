@@ -24,8 +24,8 @@ from dashboard.pages import explanation_of, pages_of
 from dashboard.server import listen, server_of
 from dashboard.writer import writer_of
 from dev.fake_api import FakeAPI
+from dev.lab.waiting import stretch
 from kube.types import Node
-from lab.waiting import stretch
 from tests import cli
 from tests.calico_pools import BLOCKS, KINDS, POOLS, block, pool
 from tests.dashboard import cluster_of, mirror

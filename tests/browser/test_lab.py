@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
+from dev.lab import binaries
+from dev.lab.bootstrap import running
+from dev.lab.install import merged
+from dev.lab.session import Lab
+from dev.lab.waiting import stretch, until
 from kube.client import Resource
-from lab import binaries
-from lab.bootstrap import running
-from lab.install import merged
-from lab.session import Lab
-from lab.waiting import stretch, until
 from tests.browser.test_dashboard import PATHS, focused, walk
 from tests.cluster import anycast, elasticity, ingress_daemonset, workloads
 from tests.cluster.anycast import Fleet

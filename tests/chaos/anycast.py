@@ -13,10 +13,10 @@ from typing import Any
 
 from dev.judge import Observation
 from dev.judge.observation import is_open, needs_address
+from dev.lab import nodes
+from dev.lab.errors import LabError
+from dev.lab.session import Lab
 from kube.errors import AlreadyExists, KubeError, NotFound
-from lab import nodes
-from lab.errors import LabError
-from lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.outside import Outside
 from tests.cluster.workloads import PODS

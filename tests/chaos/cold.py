@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import faults, processes
-from lab.cluster import COMPONENTS
-from lab.owner import ROOT
-from lab.session import Lab
+from dev.lab import faults, processes
+from dev.lab.cluster import COMPONENTS
+from dev.lab.owner import ROOT
+from dev.lab.session import Lab
 from tests.chaos.programs import LEASES, command
 
-PROGRAM = "lab.kubelet"
+PROGRAM = "dev.lab.kubelet"
 KWOK = "kwok-controller"
 PARTS = {*COMPONENTS, KWOK}
 SECONDS = 90

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.chaos import anycast
 from tests.chaos.outside import Outside, judged, of_addresses, of_reservations
 from tests.chaos.rules import HOLD, VALUES

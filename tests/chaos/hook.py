@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from certs import issue
+from dev.lab.session import Lab
 from kube.client import Resource
-from lab.session import Lab
 from tests.cluster.workloads import GROUPS
 
 WEBHOOK_CONFIGURATIONS = Resource(

@@ -31,13 +31,13 @@ from dev.judge import (
 )
 from dev.judge.judge import Always, Since
 from dev.judge.observation import CLUSTER_TAG, CloudAddress, is_ready, is_terminating, labels, notes
+from dev.lab.errors import LabError
+from dev.lab.history import Observation as Event
+from dev.lab.session import Lab
+from dev.lab.watching import Observations, observed_by_now, watching
 from dev.simulator.models.load_balancer import LoadBalancer
 from kube.client import Client, Resource
 from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
-from lab.errors import LabError
-from lab.history import Observation as Event
-from lab.session import Lab
-from lab.watching import Observations, observed_by_now, watching
 
 T = TypeVar("T")
 Raw = dict[str, Any]

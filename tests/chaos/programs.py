@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from dev.lab.killing import kill_pod
+from dev.lab.session import Lab
 from kube.client import Resource
-from lab.killing import kill_pod
-from lab.session import Lab
 from tests.cluster.workloads import PODS
 
 NAMESPACE = "drawbridge"

@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from dev.judge import Observation
+from dev.lab.session import Lab
+from dev.lab.waiting import until
 from kube.errors import ApiError, KubeError, NotFound, Unreachable
 from kube.types import Pod
-from lab.session import Lab
-from lab.waiting import until
 from tests.chaos.outside import Outside
 from tests.cluster import workloads
 

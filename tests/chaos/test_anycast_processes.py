@@ -6,8 +6,8 @@ import time
 from random import Random
 
 from dev.judge.observation import instance, needs_address
-from lab import faults
-from lab.session import Lab
+from dev.lab import faults
+from dev.lab.session import Lab
 from tests.chaos import anycast, programs
 from tests.chaos.outside import Outside, judged, of_addresses
 from tests.cluster.anycast import assert_empty_soon, left_behind

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from dev.lab import install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.errors import ApiError, ServerError
 from kube.types import Pod
-from lab import install
-from lab.bootstrap import running
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.chaos import programs
 from tests.chaos.outside import judged, of_reservations
 from tests.chaos.rules import HOLD, VALUES

@@ -14,12 +14,12 @@ from certs import issue
 from certs.ca_bundle import certificates_in
 from certs.rotation import Held
 from controllers.certificates.store import SECRETS, Store
+from dev.lab.bootstrap import running
+from dev.lab.install import RELEASE, merged
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
 from kube.errors import ServerError
 from kube.types import Node
-from lab.bootstrap import running
-from lab.install import RELEASE, merged
-from lab.nodes import NODES
-from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.chaos import cold, programs
 from tests.chaos.cold import Machines

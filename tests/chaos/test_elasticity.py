@@ -12,8 +12,8 @@ import pytest
 from api.elasticity import PLACEMENT
 from dev.judge import Observation
 from dev.judge.observation import notes
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.outside import WORKLOADS, Outside, judged, of_placement
 from tests.cluster import elasticity, workloads

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.cluster import elasticity_leaving as leaving
 
 ROUNDS = int(os.environ.get("ROUNDS", "10"))

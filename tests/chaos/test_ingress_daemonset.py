@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from lab import faults
-from lab.bootstrap import running
-from lab.install import merged
-from lab.session import Lab
+from dev.lab import faults
+from dev.lab.bootstrap import running
+from dev.lab.install import merged
+from dev.lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.anycast import kill_for_good
 from tests.chaos.outside import SETTLED, Detacher, judged, of_edges

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from lab import faults
-from lab.bootstrap import running
-from lab.install import merged
-from lab.session import Lab
+from dev.lab import faults
+from dev.lab.bootstrap import running
+from dev.lab.install import merged
+from dev.lab.session import Lab
 from tests.chaos.outside import Outside
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import confirmed, detaching

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dev.lab import faults
+from dev.lab.bootstrap import running
+from dev.lab.install import merged
+from dev.lab.session import Lab
 from kube.errors import ApiError
 from kube.resources import DEPLOYMENTS
-from lab import faults
-from lab.bootstrap import running
-from lab.install import merged
-from lab.session import Lab
 from tests import audit
 from tests.chaos.outside import Detacher, judged, of_edges
 from tests.cluster import ingress_daemonset
@@ -24,7 +24,7 @@ from tests.cluster.ingress_daemonset_edge import Edge
 VALUES = merged(ingress_daemonset.VALUES, {"controllers": {"replicaCount": 2}})
 NODES = tuple("abcdefgh")
 LIMIT, GRACE = 2, 4
-POLICY = "lab.policy"
+POLICY = "dev.lab.policy"
 DOWN, PER_SECOND = 15, 4
 """Seconds that it is down, and how many attempts to write there may be in each, for two nodes that are under way."""
 EDITS = 16

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from calico.segment import MANAGED_BY, MANAGER, RECORDS
+from dev.lab.history import addresses
+from dev.lab.session import Lab
 from kube.errors import Conflict, NotFound
 from kube.types import Pod
-from lab.history import addresses
-from lab.session import Lab
 from tests.chaos.outside import Outside
 from tests.chaos.storm import crowd, storming
 from tests.cluster.workloads import GROUPS

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab import install
-from lab.bootstrap import running
-from lab.killing import kill_pod
-from lab.session import Lab
+from dev.lab import install
+from dev.lab.bootstrap import running
+from dev.lab.killing import kill_pod
+from dev.lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.outside import Outside
 from tests.chaos.rules import VALUES

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from lab import faults
-from lab.session import Lab
+from dev.lab import faults
+from dev.lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.hook import PASS, STUCK, Answer, Hook, hooked, in_turn, stuck_in_releasing
 from tests.chaos.outside import Outside, judged, of_reservations

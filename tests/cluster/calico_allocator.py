@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from lab import binaries, install
-from lab.bootstrap import running
-from lab.nodes import NODES
-from lab.session import Lab
+from dev.lab import binaries, install
+from dev.lab.bootstrap import running
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from cryptography import x509
 
 from certs.ca_bundle import pem_of
 from certs.issue import Pair
+from dev.lab import binaries, install, processes
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import Conflict
-from lab import binaries, install, processes
-from lab.session import Lab
 from tests.cluster.certificates import NAMESPACE
 
 GROUP = "cert-manager.io"

@@ -17,11 +17,11 @@ from certs.ca_bundle import bundles_in, certificates_in
 from certs.issue import is_issued_by
 from certs.rotation import Held, held_in
 from controllers.certificates.store import CONFIGURATIONS, SECRETS
+from dev.lab import processes
+from dev.lab.errors import LabError
+from dev.lab.session import Lab
+from dev.lab.waiting import stretch, until
 from kube.errors import KubeError, NotFound
-from lab import processes
-from lab.errors import LabError
-from lab.session import Lab
-from lab.waiting import stretch, until
 from tests.chaos import programs
 from tests.cluster.workloads import PODS
 
@@ -146,7 +146,7 @@ def late_kubelets(lab: Lab) -> Iterator[None]:
 
 
 def kubelets(lab: Lab) -> list[int]:
-    return [pid for pid in processes.marked(lab.directory) if "lab.kubelet" in programs.command(pid)]
+    return [pid for pid in processes.marked(lab.directory) if "dev.lab.kubelet" in programs.command(pid)]
 
 
 def shown(address: str, trusted: bytes) -> x509.Certificate:

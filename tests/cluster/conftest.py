@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import binaries, install
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab import binaries, install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.cluster import (
     anycast,
     elasticity,

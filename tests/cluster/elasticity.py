@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from api.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
 from kube.types import Pod
-from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS
 

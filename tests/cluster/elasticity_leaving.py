@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from api.elasticity import PLACEMENT
+from dev.lab import admission, install
+from dev.lab.install import CHART, NAMESPACE, RELEASE
+from dev.lab.session import Lab
 from kube.errors import KubeError
-from lab import admission, install
-from lab.install import CHART, NAMESPACE, RELEASE
-from lab.session import Lab
 from tests.cluster import elasticity
 from tests.cluster.elasticity import SECONDS, Shop, is_gated, keeping, template, workload
 from tests.cluster.workloads import NAMESPACES, PODS, STATEFULSETS

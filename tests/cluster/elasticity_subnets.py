@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from api.elasticity import TAINT_KEY
+from dev.lab import install
+from dev.lab.kwokctl import NOWHERE
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
 from kube.errors import NotFound
 from kube.types import INSTANCE_TYPE, SUPER_NODE
-from lab import install
-from lab.kwokctl import NOWHERE
-from lab.nodes import NODES
-from lab.session import Lab
 from tests.cluster.elasticity import SUBNET, Raw, Shop, template
 from tests.cluster.workloads import PODS
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from itertools import cycle
 
+from dev.lab.session import Lab
 from kube.types import Pod
-from lab.session import Lab
 from tests.cluster import workloads
 
 PREFIX = 0xFD00 << 112

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from itertools import groupby
 
 from api.anycast_ip import is_tainted
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
+from dev.lab.watching import Observations, observed_by_now, watching
 from kube.types import Node, Pod
-from lab.nodes import NODES
-from lab.session import Lab
-from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.workloads import PODS
 
 

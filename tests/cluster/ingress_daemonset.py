@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controllers.ingress_daemonset.drift import baseline_of
+from dev.lab.policy.mutations import without_mirror
 from kube.client import Resource
-from lab.policy.mutations import without_mirror
 from tests.cluster.elasticity import is_settled
 
 Raw = dict[str, Any]

@@ -21,12 +21,12 @@ from typing import Any
 
 import yaml
 
+from dev.lab import processes
+from dev.lab.nodes import move
+from dev.lab.policy.mutations import without_policy
+from dev.lab.session import Lab
+from dev.lab.waiting import stretch
 from kube.client import Client
-from lab import processes
-from lab.nodes import move
-from lab.policy.mutations import without_policy
-from lab.session import Lab
-from lab.waiting import stretch
 from tests.chaos.outside import Outside, Prober, judged, of_edges
 from tests.cluster.ingress_daemonset import DAEMONSETS, INGRESS_DAEMONSETS, SECONDS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge

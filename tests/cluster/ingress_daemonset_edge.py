@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
+from dev.lab.errors import LabError
+from dev.lab.nodes import NODES, cloud_node
+from dev.lab.policy.mutations import LABEL as POLICY
+from dev.lab.session import Lab
+from dev.lab.waiting import until
 from kube.errors import NotFound
 from kube.resources import DEPLOYMENTS, PODS
-from lab.errors import LabError
-from lab.nodes import NODES, cloud_node
-from lab.policy.mutations import LABEL as POLICY
-from lab.session import Lab
-from lab.waiting import until
 from tests.cluster import workloads
 from tests.cluster.elasticity import await_account
 from tests.cluster.ingress_daemonset import (

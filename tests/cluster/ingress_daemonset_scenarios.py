@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from dev.lab.policy.mutations import pod_without_policy, without_policy
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.resources import DEPLOYMENTS
-from lab.policy.mutations import pod_without_policy, without_policy
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (

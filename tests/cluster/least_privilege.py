@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.audit import VARIABLE
+from dev.lab.audit import VARIABLE
 from tests import audit
 
 RUN = "DRAWBRIDGE_TEST_AUDIT"

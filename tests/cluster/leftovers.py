@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controllers.anycast_ip.claim import KIND as CLAIM
+from dev.lab.install import NAMESPACE, RELEASE
 from kube.client import Client
-from lab.install import NAMESPACE, RELEASE
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import SUPER
 from tests.cluster.ingress_daemonset import DETACHED_BY, EDGE

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.anycast_ip import is_tainted
-from lab.session import Lab
+from dev.lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import SUBNET, Shop, keeping, template

@@ -12,11 +12,11 @@ from typing import Any
 
 from api.anycast_ip import is_tainted
 from api.elasticity import LOCAL_REPLICAS
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import Invalid, KubeError, NotFound
 from kube.types import Node
-from lab.nodes import NODES
-from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import is_gated
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
+from dev.lab import binaries, install, processes
+from dev.lab.session import Lab
+from dev.lab.waiting import until
 from kube.client import Resource
-from lab import binaries, install, processes
-from lab.session import Lab
-from lab.waiting import until
 
 PODS = Resource("", "v1", "pods")
 SECRETS = Resource("", "v1", "secrets")

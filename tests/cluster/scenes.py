@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from lab.session import Lab
+from dev.lab.session import Lab
 from tests.cluster.anycast import Fleet, joined
 
 Scene = Callable[[Fleet], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lab import binaries
-from lab.session import Lab
+from dev.lab import binaries
+from dev.lab.session import Lab
 
 
 def shell(lab: Lab) -> Mapping[str, str]:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from controllers.anycast_ip.transitions import OPEN, transitions_of
+from dev.lab import install
+from dev.lab.session import Lab
 from kube.resources import CONFIG_MAPS
-from lab import install
-from lab.session import Lab
 from tests.cluster import anycast, workloads
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
 

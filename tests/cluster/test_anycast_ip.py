@@ -10,9 +10,9 @@ import pytest
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted
 from controllers.anycast_ip.transitions import transitions_of
-from lab.nodes import NODES
-from lab.session import Lab
-from lab.waiting import at_most
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from settings.anycast_ip import NEED_LABEL
 from tests.chaos.outside import judged, of_addresses
 from tests.cluster import workloads

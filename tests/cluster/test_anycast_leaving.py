@@ -11,9 +11,9 @@ import pytest
 
 from api.anycast_ip import ADDRESS_ID
 from controllers.anycast_ip.claim import FIELD, SELECTED
+from dev.lab.session import Lab
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS
-from lab.session import Lab
 from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
 

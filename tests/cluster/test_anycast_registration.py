@@ -14,11 +14,11 @@ import yaml
 
 from api.anycast_ip import ADDRESS_ID, BOUND, TAINT
 from certs import issue
+from dev.lab import install
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import ServerError
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
-from lab import install
-from lab.session import Lab
 from settings import AnycastIPSettings
 from tests.cluster.workloads import SECONDS
 from webhook.anycast_ip.webhook import skip_reason

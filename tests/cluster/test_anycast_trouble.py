@@ -14,10 +14,10 @@ import pytest
 from api.anycast_ip import is_tainted
 from controllers.anycast_ip import egress_pod
 from controllers.anycast_ip.claim import INSTANCE_LABEL
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.types import Node, Pod
-from lab.nodes import NODES
-from lab.session import Lab
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import anycast, workloads
 from tests.cluster.anycast import DRAWBRIDGE, Fleet

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from dev.lab.bootstrap import running
+from dev.lab.install import merged
+from dev.lab.session import Lab
+from dev.lab.waiting import until
 from kube.types import Pod
-from lab.bootstrap import running
-from lab.install import merged
-from lab.session import Lab
-from lab.waiting import until
 from tests import audit
 from tests.audit import Request
 from tests.cluster import anycast, elasticity, ingress_daemonset, workloads

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from controllers.anycast_ip.sources import NODES, STRATEGIC
+from dev.lab.bootstrap import running
+from dev.lab.install import NAMESPACE
+from dev.lab.session import Lab
 from kube.client import Client, Typed
 from kube.errors import ApiError
 from kube.resources import PODS
-from lab.bootstrap import running
-from lab.install import NAMESPACE
-from lab.session import Lab
 
 VALUES: dict[str, Any] = {
     "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},

@@ -12,9 +12,9 @@ from cryptography import x509
 
 from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, is_issued_by, new_ca, new_leaf
-from lab import binaries, install
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab import binaries, install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.cluster import cert_manager, workloads
 from tests.cluster.certificates import (
     NAME,

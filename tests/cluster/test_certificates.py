@@ -13,11 +13,11 @@ from cryptography import x509
 
 from certs.rotation import NOTHING
 from controllers.certificates.store import CONFIGURATIONS, SECRETS
+from dev.lab import install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+from dev.lab.waiting import stretch
 from kube.errors import NotFound
-from lab import install
-from lab.bootstrap import running
-from lab.session import Lab
-from lab.waiting import stretch
 from tests.chaos import programs
 from tests.cluster import workloads
 from tests.cluster.certificates import (

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from dev.lab import binaries, chart, renders
+from dev.lab.install import DEFINITIONS
+from dev.lab.manifests import DEPLOY
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.client import Resource
-from lab import binaries, chart, renders
-from lab.install import DEFINITIONS
-from lab.manifests import DEPLOY
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.charts import SETS, each_set
 
 NAMESPACE = "chart-validity"

@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.app import drawbridge
+from dev.lab.nodes import DEFAULT_CAPACITY, await_ready, create_kwok_nodes
+from dev.lab.session import Lab
 from kube.resources import NODES
-from lab.nodes import DEFAULT_CAPACITY, await_ready, create_kwok_nodes
-from lab.session import Lab
 from tests.cluster import elasticity, ingress_daemonset, workloads
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import GROUPS, SECONDS

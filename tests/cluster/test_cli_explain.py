@@ -13,11 +13,11 @@ from api.ip_reservation import RESERVE
 from calico.segment import Record
 from cli.app import drawbridge
 from cli.cluster import Cluster
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.resources import PODS
 from kube.types import Pod
-from lab.bootstrap import running
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.cluster.workloads import (
     SECONDS,
     VALUES,

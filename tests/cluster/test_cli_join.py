@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.session import Lab
+from dev.lab.session import Lab
 from tests.cluster.anycast import Fleet
 from tests.cluster.test_cli import shown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.session import Lab
+from dev.lab.session import Lab
 from tests.cluster.ingress_daemonset import by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.test_cli import shown

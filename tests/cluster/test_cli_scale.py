@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from api.elasticity import COST
+from dev.lab.session import Lab
 from kube.client import Resource
-from lab.session import Lab
 from tests.cluster.elasticity import DEPLOYMENTS, Shop, keeping, template
 from tests.cluster.test_cli_explain import shown
 from tests.cluster.workloads import PODS

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from certs.issue import new_ca
+from dev.lab import install, webhook_client
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.errors import ApiError
 from kube.resources import CONFIG_MAPS
-from lab import install, webhook_client
-from lab.bootstrap import running
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.cluster.workloads import (
     PODS,
     SECONDS,

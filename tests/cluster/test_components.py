@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dev.lab import chart
+from dev.lab.bootstrap import running
+from dev.lab.kustomize import FEATURES, OTHERS
+from dev.lab.kwokctl import KWOK
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.types import INSTANCE_TYPE
-from lab import chart
-from lab.bootstrap import running
-from lab.kustomize import FEATURES, OTHERS
-from lab.kwokctl import KWOK
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.charts import helm_needed
 from tests.cluster.test_chart_validity import define
 from tests.test_kustomize import built

@@ -11,12 +11,12 @@ import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dashboard.proxied import STREAMS
+from dev.lab import binaries, install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+from dev.lab.waiting import stretch, until
 from kube.client import Client, Resource
 from kube.resources import DEPLOYMENTS
-from lab import binaries, install
-from lab.bootstrap import running
-from lab.session import Lab
-from lab.waiting import stretch, until
 from tests.cluster import workloads
 
 pytestmark = pytest.mark.nightly

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lab import binaries
+from dev.lab import binaries
 from tests.pages import PAGES, ROOT, Block, blocks, commands
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.session import Lab
+from dev.lab.session import Lab
 from tests.chaos.outside import judged, of_placement
 from tests.cluster.elasticity import (
     DEPLOYMENTS,

@@ -19,10 +19,10 @@ from controllers.elasticity.pod_spec import PodSpec
 from controllers.elasticity.pods import decode
 from controllers.elasticity.snapshot import NODES
 from controllers.elasticity.volumes import needs, reach
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
 from kube.types import Pod
-from lab.session import Lab
 from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
 from tests.cluster.workloads import PODS, STATEFULSETS

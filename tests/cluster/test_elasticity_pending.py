@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from api.elasticity import COST, SUPER_COST
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.types import Pod
-from lab.session import Lab
 from tests.cluster.elasticity import TOO_LARGE, Raw, Shop, asking, template
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from api.elasticity import IGNORE_RULES, TAINT_KEY
+from dev.lab.session import Lab
 from kube.types import INSTANCE_TYPE, SUPER_NODE
-from lab.session import Lab
 from tests.cluster.elasticity import (
     DAEMONSETS,
     DEPLOYMENTS,

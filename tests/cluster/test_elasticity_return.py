@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from dev.lab.nodes import NODES, cloud_node
+from dev.lab.session import Lab
 from kube.client import Resource
-from lab.nodes import NODES, cloud_node
-from lab.session import Lab
 from tests.cluster.elasticity import (
     EVENTS,
     SUBNET,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from api.elasticity import REASON
-from lab.nodes import NODES, play
-from lab.session import Lab
+from dev.lab.nodes import NODES, play
+from dev.lab.session import Lab
 from tests.cluster.elasticity import SUBNET, TOO_LARGE, Raw, Shop, asking, is_away, keeping, template
 from tests.cluster.elasticity_subnets import node, node_of, taints
 from tests.cluster.workloads import reconfigure

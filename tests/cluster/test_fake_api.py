@@ -12,11 +12,11 @@ from pprint import pformat
 import pytest
 
 from dev.fake_api import FakeAPI
+from dev.lab import faults
+from dev.lab.session import Lab
+from dev.lab.waiting import until
 from kube.client import Resource
 from kube.errors import ApiError
-from lab import faults
-from lab.session import Lab
-from lab.waiting import until
 from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)

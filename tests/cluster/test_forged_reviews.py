@@ -15,9 +15,9 @@ import pytest
 
 from api.ip_reservation import PATH
 from calico.segment import Record
+from dev.lab.session import Lab
 from kube.errors import NotFound
 from kube.types import Pod
-from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS, SECONDS, STORED_SOON
 from webhook.ip_reservation.unread import MOST

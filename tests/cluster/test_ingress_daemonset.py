@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from dev.lab.policy.mutations import without_policy
+from dev.lab.session import Lab
 from kube.errors import KubeError
-from lab.policy.mutations import without_policy
-from lab.session import Lab
 from tests.cluster.ingress_daemonset import (
     API_VERSION,
     BINDINGS,

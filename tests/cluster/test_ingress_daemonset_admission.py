@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from dev.lab.install import merged
+from dev.lab.session import Lab
 from kube.errors import ApiError
-from lab.install import merged
-from lab.session import Lab
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS, Raw
 from tests.cluster.ingress_daemonset_edge import Edge
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.errors import TooManyRequests
 from kube.resources import PODS
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS, confirmed, detaching
 from tests.cluster.ingress_daemonset_checkers import asking, await_all, checking, judged_by_answers
 from tests.cluster.ingress_daemonset_edge import Edge

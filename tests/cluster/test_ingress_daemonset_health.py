@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pytest
 
+from dev.lab.session import Lab
 from kube.client import Client
-from lab.session import Lab
 from tests.cluster.ingress_daemonset import TO_BE_UPDATED, confirmed, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import (
     Checker,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, PAUSED_UNTIL
-from lab.bootstrap import running
-from lab.install import RELEASE
-from lab.session import Lab
+from dev.lab.bootstrap import running
+from dev.lab.install import RELEASE
+from dev.lab.session import Lab
 from tests.cluster import elasticity_leaving as leaving
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset_edge import Edge

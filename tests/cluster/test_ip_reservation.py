@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from dev.lab import binaries
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
 from kube.types import Pod
-from lab import binaries
-from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
 

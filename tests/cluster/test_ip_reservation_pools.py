@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.ip_reservation.allocator import ipam
-from lab import install
-from lab.session import Lab
+from dev.bench.ip_reservation.allocator import ipam
+from dev.lab import install
+from dev.lab.session import Lab
 from tests.cluster.calico_allocator import allocating
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import SECONDS, VALUES

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM
-from bench.ip_reservation.allocator import ipam
+from dev.bench.ip_reservation.allocator import ipam
+from dev.lab import install
+from dev.lab.errors import LabError
+from dev.lab.install import NAMESPACE
+from dev.lab.session import Lab
 from kube.types import Pod
-from lab import install
-from lab.errors import LabError
-from lab.install import NAMESPACE
-from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
 from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import NotFound
-from lab.session import Lab
 
 pytestmark = pytest.mark.nightly
 
@@ -162,7 +162,7 @@ def test_a_container_that_crashes_or_is_not_alive_is_restarted(space: Space) -> 
 def test_a_killed_kubelet_leaves_no_process(bare_lab: Lab, tmp_path: Path) -> None:
     kubelet = subprocess.Popen(
         [
-            *(sys.executable, "-m", "lab.kubelet", "--kubeconfig", str(bare_lab.kubeconfig)),
+            *(sys.executable, "-m", "dev.lab.kubelet", "--kubeconfig", str(bare_lab.kubeconfig)),
             *("--directory", str(tmp_path), "--nodes", "brief", "--pod-cidr", "127.254.0.0/24"),
             *("--image", f"drawbridge={ROOT}:{Path(sys.executable).parent}"),
         ],

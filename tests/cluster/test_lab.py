@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from lab import processes, teardown, workdir
-from lab.cloud import fixture
-from lab.cloud.remote import Remote
-from lab.errors import LabError
-from lab.owner import START_SECONDS
-from lab.session import Lab
-from lab.waiting import at_most, stretch, until
+from dev.lab import processes, teardown, workdir
+from dev.lab.cloud import fixture
+from dev.lab.cloud.remote import Remote
+from dev.lab.errors import LabError
+from dev.lab.owner import START_SECONDS
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most, stretch, until
 
 pytestmark = pytest.mark.nightly
 
@@ -86,7 +86,9 @@ def assert_gone(name: str) -> None:
 def companions(name: str) -> list[bytes]:
     """The command lines of a lab's kubelet and balancer."""
     pids = processes.marked(workdir.directory(name))
-    return [each for each in map(command_line, pids) if b"lab.kubelet" in each or b"lab.services" in each]
+    return [
+        each for each in map(command_line, pids) if b"dev.lab.kubelet" in each or b"dev.lab.services" in each
+    ]
 
 
 def command_line(pid: int) -> bytes:
@@ -165,7 +167,7 @@ def test_ip_reservations_are_served_as_calico_serves_them(
 
 HOLD_A_LAB = """
 import sys, time
-from lab.bootstrap import running
+from dev.lab.bootstrap import running
 with running(sys.argv[1], chart=False, calico=None, nodes=1, kwok_nodes=0, cloud={"quota_total": 7}) as lab:
     print("up, with a cloud at", lab.cloud.endpoint, flush=True)
     time.sleep(600)
@@ -190,7 +192,7 @@ def test_a_lab_and_its_cloud_go_with_their_caller(names: list[str]) -> None:
 
 def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]) -> None:
     names += ["both-a", "both-b"]
-    up = ("-m", "lab", "up", "--bare", "--nodes", "1", "--name")
+    up = ("-m", "dev.lab", "up", "--bare", "--nodes", "1", "--name")
     with started(*up, names[0]) as one, started(*up, names[1]) as other:
         lasts = [finish(each).splitlines()[-1] for each in (one, other)]
     assert lasts == [f"export KUBECONFIG={workdir.directory(name)}/kubeconfig" for name in names]
@@ -199,10 +201,10 @@ def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]
     assert fixture.find(first.logs) is None
     first.kubectl("create", "namespace", "only-here")
     assert second.kubectl("get", "namespace", "only-here", check=False).returncode == 1
-    listed = run("-m", "lab", "list")
+    listed = run("-m", "dev.lab", "list")
     assert all(f"{name}\tup\t" in listed for name in names)
 
-    run("-m", "lab", "down", "--name", names[0])
+    run("-m", "dev.lab", "down", "--name", names[0])
     assert_gone(names[0])
     assert second.kubectl("get", "namespaces").returncode == 0
 
@@ -210,13 +212,13 @@ def test_labs_left_running_stay_apart_and_go_when_told_or_swept(names: list[str]
     assert state is not None
     processes.send(state.pid, signal.SIGKILL)
     until(lambda: not companions(names[1]), SECONDS, "the kubelet and the balancer to end with their owner")
-    until(lambda: names[1] not in run("-m", "lab", "list"), SECONDS, "the killed lab to be swept")
+    until(lambda: names[1] not in run("-m", "dev.lab", "list"), SECONDS, "the killed lab to be swept")
     assert_gone(names[1])
 
 
 def test_up_that_is_interrupted_on_its_way_leaves_nothing(names: list[str]) -> None:
     names.append("halfway")
-    with started("-m", "lab", "up", "--bare", "--name", "halfway") as start:
+    with started("-m", "dev.lab", "up", "--bare", "--name", "halfway") as start:
         directory = workdir.directory("halfway")
         until(lambda: len(processes.marked(directory)) > 4, SECONDS, "the control plane to be on its way")
         start.send_signal(signal.SIGINT)

@@ -11,16 +11,16 @@ import pytest
 from api.anycast_ip import ADDRESS_ID, TAINT, is_tainted
 from api.ingress_daemonset import FINALIZER
 from controllers.anycast_ip.claim import INSTANCE_LABEL
+from dev.lab import install
+from dev.lab.binaries.found import fits
+from dev.lab.binaries.table import programs as versions
+from dev.lab.bootstrap import running
+from dev.lab.errors import LabError
+from dev.lab.install import NAMESPACE, RELEASE
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most, stretch
 from kube.client import Resource
 from kube.errors import NotFound
-from lab import install
-from lab.binaries.found import fits
-from lab.binaries.table import programs as versions
-from lab.bootstrap import running
-from lab.errors import LabError
-from lab.install import NAMESPACE, RELEASE
-from lab.session import Lab
-from lab.waiting import at_most, stretch
 from tests.chaos import programs
 from tests.cluster import leftovers, lifecycle, workloads
 from tests.cluster.elasticity import await_account, keeping, template

@@ -9,13 +9,13 @@ import pytest
 
 from api.anycast_ip import ADDRESS_ID, BOUND, is_tainted
 from controllers.anycast_ip.claim import CLUSTER_ID, CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
+from dev.lab import install
+from dev.lab.bootstrap import running
+from dev.lab.cloud import fixture
+from dev.lab.nodes import NODES
+from dev.lab.session import Lab
+from dev.lab.watching import WatchLost, watching
 from kube.types import Node
-from lab import install
-from lab.bootstrap import running
-from lab.cloud import fixture
-from lab.nodes import NODES
-from lab.session import Lab
-from lab.watching import WatchLost, watching
 from tests.cluster import anycast
 from tests.cluster.anycast import Fleet
 

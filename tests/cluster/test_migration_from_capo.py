@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import install
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab import install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.charts import CAPO_VALUES
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, PODS, pods_of, records

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from dev.lab import install, nodes
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from kube.types import Pod
-from lab import install, nodes
-from lab.bootstrap import running
-from lab.session import Lab
 from tests.cluster import elasticity, workloads
 from tests.cluster.elasticity import (
     DEPLOYMENTS,

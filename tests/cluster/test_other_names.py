@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import admission, install
-from lab.bootstrap import running
-from lab.session import Lab
+from dev.lab import admission, install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import SECONDS

@@ -9,11 +9,11 @@ from contextlib import closing, suppress
 
 import pytest
 
+from dev.lab.bootstrap import running
+from dev.lab.errors import LabError
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import ServerError
-from lab.bootstrap import running
-from lab.errors import LabError
-from lab.session import Lab
 from tests import monitoring
 from tests.cluster import prometheus, workloads
 from tests.cluster.prometheus import CONDITIONAL, Prometheus

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab.errors import LabError
-from lab.install import merged
-from lab.session import Lab
+from dev.lab.errors import LabError
+from dev.lab.install import merged
+from dev.lab.session import Lab
 from tests.cluster import prometheus, workloads
 from tests.cluster.ingress_daemonset import DAEMONSETS, VALUES, by_deployment, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import await_all, checking

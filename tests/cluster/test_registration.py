@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from api.ip_reservation import KUBELET_REASONS
+from dev.lab import chart
+from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import ServerError
-from lab import chart
-from lab.session import Lab
 from tests.cluster import workloads
 
 NAMESPACE = "asked-about"

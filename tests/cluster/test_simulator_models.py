@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from dev.lab import nodes
+from dev.lab.session import Lab
+from dev.lab.waiting import until
 from kube.client import Client
-from lab import nodes
-from lab.session import Lab
-from lab.waiting import until
 from tests.model_histories import HISTORIES, Modelled, node_of
 
 PATIENCE = 30.0

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from dev.lab.history import addresses
+from dev.lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from kube.client import Resource
 from kube.errors import TooManyRequests
 from kube.types import INSTANCE_TYPE, Pod
-from lab.history import addresses
-from lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
-from lab.session import Lab
-from lab.waiting import at_most
 from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
 from tests.cluster.witness import Witness, witness

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from api.ip_reservation import RESERVE, RESERVE_FROM
+from dev.lab.bootstrap import running
+from dev.lab.install import NAMESPACE, merged
+from dev.lab.session import Lab
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
 from kube.types import Pod
-from lab.bootstrap import running
-from lab.install import NAMESPACE, merged
-from lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.workloads import SECONDS, records
 

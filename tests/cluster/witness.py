@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from calico.segment import IPReservation
+from dev.lab.history import History, Observation, addresses
+from dev.lab.session import Lab
+from dev.lab.watching import Observations, observed_by_now, watching
 from kube.client import Resource
 from kube.types import Pod
-from lab.history import History, Observation, addresses
-from lab.session import Lab
-from lab.watching import Observations, observed_by_now, watching
 from tests.cluster.workloads import PODS
 
 

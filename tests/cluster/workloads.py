@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from calico.segment import IPReservation, Record
+from dev.lab import install
+from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
 from kube.types import Pod
-from lab import install
-from lab.session import Lab
 
 PODS = Resource("", "v1", "pods")
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)

@@ -10,10 +10,10 @@ import os
 import subprocess
 import sys
 
-from lab import binaries
-from lab.cluster import BINARIES
-from lab.errors import LabError
-from lab.node import requirements, world
+from dev.lab import binaries
+from dev.lab.cluster import BINARIES
+from dev.lab.errors import LabError
+from dev.lab.node import requirements, world
 from tests.e2e import kind, real
 from tests.e2e.conftest import PROVIDER
 

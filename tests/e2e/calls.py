@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dev.lab.install import RELEASE
 from kube.errors import ApiError, KubeError
-from lab.install import RELEASE
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.real import Real
 

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import yaml
 
-from lab import admission
-from lab.cloud import fixture
-from lab.errors import LabError
-from lab.install import NAMESPACE, RELEASE, merged
-from lab.waiting import at_most, until
+from dev.lab import admission
+from dev.lab.cloud import fixture
+from dev.lab.errors import LabError
+from dev.lab.install import NAMESPACE, RELEASE, merged
+from dev.lab.waiting import at_most, until
 
 IMAGE, VERSION = "drawbridge.test/drawbridge", "0.0.0-e2e"
 IMAGES = FIRST, SECOND = f"{IMAGE}:{VERSION}", f"{IMAGE}:again"

@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
-from lab.binaries.table import versions
-from lab.cloud.remote import Remote
-from lab.errors import LabError
-from lab.install import CHART, CRDS, merged
-from lab.session import Lab
-from lab.waiting import at_most
+from dev.lab.binaries.table import versions
+from dev.lab.cloud.remote import Remote
+from dev.lab.errors import LabError
+from dev.lab.install import CHART, CRDS, merged
+from dev.lab.session import Lab
+from dev.lab.waiting import at_most
 from tests.e2e.cluster import CLOUD_PORT, FIRST, IMAGES, install, values, with_image
 
 ROOT = Path(__file__).parent.parent.parent
@@ -115,7 +115,7 @@ def create(run: Run, kubeconfig: Path, environ: Mapping[str, str]) -> None:
 def start_cloud(run: Run) -> tuple[str, str]:
     """The emulator beside the cluster's nodes; where these reach it, and where this machine does."""
     name = f"{NAME}-cloud"
-    serve = ("python", "-m", "lab.cloud", "--host", "0.0.0.0", "--port", str(CLOUD_PORT))
+    serve = ("python", "-m", "dev.lab.cloud", "--host", "0.0.0.0", "--port", str(CLOUD_PORT))
     source = ("--volume", f"{ROOT}:/repository:ro", "--workdir", "/repository")
     ports = ("--network", "kind", "--publish", f"127.0.0.1::{CLOUD_PORT}")
     run("docker", "run", "--detach", "--name", name, *ports, *source, FIRST, *serve)

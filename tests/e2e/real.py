@@ -14,16 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lab import processes
-from lab.cloud.remote import Remote
-from lab.node import cluster, images
-from lab.node.cluster import Image, RealNodes
-from lab.node.network import CONTROL_PLANE
-from lab.node.settings import PAUSE
-from lab.release import image
-from lab.release.__main__ import make
-from lab.release.identity import parse
-from lab.waiting import until
+from dev.lab import processes
+from dev.lab.cloud.remote import Remote
+from dev.lab.node import cluster, images
+from dev.lab.node.cluster import Image, RealNodes
+from dev.lab.node.network import CONTROL_PLANE
+from dev.lab.node.settings import PAUSE
+from dev.lab.release import image
+from dev.lab.release.__main__ import make
+from dev.lab.release.identity import parse
+from dev.lab.waiting import until
 from tests.e2e.cluster import CLOUD_PORT, EDGE_IMAGE, FIRST, IMAGE, SECOND, VERSION, install, values
 
 ROOT = Path(__file__).parent.parent.parent
@@ -100,7 +100,7 @@ def running() -> Iterator[Real]:
 @contextmanager
 def _cloud(real: Real) -> Iterator[None]:
     log = real.logs / "cloud.log"
-    command = [sys.executable, "-m", "lab.cloud", "--host", "0.0.0.0", "--port", str(CLOUD_PORT)]
+    command = [sys.executable, "-m", "dev.lab.cloud", "--host", "0.0.0.0", "--port", str(CLOUD_PORT)]
     with (
         log.open("wb") as output,
         subprocess.Popen(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from calico.segment import RELEASE
+from dev.lab.node.cluster import POOLS, pool
+from dev.lab.waiting import at_most
 from kube.types import Pod
-from lab.node.cluster import POOLS, pool
-from lab.waiting import at_most
 from tests.cluster.elasticity import await_account
 from tests.cluster.ingress_daemonset import EVENTS
 from tests.cluster.workloads import GROUPS, PODS, get_pod, namespace

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from lab.install import NAMESPACE, RELEASE
-from lab.waiting import at_most
+from dev.lab.install import NAMESPACE, RELEASE
+from dev.lab.waiting import at_most
 from tests.cluster.elasticity import DEPLOYMENTS
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.calls import SERVERS, calls

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from dev.lab.node.network import CONTROL_PLANE
+from dev.lab.waiting import until
 from kube.client import Resource
 from kube.errors import KubeError
-from lab.node.network import CONTROL_PLANE
-from lab.waiting import until
 from tests.cluster.ingress_daemonset import EDGE, Raw, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import NAMESPACES

@@ -8,8 +8,8 @@ import pytest
 
 from api.anycast_ip import is_tainted
 from api.elasticity import PLACEMENT
-from lab.install import NAMESPACE
-from lab.waiting import at_most
+from dev.lab.install import NAMESPACE
+from dev.lab.waiting import at_most
 from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import EDGE, INGRESS_DAEMONSETS, Raw, by_deployment, detaching

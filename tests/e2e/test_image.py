@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from dev.lab.install import NAMESPACE, RELEASE
+from dev.lab.waiting import at_most
 from kube.service_account import MOUNTED
-from lab.install import NAMESPACE, RELEASE
-from lab.waiting import at_most
 from tests.e2e.cluster import FIRST, Cluster
 from tests.e2e.real import Real
 from tests.test_layers import FLOORS
@@ -77,7 +77,7 @@ def test_nothing_of_the_machine_that_built_it_is_in_it(files: Files) -> None:
     assert "/app/wsgi.py" in files
     assert {"/etc/pip.conf", "/run/machine-ca.crt", "/etc/resolv.conf", "/root/.cache"}.isdisjoint(files)
     parts = {part for path in files for part in PurePosixPath(path).parts}
-    assert {".git", "tests", "lab", "pip"}.isdisjoint(
+    assert {".git", "tests", "dev", "pip"}.isdisjoint(
         parts - {part for path in files if "site-packages" in path for part in PurePosixPath(path).parts}
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.install import NAMESPACE
+from dev.lab.install import NAMESPACE
 from tests.cluster.ingress_daemonset import EVENTS
 from tests.cluster.workloads import PODS
 from tests.e2e.calls import SERVERS

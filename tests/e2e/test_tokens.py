@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lab.errors import LabError
-from lab.install import NAMESPACE, RELEASE
-from lab.waiting import at_most
+from dev.lab.errors import LabError
+from dev.lab.install import NAMESPACE, RELEASE
+from dev.lab.waiting import at_most
 from tests.cluster.elasticity import await_account
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.calls import calls

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lab import processes
-from lab.errors import LabError
-from lab.waiting import until
+from dev.lab import processes
+from dev.lab.errors import LabError
+from dev.lab.waiting import until
 from tests.e2e.client import Report, answer
 
 MEASUREMENTS = 3

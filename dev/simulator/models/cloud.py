@@ -14,14 +14,14 @@ import msgspec
 from cloud.apis import Api
 from cloud.errors import ServerFault, Throttled, Unavailable
 from cloud.responses import decoded
+from dev.lab.cloud import envelope, faults, policy, products
+from dev.lab.cloud.config import Knobs
+from dev.lab.cloud.envelope import Fault
+from dev.lab.cloud.limits import Limits
+from dev.lab.cloud.request import Request
+from dev.lab.cloud.values import WAN_IP, Address
+from dev.lab.cloud.world import World
 from dev.simulator.core.kernel import EPOCH, Kernel, Process
-from lab.cloud import envelope, faults, policy, products
-from lab.cloud.config import Knobs
-from lab.cloud.envelope import Fault
-from lab.cloud.limits import Limits
-from lab.cloud.request import Request
-from lab.cloud.values import WAN_IP, Address
-from lab.cloud.world import World
 from settings import CloudSettings
 
 T = TypeVar("T")

@@ -1,0 +1,55 @@
+"""What one phase of the nodes' lives cost: calls to the cloud, and what the leader used for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dev.bench import processes
+from dev.bench.ip_reservation.variants import leader
+from dev.bench.processes import Usage
+from dev.lab.cloud.values import Call
+from dev.lab.install import NAMESPACE
+from dev.lab.session import Lab
+
+PATIENCE = 60.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """*leader* is what the leading controllers used in the phase, and their memory at its end."""
+
+    calls: Sequence[Call]
+    leader: Usage
+
+    @property
+    def reads(self) -> int:
+        return sum(is_read(call) for call in self.calls)
+
+    @property
+    def writes(self) -> int:
+        return len(self.calls) - self.reads
+
+    @property
+    def throttled(self) -> int:
+        return sum(call.outcome == "RequestLimitExceeded" for call in self.calls)
+
+
+def is_read(call: Call) -> bool:
+    return call.action.startswith("Describe")
+
+
+def measured(lab: Lab, phase: Callable[[], T]) -> tuple[T, Cost]:
+    """The result of *phase*, and its cost."""
+    known, before = len(lab.cloud.calls()), of_leader(lab)
+    result = phase()
+    after = of_leader(lab)
+    used = Usage(after.seconds - before.seconds, after.bytes, after.peak)
+    return result, Cost(lab.cloud.calls()[known:], used)
+
+
+def of_leader(lab: Lab) -> Usage:
+    name = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
+    return processes.of_pods(lab.client, NAMESPACE)[name]

@@ -1,0 +1,94 @@
+"""How long the command takes on a cluster of 1,000 nodes and 20,000 pods, and how long its reads alone."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dev.bench.cli import calls
+from dev.bench.cli.calls import PROMISED, Took
+from dev.bench.cli.fill import filled
+from dev.bench.cli.objects import QUICK as SMALL
+from dev.bench.cli.objects import Size, node_name
+from dev.bench.report import Figure
+from dev.lab import cli_file
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+
+VALUES: dict[str, Any] = {
+    "replicaCount": 1,
+    "controllers": {"replicaCount": 1},
+    "elasticity": {"enabled": True},
+    "ingressDaemonSet": {"enabled": True},
+}
+"""The lab's cloud turns anycastIP on."""
+CHANGE = "elasticity: {localReplicas: 3}\n"
+VERBS: Mapping[str, Sequence[str]] = {
+    "status": ("status",),
+    "elasticity list -A": ("elasticity", "list", "-A"),
+    "addresses list": ("addresses", "list"),
+    "reservations list": ("reservations", "list"),
+    "explain pod": ("explain", "pod", "service-0-1", "-n", "team-0"),
+    "simulate drain": ("simulate", "drain", node_name(0)),
+    "simulate values": ("simulate", "values", "{change}"),
+}
+FAST = ("status",)
+"""Promised to be. The metadata of all pods alone, which `elasticity list -A` reads, take the API server a second."""
+
+
+FULL = Size()
+
+
+@dataclass(frozen=True)
+class Extent:
+    size: Size = FULL
+    rounds: int = 7
+
+
+QUICK = Extent(SMALL, 2)
+
+
+def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]:
+    """Five to ten minutes, most of them to create the pods; *quick* is for trying it out."""
+    extent = QUICK if quick else Extent()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running(values=VALUES, nodes=1, kwok_nodes=0, cloud={}, progress=progress) as lab,
+        filled(lab, extent.size, progress),
+    ):
+        return list(_figures(lab, Path(directory), extent.rounds, progress))
+
+
+def _figures(lab: Lab, directory: Path, rounds: int, progress: Callable[[str], None]) -> Iterator[Figure]:
+    change, file = directory / "values.yaml", directory / "kubectl-drawbridge"
+    change.write_text(CHANGE)
+    cli_file.build(file)
+    module = (sys.executable, "-m", "cli")
+    environment = {"KUBECONFIG": str(lab.kubeconfig), "XDG_CACHE_HOME": str(directory)}
+    for verb, pattern in VERBS.items():
+        progress(f"drawbridge {verb}")
+        arguments = [each.format(change=change) for each in pattern]
+        reads = calls.reads_of(lab, arguments)
+        pairs = [
+            (calls.timed([*module, *arguments], environment), calls.bare(lab, reads)) for _ in range(rounds)
+        ]
+        yield from calls.figures(
+            verb,
+            [ours for ours, _ in pairs],
+            [bare for _, bare in pairs],
+            at_most=PROMISED if verb in FAST else None,
+        )
+    progress("the one file")
+    started: dict[str, list[Took]] = {
+        "python": [calls.timed([sys.executable, "-c", ""], {}) for _ in range(rounds)],
+        "--version": [calls.timed([*module, "--version"], environment) for _ in range(rounds)],
+        "one file, first call, --version": [calls.timed([str(file), "--version"], environment)],
+        "one file, --version": [calls.timed([str(file), "--version"], environment) for _ in range(rounds)],
+        "one file, status": [calls.timed([str(file), "status"], environment) for _ in range(rounds)],
+    }
+    for name, took in started.items():
+        yield from calls.figures(name, took, [], at_most=PROMISED if name.endswith("status") else None)

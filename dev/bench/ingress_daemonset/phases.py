@@ -1,0 +1,96 @@
+"""What one phase of an IngressDaemonSet's life cost: all writes, and what the leader used and decided."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dev.bench import processes
+from dev.bench.arithmetic import Samples, growth, samples, total
+from dev.bench.elasticity.phases import DISPATCHED, PATIENCE, REQUESTS, used
+from dev.bench.ip_reservation.deployments import PODS
+from dev.bench.ip_reservation.runs import roles
+from dev.bench.ip_reservation.variants import leader
+from dev.bench.processes import Usage
+from dev.lab.install import NAMESPACE, RELEASE
+from dev.lab.session import Lab
+
+PLAN = "drawbridge_ingress_daemonset_plan_seconds"
+WRITES = "drawbridge_ingress_daemonset_writes_total"
+VERBS = ("POST", "PUT", "PATCH", "DELETE")
+METRICS_PORT = 8080
+COMPONENTS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """By how much the counters of the API server grew, and those of the leader, and what each program *used*."""
+
+    api: Samples
+    leader: Samples
+    used: Mapping[str, Usage]
+
+    def writes(self, resource: str, *verbs: str, subresource: str = "", **labels: str) -> float:
+        """By all clients, with any result; without *verbs*, of all verbs that write."""
+        labels |= {"resource": resource, "subresource": subresource}
+        return sum(total(self.api, REQUESTS, verb=verb, **labels) for verb in verbs or VERBS)
+
+    @property
+    def own_writes(self) -> float:
+        """By the leader's own account."""
+        return total(self.leader, WRITES)
+
+    @property
+    def requests(self) -> float:
+        """All of ours, of any kind."""
+        return total(self.api, DISPATCHED, flow_schema=RELEASE)
+
+    @property
+    def seconds(self) -> float:
+        """Of CPU, of all programs of the cluster and of this one: on a busy machine it shows more than the wall."""
+        return sum(each.seconds for each in self.used.values())
+
+    @property
+    def plans(self) -> float:
+        return total(self.leader, f"{PLAN}_count")
+
+    @property
+    def planning(self) -> float:
+        """In seconds."""
+        return total(self.leader, f"{PLAN}_sum")
+
+
+def measured(lab: Lab, phase: Callable[[], T]) -> tuple[T, Cost]:
+    """The result of *phase*, and its cost; the leader must be the same at its end."""
+    counted, observed, before = _counted(lab), _leader_samples(lab), usage(lab)
+    result = phase()
+    cost = Cost(
+        growth(counted, _counted(lab)), growth(observed, _leader_samples(lab)), used(before, usage(lab))
+    )
+    return result, cost
+
+
+def usage(lab: Lab) -> dict[str, Usage]:
+    """By the role that a program has."""
+    leads = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
+    return {
+        **roles(processes.of_pods(lab.client, NAMESPACE), leads),
+        **{name: processes.of_component(lab, name) for name in COMPONENTS},
+        "client": Usage(time.process_time(), 0),
+    }
+
+
+def _counted(lab: Lab) -> dict[str, float]:
+    return samples(lab.client.request("GET", "/metrics", type=bytes), REQUESTS, DISPATCHED)
+
+
+def _leader_samples(lab: Lab) -> dict[str, float]:
+    name = lab.wait(lambda: leader(lab.client), PATIENCE, "one of the controllers to lead")
+    address = lab.client.get(PODS, name, NAMESPACE)["status"]["podIP"]
+    with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=10) as answer:
+        return samples(answer.read(), f"{PLAN}_count", f"{PLAN}_sum", WRITES)

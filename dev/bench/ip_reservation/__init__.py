@@ -1,0 +1,126 @@
+"""What IP reservation costs deletions: storms and single ones with no webhook, with no-op ones, and with ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from calico.reservations import Reservations
+from dev.bench import report
+from dev.bench.ip_reservation import page, server
+from dev.bench.ip_reservation.allocator import POOL, ipam
+from dev.bench.ip_reservation.deployments import NAMESPACES
+from dev.bench.ip_reservation.figures import figures
+from dev.bench.ip_reservation.rows import rows
+from dev.bench.ip_reservation.runs import Run, Setting, Site, measured
+from dev.bench.ip_reservation.storm import Load
+from dev.bench.ip_reservation.variants import NO_OP, NONE, OURS, Stage, Variant
+from dev.bench.report import Figure
+from dev.lab import binaries, install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+
+NAMESPACE = "storm"
+NODES = 20
+WARM_UP = 64
+ROUNDS = 3
+LOADS = (Load(200, 1), Load(500, 64, rate=50), Load(1000, 64), Load(2000, 64))
+QUICK_LOADS = (Load(20, 1), Load(50, 64, rate=50), Load(200, 64))
+REQUESTS, QUICK_REQUESTS = 4000, 500
+# The chart's defaults, but that servers which are switched off in turn have no clients to drain.
+VALUES = {"webhook": {"preStopSleepSeconds": 1, "drainPeriod": "0s"}}
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Each of *loads* in each round, quiet and *busy*; *requests* are for the server alone."""
+
+    loads: Sequence[Load] = LOADS
+    rounds: int = ROUNDS
+    requests: int = REQUESTS
+    busy: Sequence[bool] = (False, True)
+
+    @property
+    def settings(self) -> list[Setting]:
+        both = [Setting(load, busy) for busy, load in product(self.busy, self.loads)]
+        return [*both, *self._storms(allocating=True)]
+
+    def of(self, variant: Variant) -> list[Setting]:
+        """A no-op without our conditions, and Calico's allocator, are of interest in one storm."""
+        if variant.name == NO_OP:
+            return self._storms(allocating=False)
+        return [each for each in self.settings if not each.allocating or variant.name in (NONE, OURS)]
+
+    def _storms(self, *, allocating: bool) -> list[Setting]:
+        return [Setting(load, allocating=allocating) for load in self.loads if load.is_storm][:1]
+
+
+def run(
+    progress: Callable[[str], None],
+    *,
+    quick: bool = False,
+    concurrency: Sequence[int] = (),
+    rounds: int = 0,
+) -> list[Figure]:
+    """About three quarters of an hour; *quick* is for trying it out, its figures say little.
+
+    With *concurrency*, one quiet round of 1,000 deletions with so many at once each, and no page.
+    """
+    plan = _plan(quick, concurrency, rounds)
+    with running(calico=None, chart=False, nodes=1, kwok_nodes=NODES, progress=progress) as lab:
+        progress("installing Calico's definitions and the chart")
+        lab.kubectl("apply", "--server-side", "-f", str(binaries.calico_crds()))
+        install.install_chart(lab, VALUES)
+        ipam(lab, "pool", *POOL)
+        found = rows(list(_runs(lab, plan, progress)))
+        measured_figures = figures(found, plan.settings)
+        if concurrency:
+            return measured_figures
+        progress("asking the servers alone")
+        measured_figures += server.figures(lab, rounds=plan.rounds, requests=plan.requests)
+    written = page.write(found, plan.settings, measured_figures, report.DIRECTORY if quick else DOCS)
+    progress(f"{written} is written")
+    return measured_figures
+
+
+def _plan(quick: bool, concurrency: Sequence[int], rounds: int) -> Plan:
+    if concurrency:
+        return Plan([Load(1000, each) for each in concurrency], rounds or 1, busy=[False])
+    if quick:
+        return Plan(QUICK_LOADS, rounds or 1, QUICK_REQUESTS)
+    return Plan(rounds=rounds or ROUNDS)
+
+
+def _runs(lab: Lab, plan: Plan, progress: Callable[[str], None]) -> Iterator[Run]:
+    """Interleaved, so that whatever else this machine does falls on all variants alike."""
+    labels = {"ip-reserve": "enabled"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    lab.client.create(NAMESPACES, namespace)
+    stage, site = Stage(lab, NAMESPACE), Site(lab, NAMESPACE, NODES)
+    for number in range(plan.rounds):
+        for variant in in_turn(stage.variants, number):
+            progress(f"round {number + 1}: {variant.name}")
+            stage.enter(variant)
+            if variant.name != OURS:  # there, the leader would reserve again what another client deletes
+                _forget(lab)
+            site.warm_up(WARM_UP)
+            for setting in plan.of(variant):
+                run = measured(site, variant, setting)
+                progress(f"  {setting}: {run.storm.seconds:.1f} s, {run.storm.refused} refused")
+                yield run
+
+
+def in_turn(variants: Sequence[Variant], number: int) -> list[Variant]:
+    """Another one comes first in each round."""
+    first = number % len(variants)
+    return [*variants[first:], *variants[:first]]
+
+
+def _forget(lab: Lab) -> None:
+    """Begin with no reservations, as the round before did."""
+    reservations = Reservations(lab.client)
+    for segment in reservations.list():
+        reservations.delete(segment)

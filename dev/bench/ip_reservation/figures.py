@@ -1,0 +1,123 @@
+"""What is promised of a storm, held against what was measured: ratios of the same round, their median judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from dev.bench.ip_reservation.rows import (
+    ASSIGNED,
+    ASSIGNED_BEFORE,
+    CALL,
+    CALLED,
+    CPU,
+    CPU_API,
+    CPU_CONTROLLERS,
+    CPU_ETCD,
+    CPU_LATER,
+    CPU_SERVERS,
+    LEADER_MEMORY,
+    LOST,
+    P50,
+    P99,
+    PEAK,
+    REFUSED,
+    REST,
+    SERVER_MEMORY,
+    WALL,
+    WRITTEN,
+    Rows,
+)
+from dev.bench.ip_reservation.runs import Setting
+from dev.bench.ip_reservation.variants import NO_OP, NO_OP_CONDITIONS, NONE, OURS
+from dev.bench.report import Figure, figure, of_rounds
+
+WALL_TO_NONE = {False: 1.3, True: 1.5}
+"""Quiet, and busy."""
+WALL_TO_NO_OP = 1.15
+CALL_TO_NO_OP = 2.0
+CPU_TO_NONE = 1.38
+"""18 s where it is 13 s without a webhook."""
+ONE_AT_A_TIME = {P50: 1.8}
+STEADY = {P50: 2.0, P99: 2.5}
+OBJECTS = 200
+ALLOCATING = 1.3
+
+
+def figures(found: Rows, settings: Sequence[Setting]) -> list[Figure]:
+    """Setting by setting, medians over the rounds; at last what is counted over all of them together."""
+    each = [each for setting in settings for each in _of_setting(found, setting)]
+    return [*each, *_counts(found, settings)]
+
+
+def _of_setting(found: Rows, setting: Setting) -> Iterator[Figure]:
+    if setting.allocating:
+        yield from _of_allocator(found, setting)
+    elif setting.load.is_storm:
+        yield from _of_storm(found, setting)
+    else:
+        limits = STEADY if setting.load.rate else ONE_AT_A_TIME
+        for measure in (P50, P99):
+            yield _against(found, setting, measure, NO_OP_CONDITIONS, limits.get(measure))
+            yield _against(found, setting, measure, NONE)
+        yield _against(found, setting, CALL, NO_OP_CONDITIONS)
+
+
+def _of_storm(found: Rows, setting: Setting) -> Iterator[Figure]:
+    yield _against(found, setting, WALL, NONE, WALL_TO_NONE[setting.busy])
+    yield _against(found, setting, WALL, NO_OP_CONDITIONS, WALL_TO_NO_OP)
+    if found.get(setting, NO_OP, WALL):
+        yield _against(found, setting, WALL, NO_OP)
+    yield _against(found, setting, WALL, NONE, ours=NO_OP_CONDITIONS)
+    for measure in (P50, P99):
+        yield _against(found, setting, measure, NO_OP_CONDITIONS)
+    yield _against(found, setting, CALL, NO_OP_CONDITIONS, CALL_TO_NO_OP)
+    yield _cpu(found, setting)
+    yield _against(found, setting, CPU, NONE)
+    for measure in (CPU, CPU_API, CPU_ETCD, CPU_SERVERS):
+        yield _against(found, setting, measure, NO_OP_CONDITIONS)
+    for measure in (CPU_CONTROLLERS, SERVER_MEMORY, LEADER_MEMORY, WRITTEN, REST):
+        yield _value(found, setting, measure)
+    yield _value(found, setting, CALLED, at_most=1.1)
+    yield _value(found, setting, PEAK, at_most=OBJECTS)
+
+
+def _cpu(found: Rows, setting: Setting) -> Figure:
+    """With what ours leaves for later, less what the same cluster uses at rest."""
+    ours, later = found[setting, OURS, CPU].values, found[setting, OURS, CPU_LATER].values
+    none, rest = found[setting, NONE, CPU].values, found[setting, NONE, CPU_LATER].values
+    what, _, unit = CPU.partition(", ")
+    name = f"{setting}: {what} with what it does later, {OURS} against {NONE}"
+    values = [during + after - idle for during, after, idle in zip(ours, later, rest, strict=True)]
+    return of_rounds(name, unit, values, none, at_most=CPU_TO_NONE)
+
+
+def _of_allocator(found: Rows, setting: Setting) -> Iterator[Figure]:
+    """The storm alone, without a webhook, takes cores from the allocator: both ratios are shown."""
+    during = found[setting, OURS, ASSIGNED].values
+    without, before = found[setting, NONE, ASSIGNED].values, found[setting, OURS, ASSIGNED_BEFORE].values
+    name = f"{setting}: Calico's allocator for one IP"
+    yield of_rounds(f"{name}, storm against rest", "ms", during, before, at_most=ALLOCATING)
+    yield of_rounds(f"{name}, storm against one without webhook", "ms", during, without)
+
+
+def _counts(found: Rows, settings: Sequence[Setting]) -> Iterator[Figure]:
+    pods = sum(each.load.size * len(found[each, OURS, WALL].values) for each in settings)
+    for measure in (REFUSED, LOST):
+        count = sum(sum(found[each, OURS, measure].values) for each in settings)
+        yield figure(f"all {pods:,} deletions: {measure}", count, "", at_most=0)
+
+
+def _against(
+    found: Rows, setting: Setting, measure: str, baseline: str, at_most: float | None = None, ours: str = OURS
+) -> Figure:
+    what, _, unit = measure.partition(", ")
+    name = f"{setting}: {what}, {ours} against {baseline}"
+    values = found[setting, ours, measure].values
+    return of_rounds(name, unit, values, found[setting, baseline, measure].values, at_most=at_most)
+
+
+def _value(found: Rows, setting: Setting, measure: str, at_most: float | None = None) -> Figure:
+    what, _, unit = measure.partition(", ")
+    value = median(found[setting, OURS, measure].values)
+    return figure(f"{setting}: {what}", value, unit, at_most=at_most)

@@ -1,0 +1,185 @@
+"""One load in one variant, with all that the control plane and the kernel counted meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from calico.reservations import Reservations
+from calico.segment import IPReservation
+from dev.bench import processes
+from dev.bench.arithmetic import Samples, growth, samples
+from dev.bench.ip_reservation import storm
+from dev.bench.ip_reservation.allocator import assigned, assigning
+from dev.bench.ip_reservation.deployments import BENCH, SERVERS
+from dev.bench.ip_reservation.judge import Judged, judged
+from dev.bench.ip_reservation.side_load import side_load
+from dev.bench.ip_reservation.storm import PODS, Load, Storm
+from dev.bench.ip_reservation.variants import OURS, Variant, leader
+from dev.bench.processes import Usage
+from dev.lab import workdir
+from dev.lab.errors import LabError
+from dev.lab.history import Observation
+from dev.lab.install import NAMESPACE
+from dev.lab.session import Lab
+from dev.lab.watching import Kind, Observations, observed_by_now, watching
+from kube.client import Client, Resource
+from kube.types import Pod
+
+CALLS = "apiserver_admission_webhook_request_total"
+DURATION = "apiserver_admission_webhook_admission_duration_seconds"
+REQUESTS = "apiserver_request_total"
+COMPONENTS = ("kube-apiserver", "etcd")
+CLUSTER = "whole cluster"
+"""All processes of the lab: our own and no-op servers and the lab's kubelets and Services, no client of the bench."""
+SETTLE, PAUSE = 15.0, 2.0
+"""Seconds that are measured after the last pod of a storm, and of other loads: what is done later has its price."""
+LATE = 30.0
+ASSIGNMENTS = 10
+
+
+@dataclass(frozen=True)
+class Setting:
+    """*load* on a machine *busy* with a side load or not; *allocating* while Calico assigns addresses."""
+
+    load: Load
+    busy: bool = False
+    allocating: bool = False
+
+    def __str__(self) -> str:
+        return f"{'busy' if self.busy else 'quiet'}, {self.load}{', allocating' if self.allocating else ''}"
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Seconds of each assignment of Calico's allocator, *before* a storm and *during* it."""
+
+    before: Sequence[float] = ()
+    during: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was counted during *storm*, and *later*, until the cluster has settled."""
+
+    variant: Variant
+    setting: Setting
+    storm: Storm
+    counted: Counted
+    later: Counted
+    judged: Judged
+    assigned: Assigned = field(default_factory=Assigned)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """By how much each counter *grew*, and what each program *used* by its role."""
+
+    grown: Samples
+    used: Mapping[str, Usage]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the pods are: in *namespace*, on so many *nodes*."""
+
+    lab: Lab
+    namespace: str
+    nodes: int
+
+    def fill(self, count: int) -> list[str]:
+        return storm.create(self.lab, self.namespace, count, self.nodes)
+
+    def warm_up(self, count: int) -> None:
+        """Delete *count* pods at once, so that connections are open."""
+        names = self.fill(count)
+        with watching(self.lab.client, {PODS: Pod}) as observations:
+            stream = storm.observed(observations)
+            storm.delete(self.lab, self.namespace, names, Load(count, count), stream)
+
+
+def measured(site: Site, variant: Variant, setting: Setting) -> Run:
+    """Create the pods, which is not measured, and delete them."""
+    lab, names, seen = site.lab, site.fill(setting.load.size), list[Observation]()
+    kinds: dict[Resource, Kind] = {PODS: Pod, Reservations(lab.client).resource(): IPReservation}
+    with watching(lab.client, kinds) as observations:
+        with side_load(busy=setting.busy):
+            before = [assigned(lab) for _ in range(ASSIGNMENTS)] if setting.allocating else []
+            begin = _now(lab)
+            with assigning(lab, on=setting.allocating) as during:
+                stream = _kept(storm.observed(observations), seen)
+                result = storm.delete(lab, site.namespace, names, setting.load, stream)
+            end = _now(lab)
+            time.sleep(SETTLE if setting.load.is_storm else PAUSE)
+            counted, later = _since(begin, end), _since(end, _now(lab))
+        verdict = _judged(site, variant, seen, observations)
+    return Run(variant, setting, result, counted, later, verdict, Assigned(before, during))
+
+
+def _kept(stream: Iterator[Observation], seen: list[Observation]) -> Iterator[Observation]:
+    for each in stream:
+        seen.append(each)
+        yield each
+
+
+def _judged(site: Site, variant: Variant, seen: list[Observation], observations: Observations) -> Judged:
+    """Wait for a watch that may be behind the other, as long as anything seems to be lost."""
+
+    def verdict() -> Judged:
+        seen.extend(observed_by_now(observations))
+        return judged(seen, site.namespace)
+
+    if variant.name == OURS:
+        with suppress(LabError):
+            site.lab.wait(
+                lambda: not verdict().lost,
+                LATE,
+                "no address to be lost",
+            )
+    return verdict()
+
+
+def _since(before: Counted, after: Counted) -> Counted:
+    used = {
+        role: Usage(now.seconds - before.used[role].seconds, now.bytes)
+        for role, now in after.used.items()
+        if role in before.used
+    }
+    return Counted(growth(before.grown, after.grown), used)
+
+
+def _now(lab: Lab) -> Counted:
+    return Counted(_counted(lab.client), usage(lab))
+
+
+def usage(lab: Lab) -> dict[str, Usage]:
+    """By the role that a program has: ours, the no-op's, and the control plane's."""
+    ours = processes.of_pods(lab.client, NAMESPACE)
+    state = workdir.read_state(lab.name)
+    return {
+        **roles(ours, leader(lab.client)),
+        **{f"no-op {number}": each for number, each in _numbered(processes.of_pods(lab.client, BENCH))},
+        **{name: processes.of_component(lab, name) for name in COMPONENTS},
+        CLUSTER: Usage(processes.seconds_of_tree(state.pid) if state else 0.0, 0),
+    }
+
+
+def roles(ours: Mapping[str, Usage], leads: str) -> dict[str, Usage]:
+    """Our own pods by what they do."""
+    servers = {name: each for name, each in ours.items() if name.startswith(SERVERS)}
+    others = {name: each for name, each in ours.items() if name not in servers}
+    return {
+        **{f"webhook server {number}": each for number, each in _numbered(servers)},
+        **{"leader" if name == leads else "standby": each for name, each in others.items()},
+    }
+
+
+def _numbered(usages: Mapping[str, Usage]) -> list[tuple[int, Usage]]:
+    return [(number, usages[name]) for number, name in enumerate(sorted(usages), 1)]
+
+
+def _counted(client: Client) -> dict[str, float]:
+    scrape = client.request("GET", "/metrics", type=bytes)
+    return samples(scrape, CALLS, REQUESTS, f"{DURATION}_sum", f"{DURATION}_count")

@@ -1,0 +1,140 @@
+"""Clusters to compare, one at a time in one lab: no webhook, one that does nothing (about each request, or only
+about those that ours is asked about), and ours."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dev.bench.arithmetic import growth, samples, total
+from dev.bench.ip_reservation.deployments import (
+    BENCH,
+    CONTROLLERS,
+    PATIENCE,
+    PODS,
+    SERVERS,
+    Place,
+    await_scaled,
+    deploy_program,
+    replicas,
+    scale,
+)
+from dev.lab import binaries
+from dev.lab.install import NAMESPACE, RELEASE
+from dev.lab.session import Lab
+from kube.client import Client, Resource
+from kube.errors import ApiError, NotFound
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
+CALLS = "apiserver_admission_webhook_request_total"
+
+NONE, NO_OP, NO_OP_CONDITIONS, OURS = "no webhook", "no-op", "no-op, our match conditions", "ours"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """*runs* are the Deployments that are up in it, with how many pods each; *registration* is what the API
+    server calls, if anything."""
+
+    name: str
+    runs: Mapping[Place, int] = field(default_factory=dict)
+    registration: Mapping[str, Any] | None = None
+
+    @property
+    def webhook(self) -> str:
+        return str(self.registration["webhooks"][0]["name"]) if self.registration else ""
+
+
+class Stage:
+    """Sets the variants up in turn; evictions of absent pods in *namespace* show which webhook is called."""
+
+    def __init__(self, lab: Lab, namespace: str) -> None:
+        self._lab, self._client, self._namespace = lab, lab.client, namespace
+        ours = _recreatable(self._client.get(WEBHOOKS, RELEASE))
+        programs = ((NAMESPACE, SERVERS), (NAMESPACE, CONTROLLERS))
+        runs = {place: replicas(self._client, place) for place in programs}
+        authority = deploy_program(self._client, "noop", binaries.ensure("noop-webhook")["noop-webhook"])
+        noop = {(BENCH, "noop"): runs[NAMESPACE, SERVERS]}
+        self.variants = (
+            Variant(NONE),
+            Variant(NO_OP, noop, noop_registration(ours, authority, conditions=False)),
+            Variant(NO_OP_CONDITIONS, noop, noop_registration(ours, authority, conditions=True)),
+            Variant(OURS, runs, ours),
+        )
+
+    def enter(self, variant: Variant) -> None:
+        """Back when just its programs run, and just its webhook is called."""
+        self._register(None)
+        wanted = {place: variant.runs.get(place, 0) for each in self.variants for place in each.runs}
+        for place, pods in wanted.items():
+            scale(self._client, place, pods)
+        for place, pods in wanted.items():
+            await_scaled(self._lab, place, pods)
+        if (NAMESPACE, CONTROLLERS) in variant.runs:
+            self._lab.wait(lambda: leader(self._client), PATIENCE, "one of the controllers to lead")
+        self._register(variant.registration)
+        self._lab.wait(lambda: self._is_called(variant.webhook), PATIENCE, f"{variant.name} to be in force")
+
+    def _register(self, registration: Mapping[str, Any] | None) -> None:
+        for name in {each.registration["metadata"]["name"] for each in self.variants if each.registration}:
+            try:
+                self._client.delete(WEBHOOKS, name)
+            except NotFound:
+                continue
+        if registration:
+            self._client.create(WEBHOOKS, registration)
+
+    def _is_called(self, webhook: str) -> bool:
+        before = _calls(self._client)
+        _evict_absent_pod(self._client, self._namespace)
+        more = growth(before, _calls(self._client))
+        called = {each.webhook for each in self.variants if total(more, CALLS, name=each.webhook, code="200")}
+        return called == ({webhook} if webhook else set())
+
+
+def leader(client: Client) -> str:
+    """The pod that leads, or nothing."""
+    try:
+        holder = client.get(LEASES, RELEASE, NAMESPACE)["spec"].get("holderIdentity", "")
+    except NotFound:
+        return ""
+    names = [pod["metadata"]["name"] for pod in client.list(PODS, NAMESPACE).items]
+    return next((name for name in names if name == holder.rpartition("_")[0]), "")
+
+
+def noop_registration(ours: Mapping[str, Any], authority: bytes, *, conditions: bool) -> dict[str, Any]:
+    """Our own webhooks, to the no-op server, with or without their match conditions."""
+    service = {"name": "noop", "namespace": BENCH, "path": "/", "port": 443}
+    called = {"caBundle": base64.b64encode(authority).decode(), "service": service}
+    # Separate names, so that the API server's metrics say which of them is in force.
+    name = "noop-conditions" if conditions else "noop"
+    noops = [
+        webhook
+        | {
+            "name": f"{name}-{number}.bench.drawbridge.io",
+            "clientConfig": called,
+            "matchConditions": webhook["matchConditions"] if conditions else [],
+        }
+        for number, webhook in enumerate(ours["webhooks"])
+    ]
+    return dict(ours) | {"metadata": {"name": "bench-noop"}, "webhooks": noops}
+
+
+def _evict_absent_pod(client: Client, namespace: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
+    try:
+        client.request("POST", PODS.path(namespace, "absent", "eviction"), body=eviction)
+    except ApiError:
+        return  # there is no such pod: what counts is who was asked about it
+
+
+def _calls(client: Client) -> dict[str, float]:
+    return samples(client.request("GET", "/metrics", type=bytes), CALLS)
+
+
+def _recreatable(found: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: found["metadata"][key] for key in ("name", "labels")}
+    return {key: found[key] for key in ("apiVersion", "kind", "webhooks")} | {"metadata": kept}

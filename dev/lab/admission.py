@@ -1,0 +1,128 @@
+"""Admission is at work when the API server itself has called it by its Service and had an answer."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from api.anycast_ip import is_tainted
+from api.elasticity import GATE, LOCAL_REPLICAS
+from api.ingress_daemonset import INGRESS_DAEMONSETS, KIND
+from dev.lab.nodes import NODES
+from dev.lab.waiting import until
+from kube.client import Client, Resource
+from kube.errors import ApiError, Invalid
+from kube.types import Node
+
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+PODS = Resource("", "v1", "pods")
+WEBHOOK_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
+)
+WEBHOOK_CONFIGURATION = "drawbridge"
+SECONDS = 90
+
+
+def await_evictions(client: Client) -> None:
+    """Wait for ip_reservation's webhook.
+
+    The question is an eviction of a pod that does not exist: admission comes before the look-up of the pod.
+    """
+    # Another name each time: the last namespace may still be terminating.
+    name = f"drawbridge-lab-probe-{secrets.token_hex(4)}"
+    metadata = {"name": name, "labels": {"ip-reserve": "enabled"}}
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    # Those of an installation that is gone are counted, too.
+    before = webhook_answers(_api_server_metrics(client))
+
+    def called() -> bool:
+        _evict_absent_pod(client, name)
+        return webhook_answers(_api_server_metrics(client)) > before
+
+    try:
+        until(called, SECONDS, "the API server to call Drawbridge's webhook for evictions", every=0.2)
+    finally:
+        client.delete(NAMESPACES, name)
+
+
+def await_gate(client: Client) -> None:
+    """Wait for anycast_ip's webhook: a node that it is registered for, created in a dry run, comes back tainted."""
+    metadata = {"name": "drawbridge-lab-probe", "labels": _labels_of_nodes(client)}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+    def gated() -> bool:
+        return is_tainted(client.request("POST", NODES.path(), body=node, query={"dryRun": "All"}, type=Node))
+
+    until(gated, SECONDS, "the API server to call Drawbridge's webhook for nodes", every=0.2)
+
+
+def await_placement(client: Client) -> None:
+    """Wait for elasticity's webhook: a pod that it is registered for, created in a dry run, comes back gated."""
+    metadata = {"name": "drawbridge-lab-probe", "annotations": {LOCAL_REPLICAS: "0"}}
+    spec = {"containers": [{"name": "probe", "image": "probe"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def gated() -> bool:
+        born = client.request("POST", PODS.path("default"), body=pod, query={"dryRun": "All"})
+        return {"name": GATE} in born["spec"].get("schedulingGates", ())
+
+    until(gated, SECONDS, "the API server to call Drawbridge's webhook for pods", every=0.2)
+
+
+def await_ingress_daemonsets(client: Client) -> None:
+    """Wait for both of ingress_daemonset's webhooks: one adds defaults, the other refuses what the schema takes."""
+    faulty = {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}
+
+    def at_work() -> bool:
+        born, refused = _dry_run(client, {}), _dry_run(client, {"updateStrategy": faulty})
+        defaulted = isinstance(born, dict) and "podsPerNode" in born["spec"]
+        return defaulted and isinstance(refused, Invalid) and "maxDegradedNodes" in refused.message
+
+    until(at_work, SECONDS, "the API server to call Drawbridge's webhooks for IngressDaemonSets", every=0.2)
+
+
+def webhook_answers(metrics: str) -> int:
+    """How many answers by ip_reservation's webhook the API server's metrics count."""
+    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\S+)", metrics, re.MULTILINE)
+    wanted = {'code="200"', 'name="ip-reservation.drawbridge.io"'}
+    return sum(int(float(count)) for labels, count in found if wanted <= set(labels.split(",")))
+
+
+def _labels_of_nodes(client: Client) -> Mapping[str, str]:
+    registered = client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)["webhooks"]
+    (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
+    labels: dict[str, str] = gate["objectSelector"]["matchLabels"]
+    return labels
+
+
+def _dry_run(client: Client, spec: Mapping[str, Any]) -> dict[str, Any] | ApiError:
+    """An IngressDaemonSet with *spec* as it would be stored, or why it would not."""
+    pod = {"containers": [{"name": "probe", "image": "probe"}]}
+    template = {"metadata": {"labels": {"app": "probe"}}, "spec": pod}
+    body = {
+        "apiVersion": INGRESS_DAEMONSETS.api_version,
+        "kind": KIND,
+        "metadata": {"name": "drawbridge-lab-probe"},
+        "spec": {"template": template, **spec},
+    }
+    path = INGRESS_DAEMONSETS.path("default")
+    try:
+        return client.request("POST", path, body=body, query={"dryRun": "All"})
+    except ApiError as error:
+        return error  # what is not served yet is not found
+
+
+def _evict_absent_pod(client: Client, namespace: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
+    path = PODS.path(namespace, "absent", "eviction")
+    try:
+        client.request("POST", path, body=eviction)
+    except ApiError:
+        return  # not found, or refused while the webhook is not in reach: the metrics show which
+
+
+def _api_server_metrics(client: Client) -> str:
+    return client.request("GET", "/metrics", type=bytes).decode()

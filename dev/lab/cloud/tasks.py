@@ -1,0 +1,38 @@
+"""Asynchronous tasks and when each ends."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dev.lab.cloud.values import Kind, Task
+
+FIRST = 61_531_428
+
+
+class Tasks:
+    def __init__(self) -> None:
+        self._all: dict[int, Task] = {}
+        self._due: list[tuple[float, int]] = []
+
+    def start(self, kind: Kind, addresses: Sequence[str], due: float, **how: Any) -> Task:
+        task = Task(id=FIRST + len(self._all), kind=kind, addresses=addresses, due=due, **how)
+        self._all[task.id] = task
+        heapq.heappush(self._due, (due, task.id))
+        return task
+
+    def get(self, number: int) -> Task | None:
+        return self._all.get(number)
+
+    def take_due(self, now: float) -> Iterator[Task]:
+        """Those that end until *now*, in order, each once."""
+        while self._due and self._due[0][0] <= now:
+            yield self._all[heapq.heappop(self._due)[1]]
+
+    def running_on(self, address_id: str) -> bool:
+        return any(address_id in self._all[number].addresses for _, number in self._due)
+
+    @property
+    def running(self) -> list[Task]:
+        return [self._all[number] for _, number in self._due]

@@ -1,0 +1,161 @@
+"""Serve the lab's nodes until stopped, or until the process that started this one ends."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from dev.lab.kubelet.addresses import Addresses
+from dev.lab.kubelet.kubeconfig import api_server
+from dev.lab.kubelet.nodes import keep_beating, register
+from dev.lab.kubelet.process import Process, Recipe
+from dev.lab.kubelet.recipes import PATH, Image, Machine
+from dev.lab.kubelet.server import Kubelet
+from dev.lab.kubelet.values import CannotRun
+from kube.client import Client
+from kube.errors import KubeError
+from kube.event_recorder import EventRecorder
+
+PATIENCE = 30.0
+TRIAL = 10.0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(words)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    directory: Path = arguments.directory.resolve()
+    machine = Machine(directory, dict(arguments.image), api_server(arguments.kubeconfig))
+    machine.base.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    try:
+        try_container(machine)
+    except CannotRun as error:
+        print(_no_containers(error.message), file=sys.stderr)
+        return 1
+    _serve(machine, arguments)
+    return 0
+
+
+def _serve(machine: Machine, arguments: argparse.Namespace) -> None:
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    _stop_without_starter(stop)
+    client = Client.from_kubeconfig(arguments.kubeconfig)
+    addresses = Addresses(arguments.pod_cidr)
+    nodes = {name: addresses.take() for name in arguments.nodes.split(",")}
+    _register(client, nodes)
+    recorder = EventRecorder(client, component="drawbridge-lab-kubelet")
+    kubelet = Kubelet(machine, client, nodes, addresses, recorder)
+    kubelet.start()
+    threading.Thread(
+        target=keep_beating,
+        args=(client, list(nodes), stop),
+        kwargs={"correct_pods": kubelet.correct},
+        daemon=True,
+    ).start()
+    print("ready", flush=True)
+    stop.wait()
+    kubelet.stop()
+
+
+def _register(client: Client, nodes: Mapping[str, str]) -> None:
+    """An API server that has just come up makes its namespaces a moment later."""
+    deadline = time.monotonic() + PATIENCE
+    for name, address in nodes.items():
+        while True:
+            try:
+                register(client, name, address)
+                break
+            except KubeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+
+def try_container(machine: Machine) -> None:
+    """Raises CannotRun when this machine lets us make no container."""
+    trial = Recipe(["true"], {"PATH": PATH}, "/", "trial", (), False, str(machine.base))
+    process = Process(trial, machine.directory / "trial.log")
+    ended = threading.Event()
+    process.follow(ended.set)
+    if not ended.wait(TRIAL) or process.exit_code != 0:
+        raise CannotRun("CreateContainerError", f"a trial ended with {process.exit_code}")
+
+
+def _no_containers(message: str) -> str:
+    return (
+        f"kubelet: this machine lets us make no container: {message}\n"
+        "Run it as root with CAP_SYS_ADMIN (in Docker: --privileged), or allow user namespaces without\n"
+        "root: Linux 5.11 or later, and where they exist sysctl kernel.unprivileged_userns_clone=1 and\n"
+        "kernel.apparmor_restrict_unprivileged_userns=0."
+    )
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _stop_without_starter(stop: threading.Event) -> None:
+    """A starter that is gone shows as another parent, or as the end of a pipe as our standard input."""
+    parent = os.getppid()
+
+    def watch_parent() -> None:
+        while os.getppid() == parent and not stop.wait(0.5):
+            pass
+        stop.set()
+
+    def watch_pipe() -> None:
+        while os.read(0, 4096):
+            pass
+        stop.set()
+
+    threading.Thread(target=watch_parent, daemon=True).start()
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=watch_pipe, daemon=True).start()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m dev.lab.kubelet", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="of an administrator")
+    parser.add_argument("--directory", type=Path, required=True, help="where logs and volumes go")
+    parser.add_argument(
+        "--nodes", default="lab-0,lab-1,lab-2", help="names of the nodes, separated by commas"
+    )
+    parser.add_argument(
+        "--pod-cidr", type=IPv4Network, default=IPv4Network("127.128.0.0/16"), help="on the loopback"
+    )
+    parser.add_argument(
+        "--image",
+        type=_image,
+        action="append",
+        default=[],
+        metavar="NAME=DIRECTORY[:PROGRAMS]",
+        help="the directory that stands for an image, and that of its programs (a venv's bin); repeatable",
+    )
+    return parser
+
+
+def _image(text: str) -> tuple[str, Image]:
+    name, _, rest = text.partition("=")
+    root, _, programs = rest.partition(":")
+    if not name or not Path(root).is_absolute() or not Path(root).is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=DIRECTORY[:PROGRAMS] with an existing, absolute path"
+        )
+    return name, Image(root, programs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

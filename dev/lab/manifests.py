@@ -1,0 +1,26 @@
+"""Write what is generated in the repository: checks of the chart, deploy/, renders of the tests, a page."""
+
+from __future__ import annotations
+
+from dev.lab import chart, cli_page, kustomize, renders, values_schema
+
+DEPLOY = chart.ROOT / "deploy"
+HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
+
+
+def main() -> None:
+    values_schema.SCHEMA.write_text(values_schema.schema())
+    values_schema.CHECKS.write_text(values_schema.checks())
+    (DEPLOY / "install.yaml").write_text(rendered())
+    kustomize.write()
+    cli_page.write()
+    renders.write()
+
+
+def rendered() -> str:
+    """For those who install without Helm; raises LabError with Helm's words."""
+    return HEAD + chart.manifests((DEPLOY / "values.yaml").read_text(), "--skip-tests")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""`python -m dev.lab.release VERSION`: make what a release consists of, in build/release/VERSION."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from dev.lab import chart
+from dev.lab.errors import LabError
+from dev.lab.release import checksums, notes, packages
+from dev.lab.release.identity import Release, parse, revision
+
+PARTS = ("image", "cli", "chart", "checksums")
+
+
+def main(arguments: list[str]) -> int:
+    given = _arguments(arguments)
+    try:
+        made = make(parse(given.version, given.image, given.source), given.output, given.parts)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(*made, sep="\n")
+    return 0
+
+
+def make(release: Release, output: Path, parts: list[str]) -> list[Path]:
+    """The files that were written, in a directory of the version."""
+    directory = output / release.version
+    directory.mkdir(parents=True, exist_ok=True)
+    if "image" in parts:
+        _make_image(release, directory)
+    if "cli" in parts:
+        _make_command(release, directory)
+    if "chart" in parts:
+        changes = notes.of_version((chart.ROOT / "CHANGELOG.md").read_text(), release.version)
+        (directory / "NOTES.md").write_text(notes.page(release, changes))
+        packages.write(release, changes, directory)
+    if "checksums" in parts:
+        checksums.write(directory)
+    return sorted(directory.iterdir())
+
+
+def _make_image(release: Release, directory: Path) -> None:
+    """Imported here: a chart is made without root, and without a builder of images."""
+    from dev.lab.release import image, sbom
+
+    archive = image.write(release, directory)
+    archive.with_suffix(".cdx.json").write_text(sbom.of_archive(archive, release))
+
+
+def _make_command(release: Release, directory: Path) -> None:
+    """Imported here: a chart is made without the packages of the command."""
+    from dev.lab import cli_bootstrap, cli_file
+
+    name = f"kubectl-drawbridge-{release.version}-{cli_bootstrap.platform()}-python{cli_file.PYTHON}"
+    cli_file.build(directory / name, release.version, revision())
+
+
+def _arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dev.lab.release", description=__doc__)
+    parser.add_argument("version", help="such as 0.2.0, or v0.2.0 as in a tag")
+    parser.add_argument(
+        "--image", default="", help="where the image is pushed, without a tag: the chart's default"
+    )
+    parser.add_argument(
+        "--source", default="", help="URL of the repository, for the chart's home page and icon"
+    )
+    parser.add_argument("--output", type=Path, default=chart.ROOT / "build" / "release")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: all")
+    given = parser.parse_args(arguments)
+    given.parts = given.parts or [*PARTS]
+    return given
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,196 @@
+"""Each TCP port of a Service leads to one of the Service's ready pods, chosen for each connection.
+
+It stands in for kube-proxy where Services and pods are addresses of the loopback. A connection stays with
+its pod even when the pod is no longer ready; where no pod is, nothing listens, so that a caller is refused at
+once. Pods are found by the selector, because EndpointSlices refuse loopback addresses. ``default/kubernetes``
+leads to the API server. Session affinity, UDP and whatever is not on the loopback are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+
+from dev.lab.kubelet.kubeconfig import api_server
+from dev.lab.relay import Address, Relay
+from kube.client import Client, Resource
+from kube.informer import Informer, informer_of
+from kube.types import Condition, ObjectMeta, Value, complete
+
+SERVICES = Resource("", "v1", "services")
+PODS = Resource("", "v1", "pods")
+SYNC = 30.0
+LISTEN_AGAIN = 1.0
+
+Table = dict[Address, tuple[Address, ...]]  # where to listen, and where that may lead
+
+
+class ServicePort(Value, frozen=True):
+    port: int = 0
+    target_port: int | str = 0
+    protocol: str = "TCP"
+
+
+class ServiceSpec(Value, frozen=True):
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    selector: dict[str, str] = {}
+    ports: tuple[ServicePort, ...] = ()
+    publish_not_ready_addresses: bool = False
+
+
+class Service(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ContainerPort(Value, frozen=True):
+    name: str = ""
+    container_port: int = 0
+    protocol: str = "TCP"
+
+
+class Container(Value, frozen=True):
+    ports: tuple[ContainerPort, ...] = ()
+
+
+class PodSpec(Value, frozen=True):
+    containers: tuple[Container, ...] = ()
+
+
+class PodStatus(Value, frozen=True):
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def ready(self) -> bool:
+        conditions = {each.type: each.status for each in self.status.conditions}
+        return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
+
+
+complete(Service, Pod)
+
+
+def table(services: Iterable[Service], pods: Sequence[Pod], api: Address) -> Table:
+    """Where every Service's every TCP port leads."""
+    return {
+        (service.spec.cluster_ip, port.port): tuple(sorted(_targets(service, port, pods, api)))
+        for service in services
+        if is_loopback(service.spec.cluster_ip)
+        for port in service.spec.ports
+        if port.protocol == "TCP"
+    }
+
+
+def _targets(service: Service, port: ServicePort, pods: Sequence[Pod], api: Address) -> Iterator[Address]:
+    if (service.metadata.namespace, service.metadata.name) == ("default", "kubernetes"):
+        yield api
+    for pod in pods:
+        number = target_port(port, pod)
+        if selects(service, pod) and is_loopback(pod.status.pod_ip) and number:
+            yield pod.status.pod_ip, number
+
+
+def selects(service: Service, pod: Pod) -> bool:
+    """Whether the Service leads to the pod now."""
+    selector = service.spec.selector
+    return (
+        bool(selector)
+        and service.metadata.namespace == pod.metadata.namespace
+        and selector.items() <= pod.metadata.labels.items()
+        and pod.status.phase not in ("Succeeded", "Failed")
+        and (pod.ready or service.spec.publish_not_ready_addresses)
+    )
+
+
+def target_port(port: ServicePort, pod: Pod) -> int:
+    """By number, else by the name that the pod gives to a port; 0 when it gives none such."""
+    if isinstance(port.target_port, int):
+        return port.target_port or port.port
+    named = (each for container in pod.spec.containers for each in container.ports)
+    return next((each.container_port for each in named if each.name == port.target_port), 0)
+
+
+def is_loopback(address: str) -> bool:
+    """Also false for no address, and for the ``None`` of a headless Service."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve(client: Client, api: Address) -> None:
+    """Keep the relay as the API says until SIGTERM or SIGINT; ``ready`` is printed after the first time."""
+    loop, changed, stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    services, pods = informer_of(client, SERVICES, Service), informer_of(client, PODS, Pod)
+    services.on_change(lambda _old, _new: _notify(loop, changed))
+    pods.on_change(lambda old, new: _notify(loop, changed) if _concerns(old, new) else None)
+    for informer in (services, pods):
+        informer.start()
+    for informer in (services, pods):
+        if not await asyncio.to_thread(informer.wait_synced, SYNC):
+            raise TimeoutError(f"the API server listed no Services or pods within {SYNC:.0f} s")
+    changed.set()
+    keeping = loop.create_task(_keep(Relay(), services, pods, api, changed))
+    await stop.wait()
+    keeping.cancel()
+    for informer in (services, pods):
+        await asyncio.to_thread(informer.stop)
+
+
+def _notify(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(changed.set)
+
+
+def _concerns(old: Pod | None, new: Pod | None) -> bool:
+    """Whether it is a pod of ours; the other nodes' pods come and go by the thousand."""
+    return any(pod is not None and is_loopback(pod.status.pod_ip) for pod in (old, new))
+
+
+async def _keep(
+    relay: Relay, services: Informer[Service], pods: Informer[Pod], api: Address, changed: asyncio.Event
+) -> None:
+    announced = False
+    while True:
+        await changed.wait()
+        changed.clear()
+        ours = [pod for pod in pods.list() if is_loopback(pod.status.pod_ip)]
+        if await relay.follow(table(services.list(), ours, api)):
+            asyncio.get_running_loop().call_later(LISTEN_AGAIN, changed.set)
+        if not announced:
+            print("ready", flush=True)
+        announced = True
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dev.lab.services", description=__doc__)
+    parser.add_argument(
+        "--kubeconfig", type=Path, required=True, help="of someone who may list Services and pods"
+    )
+    arguments = parser.parse_args(words)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    asyncio.run(serve(Client.from_kubeconfig(arguments.kubeconfig), api_server(arguments.kubeconfig)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

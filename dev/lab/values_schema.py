@@ -1,0 +1,167 @@
+"""Make what the chart checks of its values: most become settings, and their rules are those of the settings' models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+import yaml
+from pydantic import TypeAdapter
+
+from dev.lab import chart, values_comments
+from settings import Settings, values
+from settings.relations import Order, ValuesOfOperators
+
+SCHEMA = chart.CHART / "values.schema.json"
+CHECKS = chart.CHART / "templates" / "_settings.tpl"
+SOURCE = yaml.safe_load((chart.ROOT / "dev" / "lab" / "values_schema.yaml").read_text())
+SETTINGS: dict[str, str] = SOURCE["settings"]
+"""Which setting each value becomes."""
+REFUSED: dict[str, str] = SOURCE["refused"]
+"""Values of the originals' charts that have no effect here, each with what to do instead."""
+SHARED = {
+    "address": values.Address,
+    "annotations": dict[values.LabelName, str],
+    "certificates": values.CACertificates,
+    "count": values.Count,
+    "duration": values.Duration,
+    "image": values.Image,
+    "labels": values.Labels,
+    "limit": values.Limit,
+    "name": values.Name,
+    "period": values.Period,
+    "port": values.Port,
+    "region": values.Region,
+    "resources": values.Resources,
+}
+HEAD = (
+    "Made of the settings' models by `make manifests`: change those, or dev/lab/values_schema.yaml, instead."
+)
+Schema = dict[str, Any]
+
+
+def schema() -> str:
+    definitions = {name: _cleaned(TypeAdapter(kind).json_schema()) for name, kind in SHARED.items()}
+    settings = _cleaned(Settings.model_json_schema(by_alias=True))
+    root: Schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": HEAD,
+        "title": "Values of the Drawbridge chart",
+        **_object(),
+    }
+    every = {path: {"setting": setting} for path, setting in SETTINGS.items()} | SOURCE["values"]
+    for path, given in every.items():
+        found = _shared(_of_value(given, settings), definitions)
+        _place(root, path.split("."), found, required=path in SETTINGS and not _may_be_null(path, found))
+    for path, instead in REFUSED.items():
+        _place(root, path.split("."), {"description": f"Refused: {instead}"}, required=False)
+    for path, comment in values_comments.read((chart.CHART / "values.yaml").read_text()).items():
+        _describe(root, path.split("."), comment)
+    return json.dumps(root | {"$defs": definitions | SOURCE["definitions"]}, indent=2) + "\n"
+
+
+def checks() -> str:
+    """A template that calls the hand-written check of each relation, with the names of the values."""
+    lines = [
+        f'{{{{- include "{name}" (list . {" ".join(map(json.dumps, words))}) }}}}\n'
+        for name, *words in _calls()
+    ]
+    refused = " ".join(json.dumps(word) for words in REFUSED.items() for word in words)
+    return (
+        f'{{{{/* {HEAD} */}}}}\n{{{{- define "drawbridge.validateSettings" -}}}}\n{"".join(lines)}{{{{- end }}}}\n\n'
+        f'{{{{- define "drawbridge.validateRefused" -}}}}\n{{{{- include "drawbridge.refuse" (list . {refused}) }}}}\n'
+        "{{- end }}\n"
+    )
+
+
+def _calls() -> Iterator[tuple[str, ...]]:
+    names = {setting: value for value, setting in SETTINGS.items()}
+    for path, model in _models(Settings):
+        for relation in model.relations:
+            match relation:
+                case Order():
+                    fields = [names[f"{path}.{name}"] for name in relation.names]
+                    yield "drawbridge.inOrder", relation.rule, *fields
+                case ValuesOfOperators():
+                    yield "drawbridge.valuesOfOperators", names[path], *relation.operators
+                case _:
+                    raise TypeError(f"the chart has no check of {relation}")
+
+
+def _models(model: type[values.Model], path: str = "") -> Iterator[tuple[str, type[values.Model]]]:
+    """All sections below *model*; that of a list's items has the path of the list."""
+    yield path, model
+    for name, field in model.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, values.Model):
+                yield from _models(kind, f"{path}.{field.alias or name}".lstrip("."))
+
+
+def _of_value(given: Schema, found: Schema) -> Schema:
+    if "setting" in given:
+        for part in given["setting"].split("."):
+            found = found["properties"][part]
+        return found | {key: part for key, part in given.items() if key != "setting"}
+    if "orEmpty" in given:
+        return {"anyOf": [{"const": ""}, _of_value({"setting": given["orEmpty"]}, found)]}
+    return given
+
+
+def _cleaned(node: Any, definitions: Mapping[str, Schema] | None = None) -> Any:
+    """Without references, and without what documents Python; objects have only the properties that are named."""
+    if isinstance(node, list):
+        return [_cleaned(part, definitions) for part in node]
+    if not isinstance(node, dict):
+        return node
+    known = node.get("$defs", {}) if definitions is None else definitions
+    if "$ref" in node:
+        return _cleaned(known[node["$ref"].rpartition("/")[2]], known)
+    kept = {
+        key: part for key, part in node.items() if key not in ("$defs", "default", "description", "title")
+    }
+    cleaned = {
+        key: {name: _cleaned(each, known) for name, each in part.items()}
+        if key in ("properties", "patternProperties")
+        else _cleaned(part, known)
+        for key, part in kept.items()
+    }
+    return cleaned | ({"additionalProperties": False} if "patternProperties" in cleaned else {})
+
+
+def _shared(node: Any, definitions: Mapping[str, Schema]) -> Any:
+    """With references to the *definitions* that are the same."""
+    for name, definition in definitions.items():
+        if node == definition:
+            return {"$ref": f"#/$defs/{name}"}
+    if isinstance(node, dict):
+        return {key: _shared(part, definitions) for key, part in node.items()}
+    return [_shared(part, definitions) for part in node] if isinstance(node, list) else node
+
+
+def _may_be_null(path: str, found: Schema) -> bool:
+    return path.startswith(tuple(SOURCE["optional"])) or {"type": "null"} in found.get("anyOf", ())
+
+
+def _place(section: Schema, path: list[str], found: Schema, *, required: bool) -> None:
+    name, *rest = path
+    if required:
+        section["required"] = list(dict.fromkeys([*section.get("required", []), name]))
+    if rest:
+        _place(section["properties"].setdefault(name, _object()), rest, found, required=required)
+    else:
+        section["properties"][name] = found
+
+
+def _object() -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _describe(section: Schema, path: list[str], comment: str) -> None:
+    """Add *comment* to the node at *path*; parts of a value, which the schema does not name, have none."""
+    name, *rest = path
+    node = section.get("properties", {}).get(name)
+    if node is not None and rest:
+        _describe(node, rest, comment)
+    elif node is not None:
+        section["properties"][name] = {"description": comment} | node

@@ -1,6 +1,0 @@
-"""An emulator of Tencent Cloud: public addresses, instances and tags, on a port of this machine."""
-
-from lab.cloud.config import SECRET_ID, SECRET_KEY, Knobs
-from lab.cloud.server import Cloud, serving
-
-__all__ = ["SECRET_ID", "SECRET_KEY", "Cloud", "Knobs", "serving"]
