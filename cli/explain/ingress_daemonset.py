@@ -65,15 +65,17 @@ def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
         ingress_daemonset=f"{metadata.namespace}/{metadata.name}",
         questions=(question("create", foresee(request, facts.snapshot)),),
         nodes=tuple(_nodes(facts)),
-        conditions={
-            each["type"]: f"{each.get('status', '')}: {each.get('message', '')}" for each in conditions
-        },
+        conditions={each["type"]: _said(each) for each in conditions},
         course=course_of(status),
         history=history_of(status),
         now=facts.snapshot.now,
         events=tuple(events(facts.events)),
         waves=waves_of(status),
     )
+
+
+def _said(condition: Raw) -> str:
+    return ": ".join(filter(None, [condition.get("status"), condition.get("message")]))
 
 
 def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
