@@ -188,7 +188,7 @@ class _Planning:
             return {*self._rollouts}
         closed = self._closed
         withheld = {each for each in self._rollouts if closed.withholds(each)} if closed else set()
-        withheld |= self._given_back() | self._only_drained()
+        withheld |= self._given_back()
         others = set[NodeRollout]()
         if self._canary:
             others = {*self._rollouts} - self._canary.nodes
@@ -197,22 +197,17 @@ class _Planning:
         return withheld | {each for each in others if not (self._is_blocked and each.is_stranded)}
 
     def _given_back(self) -> set[NodeRollout]:
-        """Nodes whose pods are untouched, so that they serve while others fail with the template."""
-        untouched = [each for each in self._rollouts if each.untouched and not each.draining]
-        if self._halts:
-            return {*untouched}
-        latest = sorted(untouched, key=lambda each: each.marked_at, reverse=True)
-        return {*latest[: self._surplus]}
+        """Detached nodes whose template stays, since others fail with it, or as many as allowed are updated.
 
-    def _only_drained(self) -> set[NodeRollout]:
-        """Nodes that are detached though as many as allowed are updated, or others fail: they were to be drained."""
-        untouched = sorted(
-            (each for each in self._rollouts if each.untouched), key=lambda each: each.marked_at
-        )
-        updated = sum(each.in_flight for each in self._rollouts) - len(untouched)
-        beyond = {*untouched[max(0, self._limit - updated) :]}
-        fails = self._halts or self._surplus
-        return beyond | {each for each in untouched if each.draining and fails}
+        Those that are only drained come last.
+        """
+        untouched = [each for each in self._rollouts if each.untouched]
+        places = self._limit - (sum(each.in_flight for each in self._rollouts) - len(untouched))
+        if self._halts or self._surplus:
+            others = sum(not each.draining for each in untouched)
+            places = 0 if self._halts else min(places, others - self._surplus)
+        in_turn = sorted(untouched, key=lambda each: (each.draining, each.marked_at))
+        return {*in_turn[max(0, places) :]}
 
     @property
     def _surplus(self) -> int:
