@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from webhook.admission import Request, parse
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 
-GRACE, HELD, LINGER, AHEAD = 10, 90, 60, 300
+GRACE, HELD, LINGER, AHEAD, DEADLINE = 10, 90, 60, 300, 660
 ROLLING = {
     "maxUnavailableNodes": 2,
     "annotateDeploymentToDetach": {"gracePeriodSeconds": GRACE},
@@ -104,20 +105,27 @@ def eviction_of(name: str) -> Request:
     return parse(msgspec.json.encode(review))
 
 
-def test_a_leader_with_another_clock_gives_the_whole_grace() -> None:
+@pytest.mark.parametrize("ahead", [AHEAD, -AHEAD])
+def test_a_leader_beside_another_gives_the_whole_grace_whatever_their_clocks_show(ahead: int) -> None:
     api = with_nodes("n1", rolling=ROLLING)
     former = Leader(api)
+    leader = Leader(api, before=former)
+    leader.began -= ahead
     former.settle()
     former.retemplate("proxy:2")
     former.settle(
         until=lambda: TO_BE_UPDATED in api.objects["Deployment", "edge/web-n1"]["metadata"]["annotations"]
     )
-    former.began -= AHEAD
-    leader = Leader(api, before=former)
     leader.looks(GRACE - 1)
     assert leader.images() == {"proxy:1"}
     leader.looks(2)
     assert leader.images() == {"proxy:2"}
+
+    crashing = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 0, "observedGeneration": 9}
+    api.change("Deployment", "edge/web-n1", {"status": crashing})
+    leader.looks(DEADLINE + AHEAD)
+    conditions = api.objects["IngressDaemonSet", KEY]["status"]["conditions"]
+    assert "Halted" in {each["reason"] for each in conditions}
 
 
 def test_a_drain_from_the_first_eviction_to_the_node_that_is_given_back() -> None:

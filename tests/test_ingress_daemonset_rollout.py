@@ -11,7 +11,7 @@ import pytest
 
 from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
-from controllers.ingress_daemonset.actions import Change, Target, Writes
+from controllers.ingress_daemonset.actions import Change, Kind, Target, Writes
 from controllers.ingress_daemonset.planner import Plan
 from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, World, complete, merge, raw_resource
@@ -450,16 +450,17 @@ def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_left_alone
     assert written(here.plan()) == {"n1", "web-n1"}
 
 
-def test_a_grace_counts_from_when_a_late_write_was_heard_of() -> None:
+@pytest.mark.parametrize(
+    ("kind", "namespace", "name", "later"),
+    [("Node", "", "n1", 15), ("Deployment", "edge", "web-n1", 1), ("Node", "", "n1", -1)],
+)
+def test_a_grace_counts_from_when_its_mark_was_first_seen(
+    kind: Kind, namespace: str, name: str, later: int
+) -> None:
     here = begun("n1", rolling=detaching(1, **BY_BOTH))
-    at = here.now
+    seen = {(Target(kind, namespace, name), here.now): here.now + timedelta(seconds=later)}
     here.later(20)
-
-    assert not here.plan(Writes(late={Target("Node", "", "n1"): at + timedelta(seconds=15)})).actions
-    assert not here.plan(
-        Writes(late={Target("Deployment", "edge", "web-n1"): at + timedelta(seconds=1)})
-    ).actions
-    assert here.plan(Writes(late={Target("Node", "", "n1"): at - timedelta(seconds=1)})).actions
+    assert bool(here.plan(Writes(seen=seen)).actions) == (later < 0)
 
 
 @pytest.mark.parametrize(

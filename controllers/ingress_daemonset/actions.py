@@ -56,23 +56,25 @@ class Delete:
 Action = Create | Change | Delete
 
 
+Seen = Mapping[tuple[Target, datetime], datetime]
+
+
 @dataclass(frozen=True)
 class Writes:
     """What is known of the controller's writes, but not visible in the objects.
 
-    A write may still arrive at an *uncertain* target. A *late* one was written so long after it was decided on that
-    graces count from the time given here. What is wanted of a *refused* one is refused, with these words. Graces that
-    began before *since*, when this process began to lead, count from then: they were timed by another clock.
+    A write may still arrive at an *uncertain* target. What is wanted of a *refused* one is refused, with these words.
+    *seen* is when this process first saw a target with the mark of a time: it stays while the mark does, so that it is
+    not compared.
     """
 
     uncertain: frozenset[Target] = frozenset()
-    late: Mapping[Target, datetime] = field(default_factory=dict)
     refused: Mapping[Target, str] = field(default_factory=dict)
-    since: datetime = LONG_AGO
+    seen: Seen = field(default_factory=dict, compare=False)
 
-    def began(self, marked_at: datetime, written: Target) -> datetime:
-        """From when the grace counts that *written* was marked with."""
-        return max(marked_at, self.since, self.late.get(written, marked_at))
+    def began(self, marked_at: datetime, marked: Target) -> datetime:
+        """From when a grace counts: by our clock, whatever the one shows by which it was *marked*."""
+        return self.seen.get((marked, marked_at), marked_at)
 
     @property
     def may_detach(self) -> bool:

@@ -133,7 +133,8 @@ class Detachment:
         if wanted := self.rolling.timestamp:
             if (detached_at := self.timestamp) is None:
                 return None
-            ends.append(after(detached_at, wanted.grace_period_seconds))
+            began = writes.began(detached_at, target("Node", self.node.metadata))
+            ends.append(after(began, wanted.grace_period_seconds))
         return max(ends, default=LONG_AGO)
 
     @cached_property
@@ -201,7 +202,7 @@ class Detachment:
 
         Another leader does not wait for them once more: however often it changes, the pods are replaced.
         """
-        detached_at = self._detached_at(replace(self.writes, since=LONG_AGO))
+        detached_at = self._detached_at(replace(self.writes, seen={}))
         if (wanted := self.rolling.connections) is None or detached_at is None:
             return None
         return after(detached_at, wanted.timeout_seconds)
@@ -221,10 +222,10 @@ class Detachment:
 
         A backend that stays unhealthy is waited for as long as a confirmation, and weights without end if required.
         """
-        mark, is_required = self.deployment_mark, self.rolling.confirm == REQUIRED
-        if mark is None or self.rolling.confirm == OFF:
+        ends, is_required = self.attach_doubt_ends_at, self.rolling.confirm == REQUIRED
+        if ends is None or self.rolling.confirm == OFF:
             return ""
-        is_over = after(mark.at, self.rolling.confirm_timeout_seconds) <= now
+        is_over = ends <= now
         weights = (each.attach_doubt for each in self.at_load_balancers if is_required or not is_over)
         health = (each.health_doubt for each in self.at_load_balancers if not is_over)
         return next((each for each in (*weights, *health) if each), "")
@@ -235,7 +236,8 @@ class Detachment:
         mark = self.deployment_mark
         if mark is None or not mark.attached or self.rolling.weights is None:
             return None
-        return after(mark.at, self.rolling.confirm_timeout_seconds)
+        began = self.writes.began(mark.at, self.target)
+        return after(began, self.rolling.confirm_timeout_seconds)
 
 
 def after(moment: datetime, seconds: int) -> datetime:

@@ -55,7 +55,8 @@ def _deployment_changes(
     annotations, update = _annotations_and_update(rollout, held, turn, now)
     spec = _settings(rollout, held) | (update or _size_at_once(rollout, held))
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
-        times = (now, None) if update else _times(rollout, now)
+        # The mark may be of a clock that is ahead.
+        times = (max(now, rollout.marked_at), None) if update else _times(rollout, now)
         annotations = annotations | _recorded(rollout, held, spec, *times)
     labels = rollout.body["metadata"]["labels"]
     metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
@@ -139,7 +140,7 @@ def _times(rollout: NodeRollout, now: datetime) -> tuple[datetime | None, int | 
     old = rollout.baseline or Baseline()
     if old.updated is None or old.took is not None or rollout.phase is not Phase.ATTACHING:
         return old.updated, old.took
-    is_of_this = old.updated >= rollout.marked_at
+    is_of_this = rollout.marked_at <= old.updated <= now
     return old.updated, round((now - old.updated).total_seconds()) if is_of_this else None
 
 

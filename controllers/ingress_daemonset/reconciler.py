@@ -6,7 +6,7 @@ The queue has one worker, so that budgets are exact: every earlier write counts,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from prometheus_client import Histogram
 
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import Clock
-from controllers.ingress_daemonset.actions import Target
+from controllers.ingress_daemonset.actions import Seen, Target
 from controllers.ingress_daemonset.canary_metric import Query
 from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
@@ -28,7 +28,7 @@ from controllers.ingress_daemonset.overview import FIELDS
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.rollback import resolved
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.snapshot import Snapshot, first_seen
 from controllers.ingress_daemonset.suspension import suspended
 from controllers.ingress_daemonset.writer import Writer
 from kube.errors import Conflict, KubeError
@@ -59,13 +59,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass
 class Memory:
-    """Of an IngressDaemonSet: what makes reconciles faster, or less frequent."""
+    """Of an IngressDaemonSet: what makes reconciles faster, or less frequent, and when marks were *seen* first."""
 
     took: float = 0.0
     status_at: float = -STATUS_PERIOD
     rollouts: Sequence[NodeRollout] = ()
     unanswered: Sequence[str] = ()
     query: Query | None = None
+    seen: Seen = field(default_factory=dict)
     pruned: frozenset[str] = frozenset()
     """Fields of the status that the CRD does not have, so that the API server drops them."""
 
@@ -110,10 +111,9 @@ class Reconciler:
         readings, next_reading = self._readers.checkers.readings(checkers)
         asked = memory.query
         measured, next_measurement = self._readers.metrics.measured(key, asked)
-        decided = self._clock.monotonic()
-        snapshot = replace(self._snapshot(resource, readings), measured=measured)
+        snapshot = replace(self._snapshot(resource, readings, memory), measured=measured)
         planned = self._plan(snapshot, memory)
-        learned = self._writer.run(resource.metadata, planned.steps, decided)
+        learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
             self.pace(key) if learned else None,
@@ -134,14 +134,15 @@ class Reconciler:
         self._readers.metrics.forget(key)
         self._writer.retries.forget(key)
 
-    def _snapshot(self, resource: IngressDaemonSet, readings: Readings) -> Snapshot:
+    def _snapshot(self, resource: IngressDaemonSet, readings: Readings, memory: Memory) -> Snapshot:
         namespace, cache = resource.metadata.namespace, self._cache
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
-        writes = self._writer.retries.writes(namespace, lambda target: cache.get(target) is not None)
+        nodes, now = cache.list("Node"), self._clock.now()
+        memory.seen = first_seen(memory.seen, resource, nodes, children["Deployment"], now)
+        writes = self._writer.retries.writes(namespace, memory.seen)
         resource, rollback = resolved(resource, cache.revisions(namespace))
         if not self._settings().enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
-        nodes, now = cache.list("Node"), self._clock.now()
         backends = cache.backends(resource, [each.name for each in nodes]) if uses_weights(resource) else {}
         return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends=backends)
 

@@ -73,7 +73,7 @@ class SimulatedCluster:
             nodes=tuple(self._nodes.values()),
             children={**NONE, **self._first.children, "Deployment": tuple(self._deployments.values())},
             now=self.now,
-            writes=Writes(late=self._first.writes.late),
+            writes=Writes(seen=self._first.writes.seen),
             readings=dict(self._readings()),
             backends=dict(self._backends()),
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
-from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.ingress_daemonset.actions import Writes
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
+from controllers.ingress_daemonset import rollout_annotations
+from controllers.ingress_daemonset.actions import Seen, Target, Writes, target
 from controllers.ingress_daemonset.canary_metric import Measurement
 from controllers.ingress_daemonset.clb.backends import BackendsByNode
 from controllers.ingress_daemonset.confirmation import Readings
@@ -70,3 +71,32 @@ class Snapshot:
         then = before[0].resource
         desired = (then.spec, then.metadata.uid, before[0].writes)
         return desired == (self.resource.spec, self.resource.metadata.uid, self.writes)
+
+
+def first_seen(
+    before: Seen,
+    resource: IngressDaemonSet,
+    nodes: Iterable[FollowedNode],
+    deployments: Iterable[Workload],
+    now: datetime,
+) -> Seen:
+    """When each mark was first seen, and each timestamp of a detachment; those that are gone are forgotten.
+
+    With another leader, graces begin again.
+    """
+    return {each: before.get(each, now) for each in _moments(resource, nodes, deployments)}
+
+
+def _moments(
+    resource: IngressDaemonSet, nodes: Iterable[FollowedNode], deployments: Iterable[Workload]
+) -> Iterator[tuple[Target, datetime]]:
+    wanted = resource.spec.update_strategy.rolling_update.timestamp
+    for held in deployments:
+        if mark := rollout_annotations.on_deployment(held.metadata.annotations):
+            yield target("Deployment", held.metadata), mark.at
+    for node in nodes:
+        annotations = node.metadata.annotations
+        if mark := rollout_annotations.on_node(annotations).get(resource.metadata.uid):
+            yield target("Node", node.metadata), mark.at
+        if wanted and (at := time_of(annotations.get(wanted.key, ""))):
+            yield target("Node", node.metadata), at

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ import structlog
 
 from controllers.clock import Clock
 from controllers.executor import Submit
-from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Target, Writes
+from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Seen, Target, Writes
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reporter import Reporter
@@ -36,9 +35,6 @@ from kube.types import ObjectMeta, Value, complete, key_of
 from runtime import SimpleQueue, threading
 
 PAUSES = Backoff(base=0.2, cap=30.0)
-AT_ONCE = 1.0
-"""Seconds after which a write that was decided on is late, so that graces count from its answer."""
-
 LONGEST_REFUSAL = 300
 """Characters of it in a status; the Event has all."""
 PATIENCE = 3
@@ -61,11 +57,10 @@ complete(Reported)
 
 @dataclass(frozen=True)
 class Write:
-    """An action for an IngressDaemonSet, its *owner*, that was decided on at a time on the clock."""
+    """An action for an IngressDaemonSet, its *owner*."""
 
     owner: ObjectMeta
     action: Action
-    decided: float
 
 
 @dataclass(frozen=True)
@@ -91,9 +86,8 @@ class RetryState:
     """Safe to use from any thread."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._since = clock, clock.now()
+        self._clock = clock
         self._failures: dict[Target, Failures] = {}
-        self._late: dict[Target, datetime] = {}
         self._lock = threading.Lock()
 
     def may_begin(self, action: Action) -> bool:
@@ -125,28 +119,22 @@ class RetryState:
     def _drop(self, which: Callable[[Target, Failures], bool]) -> None:
         self._failures = {target: it for target, it in self._failures.items() if not which(target, it)}
 
-    def writes(self, namespace: str, exists: Callable[[Target], bool]) -> Writes:
+    def writes(self, namespace: str, seen: Seen) -> Writes:
         """To the objects of *namespace*, and to Nodes."""
         with self._lock:
-            self._late = {target: at for target, at in self._late.items() if exists(target)}
             uncertain = [target for target, it in self._failures.items() if it.doubtful]
             refused = {target: it.refusal for target, it in self._failures.items() if it.refusal}
-            late = dict(self._late)
         here = ("", namespace)
         return Writes(
             frozenset(each for each in uncertain if each.namespace in here),
-            {each: at for each, at in late.items() if each.namespace in here},
             {each: why for each, why in refused.items() if each.namespace in here},
-            self._since,
+            seen,
         )
 
     def settled(self, write: Write) -> None:
         """The state of its target is known."""
-        target = write.action.target
         with self._lock:
-            failed = self._failures.pop(target, None)
-            if failed or self._clock.monotonic() - write.decided > AT_ONCE:
-                self._late[target] = self._clock.now()
+            self._failures.pop(write.action.target, None)
 
     def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0, refusal: str = "") -> int:
         target = write.action.target
@@ -171,9 +159,9 @@ class Writer:
         self.retries, self._reporter = retries, reporter
         self._answers = Answers()
 
-    def run(self, owner: ObjectMeta, steps: Iterable[Sequence[Action]], decided: float) -> bool:
+    def run(self, owner: ObjectMeta, steps: Iterable[Sequence[Action]]) -> bool:
         """Whether something was written or learned, so that a new reconcile is due. LeadershipLost."""
-        writes = [[Write(owner, action, decided) for action in step] for step in steps]
+        writes = [[Write(owner, action) for action in step] for step in steps]
         return any(self._concurrently([partial(self._run_step, each) for each in writes]))
 
     def settle(self) -> None:
