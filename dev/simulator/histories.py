@@ -688,7 +688,7 @@ def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
 def unconfirmed_beside_failures(world: World) -> Iterator[float]:
     """A node that waits for its confirmation when others fail with the template is attached again with its pods."""
     key = "example.com/detached-at"
-    edge_spec(world, minReadySeconds=8)
+    edge_spec(world, minReadySeconds=6)
     soon = {"annotateNodeToDetach": {"gracePeriodSeconds": 5}}
     rolling(world, maxUnavailableNodes=2, waitForDetachmentByAnnotatedTimestamp={"key": key}, **soon)
     for number in range(400):
