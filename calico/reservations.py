@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from calico.segment import KIND, LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
 from kube.client import Client, Resource
@@ -22,13 +22,11 @@ class NotServed(Exception):
 class Reservations:
     """Every write is guarded by the resourceVersion it was decided on: after a Conflict, read again.
 
-    *before_write* is called before each write and may raise. A *timeout*, in seconds, covers discovery, too.
+    A *timeout*, in seconds, covers discovery, too.
     """
 
-    def __init__(
-        self, client: Client, api_version: str = AUTO, *, before_write: Callable[[], None] = lambda: None
-    ) -> None:
-        self._client, self._before_write = client, before_write
+    def __init__(self, client: Client, api_version: str = AUTO) -> None:
+        self._client = client
         self._candidates = [_resource(each) for each in (GROUPS if api_version == AUTO else (api_version,))]
         self._found: Resource | None = None
 
@@ -63,7 +61,6 @@ class Reservations:
 
     def _create(self, name: str, records: Iterable[Record], *, level: int, timeout: float) -> IPReservation:
         resource, left = self._located(timeout)
-        self._before_write()
         new = body(records) | {"apiVersion": resource.api_version, "kind": KIND}
         new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER, LEVEL: str(level)}}
         try:
@@ -75,7 +72,6 @@ class Reservations:
     def write(self, segment: IPReservation, records: Iterable[Record], *, timeout: float) -> IPReservation:
         """Make *segment* hold exactly *records*; other metadata stays."""
         resource, left = self._located(timeout)
-        self._before_write()
         kept, name = tuple(records), segment.metadata.name
         change = body(kept)
         annotations = change["metadata"]["annotations"]
@@ -88,7 +84,6 @@ class Reservations:
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         resource, left = self._located(timeout)
-        self._before_write()
         name, version = segment.metadata.name, segment.metadata.resource_version
         self._client.delete(resource, name, preconditions={"resourceVersion": version}, timeout=left)
 

@@ -36,8 +36,8 @@ log = structlog.get_logger(__name__)
 class Context:
     """What a controller works with until *stop*.
 
-    *check* raises LeadershipLost: a controller calls it before each write to the outside. It asks only the clock. A
-    write of *client* that begins then ends before another process may lead; any other must end within *grace* seconds.
+    *client* writes only while this process leads: it raises LeadershipLost, and a write that begins ends before another
+    process may lead. For writes elsewhere, *check* raises the same; they end within *grace* seconds. It asks the clock.
     """
 
     client: Client
@@ -103,7 +103,7 @@ class Manager:
         informers = Informers(self._client)
         namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
         check = elector.check if elector else lambda: None
-        client = self._client.with_writes_within(elector.grace) if elector else self._client
+        client = self._client.fenced(elector.check, elector.grace) if elector else self._client
         context = Context(client, informers, self._recorder, check, stop, namespace)
         if elector:
             context = replace(context, grace=elector.grace, annotate=elector.annotate)

@@ -57,7 +57,9 @@ class Client:
     """Safe to share between threads; *timeout* in seconds is for calls that do not bring their own."""
 
     def __init__(self, connection: Connection, *, timeout: float = 10.0) -> None:
-        self._transport, self._timeout, self._longest_write = Transport(connection), timeout, math.inf
+        self._transport, self._timeout = Transport(connection), timeout
+        self._check: Callable[[], None] = lambda: None
+        self._longest_write = math.inf
 
     @classmethod
     def from_environment(cls, *, timeout: float = 10.0) -> Client:
@@ -73,11 +75,14 @@ class Client:
         """By the current context of the file at *path*; NotConfigured."""
         return cls(connect(os.fspath(path), pool_size), timeout=timeout)
 
-    def with_writes_within(self, seconds: float) -> Client:
-        """The same, but no write takes longer, whatever timeout its caller names."""
-        bounded = copy(self)
-        bounded._longest_write = seconds
-        return bounded
+    def fenced(self, check: Callable[[], None], within: float) -> Client:
+        """The same for a leader: *check* runs before each write, and may raise; no write takes longer than *within*.
+
+        That is in seconds, whatever timeout a caller names.
+        """
+        fenced = copy(self)
+        fenced._check, fenced._longest_write = check, within
+        return fenced
 
     def close(self) -> None:
         self._transport.close()
@@ -98,6 +103,7 @@ class Client:
         """
         limit = self._timeout if timeout is None else timeout
         if method != "GET":
+            self._check()
             limit = min(limit, self._longest_write)
         return self._transport.request(method, path + _encoded(query), body=body, type=type, timeout=limit)
 

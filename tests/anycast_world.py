@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -222,8 +223,8 @@ class Lab:
         def check() -> None:
             self.may_write()
 
-        kube: Any = self.kube
-        self.claims = ClaimStore(kube, "drawbridge", check)
+        kube = self.kube.fenced(check, math.inf)
+        self.claims = ClaimStore(kube, "drawbridge")
         self.claims.load(self.cluster)
         calls = Caller(
             self.sender,
@@ -235,8 +236,8 @@ class Lab:
         recorder: Any = self.recorder
         self.watch = NodeWatch()
         self.watch.show(self.shown())
-        nodes = Nodes(kube, self.watch.informer, check, ProbePods(kube, "drawbridge", check))
-        published = Published(AllowListStore(kube, "drawbridge", check), self.lease.update)
+        nodes = Nodes(kube, self.watch.informer, ProbePods(kube, "drawbridge"))
+        published = Published(AllowListStore(kube, "drawbridge"), self.lease.update)
         releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
         edges = Edges(nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))

@@ -123,7 +123,7 @@ def reconciler(
     rules: Rules = RULES,
     skew: int = 0,
 ) -> tuple[Store, Reconciler]:
-    store = Store(cluster.client, NAMESPACE, SECRET, CONFIGURATION, lambda: None)
+    store = Store(cluster.client, NAMESPACE, SECRET, CONFIGURATION)
     return store, Reconciler(
         store,
         lambda: rules,

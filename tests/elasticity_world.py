@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -206,9 +207,11 @@ class Leader:
         self.cluster, self.clock = cluster, clock
         self.settings: ElasticitySettings = parts.get("settings", SETTINGS)
         self._switch: bool | None = parts.get("switch")
-        self.client, self.recorder = Client(cluster), FakeRecorder()
+        self.recorder = FakeRecorder()
         self.may_lead, self.stopped = True, False
         self.check: Callable[[], None] = parts.get("check", self._check)
+        self.client = Client(cluster)
+        fenced = self.client.fenced(lambda: self.check(), math.inf)
         self.heard = cluster.api.version
         self._pods, self._nodes = (
             Feed(parts.get("decode", decode)),
@@ -217,7 +220,7 @@ class Leader:
         self._pods.list(cluster.api.list(PODS))
         self._node_cache = NodeCache(self._nodes.informer)
         self._list_nodes(parts.get("nodes", fleet()))
-        self.pods = PodCache(self.client, self._pods.informer, lambda: self.check())
+        self.pods = PodCache(fenced, self._pods.informer)
         recorder: Any = self.recorder
         self.sources = Sources(
             self.pods,
@@ -228,7 +231,7 @@ class Leader:
             lambda pod: cluster.replicas.get(pod.key.partition("/")[0]),
         )
         self.parts = Elasticity(
-            self.sources, self.client, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
+            self.sources, fenced, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
         )
         self.pods.on_change(self.parts.handlers.pod_changed)
         self.pods.on_write(self.parts.handlers.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -122,7 +123,7 @@ class ClbLeader(Leader):
         self.known = LoadBalancerCache(lambda: self.settings.clb, clock)
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
         calls = Caller(self.cloud, 1.0, Timeouts(4, 2), Before(self._check), timing)  # type: ignore[arg-type]
-        self.store = WeightStore(api, "drawbridge", self._check)
+        self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
         self.store.load()
         edges = Edges(lambda: LoadBalancers(calls), self.store, lambda key: None)
         queue = WorkQueue("weights", clock=self.clock)

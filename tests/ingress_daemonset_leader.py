@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -227,8 +228,9 @@ class Leader:
             {"enabled": True, "detachmentReminder": "10m", "healthChecker": {"image": "drawbridge:1"}}
         )
         stop, clock, reporter = threading.Event(), Clock(self.now, self.clock), Reporter(self.recorder)  # type: ignore[arg-type]
-        context = Context(api, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
-        self.cache = ObjectCache(api, api.informers, self.clock, backends=self.backends)
+        client = api.fenced(self._check, math.inf)
+        context = Context(client, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
+        self.cache = ObjectCache(client, api.informers, self.clock, backends=self.backends)
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
         self.ask: Ask = unasked
         """What Prometheus has for a query, at once."""

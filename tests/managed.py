@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from settings import Settings
 
 def context_of(client: Any, recorder: Any, check: Callable[[], None] = lambda: None) -> Context:
     """For a reconciler that no manager runs."""
-    return Context(client, Informers(client), recorder, check, threading.Event())
+    return Context(client.fenced(check, math.inf), Informers(client), recorder, check, threading.Event())
 
 
 def lead(
@@ -29,7 +30,7 @@ def lead(
 ) -> None:
     """Run *feature* until *stop*; *sections* are those of the settings that are not the default, by name."""
     informers = Informers(client)
-    context = Context(client, informers, recorder, check, stop, namespace)
+    context = Context(client.fenced(check, math.inf), informers, recorder, check, stop, namespace)
 
     def settings() -> Settings:
         return Settings().model_copy(update=dict(sections()))

@@ -53,7 +53,7 @@ class Leader:
         self._heard = homes.cluster.api.version
         recorder: Any = self.recorder
         sources = Sources(
-            PodCache(self.client, self._pods.informer, lambda: None),
+            PodCache(self.client, self._pods.informer),
             lambda: homes.nodes,
             lambda: homes.settings,
             lambda: None,
@@ -61,7 +61,7 @@ class Leader:
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         self.reporter = ReturnReporter(recorder)
-        edge = Edge(self.client, lambda: None, OURS)
+        edge = Edge(self.client, OURS)
         self.reconciler = ReturnReconciler(sources, self._occupants.informer, edge, self.reporter, clock)
 
     def hear(self) -> None:

@@ -10,20 +10,15 @@ from msgspec.structs import replace
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
 from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid
 from kube.errors import AlreadyExists, Conflict
-from kube.leader_election import LeadershipLost
 from tests.anycast_world import Kube
 from tests.factories import NOW
 
 CLAIM = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW, tags=(("k", "v"),))
 
 
-def nothing() -> None:
-    pass
-
-
 def store_of(kube: Kube) -> ClaimStore:
     client: Any = kube
-    return ClaimStore(client, "drawbridge", nothing)
+    return ClaimStore(client, "drawbridge")
 
 
 def test_claims_outlive_the_process() -> None:
@@ -76,24 +71,11 @@ def test_a_claim_that_a_user_deleted_is_written_again() -> None:
     assert len(kube.objects) == 1
 
 
-def test_no_claim_is_written_without_leadership() -> None:
-    def refuse() -> None:
-        raise LeadershipLost("lost")
-
-    kube: Any = Kube()
-    store = ClaimStore(kube, "drawbridge", refuse)
-    for write in (lambda: store.put(CLAIM), lambda: store.drop("u1")):
-        with pytest.raises(LeadershipLost):
-            write()
-
-    assert kube.writes == 0
-
-
 def test_the_clusters_uuid_is_made_once_and_kept() -> None:
     kube: Any = Kube()
-    first = cluster_uuid(kube, nothing)
+    first = cluster_uuid(kube)
 
-    assert cluster_uuid(kube, nothing) == first
+    assert cluster_uuid(kube) == first
     assert kube.objects["configmaps", CLUSTER_UUID]["data"] == {CLUSTER_UUID: first}
 
 
@@ -101,4 +83,4 @@ def test_an_emptied_uuid_is_not_created_again() -> None:
     kube: Any = Kube()
     kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {}})
     with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):
-        cluster_uuid(kube, nothing)
+        cluster_uuid(kube)

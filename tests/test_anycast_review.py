@@ -166,7 +166,7 @@ def test_the_same_refusal_is_reported_once_whatever_request_it_answers() -> None
 def test_a_claim_that_another_leader_has_written_since_is_not_deleted() -> None:
     kube: Any = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
-    mine, theirs = (ClaimStore(kube, "drawbridge", lambda: None) for _ in range(2))
+    mine, theirs = (ClaimStore(kube, "drawbridge") for _ in range(2))
     mine.put(claim)
     theirs.load()
     theirs.put(replace(claim, token="t2"))
@@ -197,7 +197,7 @@ def test_a_resync_that_breaks_comes_again_soon() -> None:
 
 
 def held(kube: Any, cluster: str) -> ClaimStore:
-    store = ClaimStore(kube, "drawbridge", lambda: None)
+    store = ClaimStore(kube, "drawbridge")
     store.load(cluster)
     return store
 

@@ -13,6 +13,7 @@ from dev.lab.waiting import stretch
 from kube import errors
 from kube.client import Client, Resource, Typed
 from kube.errors import ApiError, Expired, NotConfigured, Unreachable
+from kube.leader_election import LeadershipLost
 from kube.resources import Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
 from kube.types import Pod
@@ -185,6 +186,45 @@ def test_a_call_ends_within_its_timeout(answer: Answer) -> None:
         with pytest.raises(Unreachable):
             server.client().get(PODS, "a", "shop", timeout=0.3)
         assert 0.25 < time.monotonic() - began < 0.6 * stretch()
+
+
+WRITES: list[Callable[[Client], object]] = [
+    lambda client: client.create(PODS, {}, "shop"),
+    lambda client: client.replace(PODS, "a", {}, "shop"),
+    lambda client: client.patch(PODS, "a", {}, "shop"),
+    lambda client: client.delete(PODS, "a", "shop"),
+    lambda client: client.evict("a", "shop", preconditions={}),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_fenced_client_writes_only_while_its_check_passes(write: Callable[[Client], object]) -> None:
+    def check() -> None:
+        if lost:
+            raise LeadershipLost("another process leads")
+
+    lost = False
+    with serving(lambda asked: answers({})) as server:
+        client = server.client().fenced(check, 5.0)
+        write(client)
+        lost = True
+        with pytest.raises(LeadershipLost):
+            write(client)
+        client.get(PODS, "a", "shop")
+
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_no_write_of_a_fenced_client_takes_longer_than_the_fence(write: Callable[[Client], object]) -> None:
+    with serving(lambda asked: hangs) as server:
+        client = server.client().fenced(lambda: None, 0.2)
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            write(client)
+        took = time.monotonic() - began
+
+    assert took < 5.0 * stretch()
 
 
 def test_a_server_that_falls_silent_late_is_waited_for_no_longer_than_one_that_always_was() -> None:

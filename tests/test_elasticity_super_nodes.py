@@ -27,7 +27,6 @@ from controllers.elasticity.super_node_manifest import (
 )
 from controllers.elasticity.super_nodes import NODES, PODS, SETTLE, Do, SuperNodeReconciler, plan
 from dev.fake_api import FakeAPI, merged, refusal
-from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from tests.factories import NOW, raw_pod
@@ -332,15 +331,6 @@ def test_an_unmanaged_node_is_reported_once() -> None:
     world.reconcile()
 
     assert (world.recorder.reasons, list(world.api.writes)) == (["SuperNodeNotOurs"], [])
-
-
-def test_nothing_is_written_without_leadership() -> None:
-    world = World()
-    world.check = lambda: fail(LeadershipLost("another process leads"))
-    with pytest.raises(LeadershipLost):
-        world.reconcile()
-
-    assert world.nodes() == {}
 
 
 def fail(error: Exception) -> Any:

@@ -28,7 +28,7 @@ def api() -> FakeAPI:
 
 
 def store(api: FakeAPI) -> WeightStore:
-    found = WeightStore(api.client(), "drawbridge", lambda: None)
+    found = WeightStore(api.client(), "drawbridge")
     found.load()
     return found
 
@@ -63,16 +63,6 @@ def test_a_former_leader_that_knew_of_nothing_creates_no_second_one(api: FakeAPI
         former.put(BALANCER, TWO)
 
     assert store(api).memory(BALANCER) == ONE
-
-
-def test_one_that_does_not_lead_writes_nothing(api: FakeAPI) -> None:
-    def lost() -> None:
-        raise LeadershipLost("another leads")
-
-    former = WeightStore(api.client(), "drawbridge", lost)
-    with pytest.raises(LeadershipLost):
-        former.put(BALANCER, ONE)
-    assert api.list(CONFIG_MAPS) == []
 
 
 def unreadable(load_balancer: str) -> dict[str, object]:

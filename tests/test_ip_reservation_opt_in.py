@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -26,7 +26,6 @@ from controllers.ip_reservation.workloads import (
 from controllers.ip_reservation.workloads import decode as decode_workload
 from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api.calls import Refused
-from kube.leader_election import LeadershipLost
 from kube.resources import PODS
 from kube.types import Namespace, ObjectMeta, Pod
 from tests import ip_reservation_world
@@ -51,14 +50,13 @@ class World(ip_reservation_world.World):
         super().__init__(**({"workloadOptIn": True, "labelSelector": {}} | settings))
         self.stale: Mapping[str, Raw] = {}
         self.queue = WorkQueue("test", clock=self.seconds)
-        self.check: Callable[[], None] = lambda: None
         assert self.caches.workloads
         self.workloads = self.caches.workloads
         self.reconciler = OptInReconciler(
             self.caches,
             self.workloads,
             lambda: self.settings,
-            PodWriter(self.api.client(), lambda: self.check()),
+            PodWriter(self.api.client()),
             self.reporter,
             self.queue,
         )
@@ -212,20 +210,6 @@ def test_a_refused_write_is_retried_and_an_event_says_so() -> None:
     world.api.fault = lambda call: None
     world.reconcile()
     assert world.annotations() == COPIES["Deployment"]
-
-
-def test_nothing_is_written_once_leadership_is_lost() -> None:
-    def lost() -> None:
-        raise LeadershipLost("another process leads")
-
-    world = World()
-    world.workload("Deployment")
-    world.pod("Deployment")
-    world.check = lost
-
-    with pytest.raises(LeadershipLost):
-        world.reconciler.reconcile("redis/a")
-    assert world.annotations() == {}
 
 
 # Which pods are reconciled, and when

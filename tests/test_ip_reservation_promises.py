@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -126,14 +126,13 @@ class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **(ON | options))
         self.stale: list[dict[str, Any]] | None = None
-        self.check: Callable[[], None] = lambda: None
         self.queue = WorkQueue("test", clock=self.seconds)
         self.release = self.releasing()
         self.reconciler = SameAddressReconciler(
             self.caches,
             lambda: self.settings,
             Waits(self.clock),
-            PodWriter(self.api.client(), lambda: self.check()),
+            PodWriter(self.api.client()),
             SameAddressReporter(self.recorder),
             self.queue,
         )

@@ -13,7 +13,6 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation
 from dev.fake_api import FakeAPI, calico_api, merged
 from dev.lab.waiting import stretch
 from kube.errors import Conflict, NotFound, ServerError, Unreachable
-from kube.leader_election import LeadershipLost
 from kube.transport import MERGE_PATCH
 from tests.factories import record
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
@@ -182,23 +181,6 @@ def test_what_changed_since_it_was_seen_is_left_as_it_is(act: Act) -> None:
         with pytest.raises(Conflict):
             act(reservations, seen)
         assert reservations.get("a", timeout=1).records == tuple(newer)
-
-
-@pytest.mark.parametrize(
-    "act",
-    [pytest.param(lambda store, seen: store.create("b", [record()], timeout=1), id="create"), *CHANGES],
-)
-def test_no_write_goes_out_that_is_forbidden(act: Act) -> None:
-    def forbid() -> None:
-        raise LeadershipLost("another process leads")
-
-    with cluster(V3) as (_, server, _):
-        seen = Reservations(server.client()).create("a", [record()], timeout=1)
-        ours = Reservations(server.client(), before_write=forbid)
-        with pytest.raises(LeadershipLost):
-            act(ours, seen)
-        assert writes(server) == ["POST"]
-        assert ours.list() == [ours.get("a", timeout=1)] == [seen]
 
 
 @pytest.mark.parametrize("knows_the_group", [True, False])

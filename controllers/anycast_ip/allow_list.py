@@ -44,10 +44,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class AllowListStore:
-    """*check* runs before each write."""
-
-    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
-        self._client, self._namespace, self._check = client, namespace, check
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
 
     def read(self, name: str, timeout: float | None = None) -> ConfigMap | None:
         """As the API server has it; ValueError when it is not ours. *timeout* in seconds, by default the client's."""
@@ -64,7 +62,6 @@ class AllowListStore:
 
     def write(self, name: str, data: Mapping[str, str], over: ConfigMap | None) -> ConfigMap:
         """Conflict or AlreadyExists when it is not as it was read."""
-        self._check()
         metadata: dict[str, Any] = {"name": name, "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         if over is None:

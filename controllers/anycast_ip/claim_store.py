@@ -6,7 +6,7 @@ of the original, so that either finds the other's addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -26,10 +26,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class ClaimStore:
-    """Safe to share between threads; *check* runs before each write, and raises when another process may lead."""
+    """Safe to share between threads."""
 
-    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
-        self._client, self._namespace, self._check = client, namespace, check
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
         self._claims: dict[str, Claim] = {}
         self._stored: dict[str, ObjectMeta] = {}
         self._index: dict[Hashable, set[str]] = {}
@@ -79,7 +79,6 @@ class ClaimStore:
 
     def put(self, claim: Claim) -> None:
         """Write *claim* over the former one of its node, if there was one."""
-        self._check()
         try:
             self._enter(self._written(claim))
         except (AlreadyExists, Conflict):
@@ -105,7 +104,6 @@ class ClaimStore:
 
     def drop(self, uid: str) -> None:
         """Conflict, once, when it is not as we wrote it: another leader may have begun again with it."""
-        self._check()
         try:
             with suppress(NotFound):
                 preconditions = {"resourceVersion": self._version(uid) or None}
@@ -144,12 +142,10 @@ def _values(claim: Claim) -> set[Hashable]:
     return values - {""}
 
 
-def cluster_uuid(client: Client, check: Callable[[], None]) -> str:
+def cluster_uuid(client: Client) -> str:
     """Created when it is missing. ValueError when a user has emptied it."""
-    try:
+    with suppress(NotFound):
         return _read(client)
-    except NotFound:
-        check()
     made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
     with suppress(AlreadyExists):
         client.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **made}, NAMESPACE)

@@ -61,22 +61,22 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     cloud = _connected(lambda: settings().cloud, context)
     if cloud is None:
         return
-    claims = ClaimStore(client, context.namespace, context.check)
+    claims = ClaimStore(client, context.namespace)
     informer = context.informers.of(NODES, ReportedNode, decode=decode)
     if not context.wait_synced(informer):
         return
 
     def begin() -> tuple[str, Releases]:
-        uuid = cluster_uuid(client, context.check)
+        uuid = cluster_uuid(client)
         claims.load(incarnation(client))
         return uuid, read_releases(client, settings().leader_election)
 
     begun = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
     if begun and not stop.is_set():
         uuid, releases = begun
-        probes = ProbePods(client, context.namespace, context.check)
-        nodes = Nodes(client, informer, context.check, probes)
-        published = Published(AllowListStore(client, context.namespace, context.check), context.annotate)
+        probes = ProbePods(client, context.namespace)
+        nodes = Nodes(client, informer, probes)
+        published = Published(AllowListStore(client, context.namespace), context.annotate)
         edges = Edges(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
         feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
         feature.start(informer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 
 from cloud.types import Address
@@ -15,14 +15,13 @@ from settings.anycast_ip import EgressCheck
 
 
 class ProbePods:
-    """Pods of checks in the release's namespace; *check* runs before each write."""
+    """Pods of checks in the release's namespace."""
 
-    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
-        self._client, self._namespace, self._check = client, namespace, check
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
 
     def create(self, token: str, node: Node, address: Address, check: EgressCheck) -> None:
         """Once for each *token*, however often it is called."""
-        self._check()
         with suppress(AlreadyExists):
             self._client.create(PODS, body(token, node, address, check), self._namespace)
 
@@ -31,7 +30,6 @@ class ProbePods:
 
     def delete(self, pod: ProbePod) -> None:
         """At once: there is nothing to save, and its kubelet may not answer."""
-        self._check()
         preconditions = {"uid": pod.metadata.uid}
         with suppress(NotFound, Conflict):
             self._client.delete(

@@ -25,7 +25,7 @@ def serve(client: Client, settings: Callable[[], Settings]) -> Server | None:
     if not http.enabled:
         return None
     namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
-    store = AllowListStore(client, namespace, check=lambda: None)
+    store = AllowListStore(client, namespace)
 
     def read() -> ConfigMap | None:
         name = settings().anycast_ip.allow_list.config_map

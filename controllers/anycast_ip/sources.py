@@ -34,10 +34,9 @@ class Nodes:
         self,
         client: Client,
         informer: Informer[ReportedNode],
-        check: Callable[[], None],
         probes: ProbePods,
     ) -> None:
-        self._client, self._informer, self._check, self.probes = client, informer, check, probes
+        self._client, self._informer, self.probes = client, informer, probes
         self.list = informer.list
         informer.add_index("uid", lambda node: (node.metadata.uid,))
         informer.add_index("instance", lambda node: (instance_of(node),))
@@ -60,7 +59,6 @@ class Nodes:
 
     def write(self, node: Node, annotations: Mapping[str, str | None], *ours: Taint) -> None:
         """Give *node* these annotations, and of our taint *ours*. Conflict when it has changed since it was read."""
-        self._check()
         version = node.metadata.resource_version
         metadata = {"resourceVersion": version, "uid": node.metadata.uid, "annotations": annotations}
         patch: dict[str, Any] = {"metadata": metadata}
@@ -71,7 +69,6 @@ class Nodes:
 
     def write_condition(self, node: Node, condition: Mapping[str, Any]) -> None:
         """Conflict when another node has the name by now."""
-        self._check()
         body = {"metadata": {"uid": node.metadata.uid}, "status": {"conditions": [condition]}}
         resource, name = NODES.sub("status"), node.metadata.name
         self._informer.wrote(self._client.patch(resource, name, Typed(STRATEGIC, body), type=msgspec.Raw))

@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops."""
     now = settings().certs
-    store = Store(context.client, context.namespace, now.secret_name, now.configuration_name, context.check)
+    store = Store(context.client, context.namespace, now.secret_name, now.configuration_name)
     reconciler = Reconciler(store, lambda: rules(settings().certs, context.namespace), context.recorder)
     queue = WorkQueue("certificates", pauses=PAUSES)
     queue.add("certificate")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,16 +36,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Store:
-    """Each write carries the resourceVersion of its snapshot; it raises Conflict or AlreadyExists if that is outdated.
-
-    *check* raises LeadershipLost before a write when this process does not lead any more.
-    """
+    """Each write carries the resourceVersion of its snapshot; Conflict or AlreadyExists when that is outdated."""
 
     client: Client
     namespace: str
     secret_name: str
     configuration_name: str
-    check: Callable[[], None]
 
     @property
     def regarding(self) -> Regarding:
@@ -58,7 +53,6 @@ class Store:
         return Snapshot(self._read(SECRETS, self.secret_name, self.namespace), found)
 
     def write_secret(self, snapshot: Snapshot, held: Held) -> None:
-        self.check()
         before = snapshot.secret
         if before is None:
             metadata = {"name": self.secret_name, "namespace": self.namespace} | _release_metadata(snapshot)
@@ -80,7 +74,6 @@ class Store:
     ) -> KubeError | None:
         if all(each == bundle for each in bundles_in(configuration)):
             return None
-        self.check()
         try:
             self.client.replace(resource, self.configuration_name, with_bundle(configuration, bundle))
         except ApiError as error:

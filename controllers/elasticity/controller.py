@@ -196,7 +196,7 @@ def place(context: Context, settings: Settings) -> None:
     with informed(context, settings()) as informers:
         if context.stop.is_set():
             return
-        pods = PodCache(context.client, informers.pods, context.check)
+        pods = PodCache(context.client, informers.pods)
         nodes = NodeCache(informers.nodes)
         switch = GlobalSwitch(informers.switches, context.recorder, settings)
         sources = Sources(pods, nodes, settings, switch.read, informers.first_ordinal, informers.replicas)

@@ -197,7 +197,6 @@ class DaemonSetCorrector:
         at = found.metadata
         metadata = {"uid": at.uid, "resourceVersion": at.resource_version, "annotations": {KEPT_OFF: "true"}}
         patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
-        self.context.check()
         self.context.client.patch(
             DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
         )

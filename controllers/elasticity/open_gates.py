@@ -100,7 +100,6 @@ class GateOpener:
         if pod is None or not pod.gated:
             self._refusals.pop(key, None)
             return None
-        self._context.check()
         error = _try(self._context.client, pod)
         if isinstance(error, Conflict):
             return 0.0  # the informer is about to have the new version

@@ -22,10 +22,10 @@ Observer = Callable[[Pod | None, Pod | None], None]
 
 
 class PodCache:
-    """Safe to share between threads; *check* runs before each write."""
+    """Safe to share between threads."""
 
-    def __init__(self, client: Client, informer: Informer[Pod], check: Callable[[], None]) -> None:
-        self._client, self._informer, self._check = client, informer, check
+    def __init__(self, client: Client, informer: Informer[Pod]) -> None:
+        self._client, self._informer = client, informer
         self._write_observers: list[Callable[[Pod], None]] = []
         informer.add_index(FACET, facets)
 
@@ -55,7 +55,6 @@ class PodCache:
     def patch(self, pod: Pod, patch: Patch) -> None:
         """KubeError."""
         at = pod.metadata
-        self._check()
         answer = self._client.patch(
             PODS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
         )
@@ -64,7 +63,6 @@ class PodCache:
     def delete(self, pod: Pod) -> None:
         """That version of it. KubeError."""
         at = pod.metadata
-        self._check()
         seen = {"uid": at.uid, "resourceVersion": at.resource_version}
         self._client.delete(PODS, at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
 

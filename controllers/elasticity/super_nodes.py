@@ -159,7 +159,7 @@ class SuperNodeReconciler:
         settings: Callable[[], ElasticitySettings],
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._client, self._recorder, self._check = context.client, context.recorder, context.check
+        self._client, self._recorder = context.client, context.recorder
         self._nodes, self._settings, self._now = nodes, settings, now
         self._reported: dict[str, Note] = {}
 
@@ -195,7 +195,6 @@ class SuperNodeReconciler:
     def _taken(self, step: Step) -> Node | None:
         if step.do is Do.NOTHING:
             return step.node
-        self._check()
         if step.node is None:
             return self._client.create(NODES, step.body, type=Node)
         seen = step.node.metadata

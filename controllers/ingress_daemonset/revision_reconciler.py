@@ -48,13 +48,11 @@ class RevisionReconciler:
             self._delete(each)
 
     def _write(self, method: str, path: str, body: dict[str, Any]) -> None:
-        self._context.check()
         answer = self._context.client.request(method, path, body=body, type=msgspec.Raw, timeout=CALL_TIMEOUT)
         self._revisions.wrote(answer)
 
     def _delete(self, revision: Revision) -> None:
         held = revision.metadata
-        self._context.check()
         self._context.client.delete(
             CONTROLLER_REVISIONS,
             held.name,

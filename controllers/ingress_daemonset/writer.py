@@ -178,7 +178,6 @@ class Writer:
         version = {"resourceVersion": owner.resource_version} if guarded else {}
         body = {"metadata": {"uid": owner.uid} | version, "status": status}
         target = Target("IngressDaemonSet", owner.namespace, owner.name)
-        self._context.check()
         written = self._send(Change(target, body, "status"))
         if written is None:
             return {}
@@ -209,7 +208,6 @@ class Writer:
     def _try(self, write: Write) -> bool:
         if self._context.stop.is_set():
             return False
-        self._context.check()
         try:
             return self._attempt(write)
         except Exception as error:

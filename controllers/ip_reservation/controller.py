@@ -68,7 +68,7 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
     def now() -> IPReservationSettings:
         return settings().ip_reservation
 
-    reservations = Reservations(context.client, now().calico_api_version, before_write=context.check)
+    reservations = Reservations(context.client, now().calico_api_version)
     resource = context.wait_for(reservations.resource, PAUSES, "Calico's IPReservation", NotServed)
     if resource is None:
         return

@@ -59,7 +59,7 @@ class HistoryReconciler:
         self, context: Context, settings: Callable[[], IPReservationSettings], clock: Clock = CLOCK
     ) -> None:
         self._context, self._settings, self._clock = context, settings, clock
-        self._store = HistoryStore(context.client, context.namespace, context.check)
+        self._store = HistoryStore(context.client, context.namespace)
         self._blocks: Informer[HeldBlock] | None = None
         self._lists = 0
         self._fresh: deque[Former] = deque()

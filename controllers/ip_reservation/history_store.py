@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -39,10 +38,10 @@ class NotOurs(Exception):
 
 
 class HistoryStore:
-    """Every write is guarded by the version that was read or written last; *check* runs before it, and may raise."""
+    """Every write is guarded by the version that was read or written last."""
 
-    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
-        self._client, self._namespace, self._check = client, namespace, check
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
         self._version = ""
 
     def read(self) -> History | None:
@@ -66,7 +65,6 @@ class HistoryStore:
 
     def write(self, known: History) -> History:
         """What of *known* fits. Conflict, AlreadyExists or NotFound when it is not as it was read."""
-        self._check()
         kept, stored = packed(known)
         metadata: dict[str, Any] = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}

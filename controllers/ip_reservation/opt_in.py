@@ -70,7 +70,7 @@ def opting_in(
         yield
         return
     queue = WorkQueue("ip_reservation_opt_in", pauses=PAUSES)
-    writer = PodWriter(context.client, context.check)
+    writer = PodWriter(context.client)
     reconciler = OptInReconciler(caches, workloads, settings, writer, reporter, queue)
     followers = Followers(caches.pods, workloads, queue.add)
     caches.pods.add_index(FOLLOWERS, follows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -14,15 +14,11 @@ from kube.types import Pod
 
 @dataclass(frozen=True)
 class PodWriter:
-    """*check* raises LeadershipLost."""
-
     client: Client
-    check: Callable[[], None]
 
     def annotate(self, pod: Pod, changes: Mapping[str, str | None]) -> None:
         """Conflict when the pod is not as it was read: its users may have annotated it since."""
         at = pod.metadata
         # This version is of no other pod: a uid needs no check, and would be answered as an invalid change of it.
         patch = {"metadata": {"resourceVersion": at.resource_version, "annotations": changes}}
-        self.check()
         self.client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw)

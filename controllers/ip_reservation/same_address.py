@@ -105,7 +105,7 @@ def keeping_promises(
         caches,
         settings,
         Waits(CLOCK),
-        PodWriter(context.client, context.check),
+        PodWriter(context.client),
         SameAddressReporter(context.recorder),
         queue,
     )

@@ -131,7 +131,7 @@ def let_certificates_expire(lab: Lab) -> None:
     begin, end = now - timedelta(days=90), now - timedelta(hours=1)
     ca = issue.new_ca("drawbridge", begin, end)
     expired = Held(tuple(certificates_in(ca.certificate)), ca.key, issue.new_leaf(ca, [NAME], [], begin, end))
-    store = Store(lab.client, programs.NAMESPACE, SECRET, RELEASE, check=lambda: None)
+    store = Store(lab.client, programs.NAMESPACE, SECRET, RELEASE)
     store.write_secret(store.read(), expired)
     store.write_bundles(store.read(), ca.certificate)
 

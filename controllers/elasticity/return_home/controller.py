@@ -41,6 +41,6 @@ class ReturnHomeController:
             informer.add_index(FACET, facets)
         if not self._context.wait_synced(informer):
             return None
-        edge = Edge(self._context.client, self._context.check, self._context.namespace)
+        edge = Edge(self._context.client, self._context.namespace)
         self._reconciler = ReturnReconciler(self._sources, informer, edge, self._reporter, CLOCK)
         return self._reconciler

@@ -58,10 +58,10 @@ def once_more(before: Failed | None, pod: Pod, after: float, now: datetime) -> F
 
 
 class Failures:
-    """By key; what is in memory holds, and is stored. *check* runs before each write."""
+    """By key; what is in memory holds, and is stored."""
 
-    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
-        self._client, self._namespace, self._check = client, namespace, check
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
         self._known: dict[str, Failed] = {}
         self._version = ""
         self._is_loaded, self._is_stored = False, True
@@ -91,7 +91,6 @@ class Failures:
         if self._is_stored:
             return
         latest = sorted(self._known.items(), key=lambda each: each[1].until)[-MOST_STORED:]
-        self._check()
         try:
             self._write(msgspec.json.encode(dict(sorted(latest))).decode())
         except KubeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -95,10 +95,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Edge:
-    """*check* raises LeadershipLost: it runs before each write. *namespace* is our own."""
+    """*namespace* is our own."""
 
     client: Client
-    check: Callable[[], None]
     namespace: str
 
 
@@ -116,7 +115,7 @@ class ReturnReconciler:
         self._sources, self._occupants, self._edge = sources, occupants, edge
         self._reporter, self._clock = reporter, clock
         self._attempts = Attempts(clock.monotonic)
-        self._failures = Failures(edge.client, edge.namespace, edge.check)
+        self._failures = Failures(edge.client, edge.namespace)
         self._begun: dict[str, Return] = {}
         self._crowded_since = math.inf
 
@@ -243,7 +242,6 @@ class ReturnReconciler:
     def _evict(self, pod: Pod, version: str) -> bool | None:
         """None when it is unknown whether it was evicted."""
         at = pod.metadata
-        self._edge.check()
         try:
             seen = {"uid": at.uid, "resourceVersion": version}
             self._edge.client.evict(at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)

@@ -36,7 +36,7 @@ def weighing(
     changed: Callable[[str], None],
 ) -> Iterator[Callable[[], None]]:
     """Work within the block; gives a function that queues all load balancers."""
-    store = WeightStore(context.client, context.namespace, context.check)
+    store = WeightStore(context.client, context.namespace)
     context.wait_for(store.load, PAUSES, "former weights")
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
     edges = Edges(_connection(context, settings), store, changed)

@@ -6,7 +6,6 @@ balancer would get the weights that the user chooses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -33,14 +32,14 @@ class Unreadable(Exception):
 
 
 class WeightStore:
-    """Safe to share between threads, one for each load balancer; *check* runs before each write.
+    """Safe to share between threads, one for each load balancer.
 
     What is remembered is read once, and no other process writes it from then on: Conflict or AlreadyExists when one
     has, and what is there is read again.
     """
 
-    def __init__(self, client: Client, namespace: str, check: Callable[[], None]) -> None:
-        self._client, self._namespace, self._check = client, namespace, check
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
         self._stored: dict[str, ObjectMeta] = {}
         self._memory: dict[str, Memory] = {}
         self._unreadable: dict[str, Unreadable] = {}
@@ -66,7 +65,6 @@ class WeightStore:
 
     def put(self, load_balancer: str, memory: Memory) -> None:
         """Durable when it returns. KubeError."""
-        self._check()
         try:
             if memory:
                 self._enter(load_balancer, self._written(load_balancer, memory))
