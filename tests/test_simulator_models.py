@@ -117,6 +117,18 @@ def test_a_reboot_gives_a_pod_another_sandbox(place: Modelled) -> None:
     assert (container["restartCount"], len(ready(place))) == (1, 1)
 
 
+def test_a_pod_that_is_not_bound_any_more_starts_once_more_where_it_is_bound_then(place: Modelled) -> None:
+    bare(place, "one", "web:1", schedulingGates=[{"name": "example.com/gate"}])
+    backup = place.api.snapshot()
+    place.client.patch(PODS, "one", {"spec": {"schedulingGates": None}}, place.namespace)
+    place.until(lambda: "nodeName" in pods(place)[0]["spec"], "its binding")
+    place.api.restore(backup)
+    place.run(60)
+    assert pods(place)[0].get("status", {}).get("phase", "Pending") == "Pending", "its kubelet has written"
+    place.client.patch(PODS, "one", {"spec": {"schedulingGates": None}}, place.namespace)
+    place.until(lambda: bool(ready(place)), "it to be ready again")
+
+
 def test_pods_of_a_silent_node_are_replaced_after_five_minutes_and_end_with_it(place: Modelled) -> None:
     place.client.create(DEPLOYMENTS, workload(place, 2), place.namespace)
     place.until(lambda: len(ready(place)) == 2, "2 pods")

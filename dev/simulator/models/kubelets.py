@@ -13,7 +13,7 @@ from dev.simulator.models.addresses import Addresses
 from dev.simulator.models.cluster import Cluster, Raw
 from dev.simulator.models.controller import POLL, Spawn, at_once
 from dev.simulator.models.pod_behaviour import Note, Stage
-from dev.simulator.models.pod_workers import MANAGER, PodWorkers, uid_of
+from dev.simulator.models.pod_workers import MANAGER, PodWorkers, worker_of
 from dev.simulator.models.pods import with_condition
 from kube.resources import NODES, PODS
 
@@ -43,9 +43,9 @@ class Kubelets(PodWorkers):
         for change in changes:
             if change.key[0] == PODS:
                 if change.old and (
-                    change.new is None or change.new.raw["metadata"]["uid"] != uid_of(change.old.raw)
+                    change.new is None or worker_of(change.new.raw) != worker_of(change.old.raw)
                 ):
-                    self._forget(uid_of(change.old.raw), now)
+                    self._forget(worker_of(change.old.raw), now)
                 if change.new and change.new.raw["spec"].get("nodeName"):
                     self._sync(change.key, change.new.raw, now)
         if self.dead and changes:
@@ -107,7 +107,7 @@ class Kubelets(PodWorkers):
     def evict(self, pod: Raw, now: datetime) -> None:
         """For want of memory on its node."""
         self._cluster.look()
-        each = self._pods.get(uid_of(pod))
+        each = self._pods.get(worker_of(pod))
         if each is None or each.node in self.silent or each.stage in (Stage.STOPPING, Stage.ENDED):
             return
         text = "The node was low on resource: memory. "
@@ -141,7 +141,8 @@ class Kubelets(PodWorkers):
 
     def _bury(self) -> None:
         """Release what pods of dead machines had, as calico-kube-controllers does once Node and pod are gone."""
-        for uid, each in list(self._pods.items()):
-            if each.node in self.dead and not self._cluster.node(each.node) and not self._cluster.key_of(uid):
+        for worker, each in list(self._pods.items()):
+            is_buried = each.node in self.dead and not self._cluster.node(each.node)
+            if is_buried and not self._cluster.key_of(worker[0]):
                 self._release(each)
-                del self._pods[uid]
+                del self._pods[worker]

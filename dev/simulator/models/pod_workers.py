@@ -31,6 +31,8 @@ from kube.resources import PODS
 
 MANAGER = "kubelet"
 SUPER_NODE = ("node.kubernetes.io/instance-type", "eklet")
+Worker = tuple[str, str]
+"""The uid of a pod, and its node: each kubelet knows those that are bound to its own."""
 STATUS_SYNC = 10.0
 """Seconds between two tries to delete what has ended."""
 
@@ -66,16 +68,16 @@ class PodWorkers:
         self._cloud = PlainAddresses("10.9")
         """Pods on super nodes have addresses of the VPC."""
         self._client = cluster.api.client(MANAGER)
-        self._pods: dict[str, Sandbox] = {}
+        self._pods: dict[Worker, Sandbox] = {}
         self.silent: dict[str, datetime] = {}
         """Nodes whose kubelets do not report, since when."""
 
     def _sync(self, key: Key, pod: Raw, now: datetime) -> None:
-        each = self._pods.get(uid_of(pod))
+        each = self._pods.get(worker_of(pod))
         if each is None:
             if pod["spec"]["nodeName"] in self.silent:
                 return
-            each = self._pods[uid_of(pod)] = Sandbox(key, pod, pod["spec"]["nodeName"])
+            each = self._pods[worker_of(pod)] = Sandbox(key, pod, pod["spec"]["nodeName"])
             if is_ended(pod):
                 each.stage = Stage.ENDED
             else:
@@ -87,8 +89,8 @@ class PodWorkers:
     def _catch_up(self, each: Sandbox, now: datetime) -> None:
         """With what the API server says of it now."""
         pod = self._cluster.get(each.key)
-        if pod is None or uid_of(pod) != uid_of(each.pod):
-            self._forget(uid_of(each.pod), now)
+        if pod is None or worker_of(pod) != worker_of(each.pod):
+            self._forget(worker_of(each.pod), now)
             return
         each.pod = pod
         if each.stage is Stage.ENDED:
@@ -101,13 +103,17 @@ class PodWorkers:
             elif each.stage is not Stage.SEEN:
                 self._report(each, now)
 
-    def _forget(self, uid: str, now: datetime) -> None:
-        """It is gone from the API server, and so it stops; its machine may hear of it later."""
-        each = self._pods.get(uid)
+    def _forget(self, worker: Worker, now: datetime) -> None:
+        """It is gone from the API server, and so it stops; its machine may hear of it later.
+
+        One that is not bound any more, as after etcd was restored, stops at once: it may be bound again, to any node.
+        """
+        each = self._pods.get(worker)
         if each is None or each.node in self.silent:
             return
-        if each.stage is Stage.ENDED:
-            del self._pods[uid]
+        if each.stage is Stage.ENDED or self._cluster.key_of(worker[0]):
+            self._release(each)
+            del self._pods[worker]
         elif each.stage is not Stage.STOPPING:
             each.stage, each.at = Stage.STOPPING, self._in(0.1, 3.0, now)
 
@@ -167,9 +173,9 @@ class PodWorkers:
 
     def _stopped(self, each: Sandbox, now: datetime) -> None:
         pod = self._cluster.get(each.key)
-        if pod is None or uid_of(pod) != uid_of(each.pod):
+        if pod is None or worker_of(pod) != worker_of(each.pod):
             self._release(each)
-            del self._pods[uid_of(each.pod)]
+            del self._pods[worker_of(each.pod)]
             return
         each.pod = pod
         self._end(each, "Succeeded", now)
@@ -240,11 +246,12 @@ class PodWorkers:
         self._write(each, status_of(each.pod, each.stage, now, each.restarts, each.address, host))
 
     def _write(self, each: Sandbox, status: Raw) -> None:
+        """NodeRestriction refuses it for a pod of another node, or of none."""
         held = each.pod.get("status") or {}
         if all(held.get(name) == value for name, value in status.items()):
             return
         present = self._cluster.api.peek_at(PODS, each.key[2], each.key[1])
-        if present is not None and uid_of(present) == uid_of(each.pod):
+        if present is not None and worker_of(present) == worker_of(each.pod):
             each.pod = self._cluster.api.edit(
                 PODS, each.key[2], {"status": status}, each.key[1], manager=MANAGER
             )
@@ -269,5 +276,5 @@ class PodWorkers:
         return now + timedelta(seconds=self._dice.uniform(least, most))
 
 
-def uid_of(raw: Raw) -> str:
-    return str(raw["metadata"]["uid"])
+def worker_of(pod: Raw) -> Worker:
+    return pod["metadata"]["uid"], pod["spec"].get("nodeName") or ""
