@@ -65,7 +65,7 @@ COPY runtime runtime
 COPY settings settings
 COPY telemetry telemetry
 COPY webhook webhook
-COPY gunicorn.conf.py wsgi.py LICENSE ./
+COPY features.py gunicorn.conf.py wsgi.py LICENSE ./
 RUN python3.11 -m compileall -q -j 0 --invalidation-mode unchecked-hash .
 
 FROM scratch

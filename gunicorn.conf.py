@@ -7,11 +7,11 @@ import sys
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
+import features
 from settings import SettingsError, config_path, load
 from telemetry import logs
 from telemetry.http import CannotListen, listen_address
 from webhook import app as _app  # noqa: F401 - see `pre_fork`
-from webhook import features
 from webhook.health import SideServers
 from webhook.worker import WebhookWorker
 
@@ -61,7 +61,7 @@ control_socket_disable = True
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - the heartbeat file
 
 
-features.routes()
+features.preload()
 
 
 def pre_fork(_server: object, _worker: object) -> None:

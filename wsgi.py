@@ -2,15 +2,16 @@
 
 import os
 
+from features import webhooks
 from kube.client import Client
 from settings import config_path
 from settings.file import SettingsFile
 from telemetry import logs
 from webhook.app import create_app
-from webhook.features import Server, webhooks
+from webhook.replica import Replica
 from webhook.worker import stopping
 
 settings = SettingsFile(config_path(), on_change=lambda _old, new: logs.set_level(new.logging.level))
 client = Client.from_environment()
-server = Server(client, lambda: settings.current, os.environ.get("POD_NAME", "webhook"))
-app = create_app(webhooks(server), max_in_flight=settings.current.webhook.threads, draining=stopping)
+replica = Replica(client, lambda: settings.current, os.environ.get("POD_NAME", "webhook"))
+app = create_app(webhooks(replica), max_in_flight=settings.current.webhook.threads, draining=stopping)

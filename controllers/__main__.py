@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 
 import structlog
 
-import controllers
+import features
 from controllers import liveness
 from controllers.informers import StaleInformer
-from controllers.manager import Controller, Manager, own_pod
+from controllers.manager import Manager, own_pod
 from kube.client import Client
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder
@@ -26,7 +23,6 @@ from settings import Settings, SettingsError, config_path
 from settings.file import SettingsFile
 from telemetry import logs, stop_on_signals
 from telemetry.http import CannotListen, serve_health, serve_metrics
-from telemetry.server import Server
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +40,9 @@ def main() -> int:
     logs.configure(settings.current.logging.level)
     try:
         with serving(client, settings, recorder, stop):
-            Manager(client, recorder, settings.current.leader_election).run(enabled(settings), stop)
+            Manager(client, recorder, settings.current.leader_election).run(
+                features.controllers(lambda: settings.current), stop
+            )
     except CannotListen as error:
         print(f"the controllers cannot start:\n{error}", file=sys.stderr)
         return 2
@@ -66,40 +64,11 @@ def serving(
         closing.callback(health.close)
         access = metrics_access(client, now.metrics)
         closing.callback(serve_metrics(now.metrics.bind_address, access=access).close)
-        for each in endpoints(client, settings):
-            closing.callback(each.close)
+        for feature in features.running(now):
+            if server := feature.serve(client, lambda: settings.current):
+                closing.callback(server.close)
         threading.Thread(target=settings.watch, args=(stop,), name="settings", daemon=True).start()
         yield
-
-
-def enabled(settings: SettingsFile) -> dict[str, Controller]:
-    """By name, the controllers of the enabled features; enabling another takes a restart, done by the chart.
-
-    A feature is a package here that has ``enabled(settings)``, and a module ``controller`` with
-    ``run(context, settings)``, which is imported only for an enabled one.
-    """
-    return {
-        name: partial(import_module(f"controllers.{name}.controller").run, settings=lambda: settings.current)
-        for name in features(settings)
-    }
-
-
-def endpoints(client: Client, settings: SettingsFile) -> Iterator[Server]:
-    """What each replica serves for the enabled features, also while another one leads; CannotListen.
-
-    A feature that serves has a module ``endpoint`` with ``serve(client, settings)``.
-    """
-    for name in features(settings):
-        if find_spec(f"controllers.{name}.endpoint"):
-            serve = import_module(f"controllers.{name}.endpoint").serve
-            if server := serve(client, lambda: settings.current):
-                yield server
-
-
-def features(settings: SettingsFile) -> list[str]:
-    """The names of those that are enabled."""
-    found = [each.name for each in pkgutil.iter_modules(controllers.__path__) if each.ispkg]
-    return [name for name in found if import_module(f"controllers.{name}").enabled(settings.current)]
 
 
 def follow(_old: Settings, new: Settings) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
-from healthchecker import METRICS_PATH, PATHS, READY_PATH, STATE_PATH, State
+from api.health_checks import METRICS_PATH, PATHS, READY_PATH, STATE_PATH, State
 from healthchecker.checker import Checker, export_metrics
 from healthchecker.config import Config, ConfigError
 from healthchecker.connections import Counter as ConnectionCounter

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import structlog
 from prometheus_client import Gauge
 
-from healthchecker import SCHEDULED, State
+from api.health_checks import SCHEDULED, State
 from healthchecker.config import Config
 from kube.types import ObjectMeta, Value, complete
 from runtime import threading, time

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import healthchecker as names
-from healthchecker import (
+from api import health_checks as names
+from api.health_checks import (
     DEFAULT_ANNOTATION,
     DEFAULT_BOUND,
     FAIL,

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from api.health_checks import deployment_name
 from api.ip_reservation import KUBELET_REASONS, RESERVE
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from cli.explain.webhook_configurations import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
 from dev.fake_api import FakeAPI
-from healthchecker import deployment_name
 from kube.client import Client
 from kube.resources import CONFIG_MAPS
 from runtime import utc_now

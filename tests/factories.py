@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body
-from controllers.ip_reservation.confirmations import Doubts
 from kube.types import Pod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -76,8 +74,3 @@ def segment(
         "labels": ({MANAGED_BY: MANAGER} if ours else {}) | {LEVEL: str(level)},
     }
     return msgspec.convert(raw, IPReservation)
-
-
-def doubts(*forged: Record, unconfirmed: Sequence[Record] = ()) -> Doubts:
-    keys = frozenset(each.key for each in forged)
-    return Doubts(keys | {each.key for each in unconfirmed}, keys)

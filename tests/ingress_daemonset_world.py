@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
@@ -26,7 +27,6 @@ from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.types import Children, Grant, Workload
 from dev.fake_api import merged
-from healthchecker import SCHEDULED, State
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
 

@@ -11,7 +11,7 @@ import msgspec
 from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
-from controllers.ip_reservation.confirmations import PodAddresses
+from controllers.ip_reservation.confirmations import Doubts, PodAddresses
 from controllers.ip_reservation.observers import Departures, Removals
 from controllers.ip_reservation.reconcilers import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
@@ -109,3 +109,8 @@ class World:
 
 class Killed(BaseException):
     """The end of a process, which nothing in it catches."""
+
+
+def doubts(*forged: Record, unconfirmed: Sequence[Record] = ()) -> Doubts:
+    keys = frozenset(each.key for each in forged)
+    return Doubts(keys | {each.key for each in unconfirmed}, keys)

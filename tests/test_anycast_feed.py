@@ -7,13 +7,12 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.__main__ import endpoints
+from controllers.anycast_ip.endpoint import serve
 from controllers.anycast_ip.entries import IN_USE, JSON, LABEL, TEXT, Entry, data_of
 from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, wants_json
 from dev.fake_api import FakeAPI, connection_to
@@ -261,8 +260,8 @@ def test_those_who_wait_for_a_read_share_the_next_one() -> None:
 @contextmanager
 def served(world: World) -> Iterator[int]:
     """The port of a replica."""
-    given: Any = SimpleNamespace(current=settings_of())
-    (server,) = endpoints(world.client, given)
+    server = serve(world.client, settings_of)
+    assert server
     with closing(server):
         yield server.server_address[1]
 
@@ -311,14 +310,7 @@ def test_a_config_map_of_another_owner_is_not_served() -> None:
     assert b"secret" not in body
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pytest.param({"enabled": False}, id="without anycastIP"),
-        pytest.param({"allowList": {"configMap": NAME}}, id="without the endpoint"),
-    ],
-)
-def test_it_listens_only_when_it_is_on(changed: dict[str, Any]) -> None:
-    given: Any = SimpleNamespace(current=settings_of(**changed))
+def test_it_listens_only_when_it_is_on() -> None:
+    off = settings_of(allowList={"configMap": NAME})
 
-    assert list(endpoints(World().client, given)) == []
+    assert serve(World().client, lambda: off) is None

@@ -13,12 +13,12 @@ import yaml
 
 from calico.segment import ENTRIES
 from certs.issue import COMMON_NAME_LENGTH
-from cli.installed.registered import needed
 from controllers.certificates.controller import rules
 from dev.lab import chart
 from dev.lab.errors import LabError
 from dev.lab.install import merged
 from dev.lab.values_schema import REFUSED
+from features import unregistered
 from settings import Settings
 from settings.anycast_ip import EgressCheck
 from settings.ingress_daemonset import HealthChecker
@@ -283,7 +283,7 @@ def register_what_is_served(objects: Objects) -> None:
         word for pod in tests for word in pod["spec"]["containers"][0]["args"] if not word.startswith("--")
     ]
     registered = {hook["clientConfig"]["service"]["path"] for hook in hooks}
-    assert registered == set(called) == set(needed(settings))
+    assert registered == set(called) == set(unregistered(settings, ()))
     assert {"caBundle" in hook["clientConfig"] for hook in hooks} <= {settings.certs.mode == "files"}
     injected = {
         "cert-manager.io/inject-ca-from" in str(each["metadata"].get("annotations"))

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from api.ip_reservation import namespace_cache
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch, until
 from kube.errors import NotFound, ServerError, Unreachable
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
+from webhook.ip_reservation import namespace_cache
 from webhook.ip_reservation.namespace_cache import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"

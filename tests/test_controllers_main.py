@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import structlog
 
-from controllers.__main__ import enabled, main
+import features
+from controllers.__main__ import main
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch, until
 from settings import Settings
@@ -312,7 +313,7 @@ class InForce:
 def test_a_feature_that_is_disabled_is_not_started() -> None:
     def names(**fields: Any) -> set[str]:
         file: Any = InForce(**fields)
-        return set(enabled(file))
+        return {feature.name for feature in features.running(file.current)}
 
     assert names() == {"ip_reservation"}
     assert names(ipReservation={"enabled": False}) == set()

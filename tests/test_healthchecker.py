@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
 from api import ingress_daemonset
+from api.health_checks import DEFAULT_ANNOTATION, SCHEDULED, State, deployment_name
 from controllers.ingress_daemonset import rollout_annotations
-from healthchecker import DEFAULT_ANNOTATION, SCHEDULED, State, checker, deployment_name
+from healthchecker import checker
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
 from healthchecker.config import Config, ConfigError, Endpoint

@@ -19,9 +19,10 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+from api.health_checks import State
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
-from healthchecker import State, watcher
+from healthchecker import watcher
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker
 from healthchecker.config import Config

@@ -74,7 +74,11 @@ def test_packages_of_python_come_pinned_whole_and_ready_made() -> None:
 def test_the_product_is_copied_whole_and_is_all_of_the_build_context() -> None:
     found = context.files(ROOT)
 
-    assert {*copied()} - {"requirements.txt", "LICENSE"} == {*FLOORS} | {"gunicorn.conf.py", "wsgi.py"}
+    assert {*copied()} - {"requirements.txt", "LICENSE"} == {*FLOORS} | {
+        "features.py",
+        "gunicorn.conf.py",
+        "wsgi.py",
+    }
     assert {source for source in copied() if context.within(found, source)} == {*copied()}
     assert [path for path in found if not any(context.within([path], source) for source in copied())] == []
 

@@ -21,10 +21,11 @@ from kube import service_account
 service_account.MOUNTED = pathlib.Path(sys.argv[1])
 """
 CONTROLLERS = """
-from controllers.__main__ import Client, SettingsFile, config_path, enabled
+import features
+from controllers.__main__ import Client, SettingsFile, config_path
 
 Client.from_environment()
-enabled(SettingsFile(config_path()))
+features.controllers(lambda file=SettingsFile(config_path()): file.current)
 print(*sys.modules)
 """
 ARBITER_AND_WORKER = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ PRODUCT = (
     "telemetry",
     "webhook",
 )
-COPIED = (*PRODUCT, "charts", "deploy", "tests", "dev", "wsgi.py", "pyproject.toml")
+COPIED = (*PRODUCT, "charts", "deploy", "tests", "dev", "wsgi.py", "features.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,11 @@ for path in sorted(each for package in sys.argv[1:] for each in pathlib.Path(pac
         failed[str(path)] = str(error)
 
 import wsgi
-from controllers.__main__ import enabled
+import features
 
 paths = [rule.rule for rule in wsgi.app.url_map.iter_rules()]
-print(json.dumps({"failed": failed, "paths": sorted(paths), "controllers": sorted(enabled(wsgi.settings))}))
+names = sorted(features.controllers(lambda: wsgi.settings.current))
+print(json.dumps({"failed": failed, "paths": sorted(paths), "controllers": names}))
 """
 CONFIG = """
 apiVersion: drawbridge.io/v1
@@ -119,6 +121,15 @@ class Copy:
             else:
                 shutil.copy(ROOT / name, directory)
         deleted = FEATURES[missing]
+        rows = directory / "features.py"
+        rows.write_text(
+            re.sub(
+                rf"    Feature\(\n        {missing}\.NAME.*?\n    \),\n",
+                "",
+                rows.read_text(),
+                flags=re.DOTALL,
+            )
+        )
         for name in (f"webhook/{missing}", f"controllers/{missing}", *deleted.own):
             shutil.rmtree(directory / name)
         for pattern in deleted.tests:

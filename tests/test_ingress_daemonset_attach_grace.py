@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import TO_BE_UPDATED
-from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
 GRACE = 30

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import KIND, NODE_LABEL
 from controllers.ingress_daemonset.actions import Target
 from controllers.ingress_daemonset.clb import controller as clb
@@ -20,7 +21,6 @@ from controllers.ingress_daemonset.controller import (
 from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from controllers.workqueue import WorkQueue
-from healthchecker import SCHEDULED
 from kube.errors import Unreachable
 from kube.informer import Informer
 from kube.list_watch import ListWatch

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-import healthchecker
+from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
 from api.ingress_daemonset.types import OTHER_SPELLINGS
 from tests.charts import CHART
@@ -98,10 +98,10 @@ def test_its_bounds_are_those_of_the_health_checker() -> None:
     outage = FIELDS["spec.healthChecker.outageToleranceSeconds"]
 
     assert (outage["minimum"], outage["maximum"]) == (
-        healthchecker.SHORTEST_BOUND,
-        healthchecker.LONGEST_BOUND,
+        health_checks.SHORTEST_BOUND,
+        health_checks.LONGEST_BOUND,
     )
-    assert FIELDS["spec.healthChecker.onApiServerOutage"]["enum"] == [healthchecker.KEEP, healthchecker.FAIL]
+    assert FIELDS["spec.healthChecker.onApiServerOutage"]["enum"] == [health_checks.KEEP, health_checks.FAIL]
 
 
 def test_every_column_shows_a_field_of_the_schema() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import healthchecker
+from api import health_checks
 from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
@@ -118,13 +118,13 @@ def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "health"}
     assert container["securityContext"]["runAsNonRoot"] is True
     assert said == {
-        healthchecker.INGRESS_DAEMONSET: "web",
-        healthchecker.PORT: "10080",
-        healthchecker.ANNOTATION: "example.com/soon",
-        healthchecker.ON_OUTAGE: "keep",
-        healthchecker.BOUND: "30",
-        healthchecker.NODE: {"fieldRef": {"fieldPath": "spec.nodeName"}},
-        healthchecker.NAMESPACE: {"fieldRef": {"fieldPath": "metadata.namespace"}},
+        health_checks.INGRESS_DAEMONSET: "web",
+        health_checks.PORT: "10080",
+        health_checks.ANNOTATION: "example.com/soon",
+        health_checks.ON_OUTAGE: "keep",
+        health_checks.BOUND: "30",
+        health_checks.NODE: {"fieldRef": {"fieldPath": "spec.nodeName"}},
+        health_checks.NAMESPACE: {"fieldRef": {"fieldPath": "metadata.namespace"}},
     }
 
 
@@ -155,7 +155,7 @@ def test_a_health_checker_may_fail_without_the_api_server_after_its_own_time() -
     [container] = pod_of(daemon_sets(asked, HealthChecker(image="drawbridge:1"))[0])["containers"]
     said = {each["name"]: each.get("value") for each in container["env"]}
 
-    assert (said[healthchecker.ON_OUTAGE], said[healthchecker.BOUND]) == ("fail", "12")
+    assert (said[health_checks.ON_OUTAGE], said[health_checks.BOUND]) == ("fail", "12")
 
 
 def test_a_health_checker_with_another_image_and_account_runs_where_the_pods_do() -> None:

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 import yaml
 
+from api.health_checks import deployment_name
 from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS, KIND
 from api.ingress_daemonset.types import IngressDaemonSet, resource
 from dev.fake_api import FakeAPI, Kind
 from dev.fake_api.schema import Structural
 from dev.lab.install import merged
-from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound, Unreachable
 from kube.resources import PODS
 from kube.types import Pod

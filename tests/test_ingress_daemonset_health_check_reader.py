@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from api.health_checks import State
 from controllers.ingress_daemonset import health_check_reader
 from controllers.ingress_daemonset.confirmation import Reading
 from controllers.ingress_daemonset.health_check_reader import (
@@ -20,7 +21,6 @@ from controllers.ingress_daemonset.health_check_reader import (
     checkers_of,
     read,
 )
-from healthchecker import State
 from healthchecker.__main__ import serve
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_world import World, raw_resource

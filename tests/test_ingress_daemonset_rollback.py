@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from api.health_checks import State
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import of
-from healthchecker import State
 from tests.ingress_daemonset_rolling import NODES, Rolling, record
 from tests.ingress_daemonset_world import UID, raw_node
 

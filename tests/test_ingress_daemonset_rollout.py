@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
 from controllers.ingress_daemonset.actions import Change, Kind, Target, Writes
 from controllers.ingress_daemonset.planner import Plan
-from healthchecker import SCHEDULED
 from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 
 NODES = ("n1", "n2", "n3", "n4", "n5")

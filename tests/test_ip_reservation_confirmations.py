@@ -19,8 +19,9 @@ from controllers.ip_reservation.confirmations import (
     PodAddresses,
 )
 from kube.types import Pod
-from tests.factories import NOW, ago, doubts, pod, record, segment
+from tests.factories import NOW, ago, pod, record, segment
 from tests.fakes import FakeClock
+from tests.ip_reservation_world import doubts
 
 BOTH = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
 V4, V6 = record(), record("fd00::1/128")

@@ -15,7 +15,8 @@ from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.confirmations import Doubts
 from controllers.ip_reservation.release_planner import Cause, Change, Life, Pods
 from settings import IPReservationSettings
-from tests.factories import NOW, ago, doubts, record, segment
+from tests.factories import NOW, ago, record, segment
+from tests.ip_reservation_world import doubts
 
 
 def config(**values: Any) -> IPReservationSettings:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
+
+import features
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,11 +21,10 @@ FLOORS = {
     "certs": {"kube", "telemetry", "settings"},
     "cloud": {"telemetry", "settings"},
     "calico": {"kube", "telemetry", "settings"},
-    "api": {"healthchecker", "calico", "kube", "settings"},
-    "webhook": {"api", "healthchecker", "calico", "certs", "kube", "telemetry", "settings"},
-    "healthchecker": {"kube", "telemetry", "settings"},
+    "api": {"calico", "kube", "settings"},
+    "webhook": {"api", "calico", "certs", "kube", "telemetry", "settings"},
+    "healthchecker": {"api", "kube", "telemetry", "settings"},
     "controllers": {
-        "webhook",
         "api",
         "healthchecker",
         "calico",
@@ -36,7 +38,6 @@ FLOORS = {
         "controllers",
         "webhook",
         "api",
-        "healthchecker",
         "calico",
         "certs",
         "cloud",
@@ -69,7 +70,6 @@ VALUES = {
     "kube.types",
     "kube.errors",
     "calico.segment",
-    "healthchecker",
     "settings",
     "settings.windows",
     "webhook.admission",
@@ -88,7 +88,6 @@ PURE = [
     "certs/issue.py",
     "certs/rotation.py",
     "cloud/types.py",
-    "healthchecker/__init__.py",
     "healthchecker/config.py",
     "kube/selectors.py",
     "kube/types.py",
@@ -147,6 +146,10 @@ PLANS = [
 ]
 
 
+TABLE = "features"
+PROGRAMS = {"webhook", "controllers", "cli", "dashboard"}
+"""They do what the table of features says."""
+
 SEAM = "runtime"
 """Where product code takes time, threads and chance from; a decision takes none of them."""
 
@@ -183,13 +186,13 @@ def modules(package: str) -> list[Path]:
 
 
 def ours(names: Iterator[str]) -> set[str]:
-    known = {*FLOORS, "dev", "tests", "wsgi"}
+    known = {*FLOORS, TABLE, "dev", "tests", "wsgi"}
     return {name for name in names if name.partition(".")[0] in known}
 
 
 @pytest.mark.parametrize("package", [each for each in FLOORS if (ROOT / each).exists()])
 def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
-    allowed = FLOORS[package] | {package, SEAM}
+    allowed = FLOORS[package] | {package, SEAM} | ({TABLE} if package in PROGRAMS else set())
     broken = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in modules(package)
@@ -334,3 +337,9 @@ def test_flask_is_imported_by_servers_only() -> None:
     pages = (f"dashboard/{name}.py" for name in ("app", "proxied", "server", "streams"))
     servers = {"webhook/app.py", *pages}
     assert importers == {path for path in servers if (ROOT / path).parent.exists()}
+
+
+def test_each_row_of_the_table_names_code_that_is_there() -> None:
+    for feature in features.FEATURES:
+        for reference in filter(None, (feature.controllers, feature.webhooks, feature.endpoint)):
+            assert callable(resolve_name(reference)), f"{feature.name}: {reference}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-import healthchecker
+from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from api.ingress_daemonset.detaching import Annotation, Connections, Timestamp, Weights
 from api.ingress_daemonset.pacing import Metric, Pause, Waves, Window
@@ -229,8 +229,8 @@ class HealthChecker(Value, frozen=True):
     image_pull_policy: str = ""
     service_account_name: str = ""
     resources: dict[str, Any] = {}
-    on_api_server_outage: str = healthchecker.KEEP
-    outage_tolerance_seconds: int = healthchecker.DEFAULT_BOUND
+    on_api_server_outage: str = health_checks.KEEP
+    outage_tolerance_seconds: int = health_checks.DEFAULT_BOUND
 
     @property
     def is_the_originals(self) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from api.health_checks import shortened
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from cli.rollout.progress import Stored
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
-from healthchecker import shortened
 from kube.client import Client
 
 

@@ -14,12 +14,12 @@ from cli.explain.foresight import Foresight, foresee
 from cli.explain.reservations import ip_of
 from cli.explain.snapshot import Snapshot
 from cli.explain.webhook_configurations import ApiRequest
-from cli.installed.registered import unregistered
 from cli.output import Document, Part, Table, bad, title, warning
 from cli.pools.headroom import Headroom, PoolFacts, headroom
 from cli.pools.headroom import parts as of_pools
 from cli.simulate.returning import Returning, kept_ips, returning
 from cli.simulate.returning import parts as of_returning
+from features import unregistered
 from kube.types import MIRROR
 
 Raw = Mapping[str, Any]

@@ -10,11 +10,11 @@ from api.anycast_ip import TAINT
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by
 from cli.errors import way_to_permission
-from cli.installed.registered import kind_of, unregistered
 from cli.installed.types import CONTROLLERS, WEBHOOK
 from cli.pools.headroom import PoolFacts, headroom
 from cli.status.facts import Facts, PodCounts
 from cli.status.types import Problem, Status
+from features import unregistered
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.types import ObjectMeta, key_of
 
@@ -54,6 +54,11 @@ def webhooks(facts: Facts, status: Status) -> Iterator[Problem]:
         for kind, paths in groupby(sorted(missing, key=kind_of), kind_of):
             what = f"no {kind} webhook configuration has {', '.join(paths)}"
             yield Problem(f"{what}: the API server does not ask, as after break glass", RESTORE)
+
+
+def kind_of(path: str) -> str:
+    """Of the webhook configuration that has it."""
+    return "mutating" if path.startswith("/mutate/") else "validating"
 
 
 def programs(status: Status) -> Iterator[Problem]:

@@ -4,9 +4,3 @@ Each node is reconciled by its uid: read a snapshot, plan the next action, run i
 an address is ordered and deleted after its address and tags are gone, so that a crash between any two lines neither
 leaks an address nor orders a second one.
 """
-
-from settings import Settings
-
-
-def enabled(settings: Settings) -> bool:
-    return settings.anycast_ip.enabled

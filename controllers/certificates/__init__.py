@@ -3,9 +3,3 @@
 One key is reconciled: read the Secret and the configurations, plan one step, write it. A leaf is served only when all
 configurations have trusted its CA for a while, so that no call fails during a rotation.
 """
-
-from settings import Settings
-
-
-def enabled(settings: Settings) -> bool:
-    return settings.certs.mode == "self-managed"

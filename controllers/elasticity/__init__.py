@@ -4,9 +4,3 @@ One key of the work queue is one owner and revision: `reconciler` reads a `snaps
 decides, `writer` patches, and whatever was decided counts until the pod informer shows it or it failed.
 Invariant: at no revision of the cluster has an owner more than its N local pods, or super nodes more than their cap.
 """
-
-from settings import Settings
-
-
-def enabled(settings: Settings) -> bool:
-    return settings.elasticity.enabled or settings.elasticity.open_gates

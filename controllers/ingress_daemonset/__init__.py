@@ -3,9 +3,3 @@
 `reconciler.py` reads a snapshot, `planner.py` and the pure modules below it decide, and `writer.py` applies actions.
 No more nodes are detached than the budget allows, and no pod is replaced before its node is known to be detached.
 """
-
-from settings import Settings
-
-
-def enabled(settings: Settings) -> bool:
-    return settings.ingress_daemonset.enabled

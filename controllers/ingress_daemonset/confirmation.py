@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from healthchecker import State
+from api.health_checks import State
 from kube.types import ObjectMeta
 
 REFUSED = 503

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from api.health_checks import deployment_name, shortened
 from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
 from api.ingress_daemonset.node_matching import tolerations
 from api.ingress_daemonset.template import template_of
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
-from healthchecker import deployment_name, shortened
 
 Raw = Mapping[str, Any]
 HISTORY = 1

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from api.health_checks import SCHEDULED, deployment_name
 from api.ingress_daemonset.detaching import Annotation
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import (
@@ -24,7 +25,6 @@ from controllers.ingress_daemonset.confirmation import Reading, doubt_of
 from controllers.ingress_daemonset.desired import deployment
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Workload
-from healthchecker import SCHEDULED, deployment_name
 
 
 @dataclass(frozen=True, eq=False)

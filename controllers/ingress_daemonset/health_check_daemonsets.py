@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-import healthchecker
+from api import health_checks
+from api.health_checks import deployment_name
 from api.ingress_daemonset.detaching import Connections
 from api.ingress_daemonset.node_matching import tolerations
 from api.ingress_daemonset.template import template_of
@@ -27,7 +28,6 @@ from controllers.ingress_daemonset.drift import (
     rewritten,
 )
 from controllers.ingress_daemonset.types import Children, Grant, Workload
-from healthchecker import deployment_name
 from settings.ingress_daemonset import HealthChecker
 
 FOR = "drawbridge.io/health-checker-for"
@@ -35,8 +35,8 @@ FOR = "drawbridge.io/health-checker-for"
 RESOURCES = {"requests": {"cpu": "5m", "memory": "48Mi"}, "limits": {"memory": "128Mi"}}
 ACCOUNT = "default"
 KINDS: tuple[Kind, ...] = ("DaemonSet", "RoleBinding")
-SERVING = {"path": healthchecker.METRICS_PATH, "port": "health"}
-SEEING = {"path": healthchecker.READY_PATH, "port": "health"}
+SERVING = {"path": health_checks.METRICS_PATH, "port": "health"}
+SEEING = {"path": health_checks.READY_PATH, "port": "health"}
 SETTLED = 10
 """Seconds, at least, until a load balancer has noticed that a health checker answers again."""
 SECURITY = {
@@ -128,15 +128,15 @@ def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> d
 
 def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
     annotation = resource.spec.update_strategy.rolling_update.deployment_annotation
-    key = annotation.key if annotation else healthchecker.DEFAULT_ANNOTATION
+    key = annotation.key if annotation else health_checks.DEFAULT_ANNOTATION
     said = {
-        healthchecker.INGRESS_DAEMONSET: resource.metadata.name,
-        healthchecker.PORT: str(port),
-        healthchecker.ANNOTATION: key,
-        healthchecker.ON_OUTAGE: resource.spec.health_checker.on_api_server_outage,
-        healthchecker.BOUND: str(resource.spec.health_checker.outage_tolerance_seconds),
+        health_checks.INGRESS_DAEMONSET: resource.metadata.name,
+        health_checks.PORT: str(port),
+        health_checks.ANNOTATION: key,
+        health_checks.ON_OUTAGE: resource.spec.health_checker.on_api_server_outage,
+        health_checks.BOUND: str(resource.spec.health_checker.outage_tolerance_seconds),
     }
-    fields = {healthchecker.NODE: "spec.nodeName", healthchecker.NAMESPACE: "metadata.namespace"}
+    fields = {health_checks.NODE: "spec.nodeName", health_checks.NAMESPACE: "metadata.namespace"}
     said |= _counting(resource.spec.update_strategy.rolling_update.connections)
     return [{"name": name, "value": value} for name, value in said.items()] + [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
@@ -148,8 +148,8 @@ def _counting(wanted: Connections | None) -> dict[str, str]:
     if wanted is None:
         return {}
     if endpoint := wanted.endpoint:
-        return {healthchecker.CONNECTION_METRIC: f"{endpoint.port} {endpoint.path} {endpoint.metric}"}
-    return {healthchecker.CONNECTION_PORTS: ",".join(map(str, wanted.ports))}
+        return {health_checks.CONNECTION_METRIC: f"{endpoint.port} {endpoint.path} {endpoint.metric}"}
+    return {health_checks.CONNECTION_PORTS: ",".join(map(str, wanted.ports))}
 
 
 Body = dict[str, Any]

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 from prometheus_client import Counter
 
+from api.health_checks import STATE_PATH, State
 from api.ingress_daemonset.types import OFF
 from controllers.executor import Submit
 from controllers.ingress_daemonset.confirmation import Reading, Readings
 from controllers.ingress_daemonset.node_rollout import NodeRollout
-from healthchecker import STATE_PATH, State
 from healthchecker.answers import get
 from runtime import threading, time
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from api.health_checks import shortened
 from api.ingress_daemonset import REVISION_OF
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.desired import metadata, revision_of_template, without_timestamp
 from controllers.ingress_daemonset.types import Child
-from healthchecker import shortened
 from kube.resources import Resource
 from kube.types import complete
 

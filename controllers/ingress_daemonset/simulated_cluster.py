@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace as changed
 
+from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import RollingUpdate
 from controllers.ingress_daemonset import rollout_annotations
@@ -26,7 +27,6 @@ from controllers.ingress_daemonset.types import (
     Workload,
     WorkloadStatus,
 )
-from healthchecker import SCHEDULED, State
 from kube.types import Condition, Value
 
 T = TypeVar("T", bound=Value)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from api.health_checks import deployment_name
 from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
 from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset import rollout_annotations
@@ -16,7 +17,6 @@ from controllers.ingress_daemonset.confirmation import Readings
 from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout
 from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
 from controllers.ingress_daemonset.types import Children, Workload
-from healthchecker import deployment_name
 
 
 @dataclass(frozen=True)

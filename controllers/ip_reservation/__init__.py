@@ -6,9 +6,3 @@ was promised the address of its predecessor. An address stays reserved while its
 time is over; only the leader shrinks or deletes segments. It compacts small ones. Where so configured, it also notes
 who had which address before.
 """
-
-from settings import Settings
-
-
-def enabled(settings: Settings) -> bool:
-    return settings.ip_reservation.enabled

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-import healthchecker
+from api import health_checks
 from dev.demo.rollout import Answer
 from dev.lab.nodes import move
 from dev.lab.processes import marked_environment
@@ -40,10 +40,10 @@ def asking(
             address = str(addresses[-number])
             move(lab.client, node, address)
             environment = {
-                healthchecker.NAMESPACE: namespace,
-                healthchecker.INGRESS_DAEMONSET: name,
-                healthchecker.NODE: node,
-                healthchecker.PORT: str(port),
+                health_checks.NAMESPACE: namespace,
+                health_checks.INGRESS_DAEMONSET: name,
+                health_checks.NODE: node,
+                health_checks.PORT: str(port),
                 "DRAWBRIDGE_BIND_HOST": address,
                 "KUBECONFIG": str(kubeconfig),
             }
@@ -69,7 +69,7 @@ def _running(lab: Lab, name: str, environment: Mapping[str, str]) -> Iterator[No
     with (lab.logs / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "healthchecker"],
-            cwd=Path(healthchecker.__file__).parent.parent,
+            cwd=Path(health_checks.__file__).parent.parent,
             env={**os.environ, **marked_environment(lab.directory), **environment},
             stdout=log,
             stderr=log,

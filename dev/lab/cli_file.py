@@ -115,7 +115,7 @@ def _ours() -> Iterator[tuple[str, Path]]:
         for path in (ROOT / package).rglob("*"):
             if path.suffix in SOURCES:
                 yield path.relative_to(ROOT).as_posix(), path
-    yield "LICENSE", ROOT / "LICENSE"
+    yield from ((name, ROOT / name) for name in ("LICENSE", "features.py"))
 
 
 def _add(

@@ -32,6 +32,7 @@ SCOPE = (
     "CONTRIBUTING.md",
     "docs",
     "charts",
+    "features.py",
     "wsgi.py",
     "gunicorn.conf.py",
     *PRODUCT,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from controllers.__main__ import enabled
+import features
 from controllers.informers import StaleInformer
 from controllers.manager import Manager
 from dev.fake_api import FakeAPI
@@ -28,7 +28,7 @@ from kube.leader_election import LeadershipLost, StillWorking
 from runtime import threading
 from settings import Settings, parse
 from webhook.app import create_app
-from webhook.features import Server, webhooks
+from webhook.replica import Replica as Server
 
 STOP_WITHIN = 30.0
 """Seconds from SIGTERM to SIGKILL."""
@@ -214,7 +214,9 @@ class Product:
         why = "stopped"
         try:
             file: Any = replica.configuration
-            Manager(client, recorder, replica.settings.leader_election).run(enabled(file), replica.stop)
+            Manager(client, recorder, replica.settings.leader_election).run(
+                features.controllers(lambda: file.current), replica.stop
+            )
         except (LeadershipLost, StaleInformer, StillWorking) as error:
             why = str(error)
         finally:
@@ -264,7 +266,7 @@ class Product:
         def main() -> None:
             client = Client(self._network.connection(SERVER, replica.name))
             server = Server(client, lambda: replica.settings, replica.name)
-            app = create_app(webhooks(server), max_in_flight=replica.settings.webhook.threads)
+            app = create_app(features.webhooks(server), max_in_flight=replica.settings.webhook.threads)
             replica.app = Reception(app.test_client())
 
         self._kernel.spawn(main, "boot", process)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from webhook.admission import Webhook
 from webhook.anycast_ip.webhook import AnycastIPWebhook
-from webhook.features import Server
+from webhook.replica import Replica
 
 
-def webhooks(server: Server) -> Sequence[Webhook]:
-    return [AnycastIPWebhook(lambda: server.settings().anycast_ip)]
+def webhooks(replica: Replica) -> Sequence[Webhook]:
+    return [AnycastIPWebhook(lambda: replica.settings().anycast_ip)]

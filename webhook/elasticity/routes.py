@@ -8,12 +8,12 @@ from webhook.admission import Webhook
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 from webhook.elasticity.leader import LeaseReader
 from webhook.elasticity.webhook import PlacementWebhook
-from webhook.features import Server
+from webhook.replica import Replica
 
 
-def webhooks(server: Server) -> Sequence[Webhook]:
-    leader = LeaseReader(server.client, lambda: server.settings().leader_election)
+def webhooks(replica: Replica) -> Sequence[Webhook]:
+    leader = LeaseReader(replica.client, lambda: replica.settings().leader_election)
     return [
-        PlacementWebhook(lambda: server.settings().elasticity, leader.absence),
-        DaemonSetWebhook(lambda: server.settings().elasticity),
+        PlacementWebhook(lambda: replica.settings().elasticity, leader.absence),
+        DaemonSetWebhook(lambda: replica.settings().elasticity),
     ]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from api.health_checks import deployment_name
 from api.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
 from api.ingress_daemonset.types import IngressDaemonSet, time_of
-from healthchecker import deployment_name
 from kube.errors import KubeError, NotFound
 from kube.types import Pod
 from settings import IngressDaemonSetSettings

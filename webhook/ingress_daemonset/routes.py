@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from runtime import utc_now
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
-from webhook.features import Server
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
+from webhook.replica import Replica
 
 
-def webhooks(server: Server) -> Sequence[Webhook]:
+def webhooks(replica: Replica) -> Sequence[Webhook]:
     def settings() -> IngressDaemonSetSettings:
-        return server.settings().ingress_daemonset
+        return replica.settings().ingress_daemonset
 
-    cluster = ClusterLookup(server.client)
+    cluster = ClusterLookup(replica.client)
     return [
         DefaultingWebhook(settings),
-        ValidatingWebhook(settings, cluster.port_users, PodTemplates(server.client).problems),
+        ValidatingWebhook(settings, cluster.port_users, PodTemplates(replica.client).problems),
         EvictionWebhook(settings, cluster, utc_now),
     ]

@@ -9,27 +9,27 @@ from calico.reservations import Reservations
 from runtime import utc_now
 from settings import IPReservationSettings
 from webhook.admission import Webhook
-from webhook.features import Server
 from webhook.ip_reservation.namespace_cache import Cluster
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.shared_reads import SharedReads
 from webhook.ip_reservation.webhook import IPReservationWebhook
+from webhook.replica import Replica
 
 
-def webhooks(server: Server) -> Sequence[Webhook]:
+def webhooks(replica: Replica) -> Sequence[Webhook]:
     def settings() -> IPReservationSettings:
-        return server.settings().ip_reservation
+        return replica.settings().ip_reservation
 
     api_version = settings().calico_api_version
-    reservations = Reservations(server.client, api_version)
-    ledger, cluster = Ledger(reservations, server.replica), Cluster(server.client)
+    reservations = Reservations(replica.client, api_version)
+    ledger, cluster = Ledger(reservations, replica.name), Cluster(replica.client)
     return [
         IPReservationWebhook(
             cluster,
             ledger,
             settings,
             utc_now,
-            knows_clients=lambda: bool(server.settings().webhook.client_ca),
+            knows_clients=lambda: bool(replica.settings().webhook.client_ca),
         ),
-        SameAddressWebhook(cluster, SharedReads(server.client, reservations, api_version), settings),
+        SameAddressWebhook(cluster, SharedReads(replica.client, reservations, api_version), settings),
     ]

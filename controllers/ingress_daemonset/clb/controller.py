@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache as cached
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
 from cloud.client import caller
 from cloud.load_balancers import LoadBalancers
@@ -18,7 +19,6 @@ from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.types import Workload
 from controllers.manager import Context
 from controllers.workqueue import Stopping, WorkQueue
-from healthchecker import SCHEDULED
 from kube.errors import Backoff
 from settings import CloudSettings, Settings
 

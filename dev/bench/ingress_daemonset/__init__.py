@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from api.health_checks import deployment_name
 from api.ingress_daemonset.node_matching import FollowedNode
 from dev.bench.ingress_daemonset import checker, figures, floor, ours
 from dev.bench.ingress_daemonset.figures import Spent
@@ -18,7 +19,6 @@ from dev.bench.report import Figure, figure
 from dev.lab.bootstrap import running
 from dev.lab.nodes import NODES, create_kwok_nodes
 from dev.lab.session import Lab
-from healthchecker import deployment_name
 
 FLOOR, OURS, CHECKED = "plain", "ours", "checked"
 """Namespaces."""

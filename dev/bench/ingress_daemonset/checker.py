@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import healthchecker
+from api import health_checks
+from api.health_checks import deployment_name
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from dev.bench import processes
@@ -20,7 +21,6 @@ from dev.bench.processes import Usage
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from dev.lab.waiting import until
-from healthchecker import deployment_name
 
 NAME = "checked"
 PATIENCE = 60.0
@@ -59,7 +59,7 @@ def _restarted(lab: Lab, namespace: str, port: int) -> Started:
 
 def _running(port: int) -> set[int]:
     """The processes of the health checker on *port*."""
-    return set(processes.with_variable(healthchecker.PORT, str(port)))
+    return set(processes.with_variable(health_checks.PORT, str(port)))
 
 
 def _answered_at(port: int) -> float | None:
@@ -70,7 +70,7 @@ def _answers(port: int) -> bool:
     """Whether it answers 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", healthchecker.PATHS[0])
+        connection.request("GET", health_checks.PATHS[0])
         return connection.getresponse().status == http.HTTPStatus.OK
     except OSError:
         return False

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from api.health_checks import PATHS, STATE_PATH
 from controllers.ingress_daemonset.health_check_daemonsets import FOR
 from dev.fake_api import FakeAPI
 from dev.simulator.core.kernel import Kernel, Process
-from healthchecker import PATHS, STATE_PATH
 from healthchecker.answers import Answer
 from healthchecker.checker import Checker
 from healthchecker.config import Config

@@ -1,0 +1,143 @@
+"""The features, a row each: the webhook server, the controllers and the command do what these rows say.
+
+A row names its code as an entry point does, ``module:function``, which is imported when it is needed: a process loads
+nothing of another one, and nothing of a feature that is off. A feature that is deleted with its row is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from api import anycast_ip, elasticity, ingress_daemonset, ip_reservation
+from settings import Settings
+
+if TYPE_CHECKING:
+    from controllers.manager import Context
+    from kube.client import Client
+    from telemetry.server import Server
+    from webhook.admission import Webhook
+    from webhook.replica import Replica
+
+Current = Callable[[], Settings]
+"""The settings of the moment."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """*runs* says whether its controllers have work; *paths* are the webhooks that the API server must call."""
+
+    name: str
+    runs: Callable[[Settings], bool]
+    controllers: str
+    """``run(context, settings)``: works until the context stops."""
+    paths: Callable[[Settings], Iterable[str]] = lambda _: ()
+    webhooks: str = ""
+    """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile."""
+    endpoint: str = ""
+    """``serve(client, settings)``: what each replica of the controllers serves, also while another one leads."""
+
+    def webhooks_of(self, replica: Replica) -> Sequence[Webhook]:
+        found: Sequence[Webhook] = resolve_name(self.webhooks)(replica) if self.webhooks else ()
+        return found
+
+    def serve(self, client: Client, settings: Current) -> Server | None:
+        """None when there is nothing to serve; CannotListen."""
+        server: Server | None = resolve_name(self.endpoint)(client, settings) if self.endpoint else None
+        return server
+
+
+def _of_ip_reservation(settings: Settings) -> Iterator[str]:
+    if settings.ip_reservation.enabled:
+        yield ip_reservation.PATH
+        if settings.ip_reservation.same_address.enabled:
+            yield ip_reservation.SAME_ADDRESS_PATH
+
+
+def _of_anycast_ip(settings: Settings) -> Iterator[str]:
+    if settings.anycast_ip.enabled:
+        yield anycast_ip.PATH
+
+
+def _of_elasticity(settings: Settings) -> Iterator[str]:
+    if settings.elasticity.enabled:
+        yield elasticity.PATH
+        if settings.elasticity.patch_daemon_sets:
+            yield elasticity.DAEMON_SETS_PATH
+
+
+def _of_ingress_daemonset(settings: Settings) -> Iterator[str]:
+    if settings.ingress_daemonset.enabled:
+        yield from (*ingress_daemonset.PATHS, ingress_daemonset.EVICTIONS_PATH)
+
+
+FEATURES = (
+    Feature(
+        ip_reservation.NAME,
+        runs=lambda settings: settings.ip_reservation.enabled,
+        controllers="controllers.ip_reservation.controller:run",
+        paths=_of_ip_reservation,
+        webhooks="webhook.ip_reservation.routes:webhooks",
+    ),
+    Feature(
+        anycast_ip.NAME,
+        runs=lambda settings: settings.anycast_ip.enabled,
+        controllers="controllers.anycast_ip.controller:run",
+        paths=_of_anycast_ip,
+        webhooks="webhook.anycast_ip.routes:webhooks",
+        endpoint="controllers.anycast_ip.endpoint:serve",
+    ),
+    Feature(
+        elasticity.NAME,
+        runs=lambda settings: settings.elasticity.enabled or settings.elasticity.open_gates,
+        controllers="controllers.elasticity.controller:run",
+        paths=_of_elasticity,
+        webhooks="webhook.elasticity.routes:webhooks",
+    ),
+    Feature(
+        ingress_daemonset.NAME,
+        runs=lambda settings: settings.ingress_daemonset.enabled,
+        controllers="controllers.ingress_daemonset.controller:run",
+        paths=_of_ingress_daemonset,
+        webhooks="webhook.ingress_daemonset.routes:webhooks",
+    ),
+    Feature(
+        "certificates",
+        runs=lambda settings: settings.certs.mode == "self-managed",
+        controllers="controllers.certificates.controller:run",
+    ),
+)
+
+
+def preload() -> None:
+    """Import the webhooks of all features, and make none."""
+    for feature in FEATURES:
+        if feature.webhooks:
+            resolve_name(feature.webhooks)
+
+
+def webhooks(replica: Replica) -> list[Webhook]:
+    """Of all features."""
+    return [webhook for feature in FEATURES for webhook in feature.webhooks_of(replica)]
+
+
+def running(settings: Settings) -> list[Feature]:
+    """Those whose controllers have work; one that begins to have some takes a restart, done by the chart."""
+    return [feature for feature in FEATURES if feature.runs(settings)]
+
+
+def controllers(current: Current) -> dict[str, Callable[[Context], None]]:
+    """Of those that run, by name, for the manager; imported now, so that a new leader begins at once."""
+    return {
+        feature.name: partial(resolve_name(feature.controllers), settings=current)
+        for feature in running(current())
+    }
+
+
+def unregistered(settings: Settings, registered: Iterable[str]) -> list[str]:
+    """Paths of the webhook servers that the enabled features need, and no webhook configuration has."""
+    known = {*registered}
+    return [path for feature in FEATURES for path in feature.paths(settings) if path not in known]
