@@ -176,6 +176,8 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.OpenedWithAddress,
         [see(0, needing(tainted=True)), see(1, needing())],
     ),
+    "a node joins open": (address.JoinsClosed, [see(0), see(1, needing())]),
+    "a node that joined open stays so": (address.JoinsClosed, [see(0, needing()), see(61, needing())]),
     "an address of a pod that is gone is free": (
         lambda: reservation.KeptOutOfCirculation(120.0),
         [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE)],
@@ -284,6 +286,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(61, needing(), disturbances=(person := Disturbances())),
         ],
     ),
+    "a node joins open while no webhook server answers": (
+        address.JoinsClosed,
+        [see(0), see(60.5, needing(), disturbances=person), see(120, needing(tainted=True))],
+    ),
     "a reserved address of a pod that is gone": (
         lambda: reservation.KeptOutOfCirculation(120.0),
         [
@@ -335,6 +341,7 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
 }
 person.note("ins-node-1", 60.5)
+person.note("admission of node-1", 60.5)
 
 
 @pytest.mark.parametrize("what", BROKEN)

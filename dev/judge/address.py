@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping
 
 from dev.judge.judge import Always, Since
 from dev.judge.observation import (
+    ADDRESS_ID,
     BOUND,
     CloudAddress,
     Observation,
     bound_instances,
     instance,
+    is_missed,
     is_open,
     is_ready,
     is_terminating,
     name,
     needs_address,
+    notes,
 )
 
 SETTLED = 30.0
@@ -31,6 +34,8 @@ OPEN_FOR = 60.0
 """Seconds after which a node that came open has been closed, if it has to be."""
 NONE_LISTED = 900.0
 """Seconds more until an address counts as gone while none of the cluster is listed: documented."""
+BARE = 60.0
+"""Seconds until a leader has seen a node that admission was not asked about, one that begins to lead included."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -162,6 +167,29 @@ class OpenWithAddress(Always):
             for node in seen.nodes.values()
             if needs_address(node) and is_open(node) and is_ready(node) and instance(node) not in bound
         ]
+
+
+class JoinsClosed(Always):
+    """Where no webhook server answers, the API server lets a node be open until a leader closes it: documented."""
+
+    name = f"address: a node that needs one is closed at first, or {BARE:.0f} s later if no webhook server answered"
+
+    def __init__(self) -> None:
+        self._needing: set[str] | None = None
+        self._bare = Since()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        needing = {each for each, node in seen.nodes.items() if needs_address(node)}
+        bare = [
+            each
+            for each in needing
+            if is_open(seen.nodes[each]) and ADDRESS_ID not in notes(seen.nodes[each])
+        ]
+        begun = needing - (needing if self._needing is None else self._needing)
+        self._needing = needing
+        for each, seconds in self._bare.of(sorted(bare), seen.at).items():
+            if seconds > BARE or (each in begun and not is_missed(seen.nodes[each], seen)):
+                yield f"{each} for {seconds:.0f} s"
 
 
 class OpenedWithAddress(Always):

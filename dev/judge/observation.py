@@ -10,12 +10,15 @@ from typing import Any
 Raw = dict[str, Any]
 NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
 NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
+ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
 INSTANCE = "cloud.tencent.com/node-instance-id"
 CLUSTER_TAG = "aia-official-cluster-uuid"
 INSTANCE_TAG = "aia-node-ins-id"
 SUPER_TYPE = ("node.kubernetes.io/instance-type", "eklet")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BOUND = ("BIND", "BIND_ENI")
+ADMITTED = 30.0
+"""Seconds that all webhooks may take together."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Disturbances:
         self._at: dict[str, float] = {}
 
     def note(self, subject: str, at: float) -> None:
-        """*subject* is the name of a pod, a node, a workload, or the id of an address."""
+        """*subject* is the name of a pod, a node, a workload, the id of an address, or `admission of` a name."""
         self._at[subject] = at
 
     def within(self, seconds: float, now: float, *subjects: str) -> bool:
@@ -133,6 +136,16 @@ def is_open(node: Raw) -> bool:
 def owner(raw: Raw, kind: str) -> Raw | None:
     owners = raw["metadata"].get("ownerReferences") or []
     return next((each for each in owners if each["kind"] == kind and each.get("controller")), None)
+
+
+def is_missed(raw: Raw, seen: Observation) -> bool:
+    """Whether it has just come without an answer of a webhook server, or with a warning that nothing is done about it.
+
+    A name that the API server makes up is not known to admission.
+    """
+    about = raw["metadata"]
+    subject = about.get("generateName") or about["name"]
+    return seen.disturbances.within(ADMITTED, seen.at, f"admission of {subject}")
 
 
 def bound_instances(seen: Observation) -> Mapping[str, list[str]]:

@@ -10,6 +10,7 @@ from dev.judge.judge import Always
 from dev.judge.observation import (
     Observation,
     condition,
+    is_missed,
     is_ready,
     is_super,
     is_terminating,
@@ -116,20 +117,28 @@ class TheFirstStayHome(Always):
 
 
 class NeverMoreThanTheCap(Always):
-    """*cap* is of all pods on super nodes; None for no cap. One that was *lowered* sends none away."""
+    """*cap* is of all pods on super nodes; None for no cap. One that was *lowered* sends none away.
+
+    Of pods that come while no webhook server answers, or none that knows of a leader, none waits: documented.
+    """
 
     name = "placement: never more pods on super nodes than the cap, terminating ones included"
     sees = ("nodes", "pods")
 
     def __init__(self, cap: int | None, *, lowered: bool = False) -> None:
         self._cap = cap
+        self._missed, self._known = set[str](), set[str]()
+        """The uids of pods: those that did not wait, and all."""
         self._stay: int | None = None if lowered else cap
         """How many may be there; None before the first look."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         if self._cap is None:
             return
-        there = [pod for pod in seen.pods.values() if _is_billed(pod, seen)]
+        new = seen.pods.keys() - self._known
+        self._missed |= {uid for uid in new if is_missed(seen.pods[uid], seen)}
+        self._known |= new
+        there = [pod for uid, pod in seen.pods.items() if _is_billed(pod, seen) and uid not in self._missed]
         self._stay = max(self._cap, len(there) if self._stay is None else min(self._stay, len(there)))
         if len(there) > self._stay:
             yield f"{len(there)} of {self._cap}: {', '.join(sorted(name(each) for each in there))}"

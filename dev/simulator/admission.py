@@ -55,6 +55,8 @@ class Admission:
         self.policies = Policies()
         self.refusals: list[tuple[float, str, str]] = []
         """When, who and why: of each request that admission refused."""
+        self.on_open: Callable[[str], None] = lambda name: None
+        """Called with the name of an object that is let through without an answer, or with a warning."""
 
     def mutate(self, review: Review) -> Raw | None:
         new = review.new
@@ -139,11 +141,12 @@ class Admission:
     def _answer(self, webhook: RegisteredWebhook, review: Review) -> Raw | None:
         """The response; None when the failure policy lets the request through."""
         uid = f"review-{self._kernel.turns}"
-        request = self._request(review)
+        request, about = self._request(review), (review.new or review.old or {})["metadata"]
         try:
             content = self._ask(webhook.path, request.review(uid), webhook.timeout_seconds)
         except Away as error:
             if webhook.failure_policy == "Ignore":
+                self.on_open(about.get("generateName") or about["name"])
                 return None
             self.refusals.append((self._kernel.now, request.username, f"{webhook.name} is away: {error}"))
             raise Unavailable(str(error)) from None
@@ -152,6 +155,8 @@ class Admission:
             status = response.get("status") or {}
             self.refusals.append((self._kernel.now, request.username, str(status.get("message"))))
             raise Denied(str(status.get("message", "")), status.get("code", 403), status.get("reason", ""))
+        if response.get("warnings"):
+            self.on_open(about.get("generateName") or about["name"])
         return response
 
 

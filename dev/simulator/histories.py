@@ -34,7 +34,7 @@ from dev.simulator.memory import remembered
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.models.cluster import REPLICA_SETS
 from dev.simulator.models.stateful_sets import POD_NAME
-from dev.simulator.operations import is_home, kill_the_leader
+from dev.simulator.operations import is_home, kill_the_leader, no_webhook_server_answers
 from dev.simulator.operator import restored
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
@@ -287,6 +287,21 @@ def copied_node(world: World) -> Iterator[float]:
     node = world.api.get(NODES, "node-1")
     about = {key: node["metadata"][key] for key in ("labels", "annotations")}
     world.api.put(NODES, {**node, "metadata": {**about, "name": "node-1-again"}})
+    yield 60.0
+
+
+@history("anycast_ip", nodes=2)
+def joins_without_admission(world: World) -> Iterator[float]:
+    """Nodes that join while no webhook server answers are closed by the leader, or by the next one."""
+    world.cloud.go_away(world.kernel.now + 150.0)
+    for first, seconds in ((3, 0.0), (13, 30.0)):
+        no_webhook_server_answers(world, world.kernel.dice)
+        for each in world.product.controllers:
+            world.network.cut(each.name, world.kernel.now + seconds)
+        for number in range(first, first + 10):
+            world.kubectl_create(NODES, objects.node(f"node-{number}", number, {NEED_LABEL: "true"}))
+            yield 0.1
+        yield 70.0
     yield 60.0
 
 

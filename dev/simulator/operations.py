@@ -69,6 +69,14 @@ def kill_a_webhook_server(world: World, dice: Random) -> str:
 
 
 @operation("platform")
+def no_webhook_server_answers(world: World, dice: Random) -> str:
+    """For a moment."""
+    for each in world.product.servers:
+        world.product.restart_server(each)
+    return ", ".join(each.name for each in world.product.servers)
+
+
+@operation("platform")
 def forget_history(world: World, dice: Random) -> str:
     world.api.compact()
     return "watches from older versions answer 410"

@@ -57,6 +57,7 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
     yield Promise.of(address.OpensInTheEnd)
     if section["enabled"]:
         yield Promise.of(address.RunningKeepTheirs)
+        yield Promise.of(address.JoinsClosed)
         yield Promise.of(address.OpenWithAddress)
         yield Promise.of(address.OpenedWithAddress)
         yield Promise.of(address.StaysOpen)
@@ -70,9 +71,9 @@ def _placement(values: Raw, *, changed: bool) -> Iterator[Promise]:
             "enabled"
         ):  # by which more than N may be local: documented
             yield Promise.of(placement.NeverMoreThanNLocal, cap=cap)
+        yield Promise.of(placement.TheFirstStayHome)
         yield Promise.of(placement.NoneWaitsForRoom, cap=cap)
         yield Promise.of(placement.NeverMoreThanTheCap, cap=cap, lowered=changed)
-    yield Promise.of(placement.TheFirstStayHome)
     yield Promise.of(placement.NoneWaitsBehindAGate, cap=cap)
     yield Promise.of(placement.RolloutsOfWorkloadsEnd, cap=cap)
 

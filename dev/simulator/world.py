@@ -159,6 +159,7 @@ class World:
         self.edge = LoadBalancer(self._answers)
         self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
         self.outside.note = self.note
+        self.admission.on_open = lambda name: self.outside.disturb(f"admission of {name}")
         self.cloud.on_change = lambda: self.network.written(kernel.process)
         self.network.on_write, self.network.on_lease = self.outside.written, self.outside.elected
         self._plug_in()
@@ -305,16 +306,18 @@ class World:
         while version != self.outside.version:
             version = self.outside.version
             self.run(ANSWERED)
-        self.kernel.spawn(
-            lambda: printed.append(self.drawbridge("status", "--output=json")), "status", self.kernel.system
-        )
-        self.run(ANSWERED)
+            self.kernel.spawn(
+                lambda: printed.append(self.drawbridge("status", "--output=json")),
+                "status",
+                self.kernel.system,
+            )
+            self.run(ANSWERED)
         metrics = {
             " ".join((each.name, *each.labels.values())): each.value
             for family in REGISTRY.collect()
             for each in family.samples
         }
-        return replace(self.outside.observation(), report=json.loads(printed[0]), metrics=metrics)
+        return replace(self.outside.observation(), report=json.loads(printed[-1]), metrics=metrics)
 
     def next_number(self) -> int:
         self._numbers += 1
