@@ -1,4 +1,4 @@
-"""What a health checker is told by environment variables, where it answers, and what it says of itself."""
+"""What a health checker reads from environment variables, where it answers, and what it says of itself."""
 
 from __future__ import annotations
 

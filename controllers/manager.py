@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import structlog
 
+from controllers.controller import Controller
 from controllers.informers import LONGEST_SILENCE, Informers
 from controllers.workqueue import Reconcile, WorkQueue, working
 from kube.client import Client
@@ -76,8 +77,24 @@ class Context:
         """Reconcile keys of *queue* within the block; on exit, finish those that run."""
         return working(queue, reconcile, workers, self.check)
 
+    @contextmanager
+    def running(self, *controllers: Controller) -> Iterator[None]:
+        """Within the block, the *controllers* work; on exit, they finish what runs."""
+        with ExitStack() as stack:
+            for controller in controllers:
+                work = working(controller.queue, controller.reconcile, controller.workers, self.check)
+                stack.enter_context(work)
+            for controller in controllers:
+                controller.start()
+            yield
 
-Controller = Callable[[Context], None]
+    def run(self, *controllers: Controller) -> None:
+        """As `running`, until the context stops."""
+        with self.running(*controllers):
+            self.stop.wait()
+
+
+Run = Callable[[Context], None]
 """Works until its context stops, or raises."""
 
 
@@ -85,7 +102,7 @@ class Manager:
     def __init__(self, client: Client, recorder: EventRecorder, election: LeaderElection) -> None:
         self._client, self._recorder, self._election = client, recorder, election
 
-    def run(self, controllers: Mapping[str, Controller], stop: threading.Event) -> None:
+    def run(self, controllers: Mapping[str, Run], stop: threading.Event) -> None:
         """Run *controllers* while this process leads, until *stop*.
 
         What one of them raises ends all and is raised here. LeadershipLost when another process may lead;
@@ -98,7 +115,7 @@ class Manager:
             self._lead(controllers, None, stop)
 
     def _lead(
-        self, controllers: Mapping[str, Controller], elector: LeaderElector | None, stop: threading.Event
+        self, controllers: Mapping[str, Run], elector: LeaderElector | None, stop: threading.Event
     ) -> None:
         informers = Informers(self._client)
         namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
@@ -113,7 +130,7 @@ class Manager:
             informers.stop()
 
 
-def run_all(controllers: Mapping[str, Controller], context: Context, *, within: float = STOP_WITHIN) -> None:
+def run_all(controllers: Mapping[str, Run], context: Context, *, within: float = STOP_WITHIN) -> None:
     """Each controller on a thread until the context's stop; when one raises all end, and its error is raised.
 
     Daemon threads: one that hangs must not keep a process that has lost its leadership.
@@ -162,7 +179,7 @@ def _check_informers(context: Context) -> None:
         known = silent
 
 
-def _run(controller: Controller, context: Context, failures: SimpleQueue[BaseException]) -> None:
+def _run(controller: Run, context: Context, failures: SimpleQueue[BaseException]) -> None:
     try:
         controller(context)
     except BaseException as error:

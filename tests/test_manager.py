@@ -13,7 +13,7 @@ import pytest
 from controllers import informers
 from controllers import manager as manager_module
 from controllers.informers import Informers
-from controllers.manager import Context, Controller, Manager, identity, run_all
+from controllers.manager import Context, Manager, Run, identity, run_all
 from controllers.workqueue import WorkQueue
 from dev.fake_api import FakeAPI, Reply, Request, refusal
 from dev.fake_api.front import Connection
@@ -74,7 +74,7 @@ def outcome(run: Callable[[], None]) -> BaseException | None:
 @pytest.mark.parametrize("order", [1, -1], ids=["the first breaks", "the last breaks"])
 def test_a_feature_that_breaks_ends_all_and_its_error_is_raised(order: int) -> None:
     other, of_all = Works(), context()
-    features: list[Controller] = [breaks, other][::order]
+    features: list[Run] = [breaks, other][::order]
     error = outcome(lambda: run_all(dict(zip("ab", features, strict=True)), of_all))
     assert (repr(error), other.ended.is_set(), of_all.stop.is_set()) == ("ValueError('a bug')", True, True)
 
@@ -90,7 +90,7 @@ class Hangs:
 
 
 @pytest.mark.parametrize("other", [Works, lambda: breaks], ids=["stopped", "another breaks"])
-def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Controller]) -> None:
+def test_a_feature_that_does_not_end_is_not_waited_for_for_ever(other: Callable[[], Run]) -> None:
     hangs, of_all = Hangs(), context()
     threading.Timer(0.1, of_all.stop.set).start()
     error = outcome(lambda: run_all({"hangs": hangs, "other": other()}, of_all, within=0.3))

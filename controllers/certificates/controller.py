@@ -13,8 +13,8 @@ from certs.ca_bundle import certificates_in
 from certs.rotation import Held, Inject, NewAuthority, NewLeaf, Rules, has_new_authority, has_new_leaf, plan
 from controllers.certificates.store import Snapshot, Store
 from controllers.clock import CLOCK, Clock
+from controllers.controller import Controller
 from controllers.manager import Context
-from controllers.workqueue import WorkQueue
 from kube.errors import AlreadyExists, Backoff, Conflict, KubeError
 from kube.event_recorder import EventRecorder
 from settings import CertsSettings, Settings
@@ -40,10 +40,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     now = settings().certs
     store = Store(context.client, context.namespace, now.secret_name, now.configuration_name)
     reconciler = Reconciler(store, lambda: rules(settings().certs, context.namespace), context.recorder)
-    queue = WorkQueue("certificates", pauses=PAUSES)
-    queue.add("certificate")
-    with context.working(queue, reconciler.reconcile):
-        context.stop.wait()
+    context.run(Controller("certificates", reconciler.reconcile, first=["certificate"], rate=PAUSES))
 
 
 def rules(settings: CertsSettings, namespace: str) -> Rules:
