@@ -15,16 +15,16 @@ from kube.errors import KubeError
 from telemetry.build import VERSION
 
 COMMANDS: Mapping[str, str] = {
-    "status": "cli.status.command:status",
-    "explain": "cli.explain.command:explain",
-    "simulate": "cli.simulate.command:simulate",
-    "doctor": "cli.doctor.command:doctor",
-    "reservations": "cli.reservations.command:reservations",
-    "addresses": "cli.addresses.command:addresses",
-    "elasticity": "cli.elasticity.command:elasticity",
-    "rollout": "cli.rollout.command:rollout",
+    "status": "cli.commands.status:status",
+    "explain": "cli.commands.explain:explain",
+    "simulate": "cli.commands.simulate:simulate",
+    "doctor": "cli.commands.doctor:doctor",
+    "reservations": "cli.commands.reservations:reservations",
+    "addresses": "cli.commands.addresses:addresses",
+    "elasticity": "cli.commands.elasticity:elasticity",
+    "rollout": "cli.commands.rollout:rollout",
     "dashboard": "dashboard.command:dashboard",
-    "completion": "cli.completion:completion",
+    "completion": "cli.commands.completion:completion",
 }
 """Each sub-command's name, and where it is; a module is imported when its command is used."""
 SUMMARIES: Mapping[str, str] = {

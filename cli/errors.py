@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import click
 
-from cli.printable import printable
+from cli.output import printable
 from kube.errors import Forbidden, KubeError, NotConfigured, NotFound, Unreachable
 
 FINE, WRONG, USAGE, UNREADABLE = 0, 1, 2, 3

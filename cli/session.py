@@ -12,8 +12,7 @@ from click.core import ParameterSource
 
 from cli.cluster import Cluster, cluster_of
 from cli.errors import FINE, Failure
-from cli.output import FORMS, Form, Output, Render
-from cli.printable import printable
+from cli.output import FORMS, Form, Output, Render, printable
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kube.client import Client, Resource
-from kube.informer import Informer, Object
+from kube.indexer import Object
+from kube.informer import Informer
 from kube.list_watch import ALL, ListWatch, Selection
 from runtime import threading, time
 

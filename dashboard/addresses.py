@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from cli.addresses.listing import Address, Addresses, QuotaLeft
+from cli.addresses import Address, Addresses, QuotaLeft
 from cli.output import Document
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import webbrowser
 from collections.abc import Iterator
@@ -9,15 +10,17 @@ from contextlib import closing, contextmanager
 from functools import partial
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import click
+from flask import Flask
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from cli.errors import Failure
 from cli.session import Command, Session, pass_session
 from dashboard.app import create_app
 from dashboard.guard import Guard
-from dashboard.pages import explanation_of, pages_of
-from dashboard.server import listen, serve
-from dashboard.writer import writer_of
+from dashboard.pages import explanation_of, pages_of, writer_of
 from runtime import threading
 
 
@@ -53,3 +56,46 @@ def _opened(url: str, wanted: bool) -> Iterator[None]:
         file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">')
         webbrowser.open(file.as_uri())
         yield
+
+
+HOST = "127.0.0.1"
+
+
+class Handler(WSGIRequestHandler):
+    timeout = 30
+    """Seconds for a request; streams are only written to."""
+
+    def log(self, *_arguments: Any, **_named: Any) -> None:
+        """Nothing: the first address has the token."""
+
+    def version_string(self) -> str:
+        return "drawbridge"
+
+
+def listen(port: int) -> socket.socket:
+    """On *port*, or on a free one for 0. Failure when it is taken."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(64)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise Failure(f"port {port} cannot be opened: {reason}", "choose another one with --port") from error
+    return listener
+
+
+def server_of(listener: socket.socket, app: Flask) -> BaseWSGIServer:
+    """One thread for each open page."""
+    port = listener.getsockname()[1]
+    return make_server(HOST, port, app, threaded=True, request_handler=Handler, fd=listener.fileno())
+
+
+def serve(listener: socket.socket, app: Flask, stop: threading.Event) -> None:
+    server = server_of(listener, app)
+    try:
+        server.serve_forever()
+    finally:
+        stop.set()
+        server.server_close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from cli.elasticity.placements import Place, Placement
 from cli.output import Document
+from cli.placements import Place, Placement
 
 PODS = 50
 """Of a workload that are listed."""

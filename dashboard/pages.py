@@ -2,22 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
 
+import msgspec
+from rich.text import Text
+
+from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
+from api.ingress_daemonset.node_matching import FollowedNode
 from cli.cluster import Cluster
+from cli.commands.addresses import addresses_of
+from cli.commands.explain import KINDS, Reader
+from cli.commands.reservations import read as read_reservations
+from cli.commands.rollout import Patch, revisions_of, stored_of
+from cli.commands.rollout import write as write_change
+from cli.commands.status import facts_of
+from cli.doctor import Access, attributes
 from cli.errors import Failure, unreadable
-from cli.explain.kinds import KINDS
-from cli.explain.reader import Reader
-from cli.output import age, duration
-from dashboard.explanations import Grid, Line, shown
-from dashboard.feed import Feed
-from dashboard.reader import Reader as PageReader
-from kube.errors import KubeError
-from runtime import utc_now
+from cli.inventory import pools_of
+from cli.output import Cell, Part, Table, age, duration
+from cli.placements import Pod
+from cli.placements import listed as placements_listed
+from cli.rollouts import Stored, aborted, pause, promote, rollout_of, undo
+from cli.status import Status, status_of
+from controllers.ingress_daemonset.types import Workload
+from dashboard import addresses, elasticity, reservations, rollouts
+from kube.client import Client
+from kube.errors import Conflict, KubeError
+from kube.resources import DEPLOYMENTS, NODES, PODS
+from kube.types import is_super
+from runtime import threading, time, utc_now
+
+STYLES = {"green": "good", "yellow": "warning", "bold red": "bad", "dim": "faint", "bold": "title"}
+"""The class of each style that `cli.output` gives a text."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A *text* that looks the same throughout, by its *kind*."""
+
+    text: str
+    kind: str = ""
+
+
+Line = tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Line]]
+    empty: str
+
+
+def shown(parts: Iterable[Part]) -> list[Line | Grid]:
+    """From top to bottom, without empty lines."""
+    return [found for part in parts if (found := _grid(part) if isinstance(part, Table) else line_of(part))]
+
+
+def line_of(cell: Cell) -> Line:
+    if isinstance(cell, str):
+        return (Run(cell),) if cell else ()
+    edges = {edge for span in cell.spans for edge in (span.start, span.end)}
+    cuts = sorted({0, len(cell.plain), *edges})
+    return tuple(Run(cell.plain[begin:end], _kind(cell, begin)) for begin, end in pairwise(cuts))
+
+
+def _kind(text: Text, at: int) -> str:
+    styles = [str(span.style) for span in text.spans if span.start <= at < span.end]
+    return STYLES.get(styles[-1] if styles else str(text.style), "")
+
+
+def _grid(table: Table) -> Grid:
+    rows = [[line_of(cell) for cell in row] for row in table.rows]
+    return Grid(table.title, table.columns, rows, table.empty)
+
+
+T = TypeVar("T")
+
+INTERVAL = 2.0
+"""Seconds between two reads at least."""
+SHARE = 5
+"""A read is not repeated before this many times its own duration: a large cluster is read less often."""
+
+
+class Feed(Generic[T]):
+    """Safe to use from any thread: one reads, and the others wait for what it finds."""
+
+    def __init__(self, read: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
+        self._read, self._clock = read, clock
+        self._lock = threading.Lock()
+        self._latest: tuple[T] | None = None
+        self._due = 0.0
+
+    def latest(self) -> T:
+        with self._lock:
+            if self._latest is None or self._clock() >= self._due:
+                began = self._clock()
+                self._latest = (self._read(),)
+                ended = self._clock()
+                self._due = ended + max(INTERVAL, SHARE * (ended - began))
+            return self._latest[0]
+
+    def expire(self) -> None:
+        """Read again for the next who looks: something was written."""
+        with self._lock:
+            self._due = 0.0
+
 
 TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
 
@@ -85,3 +181,109 @@ def _caught(read: Callable[[], Any]) -> Callable[[], Any]:
             return failure
 
     return caught
+
+
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class _Verdict(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Verdict = msgspec.field(default_factory=_Verdict)
+
+
+class PageReader:
+    """All raise KubeError, or Failure when Drawbridge is not installed."""
+
+    def __init__(self, cluster: Cluster, read_only: bool = False) -> None:
+        """With *read_only*, no Secret is read, and nothing can be changed."""
+        self.cluster, self._read_only = cluster, read_only
+        self._may_change: dict[str, bool] = {}
+
+    def overview(self) -> Status:
+        return status_of(facts_of(self.cluster, secrets=not self._read_only), self.cluster.now())
+
+    def reservations(self) -> reservations.ReservationsPage:
+        found = read_reservations(self.cluster)
+        return reservations.page_of(found, pools_of(self.cluster, found.segments), self.cluster.now())
+
+    def addresses(self) -> addresses.AddressesPage:
+        return addresses.page_of(addresses_of(self.cluster))
+
+    def elasticity(self) -> elasticity.ElasticityPage:
+        pods = partial(self.cluster.client.list, PODS, type=Pod)
+        found = self.cluster.read_all({"nodes": self.cluster.nodes, "pods": pods})
+        super_nodes = {each.metadata.name for each in found["nodes"] if is_super(each)}
+        return elasticity.page_of(placements_listed(found["pods"].items, super_nodes))
+
+    def rollouts(self) -> rollouts.RolloutsPage:
+        client = self.cluster.client
+        deployments = partial(client.list, DEPLOYMENTS, type=Workload, label_selector=NODE_LABEL)
+        found = self.cluster.read_all(
+            {
+                "rollouts": partial(client.list, INGRESS_DAEMONSETS),
+                "nodes": partial(self.cluster.cached, NODES, FollowedNode),
+                "deployments": deployments,
+            }
+        )
+        raw = found["rollouts"].items
+        writable = self._writable({each["metadata"]["namespace"] for each in raw})
+        values = rollouts.Found(raw, found["nodes"], found["deployments"].items, writable)
+        return rollouts.page_of(values, self.cluster.now())
+
+    def _writable(self, namespaces: Collection[str]) -> set[str]:
+        """Where the user may pause rollouts; asked once: what changes later, a write shows."""
+        if self._read_only:
+            return set()
+        unknown = {each: partial(self._may, each) for each in namespaces if each not in self._may_change}
+        answers = self.cluster.read(unknown)
+        self._may_change |= {name: may for name, may in answers.items() if not isinstance(may, KubeError)}
+        return {each for each in namespaces if self._may_change.get(each)}
+
+    def _may(self, namespace: str) -> bool:
+        access = Access("patch", PLURAL, GROUP, namespace)
+        body: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes(access)},
+        }
+        return self.cluster.client.request("POST", ACCESS_REVIEWS, body=body, type=_Review).status.allowed
+
+
+Write = Callable[[str, str, str, str], None]
+"""Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
+
+
+def _abort(client: Client, stored: Stored) -> Patch:
+    return undo(aborted(stored, revisions_of(client, stored)))
+
+
+VERBS: Mapping[str, Callable[[Client, Stored], Patch | None]] = {
+    "pause": lambda _, stored: pause(stored, True),
+    "resume": lambda _, stored: pause(stored, False),
+    "promote": lambda _, stored: promote(stored),
+    "abort": _abort,
+}
+"""The patch of each; None when there is nothing to do."""
+
+
+def writer_of(cluster: Cluster) -> Write:
+    def write(namespace: str, name: str, verb: str, shown: str) -> None:
+        """KubeError; Failure for another rollout than was *shown*, or when there is nothing to return to."""
+        stored = stored_of(cluster.client, namespace, name)
+        if rollout_of(stored).stamp != shown:
+            raise _outdated()
+        try:
+            write_change(cluster.client, stored, partial(VERBS[verb], cluster.client))
+        except Conflict:
+            raise _outdated() from None
+
+    return write
+
+
+def _outdated() -> Failure:
+    return Failure(
+        "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
+    )

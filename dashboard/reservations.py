@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from cli.output import Document, duration
-from cli.pools.headroom import Headroom, PoolFacts, headroom
-from cli.reservations.plan import Reservation, listed
-from cli.reservations.reader import Found
+from cli.pools import Headroom, PoolFacts, headroom
+from cli.reservations import Found, Reservation, listed
 
 NEXT = 20
 """Releases that are listed."""

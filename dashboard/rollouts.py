@@ -13,7 +13,7 @@ from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.output import Document
-from cli.rollout.progress import Rollout, Stored, is_wrong, rollout_of
+from cli.rollouts import Rollout, Stored, is_wrong, rollout_of
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
 from controllers.ingress_daemonset.planner import budget

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from cli.doctor.access import Access, needed
-from cli.doctor.cooldown import of_cooldown
-from cli.doctor.others import of_others
-from cli.doctor.types import Finding, Verdict
-from cli.installed.types import CONTROLLERS, Configuration, Webhook
+from cli.doctor import Access, Finding, Verdict, needed, of_cooldown, of_others
+from cli.installation import CONTROLLERS, Configuration, Webhook
 from dev.fake_api import FakeAPI, Kind
 from dev.fake_api.calls import Reply, Request
 from kube.client import Resource

@@ -18,11 +18,18 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
-from cli.explain import requests
-from cli.explain.foresight import UID, Answer, Foresight, foresee
-from cli.explain.matching import Outcome
-from cli.explain.reader import Installation, Reader
-from cli.explain.webhook_configurations import ApiRequest
+from cli.commands.explain import Installation, Reader
+from cli.explain.foresight import (
+    UID,
+    Answer,
+    Foresight,
+    change_of,
+    creation_of,
+    deletion_of,
+    eviction_of,
+    foresee,
+)
+from cli.explain.matching import ApiRequest, Outcome
 from dev.fake_api import FakeAPI
 from kube.resources import NAMESPACES, NODES, PODS
 from settings import Settings
@@ -93,7 +100,7 @@ def world(found: Installation, namespace: Raw, pod: Raw) -> World:
     reader = reader_of(api, found)
     snapshot = reader.snapshot(reader.objects([stored]))
     # What the others reserve would be promised to a new pod.
-    asked = (requests.creation(PODS, stored), requests.deletion(stored), requests.eviction(stored))
+    asked = (creation_of(PODS, stored), deletion_of(stored), eviction_of(stored))
     return World(api, found.settings, [foresee(each, snapshot) for each in asked])
 
 
@@ -180,7 +187,7 @@ def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> 
     api, known = FakeAPI(), installation(local_replicas=False)
     reader = reader_of(api, known)
     snapshot = reader.snapshot(reader.objects([]))
-    for request in (requests.creation(NODES, new), requests.change(NODES, old, new)):
+    for request in (creation_of(NODES, new), change_of(NODES, old, new)):
         foreseen = foresee(request, snapshot)
         found = World(api, known.settings)
         (answer,) = (each for each in foreseen.answers if each.verdict.by != "rules")
@@ -210,7 +217,7 @@ def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(spec: Raw,
     api.put(INGRESS_DAEMONSETS, raw({"healthCheckNodePorts": [10254]}, name="other", namespace="shop"))
     api.put(NODES, {"metadata": {"name": "node-1"}})
     reader = reader_of(api, known)
-    asked = requests.creation(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
+    asked = creation_of(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
 
     foreseen = foresee(asked, reader.snapshot(reader.objects_in(["shop"])))
 

@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.explain import conditions as conditions_module
-from cli.explain.matching import Outcome, judge
-from cli.explain.webhook_configurations import ApiRequest, RegisteredWebhook
+from cli.explain.matching import ApiRequest, Outcome, RegisteredWebhook, _environment, judge
 from kube.resources import NODES, PODS
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web"}}}
@@ -140,7 +138,7 @@ def test_expressions_like_those_of_the_chart_have_their_values(expression: str, 
 def test_without_the_library_no_condition_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the image."""
     monkeypatch.setitem(sys.modules, "cel_expr_python", None)
-    conditions_module._environment.cache_clear()
+    _environment.cache_clear()
 
     verdict = judge(conditions("oldObject != null && 'without' == 'the library'"), DELETION, {})
 

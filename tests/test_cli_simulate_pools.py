@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from calico.pools import IPAMBlock, IPPool, block_of
 from calico.segment import IPReservation
-from cli.pools.headroom import Headroom, PoolFacts, headroom
-from cli.simulate.removal import Removal, ReservedIP, with_pools
-from cli.simulate.returning import Returning
+from cli.pools import Headroom, PoolFacts, headroom
+from cli.simulate.removal import Removal, ReservedIP, Returning, with_pools
 from tests.calico_pools import Raw, block, pool
 
 

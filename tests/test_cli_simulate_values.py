@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
-from cli.simulate.values_settings import outcome
+from cli.simulate.values import outcome
 from dev.lab import values_schema
 from dev.lab.install import merged
 from tests.charts import CHART, NAMESPACE, SETS, Objects, helm_needed, render

@@ -18,12 +18,10 @@ from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.desired import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
-from dashboard.app import LONGEST_FORM, create_app, fragment
-from dashboard.explanations import Run, line_of
-from dashboard.feed import INTERVAL, SHARE, Feed
+from dashboard.app import LONGEST_FORM, Streams, create_app, fragment
 from dashboard.guard import Guard
+from dashboard.pages import INTERVAL, SHARE, Feed, Run, line_of
 from dashboard.pages import Page as Served
-from dashboard.streams import Streams
 from dev.fake_api import FakeAPI, refusal
 from tests import cli
 from tests.dashboard import BASE, PORT, ROLLOUTS, Page, cluster_of, mirror

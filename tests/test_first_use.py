@@ -33,15 +33,15 @@ from kube.list_watch import Event, Identified
 from kube.errors import Status
 from kube.transport import decoded as decoded_answer
 from kube.types import ConfigMap, Node, Pod
-from cli.installed.types import Configuration, Lease
-from cli.installed.types import Deployment as Installed
+from cli.installation import Configuration, Lease
+from cli.installation import Deployment as Installed
 from cloud.responses import Addresses, decoded
 from calico.segment import METADATA, IPReservation, revealed
 from controllers.anycast_ip.claim import Claim
 from webhook.admission import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
-from controllers.elasticity.pods import PodSpec
+from controllers.elasticity.pod_spec import PodSpec
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.types import Grant, Workload
 from healthchecker.checker import Deployment

@@ -16,9 +16,9 @@ from tests.server import ROOT
 
 IN_A_POD = """
 import gc, pathlib, runpy, sys
-from kube import connection
+from kube import service_account
 
-connection.MOUNTED = pathlib.Path(sys.argv[1])
+service_account.MOUNTED = pathlib.Path(sys.argv[1])
 """
 CONTROLLERS = """
 import features

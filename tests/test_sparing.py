@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import CapturingLogger
 
-from telemetry.logs import INTERVAL, SparingLogger
+from telemetry.sparing import INTERVAL, SparingLogger
 
 
 class Clock:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
-from cli.explain.budgets import UNREADABLE
-from cli.explain.foresight import Answer, Foresight
-from cli.explain.matching import Outcome
-from cli.explain.reservations import ip_of
-from cli.explain.webhook_configurations import ApiRequest
-from cli.output import Cell, Document, bad, faint, good, warning
+from cli.explain.foresight import (
+    UNREADABLE,
+    Answer,
+    Foresight,
+    Snapshot,
+    creation_of,
+    deletion_of,
+    eviction_of,
+    foresee,
+)
+from cli.explain.matching import ApiRequest, Outcome
+from cli.output import Cell, Document, Table, age, bad, faint, good, warning
+from cli.reservations import address_of
+from kube.resources import PODS
+from kube.types import ObjectMeta, Value
 
+Raw = Mapping[str, Any]
 UNREGISTERED = "no webhook configuration has the webhook that reserves IPs"
 
 
@@ -43,12 +55,22 @@ def question(action: str, foreseen: Foresight) -> Question:
     return Question(
         action=action,
         allowed=foreseen.allowed,
-        reserved=tuple(dict.fromkeys(ip_of(each.cidr) for each in foreseen.records)),
+        reserved=tuple(dict.fromkeys(address_of(each.cidr) for each in foreseen.records)),
         not_reserved_because="" if foreseen.records else why_not_reserved(foreseen),
         webhooks=tuple(_answer(each) for each in relevant),
         others=tuple(each.webhook.name for each in foreseen.others),
         budget=foreseen.budget,
     )
+
+
+def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
+    asked = {
+        "delete": deletion_of(pod),
+        "evict": eviction_of(pod),
+        "create": creation_of(PODS, pod),
+    }
+    for action, request in asked.items():
+        yield question(action, foresee(request, snapshot))
 
 
 def why_not_reserved(foreseen: Foresight) -> str:
@@ -90,3 +112,50 @@ def _answer(answer: Answer) -> WebhookAnswer:
     verdict = answer.verdict
     webhook = verdict.webhook
     return WebhookAnswer(webhook.name, webhook.path, verdict.outcome, verdict.by, answer.effect)
+
+
+MOST = 20
+
+
+class Series(Value, frozen=True):
+    count: int = 0
+    last_observed_time: datetime | None = None
+
+
+class Event(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    reporting_component: str = ""
+    count: int | None = None
+    event_time: datetime | None = None
+    last_timestamp: datetime | None = None
+    series: Series | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        in_series = self.series.last_observed_time if self.series else None
+        return in_series or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+
+class EventRow(Document, frozen=True):
+    at: datetime | None
+    type: str
+    reason: str
+    source: str
+    message: str
+
+
+def events(found: Sequence[Event]) -> Iterator[EventRow]:
+    latest = sorted(found, key=lambda each: each.at or datetime.min.replace(tzinfo=UTC), reverse=True)
+    for each in latest[:MOST]:
+        yield EventRow(each.at, each.type, each.reason, each.reporting_component, each.message)
+
+
+def table(rows: Sequence[EventRow], now: datetime) -> Table:
+    return Table(
+        ("EVENT", "TYPE", "REASON", "MESSAGE"),
+        [(age(each.at, now), each.type, each.reason, " ".join(each.message.split())) for each in rows],
+        empty="No Events.",
+    )

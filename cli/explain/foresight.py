@@ -3,16 +3,282 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
 
+import msgspec
+
+from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
-from calico.segment import Record
-from cli.explain.budgets import UNREADABLE, refusal
-from cli.explain.matching import Outcome, Verdict, judge
-from cli.explain.snapshot import Remembered, Snapshot, webhooks_of
-from cli.explain.webhook_configurations import ApiRequest
-from webhook.admission import Decision, Request, ReviewError, Webhook, parse, unreviewed
+from api.same_address import OfCalico
+from calico.segment import IPReservation, Record
+from cli.explain.matching import ApiRequest, Outcome, RegisteredWebhook, Verdict, judge
+from kube.errors import NotFound
+from kube.resources import PODS, Resource
+from kube.selectors import LabelSelector, selects_labels
+from kube.types import Namespace, Pod, Value
+from settings import Settings
+from webhook.admission import Decision, Operation, Request, ReviewError, Webhook, parse, unreviewed
+from webhook.anycast_ip.webhook import AnycastIPWebhook
+from webhook.elasticity.daemon_sets import DaemonSetWebhook
+from webhook.elasticity.webhook import PlacementWebhook
+from webhook.ingress_daemonset.evictions import EvictionWebhook
+from webhook.ingress_daemonset.webhook import (
+    DefaultingWebhook,
+    PortUsers,
+    TemplateProblems,
+    ValidatingWebhook,
+)
+from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
+from webhook.ip_reservation.webhook import IPReservationWebhook
+
+Raw = Mapping[str, Any]
+OF_A_STORED_OBJECT = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "managedFields",
+    "selfLink",
+)
+"""Metadata that no client sends with a new object."""
+
+
+def deletion_of(pod: Raw) -> ApiRequest:
+    return _request("DELETE", PODS, pod, old=_typed(PODS, pod))
+
+
+def eviction_of(pod: Raw) -> ApiRequest:
+    names = {name: pod["metadata"][name] for name in ("name", "namespace")}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": names}
+    return _request("CREATE", PODS.sub("eviction"), pod, new=body)
+
+
+def creation_of(resource: Resource, stored: Raw) -> ApiRequest:
+    """Of an object like *stored*: a pod is not bound to a node yet."""
+    metadata = {name: value for name, value in stored["metadata"].items() if name not in OF_A_STORED_OBJECT}
+    spec = {name: value for name, value in stored.get("spec", {}).items() if name != "nodeName"}
+    new = {"metadata": metadata, "spec": spec}
+    return _request("CREATE", resource, stored, new=_typed(resource, new))
+
+
+def change_of(resource: Resource, old: Raw, new: Raw) -> ApiRequest:
+    return _request("UPDATE", resource, old, old=_typed(resource, old), new=_typed(resource, new))
+
+
+def _request(
+    operation: Operation,
+    resource: Resource,
+    about: Raw,
+    *,
+    new: Raw | None = None,
+    old: Raw | None = None,
+) -> ApiRequest:
+    metadata = about["metadata"]
+    namespace = metadata.get("namespace", "")
+    return ApiRequest(operation, resource, metadata["name"], namespace, object=new, old_object=old)
+
+
+KINDS = {"pods": "Pod", "nodes": "Node", "daemonsets": "DaemonSet", "ingressdaemonsets": "IngressDaemonSet"}
+
+
+def _typed(resource: Resource, raw: Raw) -> Raw:
+    """A LIST leaves these fields out of its items."""
+    return {"apiVersion": resource.api_version, "kind": KINDS[resource.plural], **raw}
+
+
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+UNREADABLE = "not known: you may not list PodDisruptionBudgets"
+ALWAYS = "AlwaysAllow"
+
+
+class BudgetSpec(Value, frozen=True):
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class BudgetStatus(Value, frozen=True):
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+
+
+class BudgetMeta(Value, frozen=True):
+    name: str = ""
+    generation: int = 0
+
+
+class Budget(Value, frozen=True):
+    metadata: BudgetMeta = BudgetMeta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+def refusal(pod: Raw, budgets: Sequence[Budget] | None) -> str:
+    """Why the eviction of *pod* is refused, or why that is not known; *budgets* are those of its namespace."""
+    if _goes_anyway(pod):
+        return ""
+    if budgets is None:
+        return UNREADABLE
+    labels = pod["metadata"].get("labels") or {}
+    found = [each for each in budgets if selects_labels(each.spec.selector, labels)]
+    if len(found) > 1:
+        names = ", ".join(each.metadata.name for each in found)
+        return f"more than one PodDisruptionBudget selects the pod, and none may be evicted then: {names}"
+    return _refusal(pod, found[0]) if found else ""
+
+
+def _refusal(pod: Raw, budget: Budget) -> str:
+    name, status = budget.metadata.name, budget.status
+    if not _is_ready(pod):
+        in_budget = 0 < status.desired_healthy <= status.current_healthy
+        if in_budget or budget.spec.unhealthy_pod_eviction_policy == ALWAYS:
+            return ""
+    if status.observed_generation < budget.metadata.generation:
+        return f"PodDisruptionBudget {name} has changed, and its disruptions are still to be counted"
+    if status.disruptions_allowed > 0:
+        return ""
+    counts = f"needs {status.desired_healthy} healthy pods and has {status.current_healthy}"
+    return f"PodDisruptionBudget {name} allows no disruption: it {counts}"
+
+
+def _goes_anyway(pod: Raw) -> bool:
+    phase = pod.get("status", {}).get("phase")
+    return phase in ("Pending", "Succeeded", "Failed") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _is_ready(pod: Raw) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Raw *pods* by namespace/name, raw *namespaces* by name, and the IngressDaemonSets of these namespaces.
+
+    *budgets* are theirs, too, where evictions are foreseen; None when they may not be read.
+    """
+
+    pods: Mapping[str, Raw] = field(default_factory=dict)
+    namespaces: Mapping[str, Raw] = field(default_factory=dict)
+    ingress_daemonsets: Sequence[IngressDaemonSet] = ()
+    budgets: Sequence[Budget] | None = ()
+
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        return self.namespaces.get(namespace, {}).get("metadata", {}).get("labels") or {}
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """What the rules for an IngressDaemonSet read in the cluster, when one is judged; by default they find nothing."""
+
+    port_users: PortUsers = lambda _new, _deadline: ()
+    template_problems: TemplateProblems = lambda _template, _deadline: ()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """*leader_absence* are the seconds for which the controllers have had no leader.
+
+    All *segments*, and the configuration of Calico, decide what is promised to a new pod.
+    """
+
+    settings: Settings
+    webhooks: Sequence[RegisteredWebhook]
+    objects: Objects
+    now: datetime
+    leader_absence: float = 0.0
+    lookups: Lookups = Lookups()
+    segments: Sequence[IPReservation] = ()
+    calico: OfCalico = field(default_factory=OfCalico)
+
+
+class ReadFromSnapshot:
+    """The reads of the webhooks, from *objects*; the drain requests that they would write are dropped."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:  # noqa: ARG002 - nothing waits
+        return _found(self._objects.pods, f"{namespace}/{name}", Pod)
+
+    def namespace(self, name: str, *, deadline: float) -> Namespace:  # noqa: ARG002
+        return _found(self._objects.namespaces, name, Namespace)
+
+    def ingress_daemonsets(
+        self,
+        namespace: str,
+        *,
+        deadline: float,  # noqa: ARG002
+    ) -> Iterator[IngressDaemonSet]:
+        return (each for each in self._objects.ingress_daemonsets if each.metadata.namespace == namespace)
+
+    def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class ReservationsOfSnapshot:
+    """The reads about a new pod."""
+
+    snapshot: Snapshot
+
+    def segments(self, deadline: float) -> Sequence[IPReservation]:  # noqa: ARG002 - nothing waits
+        return self.snapshot.segments
+
+    def of_calico(self, deadline: float) -> OfCalico:  # noqa: ARG002
+        return self.snapshot.calico
+
+
+class Remembered:
+    """In the place of the ledger: remembers what would be reserved."""
+
+    def __init__(self) -> None:
+        self.records: tuple[Record, ...] = ()
+
+    def reserve(self, records: Sequence[Record], deadline: float) -> None:  # noqa: ARG002
+        self.records += tuple(records)
+
+
+def webhooks_of(snapshot: Snapshot, ledger: Remembered) -> Mapping[str, Webhook]:
+    """Drawbridge's webhooks by path, as the server builds them; none of these can write."""
+    settings, cluster = snapshot.settings, ReadFromSnapshot(snapshot.objects)
+
+    def now() -> datetime:
+        return snapshot.now
+
+    all_of_them: list[Webhook] = [
+        IPReservationWebhook(
+            cluster, ledger, lambda: settings.ip_reservation, now, knows_clients=lambda: True
+        ),
+        SameAddressWebhook(cluster, ReservationsOfSnapshot(snapshot), lambda: settings.ip_reservation, now),
+        EvictionWebhook(lambda: settings.ingress_daemonset, cluster, now),
+        AnycastIPWebhook(lambda: settings.anycast_ip),
+        PlacementWebhook(lambda: settings.elasticity, lambda _deadline: snapshot.leader_absence),
+        DaemonSetWebhook(lambda: settings.elasticity),
+        DefaultingWebhook(lambda: settings.ingress_daemonset),
+        ValidatingWebhook(
+            lambda: settings.ingress_daemonset,
+            snapshot.lookups.port_users,
+            snapshot.lookups.template_problems,
+        ),
+    ]
+    return {each.path: each for each in all_of_them}
+
+
+def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
+    if key not in objects:
+        raise NotFound(404, "NotFound", f"there is no {kind.__name__.lower()} {key}")
+    return msgspec.json.decode(msgspec.json.encode(objects[key]), type=kind)
+
 
 UID = "explained"
 """Of the request: some denials name it."""

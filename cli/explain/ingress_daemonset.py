@@ -10,15 +10,20 @@ from typing import Any
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain import requests
-from cli.explain.answers import Question, question, rows
-from cli.explain.events import Event, EventRow, events, table
-from cli.explain.foresight import foresee
-from cli.explain.snapshot import Snapshot
+from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
+from cli.explain.foresight import Snapshot, creation_of, eviction_of, foresee
 from cli.output import Document, Part, Table, title
-from cli.rollout.course import Course, Ended, course_of, history_of, history_table, sentence
-from cli.rollout.waves import Waves, waves_of
-from cli.rollout.waves import sentence as waves_sentence
+from cli.rollouts import (
+    Course,
+    Ended,
+    Waves,
+    course_of,
+    course_sentence,
+    ended_rollouts,
+    history_table,
+    waves_of,
+    waves_sentence,
+)
 
 Raw = Mapping[str, Any]
 
@@ -58,7 +63,7 @@ class IngressDaemonSetExplanation(Document, frozen=True):
 
 def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
     metadata = facts.resource.metadata
-    request = requests.creation(INGRESS_DAEMONSETS, facts.raw)
+    request = creation_of(INGRESS_DAEMONSETS, facts.raw)
     status = facts.raw.get("status", {})
     conditions = status.get("conditions", ())
     return IngressDaemonSetExplanation(
@@ -67,7 +72,7 @@ def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
         nodes=tuple(_nodes(facts)),
         conditions={each["type"]: _said(each) for each in conditions},
         course=course_of(status),
-        history=history_of(status),
+        history=ended_rollouts(status),
         now=facts.snapshot.now,
         events=tuple(events(facts.events)),
         waves=waves_of(status),
@@ -90,7 +95,7 @@ def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
     if explained.conditions:
         yield Table(("CONDITION", "STATUS"), sorted(explained.conditions.items()))
     if explained.course:
-        yield f"Its rollout: {sentence(explained.course, explained.now)}"
+        yield f"Its rollout: {course_sentence(explained.course, explained.now)}"
     if explained.waves:
         yield waves_sentence(explained.waves)
     if explained.history:
@@ -111,5 +116,5 @@ def _nodes(facts: IngressDaemonSetFacts) -> Iterator[OnNode]:
 
 
 def _eviction(pods: Sequence[Raw], snapshot: Snapshot) -> str:
-    foreseen = [foresee(requests.eviction(each), snapshot) for each in pods]
+    foreseen = [foresee(eviction_of(each), snapshot) for each in pods]
     return next((message for each in foreseen for message in each.denials), "allowed")

@@ -2,25 +2,224 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from ipaddress import ip_address, ip_network
 from typing import Any
 
-from calico.segment import IPReservation, canonical
-from cli.explain.answers import Question, rows
-from cli.explain.events import Event, EventRow, events, table
-from cli.explain.pod import questions, reserved
-from cli.explain.promises import Promised, lines, promised, promises_to
-from cli.explain.reservations import Reservation, reservations, unmanaged
-from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, duration, title
-from cli.pools import history
-from cli.pools.assignment import Assigned, Assignment
-from cli.pools.history import Past
-from controllers.ip_reservation.copies import by_identity, merged
-from controllers.ip_reservation.release_planner import Life, Pods
-from kube.types import Pod
+from msgspec.structs import replace
+
+from api.same_address import Promise
+from calico.segment import IPReservation, Record, canonical
+from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
+from cli.explain.foresight import Snapshot
+from cli.output import Document, Part, Table, duration, moment, title
+from cli.pools import AddressInCalico, Assignment, Past, past_parts
+from cli.reservations import address_of, kept_by, unmanaged_entries
+from controllers.ip_reservation.copies import Copy, by_identity, merged
+from controllers.ip_reservation.promises import Ending, Promises, open_promise, plan, promises_of
+from controllers.ip_reservation.release_planner import Life, Pods, is_over, note_end
+from kube.types import Pod, key_of
+from settings import IPReservationSettings
+
+NOT_STORED = "the leader has not stored the end of its pod yet, or drops it if there never was such a pod"
+
+
+class Reservation(Document, frozen=True):
+    """*expires_at* is None while its time has not begun; *release* says when and why it is released."""
+
+    ip: str
+    namespace: str
+    pod: str
+    node: str
+    owner: str
+    reason: str
+    reserved_at: datetime
+    pod_ended: datetime | None
+    expires_at: datetime | None
+    release: str
+    segments: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.pod}" if self.pod else ""
+
+
+def reservations(
+    segments: Sequence[IPReservation],
+    chosen: Callable[[Record], bool],
+    pods: Pods,
+    settings: IPReservationSettings,
+    now: datetime,
+) -> Iterator[Reservation]:
+    """Of the records that are *chosen*; of *pods*, lives and promises count."""
+    others = unmanaged_entries(segments)
+    for copies in by_identity([each for each in segments if each.ours]).values():
+        stored = merged(copies)
+        if chosen(stored):
+            found = _reservation(copies, stored, pods, settings, now)
+            kept = kept_by(stored.cidr, others)
+            then = f"; {kept}, which Drawbridge does not manage, keeps it reserved then" if kept else ""
+            yield replace(found, release=found.release + then)
+
+
+def reservation_table(found: Sequence[Reservation]) -> Table:
+    return Table(
+        ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "EXPIRES AT", "SEGMENT"),
+        [
+            (
+                each.ip,
+                each.key,
+                each.reason,
+                f"{each.reserved_at:%Y-%m-%d %H:%M:%SZ}",
+                each.release,
+                moment(each.expires_at),
+                " ".join(each.segments),
+            )
+            for each in found
+        ],
+        empty="Nothing is reserved.",
+        wide=2,
+    )
+
+
+def unmanaged(segments: Iterable[IPReservation], ip: str) -> Iterator[str]:
+    """The names of IPReservations of others that contain *ip*."""
+    address = ip_address(ip)
+    for each in segments:
+        entries = [] if each.ours else each.spec.reserved_cidrs
+        if any(
+            entry not in each.malformed and address in ip_network(entry, strict=False) for entry in entries
+        ):
+            yield each.metadata.name
+
+
+def _reservation(
+    copies: Sequence[Copy], stored: Record, pods: Pods, settings: IPReservationSettings, now: datetime
+) -> Reservation:
+    noted = note_end(stored, pods, now)
+    by_hand = any(stored.cidr in each.segment.to_be_released.values() for each in copies)
+    return Reservation(
+        ip=address_of(stored.cidr),
+        namespace=stored.namespace,
+        pod=stored.pod,
+        node=stored.node,
+        owner=stored.owner,
+        reason=stored.reason,
+        reserved_at=stored.at,
+        pod_ended=stored.ended,
+        expires_at=noted.ended and noted.ended + timedelta(seconds=settings.ip_reserve_time),
+        release=_promised(stored, pods)
+        or _release(stored, noted, pods.life_of(stored), settings, now, by_hand=by_hand),
+        segments=tuple(sorted(each.segment.metadata.name for each in copies)),
+    )
+
+
+def _promised(record: Record, pods: Pods) -> str:
+    if record.key in pods.promises.kept:
+        return "the pod that took the place of its pod has it: the leader ends it in its next run"
+    if record.key in pods.promises.waiting:
+        return "it waits for the pod that takes the place of its pod, which was promised this address"
+    return ""
+
+
+def _release(
+    stored: Record,
+    noted: Record,
+    life: Life,
+    settings: IPReservationSettings,
+    now: datetime,
+    *,
+    by_hand: bool,
+) -> str:
+    if life is Life.RUNNING:
+        after = duration(settings.give_back_after)
+        return (
+            f"its pod still runs: it is given back {after} after the leader saw that the deletion was refused"
+        )
+    if noted.ended is None:
+        return f"its pod is terminating: its {duration(settings.ip_reserve_time)} begin when it is gone"
+    if by_hand:
+        return "an operator asked for its release: the leader releases it in its next run"
+    if is_over(noted, settings, now):
+        return "its time is over: the leader releases it in its next run"
+    left = (noted.ended - now).total_seconds() + settings.ip_reserve_time
+    not_stored = "" if stored.ended else f"; {NOT_STORED}"
+    return f"in {duration(left)}, {duration(settings.ip_reserve_time)} after its pod ended{not_stored}"
+
+
+class Promised(Document, frozen=True):
+    """A pod without an address, which asks Calico for *ips*; *until* is None where that is past, or does not end.
+
+    The leader counts from when it has seen the pod, or its node: this is the earliest time.
+    """
+
+    pod: str
+    node: str
+    ips: tuple[str, ...]
+    until: datetime | None
+    ends: str
+
+
+def promised(pods: Iterable[Pod], settings: IPReservationSettings, now: datetime) -> Iterator[Promised]:
+    for pod in pods:
+        if promise := open_promise(pod):
+            until = _until(pod, promise, settings, now)
+            ends = _ends(pod, until, settings)
+            yield Promised(key_of(pod.metadata), pod.spec.node_name, promise.addresses, until, ends)
+
+
+def promises_to(
+    pods: Sequence[Pod], segments: Iterable[IPReservation], settings: IPReservationSettings
+) -> Promises:
+    """As the leader finds them: which of the records in *segments* wait for one of *pods*, or have ended by it."""
+    if not settings.same_address.enabled:
+        return Promises()
+    records = [record for each in segments if each.ours for record in each.records]
+    return promises_of(records, lambda record: [each for each in pods if _has_place_of(record, each)])
+
+
+def lines(found: Iterable[Promised]) -> Iterator[str]:
+    for each in found:
+        where = f" on node {each.node}" if each.node else ""
+        yield f"Promised to pod {each.pod}{where}: {' and '.join(each.ips)}, of its predecessor. {each.ends}"
+
+
+def _has_place_of(record: Record, pod: Pod) -> bool:
+    return (record.namespace, record.pod) == (pod.metadata.namespace, pod.metadata.name)
+
+
+def _until(pod: Pod, promise: Promise, settings: IPReservationSettings, now: datetime) -> datetime | None:
+    if not settings.same_address.enabled:
+        return None
+    waited = now - (_since(pod) or now)
+    step = plan(pod, promise, waited.total_seconds(), settings)
+    return None if isinstance(step, Ending) else now + timedelta(seconds=step)
+
+
+def _since(pod: Pod) -> datetime | None:
+    """When it got its node, or was created."""
+    if not pod.spec.node_name:
+        return pod.metadata.creation_timestamp
+    scheduled = [
+        each for each in pod.status.conditions if (each.type, each.status) == ("PodScheduled", "True")
+    ]
+    return scheduled[0].last_transition_time if scheduled else pod.metadata.creation_timestamp
+
+
+def _ends(pod: Pod, until: datetime | None, settings: IPReservationSettings) -> str:
+    if not settings.same_address.enabled:
+        return "ipReservation.sameAddress is off: the pod asks for it until you remove its annotation"
+    if until is None:
+        return "Its time is over: the leader ends it in its next run, and Calico then gives the pod any IP"
+    after = (
+        f"{duration(settings.same_address.timeout)} after it got its node"
+        if pod.spec.node_name
+        else f"{duration(settings.ip_reserve_time)} without a node"
+    )
+    return f"It asks Calico for it until {moment(until)}, {after}, or a little later: then it gets any IP"
+
 
 Raw = Mapping[str, Any]
 
@@ -32,7 +231,7 @@ class IPFacts:
     *successors* have the names of StatefulSets' pods for which it is reserved.
     """
 
-    assigned: Assigned
+    assigned: AddressInCalico
     pods: Sequence[Raw]
     snapshot: Snapshot
     segments: Sequence[IPReservation]
@@ -109,13 +308,13 @@ def counted(segments: Sequence[IPReservation]) -> int:
 
 def parts(explained: IPExplanation) -> Iterator[Part]:
     yield title(explained.summary)
-    yield reserved(explained.reservations)
+    yield reservation_table(explained.reservations)
     yield from lines(explained.promised)
     if explained.reservations:
         counted_of = f"{explained.counted} of at most {explained.most}"
         yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."
     yield from _of_calico(explained)
-    yield from history.parts(explained.past)
+    yield from past_parts(explained.past)
     for holder in explained.holders:
         heading = f"Pod {holder.pod} has it, {holder.phase}, on node {holder.node}"
         asked = [row for each in holder.questions for row in rows(each)]
@@ -142,7 +341,7 @@ def _of_calico(explained: IPExplanation) -> Iterator[Part]:
 
 def _holder(pod: Raw, snapshot: Snapshot) -> Holder:
     metadata = pod["metadata"]
-    asked = tuple(each for each in questions(pod, snapshot) if each.action != "create")
+    asked = tuple(each for each in questions_about_pod(pod, snapshot) if each.action != "create")
     return Holder(
         pod=f"{metadata['namespace']}/{metadata['name']}",
         node=pod.get("spec", {}).get("nodeName", ""),

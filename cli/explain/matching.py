@@ -1,19 +1,182 @@
 """Whether the API server calls a webhook for a request, and the rule, selector or condition that decides it.
 
 Rules and selectors come first, in any order; then match conditions, of which one that is false skips the webhook
-whatever the others say, and an error without one goes by the failure policy.
+whatever the others say, and an error without one goes by the failure policy. Conditions are evaluated by Google's CEL,
+with optional values and strings.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
-from cli.explain.conditions import Failed, NotEvaluable, evaluate
-from cli.explain.webhook_configurations import ApiRequest, MatchCondition, RegisteredWebhook, Rule
+import msgspec
+
+from kube.resources import Resource
 from kube.selectors import Expression, LabelSelector, matches, phrase
+from kube.types import ObjectMeta, Value, complete
+from webhook.admission import API_VERSION, KIND, Operation
+
+GROUP = "admissionregistration.k8s.io"
+CONFIGURATIONS = {
+    kind: Resource(GROUP, "v1", f"{kind.lower()}s", namespaced=False)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+"""In the order in which the API server calls their webhooks."""
+USER = "kubernetes-admin"
+
+
+class Rule(Value, frozen=True):
+    api_groups: tuple[str, ...] = ()
+    api_versions: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    scope: Literal["*", "Namespaced", "Cluster"] = "*"
+
+
+class MatchCondition(Value, frozen=True):
+    name: str = ""
+    expression: str = ""
+
+
+class ServiceReference(Value, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+class ClientConfig(Value, frozen=True):
+    service: ServiceReference | None = None
+
+
+class RegisteredWebhook(Value, frozen=True):
+    """One entry of a webhook configuration."""
+
+    name: str = ""
+    client_config: ClientConfig = ClientConfig()
+    rules: tuple[Rule, ...] = ()
+    failure_policy: str = "Fail"
+    namespace_selector: LabelSelector = LabelSelector()
+    object_selector: LabelSelector = LabelSelector()
+    match_conditions: tuple[MatchCondition, ...] = ()
+    timeout_seconds: int = 10
+
+    @property
+    def path(self) -> str:
+        """Of its Service; nothing for one outside the cluster."""
+        return self.client_config.service.path if self.client_config.service else ""
+
+
+class WebhookConfiguration(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[RegisteredWebhook, ...] = ()
+
+
+complete(WebhookConfiguration)
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """A request for an object, raw, as admission sees it."""
+
+    operation: Operation
+    resource: Resource
+    name: str
+    namespace: str = ""
+    object: Mapping[str, Any] | None = None
+    old_object: Mapping[str, Any] | None = None
+    username: str = USER
+    dry_run: bool = False
+
+    @property
+    def admission(self) -> dict[str, Any]:
+        """The variable ``request`` of match conditions: without the objects."""
+        given = self.object or self.old_object or {}
+        group, _, version = str(given.get("apiVersion", "")).rpartition("/")
+        kind = {"group": group, "version": version, "kind": given.get("kind", "")}
+        resource = {
+            "group": self.resource.group,
+            "version": self.resource.version,
+            "resource": self.resource.plural,
+        }
+        names = {"subResource": self.resource.subresource, "name": self.name, "namespace": self.namespace}
+        return {
+            "uid": "",
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            **{name: value for name, value in names.items() if value},
+            "operation": self.operation,
+            "userInfo": {"username": self.username},
+            "dryRun": self.dry_run,
+        }
+
+    def review(self, uid: str) -> bytes:
+        """The AdmissionReview that webhooks are sent."""
+        objects = {"object": self.object, "oldObject": self.old_object}
+        request = self.admission | objects | {"uid": uid}
+        return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "request": request})
+
+
+VARIABLES = ("object", "oldObject", "request")
+"""Those of match conditions, but for ``authorizer``, which asks the API server's authorizer."""
+AUTHORIZER = re.compile(r"\bauthorizer\b")
+
+
+class NotEvaluable(Exception):
+    """Only the API server itself can evaluate the expression; the text says why."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The expression has no value: the API server goes by the failure policy."""
+
+    message: str
+
+
+def evaluate(expression: str, variables: Mapping[str, Any]) -> bool | Failed:
+    """Of all VARIABLES, None where the request has no such object; NotEvaluable."""
+    value = _compiled(expression).eval(data=dict(variables))
+    kind = value.type().name()
+    if kind == "BOOL":
+        return bool(value.value())
+    return Failed(_error(value) if kind == "ERROR" else f"its value is of type {kind.lower()}, not bool")
+
+
+def _error(value: Any) -> str:
+    try:
+        return str(value.value())
+    except TypeError:  # of a kind that has no form in Python: an optional value
+        return "its value is not bool"
+
+
+@cache
+def _compiled(expression: str) -> Any:
+    if AUTHORIZER.search(expression):
+        raise NotEvaluable("it uses authorizer, which only the API server has")
+    try:
+        return _environment().compile(expression)
+    except RuntimeError as error:
+        raise NotEvaluable(f"it cannot be compiled here: {str(error).splitlines()[0]}") from None
+
+
+@cache
+def _environment() -> Any:
+    try:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_optional, ext_strings
+    except ImportError as error:
+        raise NotEvaluable(f"the CEL library cannot be loaded: {error}") from None
+    return cel.NewEnv(
+        variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
+        extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()],
+    )
+
 
 Labels = Mapping[str, str]
 ANY = "*"

@@ -10,11 +10,8 @@ from typing import Any
 import msgspec
 
 from api.anycast_ip import BOUND, CONDITION, HISTORY, TAINT, is_proven_bound, is_tainted, wanted
-from cli.explain import requests
-from cli.explain.answers import Question, question, rows
-from cli.explain.events import Event, EventRow, events, table
-from cli.explain.foresight import foresee
-from cli.explain.snapshot import Snapshot
+from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
+from cli.explain.foresight import Snapshot, change_of, creation_of, foresee
 from cli.output import Document, Part, Table, age, moment, title
 from controllers.anycast_ip.terms import terms_for, terms_of_all
 from controllers.anycast_ip.transitions import Transition, transitions_of
@@ -109,8 +106,8 @@ def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
 
 def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
     asked = {
-        "create": requests.creation(NODES, node),
-        "remove the taint": requests.change(NODES, node, _without_taint(node)),
+        "create": creation_of(NODES, node),
+        "remove the taint": change_of(NODES, node, _without_taint(node)),
     }
     for action, request in asked.items():
         yield question(action, foresee(request, snapshot))

@@ -12,16 +12,19 @@ import msgspec
 from api.elasticity import GATE
 from api.same_address import IP_ADDRS
 from calico.segment import IPReservation
-from cli.explain import requests
-from cli.explain.answers import Question, question, rows
-from cli.explain.events import Event, EventRow, events, table
-from cli.explain.foresight import foresee
-from cli.explain.promises import Promised, lines, promised, promises_to
-from cli.explain.reservations import Reservation, reservations
-from cli.explain.snapshot import Snapshot
-from cli.output import Document, Part, Table, moment, title
+from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
+from cli.explain.foresight import Snapshot
+from cli.explain.ip import (
+    Promised,
+    Reservation,
+    lines,
+    promised,
+    promises_to,
+    reservation_table,
+    reservations,
+)
+from cli.output import Document, Part, Table, title
 from controllers.ip_reservation.release_planner import Life, Pods
-from kube.resources import PODS
 from kube.types import Pod
 
 Raw = Mapping[str, Any]
@@ -79,21 +82,11 @@ def explain(facts: PodFacts) -> PodExplanation:
         annotations={name: value for name, value in annotations.items() if name.startswith(OURS)},
         conditions={each["type"]: _condition(each) for each in status.get("conditions", ())},
         now=facts.snapshot.now,
-        questions=tuple(questions(facts.pod, facts.snapshot)) if facts.pod else (),
+        questions=tuple(questions_about_pod(facts.pod, facts.snapshot)) if facts.pod else (),
         promised=tuple(promised(facts.present, facts.snapshot.settings.ip_reservation, facts.snapshot.now)),
         reservations=tuple(_reservations(facts)),
         events=tuple(events(facts.events)),
     )
-
-
-def questions(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
-    asked = {
-        "delete": requests.deletion(pod),
-        "evict": requests.eviction(pod),
-        "create": requests.creation(PODS, pod),
-    }
-    for action, request in asked.items():
-        yield question(action, foresee(request, snapshot))
 
 
 def parts(explained: PodExplanation) -> Iterator[Part]:
@@ -107,28 +100,8 @@ def parts(explained: PodExplanation) -> Iterator[Part]:
     if explained.annotations:
         yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
     yield from lines(explained.promised)
-    yield reserved(explained.reservations)
+    yield reservation_table(explained.reservations)
     yield table(explained.events, explained.now)
-
-
-def reserved(found: Sequence[Reservation]) -> Table:
-    return Table(
-        ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "EXPIRES AT", "SEGMENT"),
-        [
-            (
-                each.ip,
-                each.key,
-                each.reason,
-                f"{each.reserved_at:%Y-%m-%d %H:%M:%SZ}",
-                each.release,
-                moment(each.expires_at),
-                " ".join(each.segments),
-            )
-            for each in found
-        ],
-        empty="Nothing is reserved.",
-        wide=2,
-    )
 
 
 def _phase(pod: Raw | None) -> str:

@@ -1,26 +1,34 @@
-"""Which IPs a drain or a deletion would reserve, and why not the others: by the webhooks' own decisions."""
+"""Which IPs a drain, a deletion or a scale-in would reserve, why not the others, and what pods get that come back."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cmp_to_key
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
+from api.elasticity import COST
+from api.ingress_daemonset.types import time_of
 from api.ip_reservation import PATH as RESERVES
-from cli.explain import requests
+from api.ip_reservation import SAME_ADDRESS_PATH
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
+from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
 from cli.explain.answers import UNREGISTERED, why_not_reserved
-from cli.explain.foresight import Foresight, foresee
-from cli.explain.reservations import ip_of
-from cli.explain.snapshot import Snapshot
-from cli.explain.webhook_configurations import ApiRequest
-from cli.output import Document, Part, Table, bad, title, warning
-from cli.pools.headroom import Headroom, PoolFacts, headroom
-from cli.pools.headroom import parts as of_pools
-from cli.simulate.returning import Returning, kept_ips, returning
-from cli.simulate.returning import parts as of_returning
+from cli.explain.foresight import Answer, Foresight, Snapshot, creation_of, deletion_of, eviction_of, foresee
+from cli.explain.matching import ApiRequest
+from cli.output import Document, Part, Table, bad, good, title, warning
+from cli.pools import Headroom, PoolFacts, headroom, headroom_parts
+from cli.reservations import address_of
 from features import unregistered
-from kube.types import MIRROR
+from kube.resources import PODS
+from kube.types import MIRROR, ObjectMeta
 
 Raw = Mapping[str, Any]
 Foreseen = tuple[Raw, Foresight]
@@ -80,25 +88,25 @@ class Removal(Document, frozen=True):
         return max(0, self.counted + len({each.ip for each in self.reserved}) - self.most)
 
 
-def drain(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> Removal:
+def drain_of(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> Removal:
     """As `kubectl drain --ignore-daemonsets --delete-emptydir-data --force` goes through *pods*."""
     present = list(pods)
     kept = tuple(Kept(key_of(pod), why) for pod in present if (why := stays(pod)))
     going = [pod for pod in present if not stays(pod)]
-    foreseen = _foreseen(going, snapshot, requests.eviction)
+    foreseen = _foreseen(going, snapshot, eviction_of)
     found = _removal(f"Draining node {node}", foreseen, snapshot, (kept, counted))
     return replace(found, returning=returning(foreseen, snapshot))
 
 
-def deletion(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    foreseen = _foreseen(pods, snapshot, requests.deletion)
+def deletion_of_pods(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
+    foreseen = _foreseen(pods, snapshot, deletion_of)
     found = _removal(f"Deleting {', '.join(map(key_of, pods))}", foreseen, snapshot, ((), counted))
     return replace(found, returning=returning(foreseen, snapshot))
 
 
 def removal_of(what: str, pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
     """By deletions, each in a request, of pods that do not come back."""
-    return _removal(what, _foreseen(pods, snapshot, requests.deletion), snapshot, ((), counted))
+    return _removal(what, _foreseen(pods, snapshot, deletion_of), snapshot, ((), counted))
 
 
 def with_pools(found: Removal, facts: PoolFacts) -> Removal:
@@ -118,7 +126,7 @@ def stays(pod: Raw) -> str:
     return "pod of a DaemonSet" if of_daemon_set and not is_finished else ""
 
 
-def parts(found: Removal) -> Iterator[Part]:
+def removal_parts(found: Removal) -> Iterator[Part]:
     going = len({each.pod for each in found.reserved}) + len(found.not_reserved)
     yield title(f"{found.what}: {_count(len(found.reserved), 'IP')} reserved, {_count(going, 'pod')} removed")
     if found.problem:
@@ -139,12 +147,12 @@ def parts(found: Removal) -> Iterator[Part]:
     if found.not_reserved:
         rows = [(each.pod, " ".join(each.ips), each.why) for each in found.not_reserved]
         yield Table(("NOT RESERVED", "IP", "WHY"), rows)
-    yield from of_returning(found.returning)
+    yield from returning_parts(found.returning)
     if found.denied:
         yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.message) for each in found.denied])
     if found.kept:
         yield Table(("STAYS", "WHY"), [(each.pod, each.why) for each in found.kept])
-    yield from of_pools(found.pools, found.pools_unknown)
+    yield from headroom_parts(found.pools, found.pools_unknown)
 
 
 def key_of(pod: Raw) -> str:
@@ -186,7 +194,7 @@ def _foreseen(
 
 def _reserved(pod: Raw, ahead: Foresight) -> Iterator[ReservedIP]:
     for record in ahead.records:
-        yield ReservedIP(ip_of(record.cidr), key_of(pod), record.node, record.owner)
+        yield ReservedIP(address_of(record.cidr), key_of(pod), record.node, record.owner)
 
 
 def _unreserved(pod: Raw, ahead: Foresight) -> Unreserved:
@@ -196,3 +204,248 @@ def _unreserved(pod: Raw, ahead: Foresight) -> Unreserved:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+NAME = "simulated"
+"""Of the segment with what is only reserved in a simulation."""
+
+
+class Returning(Document, frozen=True):
+    """A pod of the name of one that goes: whether it is promised *ips*, which the former has, and else *why* not."""
+
+    pod: str
+    ips: tuple[str, ...]
+    promised: bool
+    why: str
+
+
+def returning(gone: Sequence[tuple[Raw, Foresight]], snapshot: Snapshot) -> tuple[Returning, ...]:
+    """Of StatefulSets' pods that are reserved, were they created again at once; none where same addresses are off."""
+    if not snapshot.settings.ip_reservation.same_address.enabled:
+        return ()
+    records = [record for _, ahead in gone for record in ahead.records]
+    after = dataclasses.replace(snapshot, segments=[*snapshot.segments, _segment(records)])
+    return tuple(
+        _returning(pod, ahead.records, after) for pod, ahead in gone if ahead.records and _returns(pod)
+    )
+
+
+def returning_parts(found: Sequence[Returning]) -> Iterator[Part]:
+    if found:
+        rows = [
+            (each.pod, " ".join(each.ips), good("its own") if each.promised else "any", each.why)
+            for each in found
+        ]
+        yield Table(("COMES BACK", "HAD", "GETS", "BECAUSE"), rows)
+
+
+def kept_ips(found: Iterable[Returning]) -> frozenset[str]:
+    """Those for which no other address is needed."""
+    return frozenset(ip for each in found if each.promised for ip in each.ips)
+
+
+def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returning:
+    metadata = pod["metadata"]
+    answer = _answer(foresee(creation_of(PODS, _without_promise(pod)), after))
+    is_promised = bool(answer and answer.decision and "promised" in answer.decision.audit)
+    return Returning(
+        pod=f"{metadata['namespace']}/{metadata['name']}",
+        ips=tuple(address_of(each.cidr) for each in records),
+        promised=is_promised,
+        why="it is promised to it" if is_promised else _why(answer),
+    )
+
+
+def _answer(ahead: Foresight) -> Answer | None:
+    """Of the webhook that promises: of one that is called, if any is."""
+    asked = [each for each in ahead.answers if each.verdict.webhook.path == SAME_ADDRESS_PATH]
+    return next((each for each in (*(each for each in asked if each.decision), *asked)), None)
+
+
+def _why(answer: Answer | None) -> str:
+    if answer is None:
+        return "the webhook that promises is not installed"
+    skipped = answer.decision.audit.get("skipped") if answer.decision else None
+    return skipped or answer.effect
+
+
+def _returns(pod: Raw) -> bool:
+    return stateful_set_of(msgspec.convert(pod["metadata"], ObjectMeta)) is not None
+
+
+def _without_promise(pod: Raw) -> Raw:
+    """As its template makes it: without the promise that *pod* itself got."""
+    annotations = pod["metadata"].get("annotations") or {}
+    ours = (SAME_ADDRESS_FROM, IP_ADDRS) if promise_of(annotations) else (SAME_ADDRESS_FROM,)
+    left = {name: value for name, value in annotations.items() if name not in ours}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": left}}
+
+
+def _segment(records: Iterable[Record]) -> IPReservation:
+    made = body(records)
+    made["metadata"] |= {"name": NAME, "labels": {MANAGED_BY: MANAGER}}
+    return msgspec.convert(made, IPReservation)
+
+
+PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+@dataclass(frozen=True)
+class ScaleInFacts:
+    """*replicas* are those before and after, *pods* the workload's; *counted* reservations are of pods that are gone.
+
+    *first_ordinal* is a StatefulSet's, and None of a Deployment.
+    """
+
+    workload: str
+    replicas: tuple[int, int]
+    pods: Sequence[Raw]
+    first_ordinal: int | None
+    snapshot: Snapshot
+    counted: int
+
+
+class Going(Document, frozen=True):
+    """A pod that is removed, the first ones first, and what puts it before others."""
+
+    pod: str
+    node: str
+    why: str
+
+
+class ScaleIn(Document, frozen=True):
+    workload: str
+    before: int
+    after: int
+    going: tuple[Going, ...]
+    removal: Removal
+
+
+def scale_in(facts: ScaleInFacts) -> ScaleIn:
+    (before, after), active = facts.replicas, [each for each in facts.pods if _is_active(each)]
+    number = max(0, len(active) - after)
+    if facts.first_ordinal is None:
+        going = in_order(active, facts.snapshot.now)[:number]
+        why = _why_of(active)
+    else:
+        last = facts.first_ordinal + after - 1
+        going = sorted((each for each in active if _ordinal(each) > last), key=_ordinal, reverse=True)
+        why = {_uid(each): f"ordinal {_ordinal(each)}" for each in active}
+    what = f"Scaling {facts.workload} from {before} to {after}"
+    return ScaleIn(
+        workload=facts.workload,
+        before=before,
+        after=after,
+        going=tuple(Going(key_of(each), _node(each), why[_uid(each)]) for each in going),
+        removal=removal_of(what, going, facts.snapshot, facts.counted),
+    )
+
+
+def scale_in_parts(found: ScaleIn) -> Iterator[Part]:
+    yield from removal_parts(found.removal)
+    yield title("In this order")
+    rows = [(each.pod, each.node, each.why) for each in found.going]
+    yield Table(("REMOVED", "NODE", "BECAUSE OF"), rows, empty="No pod is removed.")
+
+
+def in_order(pods: Sequence[Raw], now: datetime) -> list[Raw]:
+    """As the ReplicaSet controller removes them: `ActivePodsWithRanks.Less` in Kubernetes,
+    pkg/controller/controller_utils.go, with its defaults since 1.22 (PodDeletionCost, LogarithmicScaleDown)."""
+    ranks = Counter(map(_node, pods))
+
+    def compared(one: Raw, other: Raw) -> int:
+        for first, second in zip(_key(one, ranks), _key(other, ranks), strict=True):
+            if first != second:
+                return -1 if first < second else 1
+        return (
+            _by_age(one, other, [_ready_at(one), _ready_at(other)], now)
+            or _restarts(other) - _restarts(one)
+            or _by_age(one, other, [_created_at(one), _created_at(other)], now)
+        )
+
+    return sorted(pods, key=cmp_to_key(compared))
+
+
+def _key(pod: Raw, ranks: Mapping[str, int]) -> tuple[int, ...]:
+    """Not scheduled, Pending, not ready, cheap, and with others of the ReplicaSet on its node: these go first."""
+    is_scheduled, phase = bool(_node(pod)), PHASES.get(pod["status"].get("phase", ""), 0)
+    return int(is_scheduled), phase, int(_ready_at(pod) is not None), _cost(pod), -ranks[_node(pod)]
+
+
+def _by_age(one: Raw, other: Raw, since: Sequence[datetime | None], now: datetime) -> int:
+    """The younger one goes first, but an age counts by its power of two; of the same one, the lower uid."""
+    first, second = since
+    if first is None or second is None or first == second:
+        return 0
+    difference = _magnitude(first, now) - _magnitude(second, now)
+    return difference or (-1 if _uid(one) < _uid(other) else 1)
+
+
+def _magnitude(since: datetime, now: datetime) -> int:
+    nanoseconds = (now - since).total_seconds() * 1e9
+    return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+
+
+def _why_of(pods: Sequence[Raw]) -> dict[str, str]:
+    ranks = Counter(map(_node, pods))
+    return {_uid(each): "; ".join(_reasons(each, ranks)) for each in pods}
+
+
+def _reasons(pod: Raw, ranks: Mapping[str, int]) -> Iterator[str]:
+    node, phase = _node(pod), pod["status"].get("phase", "")
+    if not node:
+        yield "not scheduled"
+    if phase != "Running":
+        yield phase
+    elif _ready_at(pod) is None:
+        yield "not ready"
+    if cost := _cost(pod):
+        yield f"deletion cost {cost}"
+    if node and ranks[node] > 1:
+        yield f"{ranks[node]} replicas on its node"
+    if since := _ready_at(pod):
+        yield f"ready since {since:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _is_active(pod: Raw) -> bool:
+    is_finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not is_finished and "deletionTimestamp" not in pod["metadata"]
+
+
+def _node(pod: Raw) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _uid(pod: Raw) -> str:
+    return str(pod["metadata"].get("uid", ""))
+
+
+def _cost(pod: Raw) -> int:
+    """0 for one that is no number, as the controller takes it."""
+    text = (pod["metadata"].get("annotations") or {}).get(COST, "0")
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _ready_at(pod: Raw) -> datetime | None:
+    for each in pod["status"].get("conditions", ()):
+        if (each["type"], each["status"]) == ("Ready", "True"):
+            return time_of(each.get("lastTransitionTime", "")) or _created_at(pod)
+    return None
+
+
+def _created_at(pod: Raw) -> datetime | None:
+    return time_of(pod["metadata"].get("creationTimestamp", ""))
+
+
+def _restarts(pod: Raw) -> int:
+    return max(
+        (each.get("restartCount", 0) for each in pod["status"].get("containerStatuses", ())), default=0
+    )
+
+
+def _ordinal(pod: Raw) -> int:
+    text = pod["metadata"]["name"].rpartition("-")[2]
+    return int(text) if text.isdecimal() else -1

@@ -12,7 +12,7 @@ from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.output import Document, Part, Table, count_of, duration, title, warning
-from cli.rollout.progress import restart
+from cli.rollouts import restart
 from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.actions import Writes
 from controllers.ingress_daemonset.forecast import Step, forecast
@@ -108,7 +108,7 @@ class Rollout(Document, frozen=True):
     wave_pauses: tuple[WavePause, ...] = ()
 
 
-def simulate(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
+def simulated(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
     """With *images*, ``[CONTAINER=]IMAGE`` each. Without any what is outdated now; if nothing is, a restart.
 
     UnknownContainer, RolledBack; msgspec.ValidationError for an object that the controllers cannot read either.
@@ -161,7 +161,7 @@ def with_images(raw: Raw, images: Sequence[str]) -> dict[str, Any]:
     return changed
 
 
-def parts(found: Rollout) -> Iterator[Part]:
+def rollout_parts(found: Rollout) -> Iterator[Part]:
     yield title(f"Rollout of {found.ingress_daemonset}, {found.what}: {_end(found)}")
     yield (
         f"{count_of(found.nodes, 'node')}, at most {found.budget} at a time ({found.budget_field});"

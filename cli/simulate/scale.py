@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import PATH
-from cli.explain import requests
-from cli.explain.foresight import foresee
-from cli.explain.snapshot import Snapshot
+from cli.explain.foresight import Snapshot, creation_of, foresee
 from cli.output import Document, Part, Table, title
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.fleet import Fleet, SuperNodeDestination
@@ -137,7 +135,7 @@ def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float
     return Trial(found, destination.to_look_up)
 
 
-def parts(found: Scale) -> Iterator[Part]:
+def scale_parts(found: Scale) -> Iterator[Part]:
     places = Counter(each.place for each in found.placements)
     to = ", ".join(f"{count} on {place}" for place, count in sorted(places.items())) or "nothing new"
     yield title(f"Scaling {found.workload} from {found.before} to {found.after}: {to}")
@@ -151,7 +149,7 @@ def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
     """The replicas that admission does not gate, and why; and the others, as the leader gets them."""
     skipped, arriving = {}, []
     for raw in facts.replicas:
-        foreseen = foresee(requests.creation(PODS, raw), facts.snapshot)
+        foreseen = foresee(creation_of(PODS, raw), facts.snapshot)
         name, answers = raw["metadata"]["name"], foreseen.answers
         answer = next((each for each in answers if each.verdict.webhook.path == PATH), None)
         if answer and answer.decision and "gated" in answer.decision.audit:

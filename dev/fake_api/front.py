@@ -27,7 +27,7 @@ def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
 
 
 class Connection:
-    """As kube.connection.Connection."""
+    """As kube.rest_config.Connection."""
 
     host = HOST
 

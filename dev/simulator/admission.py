@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.matching import Outcome, applies, judge
-from cli.explain.webhook_configurations import (
+from cli.explain.matching import (
     CONFIGURATIONS,
     ApiRequest,
+    Outcome,
     RegisteredWebhook,
     WebhookConfiguration,
+    applies,
+    judge,
 )
 from dev.fake_api import FakeAPI
 from dev.fake_api.patches import JSON_PATCH, patched

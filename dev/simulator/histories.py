@@ -20,7 +20,7 @@ from api.elasticity import LOCAL_REPLICAS, PLACEMENT, SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ip_reservation import PATH, RESERVE
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
-from cli.explain.webhook_configurations import ApiRequest
+from cli.explain.matching import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
 from dev.judge.observation import is_open, is_ready, notes

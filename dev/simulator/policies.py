@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cli.explain.conditions import evaluate
+from cli.explain.matching import evaluate
 from dev.fake_api.server import Denied
 
 Raw = dict[str, Any]

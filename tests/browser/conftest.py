@@ -19,10 +19,9 @@ from cloud.types import Quota
 from controllers.anycast_ip.quotas import annotation
 from controllers.anycast_ip.transitions import OPEN, with_transition
 from dashboard.app import create_app
+from dashboard.command import listen, server_of
 from dashboard.guard import Guard
-from dashboard.pages import explanation_of, pages_of
-from dashboard.server import listen, server_of
-from dashboard.writer import writer_of
+from dashboard.pages import explanation_of, pages_of, writer_of
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch
 from kube.types import Node

@@ -1,0 +1,201 @@
+"""The anycast IPs of nodes, those that are announced or being released, and what is left of the cloud's quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from api.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
+from cli.output import Cell, Document, Part, Table, age, bad, duration, good, moment, warning
+from controllers.anycast_ip.claim import Claim, instance_of, read
+from controllers.anycast_ip.entries import IN_USE, Entries, Entry
+from controllers.anycast_ip.quotas import QuotasRead
+from controllers.anycast_ip.transitions import Transition, closed_since, opened_after, transitions_of
+from kube.types import ConfigMap, Node
+from settings import AnycastIPSettings
+from settings.anycast_ip import AllowList
+
+
+class Announcing(Document, frozen=True):
+    """*until* is the earliest time of a bind: the leader counts from the end of the write, which began at *since*."""
+
+    node: str
+    address: str
+    id: str
+    state: str
+    since: datetime
+    until: datetime
+
+
+def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Announcing, ...]:
+    """The one that is next comes first."""
+    waiting = [
+        _announcing(each, each.since, settings) for each in found if each.since and each.state != IN_USE
+    ]
+    return tuple(sorted((each for each in waiting if each.until > now), key=lambda each: each.until))
+
+
+def _announcing(entry: Entry, since: datetime, settings: AllowList) -> Announcing:
+    until = since + timedelta(seconds=settings.announce_before)
+    return Announcing(entry.node, entry.address, entry.id, entry.state, since, until)
+
+
+def table(found: Sequence[Announcing], now: datetime) -> Table:
+    rows = [
+        (
+            each.address,
+            each.node or each.state,
+            moment(each.since),
+            duration((each.until - now).total_seconds()),
+        )
+        for each in found
+    ]
+    return Table(("ANNOUNCED", "FOR", "IN THE ALLOW-LIST SINCE", "BOUND IN"), rows)
+
+
+class State(StrEnum):
+    OPEN = "open"
+    UNPROVEN = "not verified"
+    TAINTED = "tainted"
+    RELEASING = "releasing"
+    IDLE = "idle"
+    ORDERED = "ordered for the pool"
+    UNREADABLE = "unreadable claim"
+
+
+SHOWN = {
+    State.OPEN: good,
+    State.TAINTED: warning,
+    State.RELEASING: warning,
+    State.ORDERED: warning,
+    State.IDLE: good,
+}
+LAST = (State.IDLE, State.OPEN)
+"""What needs no attention."""
+
+
+class Address(Document, frozen=True):
+    """*id* is that of the cloud; *ours* is false for one that was found on the instance, and is never released."""
+
+    node: str
+    address: str
+    id: str
+    state: State
+    instance: str
+    ours: bool
+    since: datetime | None
+    transitions: tuple[Transition, ...] = ()
+    """When the node was opened and closed, the latest first."""
+    opened_after: float | None = None
+    """Seconds from its creation, or from when it was last closed, until it was opened; None when that is not known."""
+    waits_since: datetime | None = None
+    """Of a tainted node, the same beginning."""
+
+
+class QuotaLeft(Document, frozen=True):
+    quota: str
+    used: int
+    limit: int
+    left: int
+
+
+class Addresses(Document, frozen=True):
+    """*quotas* are what the leader last read of the cloud's, at *quotas_read_at*; none where that is not known.
+
+    *announcing* are those that are not to be bound yet.
+    """
+
+    addresses: tuple[Address, ...]
+    quotas: tuple[QuotaLeft, ...] = ()
+    quotas_read_at: datetime | None = None
+    announcing: tuple[Announcing, ...] = ()
+
+
+def with_quotas(addresses: tuple[Address, ...], read_: QuotasRead | None) -> Addresses:
+    if read_ is None:
+        return Addresses(addresses)
+    left = (QuotaLeft(each.id, each.current, each.limit, each.limit - each.current) for each in read_.quotas)
+    return Addresses(addresses, tuple(left), read_.at)
+
+
+def listed(
+    nodes: Sequence[Node], claims: Sequence[ConfigMap], settings: AnycastIPSettings
+) -> tuple[Address, ...]:
+    """What needs attention comes first: nodes that wait, and addresses of gone nodes that are being released."""
+    readable = {claim.uid: claim for claim in claims_in(claims)}
+    selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in readable]
+    known = {each.metadata.uid for each in selected}
+    found = [_of_node(each, readable.get(each.metadata.uid)) for each in selected]
+    found += [_of_gone(claim) for claim in readable.values() if claim.uid not in known]
+    found += [_unreadable(each) for each in claims if _claim(each) is None]
+    return tuple(sorted(found, key=_attention))
+
+
+def claims_in(found: Sequence[ConfigMap]) -> Sequence[Claim]:
+    """Those that can be read."""
+    return [claim for each in found if (claim := _claim(each))]
+
+
+def _attention(address: Address) -> tuple[int, float, str]:
+    """Idle addresses are in the order in which nodes get them."""
+    since = address.since.timestamp() if address.since and address.state is State.IDLE else 0.0
+    return LAST.index(address.state) if address.state in LAST else -1, since, address.node
+
+
+def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
+    columns = ("NODE", "IP", "ID", "STATE", "AGE", "OPENED AFTER", "INSTANCE", "RELEASED WITH THE NODE")
+    rows = [_row(each, now) for each in found.addresses]
+    yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
+    if found.announcing:
+        yield table(found.announcing, now)
+    if found.quotas_read_at:
+        quotas = [(each.quota, str(each.used), str(each.limit), str(each.left)) for each in found.quotas]
+        yield Table(("QUOTA OF THE CLOUD", "USED", "LIMIT", "LEFT"), quotas)
+        yield f"The leader read the quotas {age(found.quotas_read_at, now)} ago."
+
+
+def _row(each: Address, now: datetime) -> list[Cell]:
+    state = SHOWN.get(each.state, bad)(each.state)
+    released = "yes" if each.ours else "no: it is not ours"
+    took = "" if each.opened_after is None else duration(each.opened_after)
+    return [each.node, each.address, each.id, state, age(each.since, now), took, each.instance, released]
+
+
+def _of_node(node: Node, claim: Claim | None) -> Address:
+    annotations, transitions = node.metadata.annotations, transitions_of(node)
+    created, tainted = node.metadata.creation_timestamp, is_tainted(node)
+    proven = State.OPEN if is_proven_bound(node) else State.UNPROVEN
+    return Address(
+        node.metadata.name,
+        annotations.get(ADDRESS, ""),
+        annotations.get(ADDRESS_ID, "") or (claim.address if claim else ""),
+        State.TAINTED if tainted else proven,
+        instance_of(node),
+        claim.ours if claim else True,
+        claim.asked if claim else None,
+        transitions,
+        opened_after(transitions, created),
+        closed_since(transitions, created) if tainted else None,
+    )
+
+
+def _of_gone(claim: Claim) -> Address:
+    if claim.pooled and not claim.releasing:
+        state = State.IDLE if claim.address else State.ORDERED
+        return Address("", claim.ip, claim.address, state, "", claim.ours, claim.pooled)
+    return Address(
+        claim.node, claim.ip, claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked
+    )
+
+
+def _unreadable(found: ConfigMap) -> Address:
+    metadata = found.metadata
+    return Address(metadata.name, "", "", State.UNREADABLE, "", True, metadata.creation_timestamp)
+
+
+def _claim(found: ConfigMap) -> Claim | None:
+    try:
+        return read(found)
+    except ValueError:
+        return None

@@ -1,1 +1,0 @@
-"""`drawbridge addresses`: the anycast IPs of nodes, and those that are being released."""

@@ -1,0 +1,384 @@
+"""`drawbridge simulate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from api.elasticity import SWITCH
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ingress_daemonset.node_matching import FollowedNode
+from cli.addresses import announcing, claims_in
+from cli.commands.addresses import read_allow_list, read_quotas
+from cli.commands.explain import Reader
+from cli.errors import WRONG, Failure
+from cli.explain.foresight import Objects
+from cli.explain.ip import counted
+from cli.installation import CONFIGURATION_FILE
+from cli.inventory import installed, pools_of
+from cli.session import Commands, Session, pass_session
+from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, Supply, join, join_parts
+from cli.simulate.removal import (
+    ScaleIn,
+    ScaleInFacts,
+    deletion_of_pods,
+    drain_of,
+    removal_parts,
+    scale_in,
+    scale_in_parts,
+    with_pools,
+)
+from cli.simulate.rollout import RolledBack, Rollout, RolloutFacts, UnknownContainer, rollout_parts, simulated
+from cli.simulate.scale import (
+    Scale,
+    ScaleFacts,
+    Surroundings,
+    replicas_of_deployment,
+    replicas_of_stateful_set,
+    scale,
+    scale_parts,
+)
+from cli.simulate.values import (
+    Subject,
+    Unreadable,
+    Values,
+    ValuesFacts,
+    compare,
+    concerns_pods,
+    outcome,
+    values_in,
+    values_parts,
+)
+from controllers.anycast_ip.claim import SELECTED
+from controllers.anycast_ip.entries import recorded
+from controllers.anycast_ip.pool import in_line
+from controllers.elasticity.annotations import parse
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.nodes import WatchedNode, sorted_out
+from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.workload_replicas import Replicas
+from controllers.ingress_daemonset.types import Workload
+from kube.errors import NotFound
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
+from kube.types import ConfigMap, Namespace
+from settings import ElasticitySettings
+
+
+@click.group(cls=Commands)
+def simulate() -> None:
+    """What would happen, decided as Drawbridge decides. Nothing is written."""
+
+
+@simulate.command("drain")
+@click.argument("node")
+@pass_session
+def drain_command(session: Session, node: str) -> None:
+    """Which IPs the drain of a node would reserve, and why not the others."""
+    client = session.cluster.client
+    client.get(NODES, node)
+    reader = Reader(session.cluster)
+    pods = client.list(PODS, field_selector=f"spec.nodeName={node}").items
+    segments = reader.segments()
+    snapshot = reader.snapshot_with(segments, reader.objects(pods))
+    found = drain_of(node, pods, snapshot, counted(segments))
+    session.output.show(with_pools(found, pools_of(session.cluster, segments)), removal_parts)
+
+
+@simulate.command("delete")
+@click.argument("names", metavar="POD...", nargs=-1, required=True)
+@pass_session
+def delete_command(session: Session, names: tuple[str, ...]) -> None:
+    """Which IPs the deletion of these pods would reserve, and why not the others."""
+    client, reader = session.cluster.client, Reader(session.cluster)
+    pods = [client.get(PODS, name, session.namespace) for name in names]
+    segments = reader.segments()
+    snapshot = reader.snapshot_with(segments, reader.objects(pods))
+    found = deletion_of_pods(pods, snapshot, counted(segments))
+    session.output.show(with_pools(found, pools_of(session.cluster, segments)), removal_parts)
+
+
+@simulate.command("scale")
+@click.argument("workload")
+@click.argument("replicas", type=click.IntRange(min=0))
+@pass_session
+def scale_command(session: Session, workload: str, replicas: int) -> None:
+    """Where new replicas would be placed, or which pods would go: deployment/NAME or sts/NAME.
+
+    With fewer replicas, also which IPs would be reserved.
+    """
+    found = simulate_scale(Reader(session.cluster), session.namespace, workload, replicas)
+    if isinstance(found, ScaleIn):
+        session.output.show(found, scale_in_parts)
+    else:
+        session.output.show(found, scale_parts)
+
+
+@simulate.command("rollout")
+@click.argument("name", metavar="INGRESSDAEMONSET")
+@click.option(
+    "--image", "images", metavar="[CONTAINER=]IMAGE", multiple=True, help="A new image; may be repeated."
+)
+@pass_session
+def rollout_command(session: Session, name: str, images: tuple[str, ...]) -> None:
+    """Which nodes an IngressDaemonSet's rollout would take in which order, and when it would end.
+
+    Without --image, of the rollout that is under way; if none is, of a restart of all pods.
+    """
+    found = simulate_rollout(Reader(session.cluster), session.namespace, name, images)
+    session.output.show(found, rollout_parts)
+
+
+@simulate.command("join")
+@click.argument("count", metavar="N", type=click.IntRange(min=1))
+@click.option("--like", metavar="NODE", default="", help="The new nodes have its labels and taints.")
+@pass_session
+def join_command(session: Session, count: int, like: str) -> None:
+    """Which addresses N more nodes need, for how long they wait, and which pods start there.
+
+    Without --like they are like the newest node that needs an anycast IP.
+    """
+    found = simulate_join(Reader(session.cluster), count, like)
+    session.output.show(found, join_parts)
+
+
+@simulate.command("values")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pass_session
+def values_command(session: Session, file: Path) -> None:
+    """What a change of the chart's values would bring.
+
+    As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a value is refused, or unknown to the chart.
+    """
+    found = simulate_values(Reader(session.cluster), file.read_text())
+    session.output.show(found, values_parts)
+    if found.refused:
+        raise SystemExit(WRONG)
+
+
+Raw = dict[str, Any]
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+KINDS = {
+    **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
+}
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
+REVISION = "deployment.kubernetes.io/revision"
+LOOKS, BETWEEN = 4, 15.0
+"""Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
+
+
+def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
+    """KubeError; Failure for what cannot be simulated."""
+    kind, name = _kind_and_name(workload)
+    found = reader.client.get(kind, name, namespace)
+    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
+    before = found["spec"].get("replicas", 1)
+    if replicas == before:
+        raise Failure(f"{workload} has {before} replicas already", "name another number")
+    return _scale_out(reader, found, replicas) if replicas > before else _scale_in(reader, found, replicas)
+
+
+def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
+    metadata, spec = workload["metadata"], workload["spec"]
+    owner, first = workload, spec.get("ordinals", {}).get("start", 0)
+    if workload["kind"] == "Deployment":
+        owner, first = _newest_replica_set(reader, workload), None
+        if owner["spec"].get("replicas") != spec.get("replicas", 1):
+            raise Failure(
+                f"a rollout of deployment {metadata['name']} is under way: its controller shares the replicas among"
+                " its ReplicaSets",
+                "repeat it when kubectl rollout status says that it is complete",
+            )
+    pods = [
+        each
+        for each in reader.client.list(PODS, metadata["namespace"]).items
+        if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
+    ]
+    found = scale_in(
+        ScaleInFacts(
+            workload=f"{metadata['namespace']}/{metadata['name']}",
+            replicas=(spec.get("replicas", 1), replicas),
+            pods=pods,
+            first_ordinal=first,
+            snapshot=reader.snapshot(reader.objects(pods)),
+            counted=counted(reader.segments()),
+        )
+    )
+    pools = pools_of(reader.cluster, reader.segments())
+    return msgspec.structs.replace(found, removal=with_pools(found.removal, pools))
+
+
+def _scale_out(reader: Reader, workload: Raw, replicas: int) -> Scale:
+    facts, now = _facts(reader, workload, replicas), [0.0]
+
+    def excluded() -> tuple[str, ...]:
+        return facts.surroundings.settings().excluded_namespaces
+
+    eligibility = Eligibility(reader.client, excluded, lambda: now[0])
+    for _ in range(LOOKS):
+        trial = scale(facts, eligibility, lambda: now[0])
+        if not trial.to_look_up:
+            break
+        for pod in trial.to_look_up:
+            eligibility.look_up(pod)
+        now[0] += BETWEEN
+    return trial.scale
+
+
+def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence[str]) -> Rollout:
+    """KubeError; Failure for what cannot be simulated."""
+    raw, client = reader.client.get(INGRESS_DAEMONSETS, name, namespace), reader.client
+    facts = RolloutFacts(
+        raw,
+        client.list(NODES, type=FollowedNode).items,
+        client.list(DEPLOYMENTS, namespace, type=Workload, label_selector=NODE_LABEL).items,
+        reader.installation.settings.ingress_daemonset.health_checker,
+        reader.cluster.now(),
+    )
+    try:
+        return simulated(facts, images)
+    except RolledBack as error:
+        raise Failure(str(error), "write --image to see another template") from None
+    except UnknownContainer as error:
+        raise Failure(
+            f"the template of {namespace}/{name} has no such container", f"write CONTAINER=IMAGE: {error}"
+        ) from None
+    except msgspec.ValidationError as error:
+        raise Failure(
+            f"IngressDaemonSet {namespace}/{name} cannot be read, and the controllers ignore it: {error}",
+            "correct that field; it is older than the schema of the CRD",
+        ) from None
+
+
+def simulate_join(reader: Reader, count: int, like: str) -> Join:
+    """KubeError; Failure when there is no node to be *like*."""
+    facts = JoinFacts(
+        count,
+        like,
+        reader.client.list(NODES, type=FollowedNode).items,
+        reader.client.list(DAEMON_SETS, type=DaemonSet).items,
+        _supply(reader),
+        reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
+    )
+    try:
+        return join(facts)
+    except NoSuchNode:
+        raise Failure(
+            f"there is no node {like}", "name one that new nodes resemble, or leave --like out"
+        ) from None
+
+
+def _supply(reader: Reader) -> Supply:
+    namespace = installed(reader.cluster).namespace
+    claims = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items
+    idle = in_line(each for each in claims_in(claims) if each.pooled)
+    settings = reader.installation.settings
+    quotas = read_quotas(reader.cluster, settings.leader_election)
+    allow_list = settings.anycast_ip.allow_list
+    listed = read_allow_list(reader.cluster, namespace, allow_list)
+    waiting = {each.id for each in announcing(listed, allow_list, reader.cluster.now())}
+    announced = sum(each.address not in waiting for each in idle if each.address in recorded(listed))
+    return Supply(len(claims), len(idle), quotas, announced)
+
+
+def simulate_values(reader: Reader, text: str) -> Values:
+    """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
+    namespace = installed(reader.cluster).namespace
+    try:
+        values = values_in(text)
+    except Unreadable as error:
+        raise Failure(f"the file cannot be used: {error}", "write values as for helm upgrade -f") from None
+    found = outcome(_stored(reader, namespace), values, namespace)
+    namespaces = {each.metadata.name: each for each in reader.cluster.cached(NAMESPACES, Namespace)}
+    facts = ValuesFacts(
+        found,
+        _subjects(reader, namespaces) if concerns_pods(found) else (),
+        namespaces,
+        reader.cluster.nodes(),
+        reader.ingress_daemonsets(None),
+        reader.segments(),
+    )
+    return compare(facts, reader.cluster.now())
+
+
+def _subjects(reader: Reader, namespaces: Iterable[str]) -> list[Subject]:
+    """The API server lists several namespaces at a time."""
+    cluster = reader.cluster
+    found = cluster.read_all(
+        {name: partial(cluster.cached, PODS, Subject, Selection(name)) for name in namespaces}
+    )
+    return [each for pods in found.values() for each in pods]
+
+
+def _stored(reader: Reader, namespace: str) -> str:
+    """Of a configuration that can be read: else `installation` fails."""
+    _ = reader.installation
+    found = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap).items
+    return next(each.data[CONFIGURATION_FILE] for each in found if CONFIGURATION_FILE in each.data)
+
+
+def _facts(reader: Reader, found: Raw, replicas: int) -> ScaleFacts:
+    namespace, before = found["metadata"]["namespace"], found["spec"].get("replicas", 1)
+    snapshot = reader.snapshot(reader.objects_in([namespace]))
+    if found["kind"] == "StatefulSet":
+        made = replicas_of_stateful_set(found, range(before, replicas), snapshot.now)
+    else:
+        newest = _newest_replica_set(reader, found)
+        made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
+    pods = [decode(each) for each in reader.client.list(PODS, type=msgspec.Raw).items]
+    around = _surroundings(reader, found, replicas)
+    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, around, snapshot)
+
+
+def _kind_and_name(workload: str) -> tuple[Resource, str]:
+    """`web`, `deployment/web`, `sts/db`."""
+    kind, _, name = workload.rpartition("/")
+    resource = KINDS.get(re.sub(r"\.apps$", "", kind or "deployment").lower())
+    if resource is None:
+        raise Failure(
+            f"{kind} is neither a Deployment nor a StatefulSet", "write deployment/NAME or sts/NAME"
+        )
+    return resource, name
+
+
+def _newest_replica_set(reader: Reader, deployment: Raw) -> Raw:
+    metadata = deployment["metadata"]
+    found = [
+        each
+        for each in reader.client.list(REPLICA_SETS, metadata["namespace"]).items
+        if any(owner["uid"] == metadata["uid"] for owner in each["metadata"].get("ownerReferences", ()))
+    ]
+    if not found:
+        raise Failure(f"deployment {metadata['name']} has no ReplicaSet yet", "repeat it in a moment")
+    newest = max(found, key=lambda each: int(each["metadata"].get("annotations", {}).get(REVISION, 0)))
+    return {**newest, "kind": "ReplicaSet"}
+
+
+def _surroundings(reader: Reader, workload: Raw, replicas: int) -> Surroundings:
+    settings: ElasticitySettings = reader.installation.settings.elasticity
+    nodes = sorted_out(reader.client.list(NODES, type=WatchedNode).items)
+    switch, _ = parse(_switch(reader, settings))
+    first = workload["spec"].get("ordinals", {}).get("start", 0)
+    wanted = Replicas(replicas, replicas)
+    return Surroundings(
+        lambda: nodes, lambda: settings, lambda: switch, _constant(first), lambda _pod: wanted
+    )
+
+
+def _switch(reader: Reader, settings: ElasticitySettings) -> str | None:
+    at = settings.switch
+    try:
+        return reader.client.get(CONFIG_MAPS, at.name, at.namespace, type=ConfigMap).data.get(SWITCH)
+    except NotFound:
+        return None
+
+
+def _constant(number: int) -> Callable[[Pod], int | None]:
+    return lambda _pod: number

@@ -1,1 +1,0 @@
-"""`drawbridge doctor`: the checks of docs/how-to/troubleshooting.md, run."""

@@ -1,1 +1,0 @@
-"""`drawbridge reservations`: which IPs are reserved, and the two things that are done to one by hand."""

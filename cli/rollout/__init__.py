@@ -1,1 +1,0 @@
-"""`drawbridge rollout`: see the rollout of an IngressDaemonSet, pause and resume it, or start one."""

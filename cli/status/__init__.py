@@ -1,1 +1,0 @@
-"""`drawbridge status`: all features at a glance, and what is wrong first."""

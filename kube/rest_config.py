@@ -1,0 +1,132 @@
+"""A connection to the API server: its address, a pool of sockets, and the headers of the moment that say who asks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+from urllib3 import HTTPHeaderDict
+
+from kube.errors import NotConfigured
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+    from urllib3 import PoolManager
+
+POOL_SIZE = 80
+"""Connections that are kept; more than a webhook server reads at once, so that it opens none under load."""
+
+
+class Connection(ABC):
+    host: str
+    pool: PoolManager
+
+    @abstractmethod
+    def authorization(self) -> Mapping[str, str]:
+        """The headers that say who asks, if any; NotConfigured."""
+
+
+class Configured(Connection):
+    """By a configuration of the official client."""
+
+    def __init__(self, configuration: Configuration, pool_size: int = POOL_SIZE) -> None:
+        # Imported here: a pod, which has a ServiceAccount, need not pay for it.
+        from kubernetes.client.rest import RESTClientObject
+
+        self._configuration = configuration
+        configuration.connection_pool_maxsize = pool_size
+        configuration.keep_alive = True
+        configuration.retries = False  # callers have deadlines, and not every request may be sent twice
+        self.host = configuration.host.rstrip("/")
+        self.pool = RESTClientObject(configuration).pool_manager
+
+    def authorization(self) -> dict[str, str]:
+        """Token files are read again, and exec plugins run, when a token has expired."""
+        try:
+            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except Exception as error:
+            raise NotConfigured(f"the credentials for {self.host} cannot be refreshed: {error}") from error
+        # The loader keeps the newline that a token file may end with.
+        return {"Authorization": token.strip()} if token else {}
+
+
+@dataclass(frozen=True)
+class Impersonation:
+    """As a kubeconfig has it: `as`, `as-groups`, `as-uid` and `as-user-extra`."""
+
+    user: str
+    groups: Sequence[str] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> HTTPHeaderDict:
+        found = HTTPHeaderDict({"Impersonate-User": self.user})
+        if self.uid:
+            found.add("Impersonate-Uid", self.uid)
+        for group in self.groups:
+            found.add("Impersonate-Group", group)
+        for key, values in self.extra.items():
+            for value in values:
+                found.add(f"Impersonate-Extra-{quote(key, safe='')}", value)
+        return found
+
+
+class Impersonating(Connection):
+    """*connection*, in the name of another user than the one whose credentials it bears."""
+
+    def __init__(self, connection: Connection, impersonation: Impersonation) -> None:
+        self.host, self.pool = connection.host, connection.pool
+        self._connection, self._headers = connection, impersonation.headers
+
+    def authorization(self) -> HTTPHeaderDict:
+        found = HTTPHeaderDict(self._connection.authorization())
+        found.extend(self._headers)
+        return found
+
+
+def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = None) -> Connection:
+    """By *kubeconfig*: one path, or several as in KUBECONFIG; by its current context when none is named."""
+    from kubernetes import config
+    from kubernetes.client import Configuration
+
+    configuration = Configuration()
+    try:
+        config.load_kube_config(kubeconfig, context, configuration, persist_config=False)
+        impersonation = impersonation_of(_user(kubeconfig, context))
+        connection = Configured(configuration, pool_size)
+        return Impersonating(connection, impersonation) if impersonation else connection
+    except Exception as error:
+        raise NotConfigured(f"cannot connect to the API server by {kubeconfig}: {error}") from error
+
+
+def impersonation_of(user: Mapping[str, Any]) -> Impersonation | None:
+    """By the entry of a user in a kubeconfig, of which the official client reads no such field. ValueError."""
+    named = msgspec.convert(user, _AsUser)
+    given = Impersonation(named.as_, named.as_groups, named.as_uid, named.as_user_extra)
+    if given.user:
+        return given
+    if given != Impersonation(""):
+        raise ValueError("as-groups, as-uid and as-user-extra are nothing without as")
+    return None
+
+
+class _AsUser(msgspec.Struct, rename="kebab"):
+    as_: str = msgspec.field(default="", name="as")
+    as_groups: tuple[str, ...] = ()
+    as_uid: str = ""
+    as_user_extra: dict[str, tuple[str, ...]] = {}
+
+
+def _user(kubeconfig: str, context: str | None) -> Mapping[str, Any]:
+    """The entry of the user that *context* names, or the current one."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    merged = KubeConfigMerger(kubeconfig).config
+    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+    named = "users" in merged and merged["users"].get_with_name(chosen.safe_get("user"), safe=True)
+    return (named and named.safe_get("user")) or {}
