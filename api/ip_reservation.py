@@ -20,7 +20,8 @@ RESERVE_FROM = "drawbridge.io/reserve-ip-from"
 """On a pod whose RESERVE is a copy: `<kind>/<name>=<value>`, the workload that it is of, and what was copied."""
 
 DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
-KUBELET_EVICTED = "evicted by the kubelet"
+KUBELET_EVICTED, TERMINATING, GONE = "evicted by the kubelet", "seen terminating", "seen gone"
+"""Reasons of late reservations: of pods that did not pass admission."""
 KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
 """status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
 ADDRESSES = 2

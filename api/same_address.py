@@ -6,13 +6,14 @@ pure functions of the segments, and the names that admission and the controller 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
+from api.ip_reservation import cidrs_of
 from calico.address_ranges import overlap, range_of
 from calico.ipam_config import IPAMConfiguration
 from calico.pools import IPPool, reserved_ranges
@@ -144,7 +145,7 @@ def decide(
 
 
 @dataclass(frozen=True)
-class OfCalico:
+class CalicoIPAM:
     """How Calico is configured to assign addresses, and to which nodes."""
 
     configuration: IPAMConfiguration = field(default_factory=IPAMConfiguration)
@@ -152,7 +153,7 @@ class OfCalico:
 
 
 def refusal(
-    promise: Promise, segments: Sequence[IPReservation], calico: OfCalico, now: datetime
+    promise: Promise, segments: Sequence[IPReservation], calico: CalicoIPAM, now: datetime
 ) -> Outcome | None:
     """Why Calico would refuse what *decide* found, or give it where it should not be: on the pod's node, or now."""
     configuration = calico.configuration
@@ -186,3 +187,64 @@ def _is_nearly_over(record: Record, settings: IPReservationSettings, now: dateti
     margin = min(MARGIN, settings.ip_reserve_time / SHARE)
     left = timedelta(seconds=settings.ip_reserve_time - margin)
     return record.ended is not None and now - record.ended >= left
+
+
+class Ending(StrEnum):
+    """How a promise ended."""
+
+    KEPT = "kept"
+    OTHER_ADDRESS = "other-address"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Promises:
+    """Keys of records: those *waiting* for the pod that takes the place, and those *kept*, whose address it has."""
+
+    waiting: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+
+
+def promises_of(records: Iterable[Record], successors: Callable[[Record], Iterable[Pod]]) -> Promises:
+    """*successors* are the pods to which the addresses of a record's pod were promised."""
+    known = [(record, pod) for record in records for pod in successors(record)]
+    return Promises(
+        frozenset(record.key for record, pod in known if is_waited_for(record, pod)),
+        frozenset(record.key for record, pod in known if is_kept(record, pod)),
+    )
+
+
+def is_waited_for(record: Record, pod: Pod) -> bool:
+    """Whether *pod* may still come up with the address of *record*."""
+    promise = open_promise(pod)
+    return promise is not None and _is_successor(record, pod) and record.cidr in promise.cidrs
+
+
+def is_kept(record: Record, pod: Pod) -> bool:
+    has_it = record.cidr in cidrs_of(pod) and not pod.finished
+    return has_it and _is_successor(record, pod)
+
+
+def open_promise(pod: Pod) -> Promise | None:
+    """Of a pod that has no address yet and may get one."""
+    if pod.terminating or pod.finished or cidrs_of(pod):
+        return None
+    return promise_of(pod.metadata.annotations)
+
+
+def plan_ending(pod: Pod, promise: Promise, waited: float, settings: IPReservationSettings) -> Ending | float:
+    """How the *promise* has ended, or the seconds until it has to be decided again.
+
+    *waited* are the seconds for which the pod has had its node, or has been without one.
+    """
+    if addresses := cidrs_of(pod):
+        return Ending.KEPT if set(promise.cidrs) <= set(addresses) else Ending.OTHER_ADDRESS
+    has_node = bool(pod.spec.node_name)
+    left = (settings.same_address.timeout if has_node else settings.ip_reserve_time) - waited
+    return left if left > 0 else Ending.DROPPED
+
+
+def _is_successor(record: Record, pod: Pod) -> bool:
+    at = pod.metadata
+    is_in_its_place = (at.namespace, at.name) == (record.namespace, record.pod)
+    return bool(record.uid) and is_in_its_place and predecessor_of(at.annotations) == record.uid

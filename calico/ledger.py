@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from prometheus_client import Counter, Histogram
 
@@ -35,7 +36,7 @@ from kube.errors import (
 )
 from kube.types import ObjectMeta
 from kube.waiting import waiting
-from runtime import futures, secrets, threading, time
+from runtime import futures, secrets, threading, time, uuid4
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
 BATCH = Histogram(
@@ -262,3 +263,27 @@ def _asked_for(error: Exception, left: float) -> float:
     """Seconds to pause: what the server asks for, but at most half of those *left*."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     return max(PAUSE, min(asked or PAUSE, left / 2))
+
+
+ADDRESS = "192.0.2.1"
+"""Of TEST-NET-1 (RFC 5737): no pod has it, so nothing is kept from any pod."""
+RELEASE_TIMEOUT = 5.0
+
+
+def round_trip(store: Reservations, writer: str, namespace: str, now: datetime, seconds: float) -> str:
+    """What went wrong within *seconds*, or nothing.
+
+    The leader deletes the segment, which is empty then, in its next pass.
+    """
+    record = Record(f"{ADDRESS}/32", now, namespace, writer, str(uuid4()), reason="test")
+    try:
+        segment = Ledger(store, writer).reserve([record], time.monotonic() + seconds)
+    except NotReserved as error:
+        return f"{ADDRESS} cannot be reserved: {error}"
+    try:
+        # A pass of the leader in between has released it, since there is no such pod.
+        with suppress(Conflict, NotFound):
+            store.write(segment, (), timeout=RELEASE_TIMEOUT)
+    except (KubeError, NotServed) as error:
+        return f"{ADDRESS} was reserved, and cannot be released: {error}"
+    return ""

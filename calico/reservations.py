@@ -50,16 +50,13 @@ class Reservations:
         resource, left = self._located(timeout)
         return self._client.get(resource, name, type=IPReservation, timeout=left)
 
-    def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:
-        """A batch; AlreadyExists when an earlier call, whose answer was lost, has succeeded."""
-        return self._create(name, records, level=0, timeout=timeout)
-
-    def create_compacted(
-        self, name: str, records: Iterable[Record], *, level: int, timeout: float
+    def create(
+        self, name: str, records: Iterable[Record], *, level: int = 0, timeout: float
     ) -> IPReservation:
-        return self._create(name, records, level=level, timeout=timeout)
+        """A batch; with a *level*, a compacted one.
 
-    def _create(self, name: str, records: Iterable[Record], *, level: int, timeout: float) -> IPReservation:
+        AlreadyExists when an earlier call, whose answer was lost, has succeeded.
+        """
         resource, left = self._located(timeout)
         new = body(records) | {"apiVersion": resource.api_version, "kind": KIND}
         new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER, LEVEL: str(level)}}

@@ -15,7 +15,7 @@ from api.anycast_ip import TAINT
 from api.elasticity import GATE, LOCAL_REPLICAS
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 from calico.ipam_config import COOLDOWN
-from calico.round_trip import ADDRESS
+from calico.ledger import ADDRESS
 from cli.errors import unreadable, way_to_permission
 from cli.installation import CONTROLLERS, WEBHOOK, Configuration, Lease, Webhook
 from cli.output import Document, Part, Table, bad, duration, faint, good, warning

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from calico.holders import AssignedBlock
 from calico.ipam_config import ipam_configuration
-from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, block_of, located
+from calico.pools import BLOCKS, POOLS, AssignedBlock, IPAMBlock, IPPool, block_of, located
 from calico.reservations import GROUPS
 from calico.segment import IPReservation
 from cli.cluster import Cluster

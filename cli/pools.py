@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
 from calico.address_ranges import Range, overlap, range_of
-from calico.holders import AssignedBlock
-from calico.pools import Assigned, Block, IPPool, reserved_ranges, usage_of
+from calico.pools import Assigned, AssignedBlock, Block, IPPool, reserved_ranges, usage_of
 from calico.segment import IPReservation
 from cli.output import Document, Part, Table, moment, warning
 from controllers.ip_reservation.history import History

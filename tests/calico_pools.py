@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from calico.holders import AssignedBlock, HeldBlock, held_block
-from calico.pools import Block, IPAMBlock, IPPool, block_of
+from calico.pools import AssignedBlock, Block, HeldBlock, IPAMBlock, IPPool, block_of, held_block
 from dev.fake_api import Kind
 from kube.client import Resource
 

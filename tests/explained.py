@@ -28,9 +28,8 @@ from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
-from webhook.ip_reservation.namespace_cache import Cluster
+from webhook.ip_reservation.reads import Cluster, SharedReads
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
-from webhook.ip_reservation.shared_reads import SharedReads
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 Raw = dict[str, Any]

@@ -53,15 +53,11 @@ class FakeReservations(Reservations):
         self.before("get", name)
         return super().get(name, timeout=AT_LEISURE)
 
-    def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
-        self.before("create", name)
-        return super().create(name, records, timeout=AT_LEISURE)
-
-    def create_compacted(
-        self, name: str, records: Iterable[Record], *, level: int, timeout: float = 1.0
+    def create(
+        self, name: str, records: Iterable[Record], *, level: int = 0, timeout: float = 1.0
     ) -> IPReservation:
-        self.before("compact", name)
-        return super().create_compacted(name, records, level=level, timeout=AT_LEISURE)
+        self.before("compact" if level else "create", name)
+        return super().create(name, records, level=level, timeout=AT_LEISURE)
 
     def write(
         self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0

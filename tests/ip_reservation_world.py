@@ -11,11 +11,14 @@ import msgspec
 from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
-from controllers.ip_reservation.confirmations import Doubts, PodAddresses
-from controllers.ip_reservation.observers import Departures, Removals
-from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.calls import LiveReader
+from controllers.ip_reservation.confirmations import PodAddresses
+from controllers.ip_reservation.late_reservations import Departures, Removals
+from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
-from controllers.ip_reservation.snapshot import PODS, Caches, LiveReader, SnapshotReader
+from controllers.ip_reservation.snapshot import SnapshotReader
+from kube.resources import PODS
 from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests.factories import NOW
@@ -53,8 +56,8 @@ class World:
         self.live = LiveReader(self.api.client(), self.reservations, self.clock)
         self.recorder: Any = FakeRecorder()
         self.reporter = Reporter(self.recorder, self.reservations.resource)
-        self.removals = Removals(self.enqueue, self.clock)
-        self.departures = Departures(self.enqueue, self.caches.namespaces.get, self.clock)
+        self.removals = Removals(self.clock)
+        self.departures = Departures(self.caches, self.clock)
         self.addresses = PodAddresses(self.clock)
 
     def _caches(self) -> Caches:
@@ -83,8 +86,8 @@ class World:
         """Place *pod* at the API server."""
         self.api.put(PODS, msgspec.json.decode(msgspec.json.encode(pod)))
 
-    def enqueue(self, key: str) -> None:
-        self.keys[key] = None
+    def enqueue(self, *keys: str) -> None:
+        self.keys |= dict.fromkeys(keys)
 
     def reserve(self, records: Sequence[Record]) -> IPReservation:
         self.made += 1
@@ -111,6 +114,7 @@ class Killed(BaseException):
     """The end of a process, which nothing in it catches."""
 
 
-def doubts(*forged: Record, unconfirmed: Sequence[Record] = ()) -> Doubts:
-    keys = frozenset(each.key for each in forged)
-    return Doubts(keys | {each.key for each in unconfirmed}, keys)
+def doubted(*forged: Record, unconfirmed: Sequence[Record] = ()) -> dict[str, frozenset[str]]:
+    """What is known of pods that may not have existed."""
+    keys = frozenset(record.key for record in forged)
+    return {"unconfirmed": keys | {record.key for record in unconfirmed}, "forged": keys}

@@ -38,13 +38,15 @@ TARGETS = {
         "tests/test_ingress_daemonset_rollout.py",
         "tests/test_ingress_daemonset_drains.py",
     ],
-    "controllers/ip_reservation/budget.py": ["tests/test_ip_reservation_budget.py"],
-    "controllers/ip_reservation/pressure.py": ["tests/test_ip_reservation_budget.py"],
-    "controllers/ip_reservation/compaction.py": ["tests/test_ip_reservation_compaction.py"],
-    "controllers/ip_reservation/copies.py": ["tests/test_ip_reservation_copies.py"],
-    "controllers/ip_reservation/late_planner.py": ["tests/test_ip_reservation_late.py"],
-    "controllers/ip_reservation/opt_in_planner.py": ["tests/test_ip_reservation_opt_in_planner.py"],
-    "controllers/ip_reservation/release_planner.py": ["tests/test_ip_reservation_release_planner.py"],
+    "controllers/ip_reservation/late_reservations.py": ["tests/test_ip_reservation_late.py"],
+    "controllers/ip_reservation/opt_in.py": ["tests/test_ip_reservation_opt_in_planner.py"],
+    "controllers/ip_reservation/pools.py": ["tests/test_ip_reservation_budget.py"],
+    "controllers/ip_reservation/release_planner.py": [
+        "tests/test_ip_reservation_release_planner.py",
+        "tests/test_ip_reservation_budget.py",
+        "tests/test_ip_reservation_compaction.py",
+        "tests/test_ip_reservation_copies.py",
+    ],
 }
 FIRST = (
     "pytest",

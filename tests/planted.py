@@ -33,8 +33,8 @@ SWAPS = [
         "_answer(batch, IPReservation(ObjectMeta(name=name)))",
     ),
     (  # small segments are deleted before the one that takes their place is stored
-        "controllers/ip_reservation/reconcilers.py",
-        "compacted = [self._compact(each) for each, _ in self._creations.of(due)]",
+        "controllers/ip_reservation/release_reconciler.py",
+        "compacted = [self._compact(compaction) for compaction, _ in self._creations.of(due)]",
         "sources = {name for each in planned.compactions for name in each.sources}\n"
         "        for each in (each for each in snapshot.ours if each.metadata.name in sources):\n"
         "            self.reservations.delete(each)",

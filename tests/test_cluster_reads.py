@@ -16,8 +16,8 @@ from kube.errors import NotFound, ServerError, Unreachable
 from tests.factories import raw_pod
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Handler, Server, hangs, refuses, serving
-from webhook.ip_reservation import namespace_cache
-from webhook.ip_reservation.namespace_cache import NAMESPACE_SECONDS, Cluster
+from webhook.ip_reservation import reads
+from webhook.ip_reservation.reads import NAMESPACE_SECONDS, Cluster
 
 NAMESPACES, PODS = "/api/v1/namespaces", "/api/v1/pods"
 
@@ -182,7 +182,7 @@ def test_a_server_that_hangs_is_waited_for(
 def test_so_many_pods_are_read_at_once_and_the_others_wait_until_their_deadlines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(namespace_cache, "READS", 2)
+    monkeypatch.setattr(reads, "READS", 2)
     with reading() as world, ThreadPoolExecutor(2) as pool:
         go_on = world.hold()
         readers = [

@@ -263,7 +263,7 @@ def test_a_signal_in_the_middle_of_a_wait_blocks_nothing() -> None:
 STUCK = """
 import sys, threading
 from controllers import __main__, liveness
-from controllers.ip_reservation.reconcilers import ReleaseReconciler
+from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 liveness.LONGEST_RUN = 0.5
 ReleaseReconciler.reconcile = lambda self, key: threading.Event().wait()
 sys.exit(__main__.main())

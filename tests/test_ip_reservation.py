@@ -17,7 +17,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeClock, FakeCluster, FakeLedger
 from webhook.admission import Request, ReviewError, parse
-from webhook.ip_reservation.unread import MOST, WINDOW, Unread
+from webhook.ip_reservation.reads import MOST, WINDOW, Unread
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "ip_reservation").glob("*.yaml"))

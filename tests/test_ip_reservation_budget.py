@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calico.pools import Pool, pools_of
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.confirmations import Doubts
-from controllers.ip_reservation.pool_usage import Pool, pools_of
-from controllers.ip_reservation.pressure import PressureGauge
+from controllers.ip_reservation.pools import PressureGauge
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from settings import IPReservationSettings
 from tests.calico_pools import a_block, a_pool
@@ -148,7 +147,7 @@ def test_unconfirmed_records_displace_none_and_neither_do_addresses_that_pods_st
     forged = [gone(number, uid=f"f{number}", ended=None) for number in range(10, 60)]
     going = [gone(number, uid="going", ended=None) for number in (6, 7)]
     held = segment(gone(1), gone(2), *going, *forged)
-    pods = Pods({"going": Life.TERMINATING}, {}, {}, Doubts(frozenset(each.key for each in forged)))
+    pods = Pods({"going": Life.TERMINATING}, {}, {}, frozenset(each.key for each in forged))
     known = pools("10.0.0.0/26", [6, 7], held)
 
     assert released([held], known, settings(maxPerNamespace=2), pods) == {}

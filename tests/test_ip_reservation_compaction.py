@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from calico.segment import ENTRIES, IPReservation, Record
-from controllers.ip_reservation.compaction import FEW, MANY, is_small
-from controllers.ip_reservation.release_planner import Life, Plan, Pods, plan
+from controllers.ip_reservation.release_planner import FEW, MANY, Life, Plan, Pods, is_small, plan
 from controllers.ip_reservation.snapshot import QUIET
 from settings import IPReservationSettings
 from tests import ip_reservation_world

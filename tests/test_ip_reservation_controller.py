@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from api.same_address import SAME_ADDRESS_FROM, Promise
 from controllers.ip_reservation import controller
-from controllers.ip_reservation.compaction import MANY
+from controllers.ip_reservation.release_planner import MANY
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
 from kube.leader_election import LeadershipLost

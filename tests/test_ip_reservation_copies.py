@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.copies import Copy, by_identity, merged
+from controllers.ip_reservation.release_planner import Copy, by_identity, merged
 from tests.factories import NOW, ago, record, segment
 
 

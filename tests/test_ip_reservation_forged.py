@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,11 +13,10 @@ from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation import release_planner
-from controllers.ip_reservation.confirmations import Doubts
 from controllers.ip_reservation.release_planner import Cause, Change, Life, Pods
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, record, segment
-from tests.ip_reservation_world import doubts
+from tests.ip_reservation_world import doubted
 
 
 def config(**values: Any) -> IPReservationSettings:
@@ -37,10 +37,10 @@ FORGED = [record(f"10.0.0.{n}/32", uid=f"forged-{n}", at=NOW) for n in range(1, 
 
 def test_forged_records_displace_none_and_are_dropped() -> None:
     held = segment(*ENDED, *FORGED)
-    waiting = Pods({}, {}, doubts=doubts(unconfirmed=FORGED))
+    waiting = Pods({}, {}, **doubted(unconfirmed=FORGED))
     assert plan([held], waiting, config(), NOW) == []
 
-    (change,) = plan([held], Pods({}, {}, doubts=doubts(*FORGED)), config(), NOW)
+    (change,) = plan([held], Pods({}, {}, **doubted(*FORGED)), config(), NOW)
 
     assert change.kept == tuple(ENDED)
     assert change.released == tuple((each, Cause.FORGED) for each in FORGED)
@@ -50,15 +50,11 @@ def test_a_foreign_address_for_a_running_pod_is_not_given_back_but_dropped() -> 
     forged = record("10.0.0.9/32")
     waits = {(forged.cidr, forged.uid, forged.at): 600.0}
 
-    waiting = Pods({forged.uid: Life.RUNNING}, waits, doubts=doubts(unconfirmed=[forged]))
+    waiting = Pods({forged.uid: Life.RUNNING}, waits, **doubted(unconfirmed=[forged]))
     assert plan([segment(forged)], waiting, config(), NOW) == []
 
-    (change,) = plan([segment(forged)], replaced(waiting, doubts(forged)), config(), NOW)
+    (change,) = plan([segment(forged)], dataclasses.replace(waiting, **doubted(forged)), config(), NOW)
     assert change.released == ((forged, Cause.FORGED),)
-
-
-def replaced(pods: Pods, doubts: Doubts) -> Pods:
-    return Pods(pods.lives, pods.waits, pods.ends, doubts)
 
 
 def test_a_forged_repetition_prolongs_nothing() -> None:
@@ -110,7 +106,7 @@ def test_nothing_confirmed_is_decided_otherwise_for_what_is_forged(
     true: list[list[Record]], forged: list[list[Record]], lives: dict[str, Life], count: int, passed: bool
 ) -> None:
     all_forged = [each for one in forged for each in one]
-    pods = Pods(lives, {}, doubts=doubts(*all_forged) if passed else doubts(unconfirmed=all_forged))
+    pods = Pods(lives, {}, **(doubted(*all_forged) if passed else doubted(unconfirmed=all_forged)))
     names = [f"s{n}" for n in range(len(true))]
     alone = [segment(*held, name=name) for name, held in zip(names, true, strict=True)]
     mixed = [segment(*held, *more, name=name) for name, held, more in zip(names, true, forged, strict=False)]

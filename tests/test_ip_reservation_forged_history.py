@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from api.ip_reservation import records_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
-from controllers.ip_reservation import compaction
+from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.release_planner import Cause, Change, Pods, life_of, plan
 from kube.types import Pod
@@ -88,7 +88,7 @@ class World(RuleBasedStateMachine):
     @initialize()
     def compact_soon(self) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(compaction, "FEW", 2)
+        self.patch.setattr(release_planner, "FEW", 2)
 
     @rule(is_shown=st.booleans(), quiet=st.booleans())
     def reconcile(self, is_shown: bool = True, quiet: bool = False) -> None:
@@ -97,11 +97,11 @@ class World(RuleBasedStateMachine):
         segments = list(self.shown.values())
         if self.confirmations._continuity != (self.lists, self.addresses.forgotten):
             self.excused |= {key for each in [*segments, *self.stored.values()] for key in each.keys}
-        doubted = self.confirmations.read(segments)
+        unconfirmed, forged = self.confirmations.read(segments)
         records = [record for each in segments for record in each.records]
         lives = {each.uid: life_of(self.cache.get(each.uid)) for each in records}
         ends = {each.key: end for each in records if (end := self.addresses.ended(each))}
-        planned = plan(segments, Pods(lives, {}, ends, doubted), SETTINGS, NOW, quiet=quiet)
+        planned = plan(segments, Pods(lives, {}, ends, unconfirmed, forged), SETTINGS, NOW, quiet=quiet)
         for change in planned.changes:
             self.apply(change)
         for each in planned.compactions:

@@ -11,17 +11,21 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from calico.holders import AssignedBlock, HeldBlock, held_block
+from calico.pools import AssignedBlock, HeldBlock, held_block
 from controllers.clock import Clock
 from controllers.ip_reservation import history as module
 from controllers.ip_reservation.history import (
+    AGAIN,
     LABEL,
     LABEL_VALUE,
     MOST,
     MOST_GAPS,
     NAME,
+    PERIOD,
+    UNSERVED,
     Former,
     History,
+    HistoryReconciler,
     StoredHistory,
     grown,
     is_news,
@@ -32,7 +36,6 @@ from controllers.ip_reservation.history import (
     unpacked,
     with_gap,
 )
-from controllers.ip_reservation.history_reconciler import AGAIN, PERIOD, UNSERVED, HistoryReconciler
 from dev.fake_api import BUILT_IN, FakeAPI, refusal
 from dev.lab.waiting import until
 from kube.errors import Conflict, Forbidden, KubeError
@@ -351,11 +354,11 @@ def test_a_leader_that_stops_stores_the_rest_and_up_to_when_it_has_seen_the_bloc
     leader = cluster.leader()
     cluster.turn(leader, 3600.0)
     cluster.ends(leader, redis_1="10.0.0.2")
-    leader._finish()
+    leader.finish()
     assert sorted(cluster.pods) == ["redis-0", "redis-2"]
 
     cluster.seconds.advance(7200)
-    leader._finish()
+    leader.finish()
     assert cluster.now - cluster.stored.seen < timedelta(minutes=1)
 
 

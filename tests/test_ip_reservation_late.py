@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.late_planner import Departure, decide, is_departure
-from controllers.ip_reservation.reconcilers import CATCH_UP, LateReconciler
+from controllers.ip_reservation.late_reservations import (
+    CATCH_UP,
+    Departure,
+    LateReconciler,
+    decide,
+    is_departure,
+)
 from kube.client import Resource
 from kube.event_recorder import Regarding
 from kube.types import Pod
@@ -101,7 +106,7 @@ class World(ip_reservation_world.World):
         return super().reserve(records)
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
-        self.departures.observe(old, new)
+        self.enqueue(*self.departures.observe(old, new))
 
 
 def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:

@@ -10,20 +10,17 @@ import pytest
 from prometheus_client import REGISTRY
 
 from api.ip_reservation import RESERVE, RESERVE_FROM
-from controllers.ip_reservation.opt_in import OptInReconciler
-from controllers.ip_reservation.pod_writer import PodWriter
-from controllers.ip_reservation.snapshot import Caches
-from controllers.ip_reservation.trimmed_pods import decode as decode_pod
-from controllers.ip_reservation.workloads import (
+from controllers.ip_reservation.caches import Caches, decode_pod
+from controllers.ip_reservation.opt_in import (
     FOLLOWERS,
     IN_NAMESPACE,
     KINDS,
-    Followers,
+    OptInReconciler,
     Workload,
     Workloads,
+    decode_workload,
     follows,
 )
-from controllers.ip_reservation.workloads import decode as decode_workload
 from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api.calls import Refused
 from kube.resources import PODS
@@ -50,18 +47,11 @@ class World(ip_reservation_world.World):
         super().__init__(**({"workloadOptIn": True, "labelSelector": {}} | settings))
         self.stale: Mapping[str, Raw] = {}
         self.queue = WorkQueue("test", clock=self.seconds)
-        assert self.caches.workloads
-        self.workloads = self.caches.workloads
+        self.workloads = Workloads(self._workloads(), self.caches.pods)
         self.reconciler = OptInReconciler(
-            self.caches,
-            self.workloads,
-            lambda: self.settings,
-            PodWriter(self.api.client()),
-            self.reporter,
-            self.queue,
+            self.caches, self.workloads, self.api.client(), lambda: self.settings, self.reporter
         )
-        pods: Any = self.caches.pods
-        self.followers = Followers(pods, self.workloads, self.enqueue)
+        self.reconciler.queue = self.queue
 
     def _caches(self) -> Caches:
         namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
@@ -72,7 +62,7 @@ class World(ip_reservation_world.World):
             ],
             **{FOLLOWERS: follows, "uid": lambda each: [each.metadata.uid]},
         )
-        return Caches(super()._caches().segments, namespaces, pods, Workloads(self._workloads()))
+        return Caches(super()._caches().segments, namespaces, pods)
 
     def _workloads(self) -> dict[str, Any]:
         def of(kind: str) -> list[Workload]:
@@ -222,7 +212,6 @@ def test_a_workload_whose_annotation_changes_has_its_pods_reconciled(kind: str) 
     for name in ("a", "b"):
         world.pod(kind, name)
     world.pod("StatefulSet" if kind == "Deployment" else "Deployment", "c")
-    observe = world.followers.workload_changed(kind)
 
     for old, new, expected in [
         (None, silent, {"redis/a", "redis/b"}),  # it may have said something before we came
@@ -231,9 +220,7 @@ def test_a_workload_whose_annotation_changes_has_its_pods_reconciled(kind: str) 
         (says, says, set()),
         (says, None, set()),
     ]:
-        world.keys.clear()
-        observe(old, new)
-        assert world.keys.keys() == expected
+        assert {*world.workloads.workload_changed(kind, old, new)} == expected
 
 
 @each_kind
@@ -241,15 +228,11 @@ def test_a_namespace_that_is_selected_has_its_pods_reconciled(kind: str) -> None
     world = World()
     world.workload(kind)
     world.pod(kind)
-    world.followers.namespace_changed(None, Namespace(ObjectMeta(name="other")))
-    assert not world.keys
+    observe, selected = world.workloads.namespace_changed, Namespace(ObjectMeta(name="redis"))
 
-    selected = Namespace(ObjectMeta(name="redis"))
-    world.followers.namespace_changed(selected, selected)
-    world.followers.namespace_changed(selected, None)
-    assert not world.keys
-    world.followers.namespace_changed(None, selected)
-    assert world.keys.keys() == {"redis/a"}
+    assert not [*observe(None, Namespace(ObjectMeta(name="other")))]
+    assert not [*observe(selected, selected), *observe(selected, None)]
+    assert [*observe(None, selected)] == ["redis/a"]
 
 
 @each_kind
@@ -270,9 +253,5 @@ def test_a_pod_that_comes_or_changes_is_reconciled_where_something_is_to_be_copi
     world.workload(kind, value)
     pod = world.pod(kind, metadata={"annotations": annotations})
     for old, new in [(None, pod), (pod, pod)]:
-        world.keys.clear()
-        world.followers.pod_changed(old, new)
-        assert bool(world.keys) == reconciled
-    world.keys.clear()
-    world.followers.pod_changed(pod, None)
-    assert not world.keys
+        assert bool([*world.workloads.pod_changed(old, new)]) == reconciled
+    assert not [*world.workloads.pod_changed(pod, None)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from api.ip_reservation import RESERVE, RESERVE_FROM
-from controllers.ip_reservation.opt_in_planner import Choice, Reference, followed, plan, workload_of
+from controllers.ip_reservation.opt_in import Choice, Reference, followed, plan, workload_of
 from kube.types import ObjectMeta
 from tests.factories import pod
 

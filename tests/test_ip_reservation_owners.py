@@ -7,8 +7,8 @@ import pytest
 from api.ip_reservation import OWNERS
 from calico.reservations import Reservations
 from controllers.clock import CLOCK
-from controllers.ip_reservation import snapshot
-from controllers.ip_reservation.snapshot import LiveReader
+from controllers.ip_reservation import calls
+from controllers.ip_reservation.calls import LiveReader
 from kube.client import Client
 from kube.errors import ApiError, Unreachable
 from kube.types import OwnerReference
@@ -84,7 +84,7 @@ def test_a_server_that_cannot_tell_decides_nothing(fault: Answer, error: type[Ex
 
 
 def test_only_the_last_deleted_owners_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "REMEMBERED_OWNERS", 2)
+    monkeypatch.setattr(calls, "REMEMBERED_OWNERS", 2)
     with serving(lambda asked: GONE) as server:
         owners = reader(server.client())
         for number in (0, 1, 2, 2, 0):

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from calico.pools import Pool, pools_of
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation import pools as pools_module
-from controllers.ip_reservation.pool_reporter import PoolReporter
-from controllers.ip_reservation.pool_usage import Pool, pools_of
 from controllers.ip_reservation.pools import STALE, PoolWatch
 from controllers.ip_reservation.release_planner import Cause
 from dev.fake_api import FakeAPI, refusal
@@ -128,15 +127,15 @@ def test_pools_are_known_while_both_watches_speak(
 
 
 def test_figures_of_a_pool_go_with_it_and_with_the_knowledge_of_it() -> None:
-    reporter = PoolReporter()
+    reporter = ip_reservation_world.World().reporter
     held = segment(record("10.0.0.9/32", ended=ago(minutes=1)))
     both = [a_pool("10.0.0.0/26", "a"), a_pool("10.1.0.0/26", "b")]
 
-    reporter.inventory(pools_of(both, [a_block("10.0.0.0/26", "10.0.0.1", "10.0.0.2")], [held]))
+    reporter.inventory_of_pools(pools_of(both, [a_block("10.0.0.0/26", "10.0.0.1", "10.0.0.2")], [held]))
     assert (figures("a"), figures("b")) == ([64, 2, 1, 61], [64, 0, 0, 64])
-    reporter.inventory(pools_of(both[1:], [], []))
+    reporter.inventory_of_pools(pools_of(both[1:], [], []))
     assert (figures("a"), figures("b")) == ([None] * 4, [64, 0, 0, 64])
-    reporter.inventory(None)
+    reporter.inventory_of_pools(())
     assert figures("b") == [None] * 4
 
 

@@ -11,14 +11,19 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, predecessor_of
+from api.same_address import (
+    IP_ADDRS,
+    SAME_ADDRESS_FROM,
+    Ending,
+    Promise,
+    Promises,
+    predecessor_of,
+    promises_of,
+)
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.pod_writer import PodWriter
-from controllers.ip_reservation.promises import Ending, Promises, promises_of
+from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.release_planner import Cause, Pods, plan
-from controllers.ip_reservation.same_address import SameAddressReconciler, Waits
-from controllers.ip_reservation.same_address_reporter import SameAddressReporter
-from controllers.ip_reservation.trimmed_pods import decode as decode_pod
+from controllers.ip_reservation.same_address import SameAddressReconciler
 from controllers.workqueue import WorkQueue
 from dev.fake_api.calls import Refused
 from kube.resources import PODS
@@ -129,13 +134,9 @@ class World(ip_reservation_world.World):
         self.queue = WorkQueue("test", clock=self.seconds)
         self.release = self.releasing()
         self.reconciler = SameAddressReconciler(
-            self.caches,
-            lambda: self.settings,
-            Waits(self.clock),
-            PodWriter(self.api.client()),
-            SameAddressReporter(self.recorder),
-            self.queue,
+            self.caches, self.api.client(), lambda: self.settings, self.reporter, self.clock
         )
+        self.reconciler.queue = self.queue
 
     def _caches(self) -> Any:
         def pods() -> list[Pod]:
@@ -347,7 +348,4 @@ def test_a_pod_is_looked_at_when_it_changes_while_something_is_promised() -> Non
         (None, pod(), False),
         (successor(), None, False),
     ]:
-        world.reconciler.observe(old, new)
-        assert world.queue.get(0) == ("redis/redis-0" if added else None)
-        if added:
-            world.queue.done("redis/redis-0")
+        assert [*world.reconciler.observe(old, new)] == ["redis/redis-0"] * added

@@ -19,7 +19,7 @@ from controllers.ip_reservation.release_planner import (
     Change,
     Life,
     Pods,
-    asking_of,
+    admission_of,
     life_of,
     note_end,
 )
@@ -72,7 +72,7 @@ def test_giving_back_counts_from_when_the_leader_saw_the_record_whatever_the_ser
     at: datetime, waited: float, causes: list[Cause]
 ) -> None:
     held = record(at=at)
-    pods = Pods({held.uid: RUNNING}, {asking_of(held): waited})
+    pods = Pods({held.uid: RUNNING}, {admission_of(held): waited})
 
     changes = plan([segment(held)], pods, settings(), NOW)
 
@@ -221,11 +221,11 @@ def test_one_record_stays_of_those_of_one_pod_that_goes(
 def test_a_deletion_that_was_requested_again_gives_nothing_back_of_any_copy() -> None:
     before, again = record(asked=ago(minutes=3)), record(at=ago(seconds=1))
     copies = [segment(before, name="b", level=1), segment(again, name="a")]
-    waits = {asking_of(before): 600.0, asking_of(again): 1.0}
+    waits = {admission_of(before): 600.0, admission_of(again): 1.0}
 
     assert plan(copies, Pods({before.uid: RUNNING}, waits), settings(), NOW) == []
 
-    waits[asking_of(again)] = 120.0
+    waits[admission_of(again)] = 120.0
     first, second = plan(copies, Pods({before.uid: RUNNING}, waits), settings(), NOW)
     assert [(each.segment.metadata.name, each.delete) for each in (first, second)] == [
         ("a", True),
@@ -267,7 +267,7 @@ def situations(draw: st.DrawFn) -> tuple[list[IPReservation], Pods]:
     segments = [
         segment(*held, name=f"s{n}", level=draw(st.integers(0, 1))) for n, held in enumerate(draw(worlds))
     ]
-    askings = {asking_of(each) for one in segments for each in one.records}
+    askings = {admission_of(each) for one in segments for each in one.records}
     waits = {asking: draw(st.sampled_from([0.0, 119.0, 120.0])) for asking in sorted(askings)}
     return segments, Pods(draw(lives), waits)
 

@@ -13,12 +13,12 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.reconcilers import WRITES
-from controllers.ip_reservation.snapshot import PODS
+from controllers.ip_reservation.release_reconciler import WRITES
 from controllers.liveness import LONGEST_RUN
 from dev.fake_api import refusal
 from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
+from kube.resources import PODS
 from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record, segment

@@ -17,7 +17,7 @@ from api.same_address import (
     IP_ADDRS,
     SAME_ADDRESS,
     SAME_ADDRESS_FROM,
-    OfCalico,
+    CalicoIPAM,
     Outcome,
     Place,
     Promise,
@@ -35,8 +35,8 @@ from tests.calico_pools import KINDS, POOLS, pool
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeClock, FakeCluster
 from webhook.admission import Decision, Request
+from webhook.ip_reservation.reads import Shared, SharedReads
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
-from webhook.ip_reservation.shared_reads import Shared, SharedReads
 
 ON = IPReservationSettings.model_validate({"ipReserveTime": "40m", "sameAddress": {"enabled": True}})
 PLACE = Place("redis", "redis-0", "uid-redis")
@@ -164,7 +164,7 @@ class Reads:
     def __init__(self, *segments: IPReservation, error: Exception | None = None, **of_calico: Any) -> None:
         self.found, self.error = segments, error
         pools = of_calico.pop("pools", ())
-        self.calico = OfCalico(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)), pools)
+        self.calico = CalicoIPAM(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)), pools)
         self.asked = 0
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
@@ -173,7 +173,7 @@ class Reads:
             raise self.error
         return self.found
 
-    def of_calico(self, deadline: float) -> OfCalico:
+    def of_calico(self, deadline: float) -> CalicoIPAM:
         return self.calico
 
 

@@ -16,8 +16,8 @@ from api.ip_reservation import (
     records_of,
     unselected,
 )
-from controllers.ip_reservation.late_planner import is_departure
-from controllers.ip_reservation.trimmed_pods import decode
+from controllers.ip_reservation.caches import decode_pod as decode
+from controllers.ip_reservation.late_reservations import is_departure
 from kube.types import Pod
 from settings import IPReservationSettings
 

@@ -74,7 +74,7 @@ VALUES = {
     "settings.windows",
     "webhook.admission",
     "webhook.deadline",
-    "webhook.ip_reservation.unread",
+    "webhook.ip_reservation.reads",
     *(path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for path in ADMISSION),
 }
 """What a feature's admission may import: values and errors, no way to do any I/O."""
@@ -133,16 +133,9 @@ PLANS = [
     "controllers/ingress_daemonset/waves.py",
     "controllers/ingress_daemonset/node_rollout.py",
     "controllers/ingress_daemonset/status.py",
-    "controllers/ip_reservation/compaction.py",
     "controllers/ip_reservation/history.py",
-    "controllers/ip_reservation/copies.py",
-    "controllers/ip_reservation/budget.py",
-    "controllers/ip_reservation/pool_usage.py",
-    "controllers/ip_reservation/pressure.py",
     "controllers/ip_reservation/release_planner.py",
-    "controllers/ip_reservation/swap_planner.py",
-    "controllers/ip_reservation/late_planner.py",
-    "controllers/ip_reservation/opt_in_planner.py",
+    "controllers/ip_reservation/opt_in.py",
 ]
 
 

@@ -125,7 +125,7 @@ def test_what_is_created_is_ours_and_says_its_records(group: str) -> None:
 def test_what_is_compacted_says_of_which_level_it_is() -> None:
     with cluster(V3) as (_, _, reservations):
         batch = reservations.create("a", [record()], timeout=1)
-        made = reservations.create_compacted("b", [record()], level=3, timeout=1)
+        made = reservations.create("b", [record()], level=3, timeout=1)
     assert (batch.level, made.level, made.records) == (0, 3, (record(),))
 
 

@@ -20,7 +20,7 @@ from tests.factories import record
 from tests.fakes import FakeReservations
 from tests.misbehaving_server import answers, in_turn, serving
 from webhook.ingress_daemonset.openapi import PodTemplates
-from webhook.ip_reservation.namespace_cache import Cluster
+from webhook.ip_reservation.reads import Cluster
 
 
 class Turn:

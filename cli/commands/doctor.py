@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
+from calico.ledger import round_trip
 from calico.reservations import GROUPS, Reservations
-from calico.round_trip import round_trip
 from cli.cluster import Cluster
 from cli.commands.status import facts_of
 from cli.doctor import (

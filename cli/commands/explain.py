@@ -15,7 +15,7 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from api.same_address import OfCalico
+from api.same_address import CalicoIPAM
 from calico.ipam_config import ipam_configuration
 from calico.pools import ip_pools
 from calico.reservations import NotServed, Reservations
@@ -233,17 +233,17 @@ class Reader:
         except (NotServed, NotFound):
             return ()
 
-    def of_calico(self) -> OfCalico:
+    def of_calico(self) -> CalicoIPAM:
         """Its defaults where it cannot be read, and where nothing depends on it."""
         settings = self.installation.settings.ip_reservation
         if not settings.same_address.enabled:
-            return OfCalico()
+            return CalicoIPAM()
         version = settings.calico_api_version
         try:
             configuration = ipam_configuration(self.client, version, timeout=SECONDS)
-            return OfCalico(configuration, ip_pools(self.client, version, timeout=SECONDS))
+            return CalicoIPAM(configuration, ip_pools(self.client, version, timeout=SECONDS))
         except KubeError:
-            return OfCalico()
+            return CalicoIPAM()
 
     def ingress_daemonsets(self, namespace: str | None) -> Sequence[IngressDaemonSet]:
         """None where its CRD is not installed."""

@@ -12,7 +12,7 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
-from api.same_address import OfCalico
+from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
 from cli.explain.matching import ApiRequest, Outcome, RegisteredWebhook, Verdict, judge
 from kube.errors import NotFound
@@ -198,7 +198,7 @@ class Snapshot:
     leader_absence: float = 0.0
     lookups: Lookups = Lookups()
     segments: Sequence[IPReservation] = ()
-    calico: OfCalico = field(default_factory=OfCalico)
+    calico: CalicoIPAM = field(default_factory=CalicoIPAM)
 
 
 class ReadFromSnapshot:
@@ -234,7 +234,7 @@ class ReservationsOfSnapshot:
     def segments(self, deadline: float) -> Sequence[IPReservation]:  # noqa: ARG002 - nothing waits
         return self.snapshot.segments
 
-    def of_calico(self, deadline: float) -> OfCalico:  # noqa: ARG002
+    def of_calico(self, deadline: float) -> CalicoIPAM:  # noqa: ARG002
         return self.snapshot.calico
 
 

@@ -10,16 +10,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from api.same_address import Promise
+from api.same_address import Ending, Promise, Promises, open_promise, plan_ending, promises_of
 from calico.segment import IPReservation, Record, canonical
 from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
 from cli.explain.foresight import Snapshot
 from cli.output import Document, Part, Table, duration, moment, title
 from cli.pools import AddressInCalico, Assignment, Past, past_parts
 from cli.reservations import address_of, kept_by, unmanaged_entries
-from controllers.ip_reservation.copies import Copy, by_identity, merged
-from controllers.ip_reservation.promises import Ending, Promises, open_promise, plan, promises_of
-from controllers.ip_reservation.release_planner import Life, Pods, is_over, note_end
+from controllers.ip_reservation.release_planner import (
+    Copy,
+    Life,
+    Pods,
+    by_identity,
+    is_over,
+    merged,
+    note_end,
+)
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
 
@@ -194,7 +200,7 @@ def _until(pod: Pod, promise: Promise, settings: IPReservationSettings, now: dat
     if not settings.same_address.enabled:
         return None
     waited = now - (_since(pod) or now)
-    step = plan(pod, promise, waited.total_seconds(), settings)
+    step = plan_ending(pod, promise, waited.total_seconds(), settings)
     return None if isinstance(step, Ending) else now + timedelta(seconds=step)
 
 

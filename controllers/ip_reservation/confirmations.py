@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record, key_of
 from controllers.clock import Clock
-from controllers.ip_reservation.turns import IsOver, Turns, never
+from controllers.ip_reservation.calls import IsOver, LiveReader, RoundRobin, never
+from kube.informer import Informer
 from kube.types import Pod, version_of
 
 REMEMBERED = 600.0
@@ -84,46 +84,25 @@ class PodAddresses:
             del self._former[oldest]
 
 
-@dataclass(frozen=True)
-class Doubts:
-    """Keys of records: *forged* are those of *unconfirmed* that are to be dropped."""
-
-    unconfirmed: frozenset[str] = frozenset()
-    forged: frozenset[str] = frozenset()
-
-
-class PodInformer(Protocol):
-    @property
-    def version(self) -> int: ...
-    @property
-    def lists(self) -> int: ...
-
-
-class Live(Protocol):
-    """Reads from the API server."""
-
-    def reserved_since(self, moment: float) -> Iterable[str]: ...
-    def has_pod_of(self, record: Record, timeout: float) -> bool: ...
-
-
 class Confirmations:
     """Remembers which records are confirmed; what is noted as ended has been confirmed by a leader."""
 
     def __init__(
         self,
-        pods: PodInformer,
+        pods: Informer[Pod],
         addresses: PodAddresses,
-        live: Live,
+        live: LiveReader,
         clock: Clock,
         is_over: IsOver = never,
     ) -> None:
         self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
-        self._turns = Turns(clock, LOOK_UPS, is_over)
+        self._look_ups = RoundRobin(clock, LOOK_UPS, is_over)
         self._known: dict[str, float] = {}
         self._written: dict[str, int] = {}
         self._continuity, self._read_at = (-1, -1), -math.inf
 
-    def read(self, segments: Sequence[IPReservation]) -> Doubts:
+    def read(self, segments: Sequence[IPReservation]) -> tuple[frozenset[str], frozenset[str]]:
+        """The keys of the unconfirmed records, and of those of them that are forged."""
         version = self._pods.version  # first: all that it covers is known below
         held = not_ended(segments)
         self._presume(record.key for _, record in held)
@@ -133,8 +112,8 @@ class Confirmations:
                 unconfirmed.setdefault(record.key, record)
         self._keep_known({record.key for _, record in held} - unconfirmed.keys())
         self._keep_written((written, record.key) for written, record in held if record.key in unconfirmed)
-        passed = [each for key, each in unconfirmed.items() if 0 < self._written[key] <= version]
-        return Doubts(frozenset(unconfirmed), frozenset(self._forged(passed)))
+        passed = [record for key, record in unconfirmed.items() if 0 < self._written[key] <= version]
+        return frozenset(unconfirmed), frozenset(self._forged(passed))
 
     def _keep_written(self, held: Iterable[tuple[int, str]]) -> None:
         """The version at which each was first seen: it has a higher one when its segment is written or compacted."""
@@ -160,7 +139,7 @@ class Confirmations:
 
     def _forged(self, passed: Iterable[Record]) -> Iterable[str]:
         """Those of whose pods the API server, too, has none."""
-        for record, left in self._turns.of({each.key: each for each in passed}):
+        for record, left in self._look_ups.of({record.key: record for record in passed}):
             if not self._live.has_pod_of(record, left):
                 yield record.key
 
@@ -169,5 +148,5 @@ def not_ended(segments: Iterable[IPReservation]) -> Sequence[tuple[int, Record]]
     """Records that no segment shows as ended, with the versions of their segments, the lowest ones first."""
     held = [(version_of(segment.metadata), record) for segment in segments for record in segment.records]
     ended = {record.key for _, record in held if record.ended}
-    left = [each for each in held if not each[1].ended and each[1].key not in ended]
-    return sorted(left, key=lambda each: each[0])
+    left = [(version, record) for version, record in held if not record.ended and record.key not in ended]
+    return sorted(left, key=lambda found: found[0])

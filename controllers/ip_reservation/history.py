@@ -1,21 +1,42 @@
-"""Who had which address before: values, bounded in time, number and bytes, and how they are stored."""
+"""Who had which address before: the leader follows the blocks of Calico's pools, and stores what ended in a ConfigMap.
+
+It is bounded in time, number and bytes.
+"""
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
+import structlog
 from msgspec.structs import replace
+from prometheus_client import Counter, Gauge
 
-from calico.holders import HeldBlock
+from calico.pools import BLOCKS, HeldBlock, decode_held, located
+from calico.segment import MANAGED_BY, MANAGER
+from controllers.clock import CLOCK, Clock
+from controllers.controller import Controller
+from controllers.manager import Context
+from controllers.workqueue import WorkQueue
+from kube.client import Client
+from kube.errors import Backoff, KubeError, NotFound
+from kube.informer import Informer
+from kube.leader_election import LeadershipLost
+from kube.resources import CONFIG_MAPS
 from kube.types import ObjectMeta, Value, complete
+from settings import IPReservationSettings
 
 NAME = "drawbridge-ip-history"
 LABEL, LABEL_VALUE = "drawbridge.io/ip-history", "ip-reservation"
-KEY = "history.json.gz"
+HISTORY = "history"
+"""The one key."""
+FILE = "history.json.gz"
 """Of the ConfigMap that has it."""
 MOST = 20_000
 """Former holders at most."""
@@ -26,6 +47,25 @@ LARGEST = 16 * 1024 * 1024
 MOST_GAPS = 20
 SWEEP = 3600.0
 """Seconds for which stored holders may be too old before they alone are a reason to write."""
+TIMEOUT = 3.0
+"""Seconds for one call: a leader that stops waits for two."""
+PERIOD = 60.0
+"""Seconds between two writes at least."""
+GATHER = 2.0
+"""Seconds from the first release after a pause until it is stored, so that others share the write."""
+SOON = 0.1
+UNSERVED = 15.0
+"""Seconds until the next look for blocks that no group serves."""
+AGAIN = 300.0
+"""Seconds until the next look at a ConfigMap of another client."""
+PAUSES = Backoff(base=0.5, cap=30.0)
+
+ENTRIES = Gauge("drawbridge_ip_history_entries", "Former holders of addresses that are remembered.")
+WRITES = Counter("drawbridge_ip_history_writes", "Attempts to store the history of addresses.", ["result"])
+for _result in ("written", "failed"):
+    WRITES.labels(_result)
+
+log = structlog.get_logger(__name__)
 
 Gap = tuple[datetime, datetime]
 
@@ -173,8 +213,176 @@ class StoredHistory(Value, frozen=True):
     @property
     def history(self) -> History:
         """ValueError when it cannot be read."""
-        return unpacked(self.binary_data.get(KEY, b""))
+        return unpacked(self.binary_data.get(FILE, b""))
 
 
 complete(StoredHistory)
 _DECODER = msgspec.json.Decoder(History)
+
+
+class NotOurs(Exception):
+    """Another client has made a ConfigMap of this name."""
+
+
+class HistoryStore:
+    """Every write is guarded by the version that was read or written last."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+        self._version = ""
+
+    def read(self) -> History | None:
+        """None when there is none, or none that can be read. NotOurs, KubeError."""
+        self._version = ""
+        try:
+            found = self._client.get(CONFIG_MAPS, NAME, self._namespace, type=StoredHistory, timeout=TIMEOUT)
+        except NotFound:
+            return None
+        if not found.ours:
+            raise NotOurs(
+                f"ConfigMap {self._namespace}/{NAME} has no label {LABEL}: rename or delete it, or label it"
+                f" {LABEL}={LABEL_VALUE} to have it overwritten"
+            )
+        self._version = found.metadata.resource_version
+        try:
+            return found.history
+        except ValueError as error:
+            log.warning("history of addresses not readable, a new one begins", error=str(error))
+            return None
+
+    def write(self, known: History) -> History:
+        """What of *known* fits. Conflict, AlreadyExists or NotFound when it is not as it was read."""
+        kept, stored = packed(known)
+        metadata: dict[str, Any] = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        body |= {"binaryData": {FILE: b64encode(stored).decode()}}
+        try:
+            self._version = self._written(body, metadata).metadata.resource_version
+        except KubeError:
+            WRITES.labels("failed").inc()
+            raise
+        WRITES.labels("written").inc()
+        ENTRIES.set(len(kept.former))
+        return kept
+
+    def _written(self, body: dict[str, Any], metadata: dict[str, Any]) -> StoredHistory:
+        if not self._version:
+            return self._client.create(
+                CONFIG_MAPS, body, self._namespace, type=StoredHistory, timeout=TIMEOUT
+            )
+        metadata["resourceVersion"] = self._version
+        return self._client.replace(
+            CONFIG_MAPS, NAME, body, self._namespace, type=StoredHistory, timeout=TIMEOUT
+        )
+
+
+class HistoryReconciler:
+    """Nothing waits for it. What it has seen it remembers until it is stored, and what is stored is never replaced
+    by less: on a conflict, both are merged.
+
+    A leader that is killed loses what ended in the last minute; the next one notes that gap.
+    """
+
+    def __init__(
+        self, context: Context, settings: Callable[[], IPReservationSettings], clock: Clock = CLOCK
+    ) -> None:
+        self._context, self._settings, self._clock = context, settings, clock
+        self._store = HistoryStore(context.client, context.namespace)
+        self._blocks: Informer[HeldBlock] | None = None
+        self._lists = 0
+        self._fresh: deque[Former] = deque()
+        self._known: History | None = None
+        self._stored: History | None = None
+        self._is_current = False
+        self._next = 0.0
+        self._queue = WorkQueue("ip_reservation_history", pauses=PAUSES)
+
+    def controller(self) -> Controller:
+        return Controller(self._queue, self.reconcile, first=[HISTORY])
+
+    def reconcile(self, _key: str) -> float:
+        """Store what ended, at most once in PERIOD, and only then. Raises KubeError."""
+        if not self._settings().pools.keeps_history:  # switched off meanwhile
+            self._fresh.clear()
+            return PERIOD
+        if self._blocks is None:
+            self._blocks = self._begin()
+        if self._blocks is None:
+            return UNSERVED
+        if not self._blocks.wait_synced(0):
+            return SOON
+        left = self._next - self._clock.monotonic()
+        return left if left > 0 else self._store_news(self._blocks)
+
+    def _begin(self) -> Informer[HeldBlock] | None:
+        client = self._context.client
+        blocks = located(client, BLOCKS, self._settings().calico_api_version)
+        if blocks is None:
+            return None
+        # Without permission, this says so in the log.
+        client.request("GET", blocks.path(), query={"limit": 1}, type=msgspec.Raw)
+        followed = self._context.informers.of(blocks, HeldBlock, decode=decode_held, optional=True)
+        followed.on_change(self._observe)
+        return followed
+
+    def _observe(self, old: HeldBlock | None, new: HeldBlock | None) -> None:
+        found = tuple(released(old, new, self._clock.now().replace(microsecond=0)))
+        if not found:
+            return
+        self._fresh.extend(found)
+        while len(self._fresh) > 2 * MOST:
+            self._fresh.popleft()  # what is left is still too many, so that the loss is noted
+        self._queue.add_after(HISTORY, GATHER)
+
+    def _store_news(self, blocks: Informer[HeldBlock]) -> float:
+        try:
+            if self._save(blocks):
+                self._next = self._clock.monotonic() + PERIOD
+        except NotOurs as error:
+            log.warning("history of addresses not stored", error=str(error))
+            self._next = self._clock.monotonic() + AGAIN
+            return AGAIN
+        return PERIOD
+
+    def _save(self, blocks: Informer[HeldBlock], *, last: bool = False) -> bool:
+        """Whether there was something to write; after a write of which the end is not known, read first.
+
+        The *last* write of a leader also says up to when it has seen the blocks.
+        """
+        known = self._known if self._known and self._is_current else self._read()
+        self._known = known = self._with_news(known, blocks)
+        since = (known.seen - self._stored.seen).total_seconds() if self._stored else 0.0
+        period = self._settings().pools.history
+        if not is_news(self._stored, known, self._clock.now(), period) and not (last and since > PERIOD):
+            return False
+        self._is_current = False
+        self._known = self._stored = self._store.write(known)
+        self._is_current = True
+        return True
+
+    def _read(self) -> History:
+        """What is stored and what is known; from where a former leader stopped, up to now, is a gap."""
+        self._stored = stored = self._store.read()
+        self._is_current, now = True, self._clock.now().replace(microsecond=0)
+        if self._known:
+            return merged(stored, self._known) if stored else self._known
+        return with_gap(stored, now) if stored else History(begun=now, seen=now)
+
+    def _with_news(self, known: History, blocks: Informer[HeldBlock]) -> History:
+        now = self._clock.now().replace(microsecond=0)
+        if blocks.lists > self._lists > 0:
+            known = with_gap(known, now)
+        self._lists = blocks.lists
+        # In this order: what ends meanwhile is in the next write, whose gap, if there is one, begins before.
+        seen = max(known.seen, now - timedelta(seconds=blocks.silence + GATHER))
+        fresh = [self._fresh.popleft() for _ in range(len(self._fresh))]
+        return grown(replace(known, seen=seen), fresh, now, self._settings().pools.history)
+
+    def finish(self) -> None:
+        """Store the rest while we lead: the next leader does not know it."""
+        if self._blocks is None or self._known is None:
+            return
+        try:
+            self._save(self._blocks, last=True)
+        except (KubeError, NotOurs, LeadershipLost) as error:
+            log.warning("history of addresses not stored", error=str(error))

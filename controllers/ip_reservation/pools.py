@@ -1,19 +1,20 @@
-"""Follow Calico's pools and the blocks of their addresses, where that is switched on."""
+"""Follow Calico's pools and the blocks of their addresses, where that is switched on.
+
+They limit how much of a pool may stay reserved, and say when the next pass should not wait for its time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import structlog
 
-from calico.pools import BLOCKS, POOLS, Block, IPPool, decode_block, decode_pool, located
+from calico.address_ranges import Range, overlap
+from calico.pools import BLOCKS, POOLS, Block, IPPool, Pool, decode_block, decode_pool, located, pools_of
 from calico.segment import IPReservation
-from controllers.ip_reservation.pool_usage import Pool, pools_of
-from controllers.ip_reservation.pressure import PressureGauge
+from controllers.controller import Controller
 from controllers.manager import Context
-from controllers.workqueue import WorkQueue
 from kube.errors import Backoff
 from kube.informer import Informer
 from settings import IPReservationSettings
@@ -24,9 +25,37 @@ SOON = 0.1
 STALE = 150.0
 """Seconds of silence of a watch: two bookmarks have been missed, and a reconnection, too."""
 PAUSES = Backoff(base=0.5, cap=30.0)
-KEY = "pools"
 
 log = structlog.get_logger(__name__)
+
+
+class PressureGauge:
+    """Whether the pools have changed so much since the last pass that one may be short of addresses.
+
+    An address that is assigned takes one of the room. One that becomes unassigned may have become a reservation, which
+    counts against the *share*, in percent, of each pool's room that may be reserved. What a pass leaves says how many
+    of both a pool can bear. It counts in percent of addresses.
+    """
+
+    def __init__(self, pools: Iterable[Pool], share: int = 100) -> None:
+        self._share = share
+        self._left: dict[Range, int] = {
+            pool.range: pool.room * share - len(pool.ours) * 100 for pool in pools if share < 100
+        }
+
+    def rises(self, old: Block | None, new: Block | None) -> bool:
+        """Whether a pool may be short after this change of a block."""
+        known = new or old
+        if known is None:
+            return False
+        before, after = (block.assigned if block else 0 for block in (old, new))
+        assigned, unassigned = (after & ~before).bit_count(), (before & ~after).bit_count()
+        cost = assigned * self._share + unassigned * (100 - self._share)
+        for whole, left in self._left.items():
+            if overlap(whole, known.range):
+                self._left[whole] = left - cost
+                return cost > 0 and left < cost
+        return False
 
 
 class PoolWatch:
@@ -45,16 +74,8 @@ class PoolWatch:
         self._followed: tuple[Informer[IPPool], Informer[Block]] | None = None
         self._gauge = PressureGauge(())
 
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        """Within the block, pools are followed if that was switched on at its begin."""
-        if not self._settings().pools.enabled:
-            yield
-            return
-        queue = WorkQueue("ip_reservation_pools", pauses=PAUSES)
-        with self._context.working(queue, self.reconcile):
-            queue.add(KEY)
-            yield
+    def controller(self) -> Controller:
+        return Controller("ip_reservation_pools", self.reconcile, first=["pools"], rate=PAUSES)
 
     def reconcile(self, _key: str) -> float | None:
         """Begin to follow them as soon as both are served, and ask for a pass as soon as they are known.
@@ -70,13 +91,13 @@ class PoolWatch:
 
     def _begin(self) -> bool:
         client, api_version = self._context.client, self._settings().calico_api_version
-        pools, blocks = (located(client, each, api_version) for each in (POOLS, BLOCKS))
+        pools, blocks = (located(client, plural, api_version) for plural in (POOLS, BLOCKS))
         if pools is None or blocks is None:
             log.warning("waiting for a prerequisite", resource="Calico's pools and blocks")
             return False
-        for each in (pools, blocks):
+        for resource in (pools, blocks):
             # Without permission, this says so in the log.
-            client.request("GET", each.path(), query={"limit": 1}, type=msgspec.Raw)
+            client.request("GET", resource.path(), query={"limit": 1}, type=msgspec.Raw)
         informers = self._context.informers
         followed = informers.of(blocks, Block, decode=decode_block, optional=True)
         followed.on_change(self._observe)
@@ -84,13 +105,13 @@ class PoolWatch:
         return True
 
     def _is_synced(self) -> bool:
-        return all(each.wait_synced(0) for each in self._followed or ())
+        return all(informer.wait_synced(0) for informer in self._followed or ())
 
     def read(self, reservations: Sequence[IPReservation]) -> Sequence[Pool] | None:
         """Those that give addresses; None while they are not known, or may be known from too long ago."""
         if self._followed is None or not self._settings().pools.enabled:
             return None
-        if not self._is_synced() or any(each.silence > STALE for each in self._followed):
+        if not self._is_synced() or any(informer.silence > STALE for informer in self._followed):
             return None
         pools, blocks = self._followed
         found = pools_of(pools.list(), blocks.list(), reservations)

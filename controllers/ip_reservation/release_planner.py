@@ -5,25 +5,24 @@ and only the leader's clock counts. An address that its pod still has neither co
 deletion was refused. An unconfirmed record neither counts nor ends; a forged one is dropped. One that was promised to
 a pod of the same name waits for it, and ends when that has the address.
 
-What is decided about a record is decided from all its copies, and carried out in all of them.
+Compaction and repeated requests leave copies: records of one pod's address in several segments. What is decided about
+a record is decided from all its copies, and carried out in all of them. A copy is dropped only when a greater one says
+as much. The order is total, and of what never changes, so two leaders with different views never drop each other's
+copies: the greatest one stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 
 from msgspec.structs import replace
 
-from calico.segment import IPReservation, Record
-from controllers.ip_reservation.budget import beyond, beyond_namespaces, beyond_pools
-from controllers.ip_reservation.compaction import Compaction, compact
-from controllers.ip_reservation.confirmations import Doubts
-from controllers.ip_reservation.copies import Copy, Identity, by_identity, identity_of, merged, place_of
-from controllers.ip_reservation.pool_usage import Pool
-from controllers.ip_reservation.promises import Promises
+from api.same_address import Promises
+from calico.pools import Pool
+from calico.segment import ENTRIES, SIZE, IPReservation, Record, pages
 from kube.types import Pod
 from settings import IPReservationSettings
 
@@ -32,9 +31,18 @@ END_WAITS, SHARE_OF_TIME = 60.0, 1 / 40
 
 Many ends share a write so. A leader that is killed before makes a reservation so much longer.
 """
+FEW = 16
+"""Small segments that are compacted when no new one has come for a while."""
+MANY = 100
+"""Small segments that are compacted also during a storm: Calico's allocator reads each of them for each pod."""
 
-Asking = tuple[str, str, datetime]
+Admission = tuple[str, str, datetime]
 """One admitted deletion: address, pod uid, and when by the webhook server's clock."""
+Identity = tuple[str, str]
+"""What the copies of a record have in common."""
+Reserved = Mapping[Identity, Record]
+Place = tuple[int, datetime, str]
+"""In the order of segments."""
 
 
 class Life(Enum):
@@ -63,6 +71,31 @@ EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.COUNT)
 
 
 @dataclass(frozen=True)
+class Pods:
+    """What is known of the records' pods.
+
+    *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each admission of
+    a pod that runs; *ends*, by record key, are when pods were seen gone; *unconfirmed* are the keys of records whose
+    pods may not have existed, and *forged* those of them that are to be dropped; *promises* are to the pods that take
+    their places.
+    """
+
+    lives: Mapping[str, Life]
+    waits: Mapping[Admission, float]
+    ends: Mapping[str, datetime] = field(default_factory=dict)
+    unconfirmed: frozenset[str] = frozenset()
+    forged: frozenset[str] = frozenset()
+    promises: Promises = field(default_factory=Promises)
+
+    def life_of(self, record: Record) -> Life:
+        return self.lives.get(record.uid, Life.GONE)
+
+    def goes(self, record: Record) -> bool:
+        """Whether it is certain that its pod does not stay."""
+        return self.life_of(record) is not Life.RUNNING and record.key not in self.unconfirmed
+
+
+@dataclass(frozen=True)
 class Change:
     """Write *kept* to *segment*, or delete it."""
 
@@ -73,35 +106,25 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Compaction:
+    """Create a segment of *level* with *records*, all that is known of those of *sources*, many small segments.
+
+    The records are in the new segment before the copies in its sources are dropped, by the rules for copies, and the
+    sources deleted. A crash between these steps leaves copies, which the next leader drops.
+    """
+
+    level: int
+    records: tuple[Record, ...]
+    sources: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Plan:
     """*changes* leave the greatest copy of each record for last; *uncompacted* are due when a compaction fails."""
 
     changes: Sequence[Change]
     compactions: Sequence[Compaction]
     uncompacted: Sequence[Change] = ()
-
-
-@dataclass(frozen=True)
-class Pods:
-    """What is known of the records' pods.
-
-    *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each asking for
-    a pod that runs; *ends*, by record key, are when pods were seen gone; *doubts* are about whether they existed;
-    *promises* are to the pods that take their places.
-    """
-
-    lives: Mapping[str, Life]
-    waits: Mapping[Asking, float]
-    ends: Mapping[str, datetime] = field(default_factory=dict)
-    doubts: Doubts = field(default_factory=Doubts)
-    promises: Promises = field(default_factory=Promises)
-
-    def life_of(self, record: Record) -> Life:
-        return self.lives.get(record.uid, Life.GONE)
-
-    def goes(self, record: Record) -> bool:
-        """Whether it is certain that its pod does not stay."""
-        return self.life_of(record) is not Life.RUNNING and record.key not in self.doubts.unconfirmed
 
 
 def plan(
@@ -118,15 +141,22 @@ def plan(
     While *pools* are not known, nothing is released for them.
     """
     copies = by_identity(segments)
-    noted = {identity: note_end(merged(each), pods, now) for identity, each in copies.items()}
-    causes = _causes(copies, noted, pods, settings, now)
-    waiting = {each for each, record in noted.items() if record.key in pods.promises.waiting}
-    causes |= _early(noted, causes.keys() | waiting, settings, pools or ())
-    decided = _Decided(noted, causes, set(_dropped(copies, causes, pods)))
-    changes = [decided.change(segment) for segment in sorted(segments, key=place_of)]
+    noted = {identity: note_end(merged(found), pods, now) for identity, found in copies.items()}
+    causes = {
+        identity: cause
+        for identity, record in noted.items()
+        if (cause := _cause(record, copies[identity], pods, settings, now))
+    }
+    waiting = {identity for identity, record in noted.items() if record.key in pods.promises.waiting}
+    causes |= _too_many(noted, causes.keys() | waiting, settings, pools or ())
+    dropped = set(_dropped(copies, causes, pods))
+
+    ordered = sorted(segments, key=place_of)
+    changes = [_change(segment, noted, causes, dropped) for segment in ordered]
     whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
-    compactions = compact([(each, decided.records(each)) for each in whole], quiet=quiet)
-    sources = {name for each in compactions for name in each.sources}
+    known = [[noted[identity_of(segment, record)] for record in segment.records] for segment in whole]
+    compactions = compact(zip(whole, known, strict=True), quiet=quiet)
+    sources = {name for compaction in compactions for name in compaction.sources}
     needed = [each for each in changes if _is_needed(each, pods, settings, now)]
     return Plan(
         [each for each in needed if each.segment.metadata.name not in sources],
@@ -135,51 +165,22 @@ def plan(
     )
 
 
-@dataclass(frozen=True)
-class _Decided:
-    """What is *noted* of each record, why it is released, and which copies are *dropped*."""
-
-    noted: Mapping[Identity, Record]
-    causes: Mapping[Identity, Cause]
-    dropped: Container[tuple[str, str]]
-
-    def records(self, segment: IPReservation) -> Sequence[Record]:
-        """With all that is known from their copies."""
-        return [self.noted[identity_of(segment, each)] for each in segment.records]
-
-    def change(self, segment: IPReservation) -> Change:
-        kept, released, name = [], [], segment.metadata.name
-        for record in segment.records:
-            identity = identity_of(segment, record)
-            if (name, record.key) in self.dropped:
-                continue
-            if cause := self.causes.get(identity):
-                released.append((self.noted[identity], cause))
-            else:
-                kept.append(_with_end(record, self.noted[identity].ended))
-        return Change(segment, tuple(kept), tuple(released), delete=not kept)
-
-
-def _dropped(
-    copies: Mapping[Identity, Sequence[Copy]], causes: Container[Identity], pods: Pods
-) -> Iterator[tuple[str, str]]:
-    """Segment and key of each copy that a greater one makes needless.
-
-    One that a user wants released stays until that is done: the order to do so would go with its segment.
-    """
-    for identity, each in copies.items():
-        *lesser, greatest = each
-        if not lesser:
+def _change(
+    segment: IPReservation,
+    noted: Reserved,
+    causes: Mapping[Identity, Cause],
+    dropped: Container[tuple[str, str]],
+) -> Change:
+    kept, released = [], []
+    for record in segment.records:
+        identity = identity_of(segment, record)
+        if (segment.metadata.name, record.key) in dropped:
             continue
-        goes = pods.goes(greatest.record)
-        for number, copy in enumerate(lesser, 1):
-            needless = any(copy.is_covered_by(other, goes=goes) for other in each[number:])
-            if identity in causes or (needless and not copy.segment.to_be_released):
-                yield copy.segment.metadata.name, copy.record.key
-
-
-def _with_end(record: Record, ended: datetime | None) -> Record:
-    return record if record.ended == ended else replace(record, ended=ended)
+        if cause := causes.get(identity):
+            released.append((noted[identity], cause))
+        else:
+            kept.append(_with_end(record, noted[identity].ended))
+    return Change(segment, tuple(kept), tuple(released), delete=not kept)
 
 
 def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now: datetime) -> bool:
@@ -198,79 +199,28 @@ def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now:
 
 def note_end(record: Record, pods: Pods, now: datetime) -> Record:
     """*record* with the time at which its pod was seen ended; without while it has its address or is unconfirmed."""
-    if pods.life_of(record) is not Life.GONE or record.key in pods.doubts.unconfirmed:
+    if pods.life_of(record) is not Life.GONE or record.key in pods.unconfirmed:
         return _with_end(record, None)
     return _with_end(record, min(record.ended or pods.ends.get(record.key, now), now))
 
 
-def asking_of(record: Record) -> Asking:
-    return record.cidr, record.uid, record.last_asked
-
-
-def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
-    """Whether the pod has run so long since its deletion was admitted that it must have been refused elsewhere."""
-    if record.key in pods.doubts.unconfirmed:
-        return False
-    waited = pods.waits.get(asking_of(record), 0.0)
-    return pods.life_of(record) is Life.RUNNING and waited >= settings.give_back_after
-
-
-def _causes(
-    copies: Mapping[Identity, Sequence[Copy]],
-    noted: Mapping[Identity, Record],
-    pods: Pods,
-    settings: IPReservationSettings,
-    now: datetime,
-) -> dict[Identity, Cause]:
-    """Why each record is released, but for those that are too many."""
-    causes = {}
-    for identity, record in noted.items():
-        if cause := _cause(record, copies[identity], pods, settings, now):
-            causes[identity] = cause
-    return causes
-
-
-def _early(
-    noted: Mapping[Identity, Record],
-    settled: Container[Identity],
-    settings: IPReservationSettings,
-    pools: Sequence[Pool],
-) -> Mapping[Identity, Cause]:
-    """Each limit counts what the one before it leaves, and nothing that is *settled*."""
-    early: dict[Identity, Cause] = {}
-    for cause in EARLY:
-        left = {
-            each: record
-            for each, record in noted.items()
-            if record.ended and each not in settled and each not in early
-        }
-        early |= dict.fromkeys(_too_many(cause, left, settings, pools), cause)
-    return early
-
-
-def _too_many(
-    cause: Cause, reserved: Mapping[Identity, Record], settings: IPReservationSettings, pools: Sequence[Pool]
-) -> Iterable[Identity]:
-    if cause is Cause.NAMESPACE:
-        return beyond_namespaces(reserved, settings.max_per_namespace)
-    if cause is Cause.POOL:
-        return beyond_pools(reserved, pools, settings.max_pool_share)
-    return beyond(reserved, settings.ip_reserve_max_count)
+def _with_end(record: Record, ended: datetime | None) -> Record:
+    return record if record.ended == ended else replace(record, ended=ended)
 
 
 def _cause(
     record: Record, copies: Sequence[Copy], pods: Pods, settings: IPReservationSettings, now: datetime
 ) -> Cause | None:
     """By age only when its end is stored, so that it shows when its time began."""
-    if record.key in pods.doubts.forged:
+    if record.key in pods.forged:
         return Cause.FORGED
     if record.ended and record.key in pods.promises.kept:
         return Cause.RETURNED
     if record.key in pods.promises.waiting:
         return None
-    if record.ended and any(record.cidr in each.segment.to_be_released.values() for each in copies):
+    if record.ended and any(record.cidr in copy.segment.to_be_released.values() for copy in copies):
         return Cause.BY_HAND
-    if is_over(record, settings, now) and any(each.record.ended for each in copies):
+    if is_over(record, settings, now) and any(copy.record.ended for copy in copies):
         return Cause.AGE
     return Cause.GIVEN_BACK if may_be_given_back(record, pods, settings) else None
 
@@ -280,7 +230,181 @@ def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> b
     return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
 
 
+def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
+    """Whether the pod has run so long since its deletion was admitted that it must have been refused elsewhere."""
+    if record.key in pods.unconfirmed:
+        return False
+    waited = pods.waits.get(admission_of(record), 0.0)
+    return pods.life_of(record) is Life.RUNNING and waited >= settings.give_back_after
+
+
+def admission_of(record: Record) -> Admission:
+    return record.cidr, record.uid, record.last_asked
+
+
 def life_of(pod: Pod | None) -> Life:
     if pod is None or pod.finished:
         return Life.GONE
     return Life.TERMINATING if pod.terminating else Life.RUNNING
+
+
+def _too_many(
+    noted: Reserved, settled: Container[Identity], settings: IPReservationSettings, pools: Sequence[Pool]
+) -> Mapping[Identity, Cause]:
+    """The oldest reservations that are too many: for their namespace, what their pool has left, or the cluster.
+
+    Each limit counts what the one before it leaves, and nothing that is *settled*. Only reservations whose time has
+    begun count, so neither addresses that pods still have nor unconfirmed ones displace any. Without pools, or where
+    they are not known, none is too many for them.
+    """
+    early: dict[Identity, Cause] = {}
+    for cause in EARLY:
+        left = {
+            identity: record
+            for identity, record in noted.items()
+            if record.ended and identity not in settled and identity not in early
+        }
+        early |= dict.fromkeys(_beyond_limit(cause, left, settings, pools), cause)
+    return early
+
+
+def _beyond_limit(
+    cause: Cause, reserved: Reserved, settings: IPReservationSettings, pools: Sequence[Pool]
+) -> Iterable[Identity]:
+    if cause is Cause.NAMESPACE:
+        return _beyond_namespaces(reserved, settings.max_per_namespace)
+    if cause is Cause.POOL:
+        return _beyond_pools(reserved, pools, settings.max_pool_share)
+    return _oldest_beyond(reserved, settings.ip_reserve_max_count)
+
+
+def _beyond_namespaces(reserved: Reserved, most: int) -> Iterable[Identity]:
+    """So that *most* addresses of each namespace stay; 0 is no limit."""
+    if not most:
+        return ()
+    by_namespace: dict[str, dict[Identity, Record]] = {}
+    for identity, record in reserved.items():
+        if record.namespace:  # else it is of no pod
+            by_namespace.setdefault(record.namespace, {})[identity] = record
+    return [identity for held in by_namespace.values() for identity in _oldest_beyond(held, most)]
+
+
+def _beyond_pools(reserved: Reserved, pools: Iterable[Pool], share: int) -> Iterable[Identity]:
+    """So that of each pool's room at most *share* percent stay reserved by us."""
+    for pool in pools:
+        held = {identity: record for identity, record in reserved.items() if record.cidr in pool.ours}
+        yield from _oldest_beyond(held, pool.room * share // 100)
+
+
+def _oldest_beyond(reserved: Reserved, count: int) -> Sequence[Identity]:
+    """The records whose time began first, so that *count* addresses stay."""
+    latest = {record.cidr: _began(record) for record in sorted(reserved.values(), key=_began)}
+    oldest_first = sorted(latest, key=lambda cidr: latest[cidr])
+    surplus = set(oldest_first[: max(0, len(oldest_first) - count)])
+    return [identity for identity, record in reserved.items() if record.cidr in surplus]
+
+
+def _began(record: Record) -> tuple[datetime, datetime]:
+    return record.ended or record.at, record.at
+
+
+@dataclass(frozen=True)
+class Copy:
+    """*record* as *segment* has it."""
+
+    segment: IPReservation
+    record: Record
+
+    @property
+    def rank(self) -> tuple[bool, Place]:
+        return not self.record.late, place_of(self.segment)
+
+    def is_covered_by(self, other: Copy, *, goes: bool) -> bool:
+        """Whether *other* is greater and says as much. Once a pod *goes*, its last request is of no matter."""
+        if other.rank <= self.rank:
+            return False
+        ended, others = self.record.ended, other.record.ended
+        asked_as_late = goes or other.record.last_asked >= self.record.last_asked
+        return asked_as_late and (ended is None or (others is not None and others <= ended))
+
+
+def identity_of(segment: IPReservation, record: Record) -> Identity:
+    """A record of no pod is no other one's copy."""
+    return record.key, "" if record.uid else segment.metadata.name
+
+
+def place_of(segment: IPReservation) -> Place:
+    created = segment.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
+    return segment.level, created, segment.metadata.name
+
+
+def by_identity(segments: Sequence[IPReservation]) -> Mapping[Identity, Sequence[Copy]]:
+    """All copies, the greatest one last."""
+    found: dict[Identity, list[Copy]] = {}
+    for segment in segments:
+        for record in segment.records:
+            found.setdefault(identity_of(segment, record), []).append(Copy(segment, record))
+    for copies in found.values():
+        if len(copies) > 1:
+            copies.sort(key=lambda copy: copy.rank)
+    return found
+
+
+def merged(copies: Sequence[Copy]) -> Record:
+    """The first reservation, the last request and the first end; late only if all are."""
+    greatest = copies[-1].record
+    if len(copies) == 1:
+        return greatest
+    records = [copy.record for copy in copies]
+    at, asked = min(record.at for record in records), max(record.last_asked for record in records)
+    return replace(
+        greatest,
+        at=at,
+        asked=asked if asked > at else None,
+        ended=min((record.ended for record in records if record.ended), default=None),
+    )
+
+
+def _dropped(
+    copies: Mapping[Identity, Sequence[Copy]], causes: Container[Identity], pods: Pods
+) -> Iterator[tuple[str, str]]:
+    """Segment and key of each copy that a greater one makes needless.
+
+    One that a user wants released stays until that is done: the order to do so would go with its segment.
+    """
+    for identity, found in copies.items():
+        *lesser, greatest = found
+        if not lesser:
+            continue
+        goes = pods.goes(greatest.record)
+        for number, copy in enumerate(lesser, 1):
+            needless = any(copy.is_covered_by(other, goes=goes) for other in found[number:])
+            if identity in causes or (needless and not copy.segment.to_be_released):
+                yield copy.segment.metadata.name, copy.record.key
+
+
+def compact(
+    segments: Iterable[tuple[IPReservation, Sequence[Record]]], *, quiet: bool
+) -> Sequence[Compaction]:
+    """Of segments that are left as they are, with what is known of their records.
+
+    None while there are few small ones, or new ones keep coming.
+    """
+    small = [(segment, records) for segment, records in segments if is_small(segment)]
+    if len(small) < (FEW if quiet else MANY):
+        return ()
+    level = 1 + max(segment.level for segment, _ in small)
+    sources = frozenset(segment.metadata.name for segment, _ in small)
+    records = {record.key: record for _, held in small for record in held}
+    return [Compaction(level, page, sources) for page in pages(records.values(), ENTRIES)]
+
+
+def is_small(segment: IPReservation) -> bool:
+    """Whether it is half full at most, and nothing has to be done or decided by users in it first."""
+    return (
+        segment.ours
+        and 0 < len(segment.records) <= ENTRIES // 2
+        and segment.size <= SIZE // 2
+        and all(record.uid for record in segment.records)
+        and not (segment.malformed or segment.to_be_released)
+    )

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from prometheus_client import Counter, Gauge
 
-from api.ip_reservation import KUBELET_EVICTED, RESERVE
+from api.ip_reservation import GONE, KUBELET_EVICTED, RESERVE, TERMINATING
+from api.same_address import Ending, Promise
+from calico.pools import Pool
 from calico.segment import KIND, RELEASE, IPReservation, Record
-from controllers.ip_reservation.compaction import Compaction
-from controllers.ip_reservation.late_planner import GONE, TERMINATING
-from controllers.ip_reservation.pool_reporter import PoolReporter
-from controllers.ip_reservation.release_planner import EARLY, Cause
+from controllers.ip_reservation.release_planner import EARLY, Cause, Compaction
 from controllers.ip_reservation.snapshot import Snapshot
 from kube.client import Resource
 from kube.errors import KubeError
@@ -62,6 +61,40 @@ COPIED = Counter(
 )
 for _action in ("copied", "removed"):
     COPIED.labels(_action)
+SWAPPED = Counter(
+    "drawbridge_swapped_addresses",
+    "Pods that came up with an address of another pod, whose clients may still use it.",
+    ["hold"],
+)
+SWAPS = {
+    "reserved": "which is reserved for",
+    "released-early": "which was released before ipReserveTime, and had been of",
+}
+"""What was broken: a reservation that is there, or one that was released before its time."""
+for _hold in SWAPS:
+    SWAPPED.labels(_hold)
+PROMISED = Counter(
+    "drawbridge_same_address_promises",
+    "Promises of the address of their predecessor to pods of StatefulSets, by how they ended.",
+    ["ending"],
+)
+for _ending in Ending:
+    PROMISED.labels(_ending)
+POOL_ADDRESSES = Gauge("drawbridge_pool_addresses", "Addresses of an IPPool that is not disabled.", ["pool"])
+POOL_ASSIGNED = Gauge(
+    "drawbridge_pool_assigned_addresses", "Addresses of an IPPool that are assigned.", ["pool"]
+)
+POOL_RESERVED = Gauge(
+    "drawbridge_pool_reserved_addresses",
+    "Addresses of an IPPool that are not assigned, and kept back by any IPReservation.",
+    ["pool"],
+)
+POOL_FREE = Gauge(
+    "drawbridge_pool_free_addresses",
+    "Addresses of an IPPool that are neither assigned nor reserved: new pods get them.",
+    ["pool"],
+)
+POOL_GAUGES = (POOL_ADDRESSES, POOL_ASSIGNED, POOL_RESERVED, POOL_FREE)
 
 TOO_MANY = {
     Cause.NAMESPACE: "their namespace has more than maxPerNamespace",
@@ -73,34 +106,43 @@ log = structlog.get_logger(__name__)
 
 
 class Reporter:
+    """Shows no figure of a pool that is not known any more."""
+
     def __init__(self, recorder: EventRecorder, resource: Callable[[], Resource]) -> None:
         self._recorder, self._resource = recorder, resource
-        self._pools = PoolReporter()
+        self._pools: set[str] = set()
 
     def inventory(self, snapshot: Snapshot, settings: IPReservationSettings) -> None:
         """Count what is reserved, and report entries that Calico or the leader cannot use."""
-        everything, ours = snapshot.everything, snapshot.ours
+        everything, ours, unconfirmed = snapshot.everything, snapshot.ours, snapshot.pods.unconfirmed
         records = [record for segment in ours for record in segment.records]
         reserved = {record.cidr for record in records if record.ended}
-        doubts = snapshot.pods.doubts
-        in_use = {record.cidr for record in records if record.key not in doubts.unconfirmed}
+        in_use = {record.cidr for record in records if record.key not in unconfirmed}
         RESERVED.set(len(reserved))
         IN_USE.set(len(in_use - reserved))
-        UNCONFIRMED.set(len(doubts.unconfirmed))
+        UNCONFIRMED.set(len(unconfirmed))
         RESERVED_MAX.set(settings.ip_reserve_max_count)
         SEGMENTS.set(len(ours))
-        self._pools.inventory(snapshot.pools)
-        MALFORMED.set(sum(len(each.malformed) for each in everything))
-        for each in everything:
-            for entry in each.malformed:
+        self.inventory_of_pools(snapshot.pools or ())
+        MALFORMED.set(sum(len(segment.malformed) for segment in everything))
+        for segment in everything:
+            for entry in segment.malformed:
                 message = "is not a CIDR: most Calico versions then give no pod an address; remove it"
-                self._warn(each, "MalformedReservation", f"Entry {entry!r} {message}")
-        for each in ours:
-            self._not_releasable(each)
+                self._warn(segment, "MalformedReservation", f"Entry {entry!r} {message}")
+        for segment in ours:
+            self._not_releasable(segment)
 
-    def compacted(self, compaction: Compaction) -> None:
-        COMPACTIONS.inc()
-        log.info("segments compacted", segments=len(compaction.sources), records=len(compaction.records))
+    def inventory_of_pools(self, pools: Sequence[Pool]) -> None:
+        names = {pool.name for pool in pools}
+        for name in self._pools - names:
+            for gauge in POOL_GAUGES:
+                gauge.remove(name)
+        for pool in pools:
+            usage = pool.usage
+            values = usage.addresses, usage.assigned, usage.reserved, usage.free
+            for gauge, value in zip(POOL_GAUGES, values, strict=True):
+                gauge.labels(pool.name).set(value)
+        self._pools = names
 
     def _not_releasable(self, segment: IPReservation) -> None:
         reserved = {record.cidr for record in segment.records}
@@ -112,16 +154,19 @@ class Reporter:
                 )
                 self._warn(segment, "ReleaseNotPossible", message)
 
+    def compacted(self, compaction: Compaction) -> None:
+        COMPACTIONS.inc()
+        log.info("segments compacted", segments=len(compaction.sources), records=len(compaction.records))
+
     def released(self, segment: IPReservation, released: Sequence[tuple[Record, Cause]]) -> None:
         for record, cause in released:
             RELEASED.labels(cause).inc()
             if cause is Cause.FORGED:
                 continue  # many at once: there is one message below
-            pod = {"namespace": record.namespace, "name": record.pod, "uid": record.uid}
-            log.info("address released", address=record.cidr, cause=cause, **pod)
+            log.info("address released", address=record.cidr, cause=cause, **_pod_of(record))
             if cause is Cause.GIVEN_BACK:
                 self._recorder.event(
-                    Regarding.pod(record.namespace, record.pod, record.uid),
+                    Regarding.pod(**_pod_of(record)),
                     "IPGivenBack",
                     "The pod still runs, its deletion was refused: its address is no longer reserved",
                 )
@@ -131,14 +176,13 @@ class Reporter:
             if tally[cause]:
                 why = f"Addresses are released before ipReserveTime because {why}"
                 self._warn(segment, "IPReleasedEarly", why)
-
         if forged := [record for record, cause in released if cause is Cause.FORGED]:
             self._forged(segment, forged)
 
     def _forged(self, segment: IPReservation, records: Sequence[Record]) -> None:
         example = records[0]
-        pod = {"namespace": example.namespace, "name": example.pod, "uid": example.uid}
-        log.warning("forged reservations dropped", count=len(records), address=example.cidr, **pod)
+        count, address = len(records), example.cidr
+        log.warning("forged reservations dropped", count=count, address=address, **_pod_of(example))
         self._warn(
             segment,
             "ForgedReservation",
@@ -150,9 +194,9 @@ class Reporter:
     def reserved_late(self, pod: Pod, reason: str, segment: IPReservation) -> None:
         at = pod.metadata
         LATE.labels(reason).inc()
-        log.warning("address reserved late", namespace=at.namespace, name=at.name, uid=at.uid, reason=reason)
+        log.warning("address reserved late", reason=reason, **_about(pod))
         self._recorder.event(
-            Regarding.pod(at.namespace, at.name, at.uid),
+            Regarding.pod(**_about(pod)),
             "IPReservedLate",
             f"Pod {at.namespace}/{at.name} never passed admission ({reason}): its address, reserved now, may have"
             " been free for a moment",
@@ -180,15 +224,59 @@ class Reporter:
     def not_followed(self, pod: Pod, workload: str, error: KubeError) -> None:
         at = pod.metadata
         log.warning("annotation not copied", namespace=at.namespace, name=at.name, error=str(error))
-        self._recorder.event(
-            Regarding.pod(at.namespace, at.name, at.uid),
-            "ReserveIPNotCopied",
-            f"Annotation {RESERVE} of {workload} does not decide about this pod yet: {error}; retrying",
-            type="Warning",
-        )
+        message = f"Annotation {RESERVE} of {workload} does not decide about this pod yet: {error}; retrying"
+        self._warn_pod(pod, "ReserveIPNotCopied", message)
+
+    def swapped(self, pod: Pod, record: Record, hold: str) -> None:
+        """*hold* is one of SWAPS."""
+        former, address = f"{record.namespace}/{record.pod}", record.cidr.partition("/")[0]
+        SWAPPED.labels(hold).inc()
+        log.warning("address swapped", address=record.cidr, hold=hold, former=former, **_about(pod))
+        message = f"The pod has {address}, {SWAPS[hold]} pod {former}: clients of that one may reach this pod"
+        self._warn_pod(pod, "AddressSwapped", message)
+
+    def promise_ended(self, pod: Pod, promise: Promise, ending: Ending) -> None:
+        addresses, node = " and ".join(promise.addresses), pod.spec.node_name
+        PROMISED.labels(ending).inc()
+        log.info("promised address", ending=ending, address=addresses, former=promise.former, **_about(pod))
+        match ending:
+            case Ending.KEPT:
+                message = f"The pod has the address of its predecessor, {addresses}: it is no longer reserved"
+                self._recorder.event(Regarding.pod(**_about(pod)), "SameAddress", message)
+                return
+            case Ending.OTHER_ADDRESS:
+                message = (
+                    f"The pod was promised {addresses}, the address of its predecessor,"
+                    " and came up with another one"
+                )
+            case Ending.DROPPED:
+                where = f" on node {node}" if node else ", which no node runs yet,"
+                message = (
+                    f"The pod{where} did not get {addresses}, the address of its predecessor, in time:"
+                    " from now on Calico gives it any address"
+                )
+        self._warn_pod(pod, "SameAddressDropped", message)
+
+    def promise_not_ended(self, pod: Pod, promise: Promise, error: KubeError) -> None:
+        log.warning("promise not ended", error=str(error), **_about(pod))
+        addresses = " and ".join(promise.addresses)
+        message = f"The pod still asks Calico for {addresses}, which is due to end: {error}; retrying"
+        self._warn_pod(pod, "SameAddressNotEnded", message)
 
     def _warn(self, reservation: IPReservation, reason: str, message: str) -> None:
         self._recorder.event(self._regarding(reservation), reason, message, type="Warning")
 
+    def _warn_pod(self, pod: Pod, reason: str, message: str) -> None:
+        self._recorder.event(Regarding.pod(**_about(pod)), reason, message, type="Warning")
+
     def _regarding(self, reservation: IPReservation) -> Regarding:
         return Regarding.of(reservation, self._resource(), KIND)
+
+
+def _about(pod: Pod) -> dict[str, str]:
+    at = pod.metadata
+    return {"namespace": at.namespace, "name": at.name, "uid": at.uid}
+
+
+def _pod_of(record: Record) -> dict[str, str]:
+    return {"namespace": record.namespace, "name": record.pod, "uid": record.uid}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 
-from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Promise, promise_of
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Ending, Promise, plan_ending, promise_of
 from controllers.clock import CLOCK, Clock
-from controllers.ip_reservation.pod_writer import PodWriter
-from controllers.ip_reservation.promises import Ending, plan
-from controllers.ip_reservation.same_address_reporter import SameAddressReporter
-from controllers.ip_reservation.snapshot import Caches
-from controllers.manager import Context
+from controllers.controller import Controller, Watch
+from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.calls import annotate
+from controllers.ip_reservation.reporter import Reporter
 from controllers.workqueue import PENDING, WorkQueue
+from kube.client import Client
 from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
@@ -30,14 +28,59 @@ CHANGES: Mapping[Ending, Mapping[str, None]] = {
 }
 
 
-class Waits:
-    """Since when each pod, by uid, has had its node, or has been without one, as far as this leader has seen."""
+class SameAddressReconciler:
+    """End the promise of one pod, by its key, when that is due.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    Remembers since when each pod, by uid, has had its node, or has been without one, as far as this leader has seen.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        client: Client,
+        settings: Callable[[], IPReservationSettings],
+        reporter: Reporter,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._caches, self._client, self._settings = caches, client, settings
+        self._reporter, self._clock = reporter, clock
         self._since: dict[str, tuple[bool, float]] = {}
+        self.queue = WorkQueue("ip_reservation_same_address", pauses=PAUSES)
 
-    def seconds(self, pod: Pod) -> float:
+    def controller(self) -> Controller:
+        return Controller(self.queue, self.reconcile, Watch(self._caches.pods, self.observe), workers=WORKERS)
+
+    def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        if new is None and old is not None:
+            self._forget(old)
+        return (key_of(new.metadata),) if new and promise_of(new.metadata.annotations) else ()
+
+    def reconcile(self, key: str) -> float | None:
+        pod, settings = self._caches.pods.get(key), self._settings()
+        if pod is None or not settings.same_address.enabled:
+            return None
+        promise = promise_of(pod.metadata.annotations)
+        if promise is None or pod.terminating or pod.finished:
+            self._forget(pod)
+            return None
+        ending = plan_ending(pod, promise, self._waited(pod), settings)
+        return self._end(pod, promise, ending) if isinstance(ending, Ending) else ending
+
+    def _end(self, pod: Pod, promise: Promise, ending: Ending) -> float | None:
+        try:
+            annotate(self._client, pod, CHANGES[ending])
+        except (Conflict, NotFound):
+            return None  # what has changed is on its way here, and enqueues the pod
+        except KubeError as error:
+            self._reporter.promise_not_ended(pod, promise, error)
+            self.queue.retry(key_of(pod.metadata))
+            return PENDING
+        self._forget(pod)
+        self._reporter.promise_ended(pod, promise, ending)
+        return None
+
+    def _waited(self, pod: Pod) -> float:
+        """Seconds."""
         uid, has_node, now = pod.metadata.uid, bool(pod.spec.node_name), self._clock.monotonic()
         had_node, since = self._since.get(uid, (has_node, now))
         if had_node != has_node:
@@ -45,70 +88,5 @@ class Waits:
         self._since[uid] = has_node, since
         return now - since
 
-    def forget(self, uid: str) -> None:
-        self._since.pop(uid, None)
-
-
-@dataclass(frozen=True)
-class SameAddressReconciler:
-    """End the promise of one pod, by its key, when that is due."""
-
-    caches: Caches
-    settings: Callable[[], IPReservationSettings]
-    waits: Waits
-    writer: PodWriter
-    reporter: SameAddressReporter
-    queue: WorkQueue
-
-    def reconcile(self, key: str) -> float | None:
-        pod = self.caches.pods.get(key)
-        if pod is None or not self.settings().same_address.enabled:
-            return None
-        promise = promise_of(pod.metadata.annotations)
-        if promise is None or pod.terminating or pod.finished:
-            self.waits.forget(pod.metadata.uid)
-            return None
-        step = plan(pod, promise, self.waits.seconds(pod), self.settings())
-        return self._end(pod, promise, step) if isinstance(step, Ending) else step
-
-    def _end(self, pod: Pod, promise: Promise, ending: Ending) -> float | None:
-        try:
-            self.writer.annotate(pod, CHANGES[ending])
-        except (Conflict, NotFound):
-            return None  # what has changed is on its way here, and enqueues the pod
-        except KubeError as error:
-            self.reporter.not_ended(pod, promise, error)
-            self.queue.retry(key_of(pod.metadata))
-            return PENDING
-        self.waits.forget(pod.metadata.uid)
-        self.reporter.ended(pod, promise, ending)
-        return None
-
-    def observe(self, old: Pod | None, new: Pod | None) -> None:
-        """The change handler of pods."""
-        if new is None and old is not None:
-            self.waits.forget(old.metadata.uid)
-        if new is not None and promise_of(new.metadata.annotations):
-            self.queue.add(key_of(new.metadata))
-
-
-@contextmanager
-def keeping_promises(
-    context: Context, caches: Caches, settings: Callable[[], IPReservationSettings]
-) -> Iterator[None]:
-    """Within the block, promises end, if the feature was on at its begin."""
-    if not settings().same_address.enabled:
-        yield
-        return
-    queue = WorkQueue("ip_reservation_same_address", pauses=PAUSES)
-    reconciler = SameAddressReconciler(
-        caches,
-        settings,
-        Waits(CLOCK),
-        PodWriter(context.client),
-        SameAddressReporter(context.recorder),
-        queue,
-    )
-    with context.working(queue, reconciler.reconcile, WORKERS):
-        caches.pods.on_change(reconciler.observe)
-        yield
+    def _forget(self, pod: Pod) -> None:
+        self._since.pop(pod.metadata.uid, None)

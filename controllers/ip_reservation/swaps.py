@@ -6,23 +6,49 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
+from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
-from controllers.ip_reservation.observers import taken_out
+from controllers.ip_reservation.late_reservations import taken_out
 from controllers.ip_reservation.release_planner import is_over
-from controllers.ip_reservation.snapshot import Caches, LiveReader
-from controllers.ip_reservation.swap_planner import Hold, gained, in_force, is_anothers, with_end
-from controllers.ip_reservation.swap_reporter import SwapReporter
+from controllers.ip_reservation.reporter import Reporter
 from kube.types import Pod
 from runtime import threading
 from settings import IPReservationSettings
 
-Settings = Callable[[], IPReservationSettings]
-
 REMEMBERED = 10_000
 """Addresses that were taken out of segments, the latest ones."""
+
+
+def gained(old: Pod | None, new: Pod | None) -> frozenset[str]:
+    """The addresses, as CIDRs, with which a pod comes up; none on the host's network, whose addresses are its own."""
+    if new is None or new.spec.host_network or new.finished:
+        return frozenset()
+    return frozenset(cidrs_of(new)) - frozenset(cidrs_of(old) if old else ())
+
+
+def is_anothers(record: Record, pod: Pod) -> bool:
+    """Not of the pod itself, nor of one that it replaces under the same name: its clients mean it."""
+    at = pod.metadata
+    same_name = (record.namespace, record.pod) == (at.namespace, at.name)
+    return bool(record.uid) and record.uid != at.uid and not same_name
+
+
+def in_force(
+    records: Iterable[Record], pod: Pod, settings: IPReservationSettings, now: datetime
+) -> Record | None:
+    """The first that is of another pod and not over."""
+    others = (record for record in records if is_anothers(record, pod))
+    return next((record for record in others if not is_over(record, settings, now)), None)
+
+
+def with_end(record: Record, ended: datetime | None) -> Record:
+    return record if record.ended else replace(record, ended=ended)
 
 
 @dataclass(frozen=True)
@@ -36,36 +62,37 @@ class Arrival:
 
 
 class Arrivals:
-    """Pods to look at, by uid. The methods that observe are change handlers, and cost a look-up for each address."""
+    """Pods to look at, by uid.
+
+    The methods that observe changes return the uids to reconcile, and cost a look-up for each address.
+    """
 
     def __init__(
         self,
-        enqueue: Callable[[str], None],
         caches: Caches,
         addresses: PodAddresses,
-        settings: Settings,
+        settings: Callable[[], IPReservationSettings],
         clock: Clock,
     ) -> None:
-        self._enqueue, self._caches, self._addresses = enqueue, caches, addresses
+        self._caches, self._addresses = caches, addresses
         self._settings, self._clock = settings, clock
         self._lock = threading.Lock()
         self._arrivals: dict[str, Arrival] = {}
         self._taken_out: dict[str, Record] = {}
 
-    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None and (fresh := gained(old, new)):
-            self._look_at(new, fresh)
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        return self._look_at(new, gained(old, new)) if new else ()
 
-    def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> None:
+    def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
         """Remember what is taken out, unless an operator wants it; late reservations may come after the swap."""
         if old is not None and old.ours:
             by_hand = old.to_be_released.values()
-            self._remember(each for each in taken_out(old, new) if each.cidr not in by_hand)
-        if new is not None and new.ours:
-            before = {*old.keys} if old is not None else set()
-            late = {each.cidr for each in new.records if each.late and each.key not in before}
-            if late:
-                self._look_at_pods_with(late)
+            self._remember(record for record in taken_out(old, new) if record.cidr not in by_hand)
+        if new is None or not new.ours:
+            return ()
+        before = {*old.keys} if old is not None else set()
+        late = {record.cidr for record in new.records if record.late and record.key not in before}
+        return self._look_at_pods_with(late) if late else ()
 
     def of(self, uid: str) -> Arrival | None:
         return self._arrivals.get(uid)
@@ -79,7 +106,8 @@ class Arrivals:
     def reserved(self, cidr: str) -> Sequence[Record]:
         """As the cache has them; only of pods that are known to have had the address, so that no forged one counts."""
         segments = self._caches.segments.by_index("cidrs", cidr)
-        return self._confirmed(each for segment in segments for each in segment.records if each.cidr == cidr)
+        records = (record for segment in segments for record in segment.records)
+        return self._confirmed(record for record in records if record.cidr == cidr)
 
     def taken_out(self, cidr: str) -> Sequence[Record]:
         """What was in a segment, and was not over when it was taken out."""
@@ -88,27 +116,27 @@ class Arrivals:
 
     def _confirmed(self, records: Iterable[Record]) -> Sequence[Record]:
         return [
-            with_end(each, self._addresses.ended(each))
-            for each in records
-            if each.ended or self._addresses.has_or_had(each)
+            with_end(record, self._addresses.ended(record))
+            for record in records
+            if record.ended or self._addresses.has_or_had(record)
         ]
 
-    def _look_at(self, pod: Pod, fresh: frozenset[str]) -> None:
-        suspect = frozenset(each for each in fresh if self._is_anothers(each, pod))
-        if suspect:
-            uid = pod.metadata.uid
-            with self._lock:
-                self._arrivals[uid] = Arrival(pod, suspect, self._clock.now(), self._clock.monotonic())
-            self._enqueue(uid)
+    def _look_at(self, pod: Pod, fresh: frozenset[str]) -> Sequence[str]:
+        suspect = frozenset(cidr for cidr in fresh if self._is_anothers(cidr, pod))
+        if not suspect:
+            return ()
+        with self._lock:
+            arrival = Arrival(pod, suspect, self._clock.now(), self._clock.monotonic())
+            self._arrivals[pod.metadata.uid] = arrival
+        return (pod.metadata.uid,)
 
     def _is_anothers(self, cidr: str, pod: Pod) -> bool:
-        return any(is_anothers(each, pod) for each in (*self.reserved(cidr), *self.taken_out(cidr)))
+        return any(is_anothers(record, pod) for record in (*self.reserved(cidr), *self.taken_out(cidr)))
 
-    def _look_at_pods_with(self, cidrs: set[str]) -> None:
+    def _look_at_pods_with(self, cidrs: set[str]) -> Sequence[str]:
         """The way around: of all pods, since addresses of pods are not indexed, and late reservations are rare."""
-        for pod in self._caches.pods.list():
-            if not cidrs.isdisjoint(cidrs_of(pod)):
-                self._look_at(pod, gained(None, pod) & cidrs)
+        pods = [pod for pod in self._caches.pods.list() if not cidrs.isdisjoint(cidrs_of(pod))]
+        return [uid for pod in pods for uid in self._look_at(pod, gained(None, pod) & cidrs)]
 
     def _remember(self, records: Iterable[Record]) -> None:
         """Only what had ended: a record without an end was given back to its pod."""
@@ -127,8 +155,8 @@ class SwapReconciler:
 
     arrivals: Arrivals
     live: LiveReader
-    settings: Settings
-    reporter: SwapReporter
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
 
     def reconcile(self, uid: str) -> None:
         arrival = self.arrivals.of(uid)
@@ -144,6 +172,6 @@ class SwapReconciler:
         reserved = in_force(self.arrivals.reserved(cidr), pod, settings, arrival.seen)
         early = in_force(self.arrivals.taken_out(cidr), pod, settings, arrival.seen)
         if reserved and reserved.key in self.live.reserved_since(arrival.since):
-            self.reporter.swapped(pod, reserved, Hold.RESERVED)
+            self.reporter.swapped(pod, reserved, "reserved")
         elif early:
-            self.reporter.swapped(pod, early, Hold.RELEASED_EARLY)
+            self.reporter.swapped(pod, early, "released-early")

@@ -21,7 +21,9 @@ class Store(Reservations):
     def __init__(self) -> None:
         """Without an API server."""
 
-    def create(self, name: str, records: Iterable[Record], *, timeout: float) -> IPReservation:
+    def create(
+        self, name: str, records: Iterable[Record], *, level: int = 0, timeout: float
+    ) -> IPReservation:
         new = body(records)
         metadata = ObjectMeta(name=name, annotations=new["metadata"]["annotations"])
         return IPReservation(metadata, ReservationSpec(new["spec"]["reservedCIDRs"]))

@@ -20,7 +20,7 @@ from kube.errors import NotFound
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.workloads import PODS, SECONDS, STORED_SOON
-from webhook.ip_reservation.unread import MOST
+from webhook.ip_reservation.reads import MOST
 
 REAL, FORGED = 4, 250
 """Pods, and reviews of two addresses each."""

@@ -9,9 +9,8 @@ from calico.reservations import Reservations
 from runtime import utc_now
 from settings import IPReservationSettings
 from webhook.admission import Webhook
-from webhook.ip_reservation.namespace_cache import Cluster
+from webhook.ip_reservation.reads import Cluster, SharedReads
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
-from webhook.ip_reservation.shared_reads import SharedReads
 from webhook.ip_reservation.webhook import IPReservationWebhook
 from webhook.replica import Replica
 

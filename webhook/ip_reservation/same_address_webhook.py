@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from api.ip_reservation import SAME_ADDRESS_PATH
 from api.same_address import (
-    OfCalico,
+    CalicoIPAM,
     Outcome,
     Place,
     Promise,
@@ -65,7 +65,7 @@ class Reads(Protocol):
     """The methods raise KubeError or NotServed."""
 
     def segments(self, deadline: float) -> Sequence[IPReservation]: ...
-    def of_calico(self, deadline: float) -> OfCalico: ...
+    def of_calico(self, deadline: float) -> CalicoIPAM: ...
 
 
 class SameAddressWebhook:

@@ -7,8 +7,8 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
+from calico.ledger import ADDRESS, round_trip
 from calico.reservations import AUTO, Reservations
-from calico.round_trip import ADDRESS, round_trip
 from kube.client import Client
 from kube.errors import NotConfigured
 from kube.service_account import MOUNTED, of_pod

@@ -34,7 +34,7 @@ from webhook.admission import (
     fails_open,
     is_dry_run,
 )
-from webhook.ip_reservation.unread import Unread
+from webhook.ip_reservation.reads import Unread
 
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAME_STORED = re.compile(rf"(?!\.{{1,2}}\Z)[-.:\w]{{1,{LONGEST_NAME}}}", re.ASCII)

@@ -1,0 +1,143 @@
+"""Calls to the API server: reads where a lagging cache could lose an address, and loops of calls that may hang."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from api.ip_reservation import OWNERS, cidrs_of
+from api.same_address import is_waited_for
+from calico.reservations import Reservations
+from calico.segment import Record
+from controllers.clock import Clock
+from controllers.ip_reservation.release_planner import Life, life_of
+from kube.client import Client
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.resources import PODS, Resource
+from kube.types import OwnerReference, Pod
+
+OWNER_KINDS = {
+    (api_version, kind): Resource(group, version, f"{kind.lower()}s")
+    for api_version, kind in OWNERS
+    for group, version in [api_version.split("/")]
+}
+REMEMBERED_OWNERS = 10_000
+
+T = TypeVar("T")
+IsOver = Callable[[], bool]
+"""Whether the leader stops; LeadershipLost when another one may lead."""
+
+log = structlog.get_logger(__name__)
+
+
+def never() -> bool:
+    return False
+
+
+class RoundRobin:
+    """The calls of one loop, over all passes: *seconds* for each pass, and none once the leader's time is over.
+
+    What a pass has no time for comes first in the next one.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, is_over: IsOver) -> None:
+        self._clock, self._seconds, self._is_over = clock, seconds, is_over
+        self._number = count(1)
+        self._reached: dict[str, int] = {}
+
+    def of(self, items: Mapping[str, T]) -> Iterator[tuple[T, float]]:
+        """The *items*, by name, with the seconds that are left: first what was not reached for longest."""
+        self._reached = {name: number for name, number in self._reached.items() if name in items}
+        end = self._clock.monotonic() + self._seconds
+        for name in sorted(items, key=lambda name: self._reached.get(name, 0)):
+            left = end - self._clock.monotonic()
+            if left <= 0 or self._is_over():
+                return
+            self._reached[name] = next(self._number)
+            yield items[name], left
+
+
+class LiveReader:
+    """Reads from the API server itself; remembers deleted owners, as none comes back under its uid."""
+
+    def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
+        self._client, self._reservations, self._clock = client, reservations, clock
+        self._deleted_owners: dict[str, None] = {}
+        self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
+
+    def life_of(self, record: Record, timeout: float) -> Life:
+        """The life of the record's pod; TERMINATING, so that its address stays reserved, when it cannot be read."""
+
+        def life(pod: Pod) -> Life:
+            return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
+
+        return self._judged(record, life, timeout, gone=Life.GONE, unread=Life.TERMINATING)
+
+    def has_pod_of(self, record: Record, timeout: float) -> bool:
+        """Whether there is a pod of its uid that has its address; True, so that it stays, when it cannot be read."""
+
+        def has(pod: Pod) -> bool:
+            return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
+
+        return self._judged(record, has, timeout, gone=False, unread=True)
+
+    def is_waited_for(self, record: Record, timeout: float) -> bool:
+        """Whether a pod without an address was promised its address; True, so that it stays, when that is not known."""
+        return self._judged(record, lambda pod: is_waited_for(record, pod), timeout, gone=False, unread=True)
+
+    def _judged(self, record: Record, judge: Callable[[Pod], T], timeout: float, *, gone: T, unread: T) -> T:
+        """What *judge* says of the pod of its name."""
+        try:
+            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
+        except NotFound:
+            return gone
+        except KubeError as error:
+            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
+            return unread
+        return judge(pod)
+
+    def reserved_since(self, moment: float) -> frozenset[str]:
+        """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
+        listed_at, keys = self._listed
+        if listed_at <= moment:
+            listed_at = self._clock.monotonic()
+            keys = frozenset(key for segment in self._reservations.list() for key in segment.keys)
+            self._listed = (listed_at, keys)
+        return keys
+
+    def is_owner_deleted(self, namespace: str, owner: OwnerReference) -> bool:
+        """False for kinds that are unknown or that we may not read: then nothing is skipped."""
+        if owner.uid not in self._deleted_owners:
+            if not self._is_deleted(namespace, owner):
+                return False
+            self._deleted_owners[owner.uid] = None
+            if len(self._deleted_owners) > REMEMBERED_OWNERS:
+                oldest = next(iter(self._deleted_owners))
+                self._deleted_owners.pop(oldest, None)  # another worker may be faster
+        return True
+
+    def _is_deleted(self, namespace: str, owner: OwnerReference) -> bool:
+        resource = OWNER_KINDS.get((owner.api_version, owner.kind))
+        if resource is None:
+            return False
+        try:
+            # Any object decodes as the metadata of a pod; nothing else is looked at.
+            found = self._client.get(resource, owner.name, namespace, type=Pod)
+        except NotFound:
+            return True
+        except Forbidden:
+            return False
+        return found.metadata.uid != owner.uid or found.terminating
+
+
+def annotate(client: Client, pod: Pod, changes: Mapping[str, str | None]) -> None:
+    """Conflict when *pod* is not as it was read: its users may have annotated it since."""
+    at = pod.metadata
+    # This version is of no other pod: a uid needs no check, and would be answered as an invalid change of it.
+    patch = {"metadata": {"resourceVersion": at.resource_version, "annotations": changes}}
+    client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw)

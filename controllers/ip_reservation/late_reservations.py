@@ -1,0 +1,258 @@
+"""Reserve what no record reserves: addresses of pods that go without admission, and those that other clients take out.
+
+The kubelet evicted such a pod, or it terminates or is gone without a record because the webhook failed open or was not
+installed yet. Its record is marked late: the address may have been free for a moment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from api.ip_reservation import (
+    GONE,
+    TERMINATING,
+    disrupted,
+    kubelet_evicted,
+    records_of,
+    records_of_evicted,
+    unselected,
+)
+from calico.segment import IPReservation, Record
+from controllers.clock import Clock
+from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.calls import LiveReader
+from controllers.ip_reservation.release_planner import is_over
+from controllers.ip_reservation.reporter import Reporter
+from kube.types import Pod
+from runtime import threading
+from settings import IPReservationSettings
+
+CATCH_UP = 1.0
+"""Seconds in which the watch of the reservations may lag behind the watch of the pods."""
+REMEMBERED = 300.0
+"""Seconds within which the watch delivers what the leader has released."""
+
+Reserve = Callable[[Sequence[Record]], IPReservation]
+"""Make records durable; returns the segment that has the last of them, or raises NotReserved."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A pod as it was first seen going, and whether it is *gone* by now.
+
+    *seen* is when, for the record; *since* the same on the monotonic clock, for waiting.
+    """
+
+    pod: Pod
+    gone: bool
+    seen: datetime
+    since: float = 0.0
+
+
+def is_departure(pod: Pod, *, gone: bool) -> bool:
+    return bool(pod.status.addresses) and (gone or pod.terminating or kubelet_evicted(pod))
+
+
+def with_addresses(pod: Pod, before: Pod | None) -> Pod:
+    """*pod* with the addresses that it had *before*: a kubelet that rejects a running pod removes them."""
+    if before is None or pod.status.addresses:
+        return pod
+    return replace(
+        pod, status=replace(pod.status, pod_ips=before.status.pod_ips, pod_ip=before.status.pod_ip)
+    )
+
+
+def passes_admission(departure: Departure) -> bool:
+    """Whether the pod may be on its way through admission, and its record on its way to us."""
+    pod = departure.pod
+    return departure.gone or pod.terminating or not kubelet_evicted(pod)
+
+
+def decide(
+    departure: Departure, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
+) -> Sequence[Record]:
+    """What to reserve late for a pod that has no record."""
+    pod = departure.pod
+    if unselected(pod, namespace_annotations, settings):
+        return ()
+    if kubelet_evicted(pod):
+        records = records_of_evicted(pod, settings, departure.seen)
+        return () if isinstance(records, str) else [replace(each, ended=departure.seen) for each in records]
+    # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
+    if pod.finished and not pod.terminating and not disrupted(pod):
+        return ()
+    reason = GONE if departure.gone else TERMINATING
+    return records_of(pod, settings, reason=reason, at=departure.seen, late=True)
+
+
+class Departures:
+    """Pods of selected namespaces that go, by uid, each as it was first seen going."""
+
+    def __init__(self, caches: Caches, clock: Clock) -> None:
+        self._namespaces, self._clock = caches.namespaces, clock
+        self._lock = threading.Lock()
+        self._departures: dict[str, Departure] = {}
+        self._evicted: set[str] = set()
+
+    def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """The uid of a pod to reconcile after this change."""
+        pod, gone = new or old, new is None
+        if pod is None or self._namespaces.get(pod.metadata.namespace) is None:
+            return ()
+        with self._lock:
+            if pod.metadata.uid not in self._evicted:
+                return self._note(with_addresses(pod, old), gone)
+            if gone:
+                self._evicted.discard(pod.metadata.uid)
+        return ()
+
+    def of(self, uid: str) -> Departure | None:
+        return self._departures.get(uid)
+
+    def waited(self, departure: Departure) -> float:
+        return self._clock.monotonic() - departure.since
+
+    def forget(self, uid: str) -> None:
+        with self._lock:
+            departure = self._departures.pop(uid)
+            if kubelet_evicted(departure.pod) and not departure.gone:
+                self._evicted.add(uid)
+
+    def _note(self, pod: Pod, gone: bool) -> Iterable[str]:
+        """Keep the first state: at its end a pod may have finished, and have no address."""
+        uid = pod.metadata.uid
+        first = self._departures.get(uid)
+        if first is None and is_departure(pod, gone=gone):
+            first = Departure(pod, gone, self._clock.now(), self._clock.monotonic())
+        if first is None:
+            return ()
+        self._departures[uid] = dataclasses.replace(first, gone=gone)
+        return (uid,)
+
+
+@dataclass(frozen=True)
+class LateReconciler:
+    """Reserve the addresses of a pod, by its uid, that goes without a record.
+
+    *followed* is a pod with the annotation of its workload: it may be going before it was annotated.
+    """
+
+    departures: Departures
+    caches: Caches
+    live: LiveReader
+    reserve: Reserve
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    followed: Callable[[Pod], Pod] = lambda pod: pod
+
+    def reconcile(self, uid: str) -> float | None:
+        departure = self.departures.of(uid)
+        if departure is None:
+            return None
+        if missing := self._missing(departure):
+            waited = self.departures.waited(departure)
+            if passes_admission(departure) and waited < CATCH_UP:
+                return CATCH_UP - waited
+            self._reserve_late(departure, missing)
+        self.departures.forget(uid)
+        return None
+
+    def _missing(self, departure: Departure) -> Sequence[Record]:
+        """By the caches."""
+        settings = self.settings()
+        if settings.workload_opt_in:
+            departure = dataclasses.replace(departure, pod=self.followed(departure.pod))
+        namespace = self.caches.namespaces.get(departure.pod.metadata.namespace)
+        records = decide(departure, namespace.metadata.annotations if namespace else {}, settings)
+        return [record for record in records if not self.caches.is_reserved(record)]
+
+    def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:
+        reserved = self.live.reserved_since(departure.since)
+        missing = [record for record in records if record.key not in reserved]
+        if missing and not self._goes_with_owner(departure):
+            self.reporter.reserved_late(departure.pod, missing[0].reason, self.reserve(missing))
+
+    def _goes_with_owner(self, departure: Departure) -> bool:
+        pod, owner = departure.pod, departure.pod.metadata.controller
+        if owner is None or kubelet_evicted(pod) or not self.settings().skip_when_owner_is_deleted:
+            return False
+        return self.live.is_owner_deleted(pod.metadata.namespace, owner)
+
+
+def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:
+    """The records of *old*, each of a pod, that *new* does not have."""
+    kept = set(new.keys) if new else set()
+    return [record for record in old.records if record.uid and record.key not in kept]
+
+
+class Removals:
+    """What other clients took out, by segment."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._own: dict[tuple[str, str], float] = {}
+        self._taken: dict[str, dict[str, Record]] = {}
+
+    def note_own(self, name: str, records: Iterable[Record]) -> None:
+        """Expect that the leader takes *records* out of segment *name*."""
+        now = self._clock.monotonic()
+        with self._lock:
+            fresh = {key: at for key, at in self._own.items() if now - at < REMEMBERED}
+            self._own = fresh | {(name, record.key): now for record in records}
+
+    def observe(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
+        """The name of a segment to reconcile after this change."""
+        if old is None or not old.ours:
+            return ()
+        name = old.metadata.name
+        with self._lock:
+            taken = {
+                record.key: record for record in taken_out(old, new) if (name, record.key) not in self._own
+            }
+            if taken:
+                self._taken.setdefault(name, {}).update(taken)
+        return (name,) if taken else ()
+
+    def of(self, name: str) -> Mapping[str, Record]:
+        with self._lock:
+            return dict(self._taken.get(name, {}))
+
+    def forget(self, name: str, done: Iterable[str]) -> None:
+        """Forget the keys *done*; others that came meanwhile have queued the segment again."""
+        with self._lock:
+            left = {key: record for key, record in self._taken.pop(name, {}).items() if key not in done}
+            if left:
+                self._taken[name] = left
+
+
+@dataclass(frozen=True)
+class RestoreReconciler:
+    """Reserve again what another client has taken out of a segment, by its name, or deleted with it.
+
+    Released addresses stay out, and so do those that a later reservation of their pod has replaced, that another
+    segment has, and that would be released by age anyway.
+    """
+
+    removals: Removals
+    caches: Caches
+    reserve: Reserve
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    clock: Clock
+
+    def reconcile(self, name: str) -> None:
+        taken, settings, now = self.removals.of(name), self.settings(), self.clock.now()
+        missing = [
+            record
+            for record in taken.values()
+            if not self.caches.is_reserved(record) and not is_over(record, settings, now)
+        ]
+        if missing:
+            self.reporter.restored(name, missing, self.reserve(missing))
+        self.removals.forget(name, taken)

@@ -1,0 +1,149 @@
+"""Release reservations that are over, and compact small segments: one pass over all of them every few seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from calico.reservations import Reservations
+from calico.segment import IPReservation, Record, name_of
+from controllers.clock import Clock
+from controllers.ip_reservation.calls import IsOver, RoundRobin, never
+from controllers.ip_reservation.late_reservations import Removals
+from controllers.ip_reservation.release_planner import (
+    EARLY,
+    MANY,
+    Cause,
+    Change,
+    Compaction,
+    Plan,
+    is_small,
+    plan,
+)
+from controllers.ip_reservation.reporter import Reporter
+from controllers.ip_reservation.snapshot import Snapshot, SnapshotReader
+from kube.errors import Conflict, KubeError, NotFound
+from runtime import secrets
+from settings import IPReservationSettings
+
+SEGMENTS = "segments"
+"""The one key: a total limits all segments together."""
+AT_ONCE = 0.0
+"""Run again without a pause."""
+WRITES = 30.0
+"""Seconds of one pass for writes of one kind; the others are made in the next one."""
+STALE = 150.0
+"""Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
+MAKES_FREE = (Cause.AGE, Cause.BY_HAND, *EARLY)
+"""Any pod may get such an address next."""
+
+log = structlog.get_logger(__name__)
+
+
+class Crowding:
+    """Counts small segments: between two passes, a storm makes more of them than Calico should read."""
+
+    def __init__(self) -> None:
+        self._small = set[str]()
+
+    def observe(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
+        if old is not None:
+            self._small.discard(old.metadata.name)
+        if new is not None and is_small(new):
+            self._small.add(new.metadata.name)
+        return (SEGMENTS,) if old is None and len(self._small) >= MANY else ()
+
+
+@dataclass
+class ReleaseReconciler:
+    """Note which pods ended, release what is due, compact small segments, and report what is reserved."""
+
+    reader: SnapshotReader
+    reservations: Reservations
+    removals: Removals
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    clock: Clock
+    is_over: IsOver = never
+
+    def __post_init__(self) -> None:
+        self._writes, self._late_writes, self._creations = (
+            RoundRobin(self.clock, WRITES, self.is_over) for _ in range(3)
+        )
+
+    def reconcile(self, _key: str) -> float:
+        """Release nothing while the cache of pods may be older than their ends."""
+        settings, now = self.settings(), self.clock.now()
+        if self.reader.silence > STALE:
+            log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
+            return settings.ip_release_period
+        snapshot = self.reader.read(settings)
+        planned = self._planned(snapshot, settings, now)
+        self._apply(planned.changes, self._writes)
+        due = {compaction.records[0].key: compaction for compaction in planned.compactions}
+        compacted = [self._compact(compaction) for compaction, _ in self._creations.of(due)]
+        if compacted.count(True) < len(due):
+            # The ends that no large segment has must be stored: time counts from them.
+            self._apply(planned.uncompacted, self._late_writes)
+        self.reporter.inventory(snapshot, settings)
+        return AT_ONCE if any(compacted) else settings.ip_release_period
+
+    def _planned(self, snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
+        """Nothing that was promised to a pod which the cache of pods does not have yet is made free."""
+        planned = _plan(snapshot, settings, now)
+        if not settings.same_address.enabled:
+            return planned
+        waiting = self.reader.waited_for(record for record in made_free(planned) if record.owner_uid)
+        return _plan(waiting_for(waiting, snapshot), settings, now) if waiting else planned
+
+    def _compact(self, compaction: Compaction) -> bool:
+        """Create what takes the place of small segments, which the next run deletes."""
+        name, level = name_of("compacted", secrets.token_hex(8)), compaction.level
+        try:
+            made = self.reservations.create(name, compaction.records, level=level, timeout=5.0)
+        except KubeError as error:
+            log.warning("segments not compacted", error=str(error))
+            return False
+        self.reader.wrote(made)
+        self.reporter.compacted(compaction)
+        return True
+
+    def _apply(self, changes: Sequence[Change], writes: RoundRobin) -> None:
+        for change, _ in writes.of({change.segment.metadata.name: change for change in changes}):
+            self._write(change)
+
+    def _write(self, change: Change) -> None:
+        name, kept = change.segment.metadata.name, {record.key for record in change.kept}
+        # Before the write: the watch may deliver it before its answer is here.
+        self.removals.note_own(name, (record for record in change.segment.records if record.key not in kept))
+        try:
+            if change.delete:
+                self.reservations.delete(change.segment)
+            else:
+                self.reservations.write(change.segment, change.kept, timeout=5.0)
+        except (Conflict, NotFound):
+            return  # another client has written since: the next run reads it
+        except KubeError as error:
+            # One segment that cannot be written must not keep the others from being released.
+            log.warning("segment not written", name=name, error=str(error))
+            return
+        self.reporter.released(change.segment, change.released)
+
+
+def made_free(planned: Plan) -> Iterator[Record]:
+    """What any pod may get when *planned* is carried out."""
+    return (record for each in planned.changes for record, cause in each.released if cause in MAKES_FREE)
+
+
+def waiting_for(keys: frozenset[str], snapshot: Snapshot) -> Snapshot:
+    """With the records of these *keys* waiting for pods, too."""
+    promises = snapshot.pods.promises
+    promises = replace(promises, waiting=promises.waiting | keys)
+    return replace(snapshot, pods=replace(snapshot.pods, promises=promises))
+
+
+def _plan(snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
+    return plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=snapshot.pools)

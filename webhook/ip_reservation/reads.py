@@ -1,0 +1,168 @@
+"""Reads of one review: a pod that is being evicted, and the annotations of its namespace, cached for seconds."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from api.same_address import CalicoIPAM
+from calico.ipam_config import ipam_configuration
+from calico.pools import ip_pools
+from calico.reservations import Reservations
+from calico.segment import IPReservation
+from kube.client import Client
+from kube.errors import Unreachable
+from kube.resources import NAMESPACES, PODS
+from kube.types import Namespace, Pod
+from kube.waiting import acquired
+from runtime import threading, time
+
+NAMESPACE_SECONDS = 5.0
+"""For how long a namespace is cached: a storm costs one read of its namespace."""
+READS = 64
+"""Concurrent reads of pods: more would open connections beyond the pool and crowd out the writes."""
+
+
+@dataclass
+class _Known:
+    """A namespace as it was at *read_at*; the holder of *turn* may read it again."""
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    namespace: Namespace = field(default_factory=Namespace)
+    read_at: float = -math.inf
+
+
+class Cluster:
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._clock = client, clock
+        self._namespaces: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        self._reads = threading.BoundedSemaphore(READS)
+
+    def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
+        if not acquired(self._reads, self._left(deadline)):
+            raise Unreachable(f"pod {namespace}/{name} could not be read within the deadline")
+        try:
+            return self._client.get(PODS, name, namespace, type=Pod, timeout=self._left(deadline))
+        finally:
+            self._reads.release()
+
+    def namespace(self, name: str, *, deadline: float) -> Namespace:
+        """Of many concurrent callers one reads and the others wait; when that fails, the next one reads."""
+        known = self._known(name)
+        if not acquired(known.turn, self._left(deadline)):
+            raise Unreachable(f"namespace {name} could not be read within the deadline")
+        try:
+            if self._is_old(known):
+                known.namespace = self._client.get(
+                    NAMESPACES, name, type=Namespace, timeout=self._left(deadline)
+                )
+                known.read_at = self._clock()
+            return known.namespace
+        finally:
+            known.turn.release()
+
+    def _known(self, name: str) -> _Known:
+        with self._lock:
+            if name not in self._namespaces:
+                # Only namespaces of the last seconds are kept, which bounds their number.
+                kept = {
+                    key: each
+                    for key, each in self._namespaces.items()
+                    if each.turn.locked() or not self._is_old(each)
+                }
+                self._namespaces = kept | {name: _Known()}
+            return self._namespaces[name]
+
+    def _is_old(self, known: _Known) -> bool:
+        return self._clock() - known.read_at > NAMESPACE_SECONDS
+
+    def _left(self, deadline: float) -> float:
+        return max(0.1, deadline - self._clock())
+
+
+CONFIG_SECONDS = 30.0
+"""For how long Calico's configuration is cached: it hardly ever changes."""
+LEAST = 0.1
+"""Seconds for a last attempt."""
+
+T = TypeVar("T")
+Read = Callable[[float], T]
+"""Takes the seconds that it may last; raises KubeError."""
+
+
+class Shared(Generic[T]):
+    """One read at a time; a value serves all who asked before its read began, or *max_age* seconds after that."""
+
+    def __init__(
+        self, read: Read[T], *, max_age: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read, self._max_age, self._clock = read, max_age, clock
+        self._turn = threading.Lock()
+        self._known: list[T] = []
+        self._began = -math.inf
+
+    def value(self, deadline: float) -> T:
+        """Unreachable, or what the read raises, when there is none by *deadline*."""
+        asked = self._clock()
+        if not acquired(self._turn, max(LEAST, deadline - asked)):
+            raise Unreachable("another read took too long")
+        try:
+            if self._began + self._max_age <= asked:
+                self._known, began = [], self._clock()
+                self._known = [self._read(max(LEAST, deadline - began))]
+                self._began = began
+            return self._known[0]
+        finally:
+            self._turn.release()
+
+
+class SharedReads:
+    """Of the API server; the methods raise KubeError, or NotServed without Calico."""
+
+    def __init__(self, client: Client, reservations: Reservations, api_version: str) -> None:
+        self._segments: Shared[Sequence[IPReservation]] = Shared(
+            lambda timeout: reservations.list(timeout=timeout)
+        )
+
+        def of_calico(timeout: float) -> CalicoIPAM:
+            end = time.monotonic() + timeout
+            configuration = ipam_configuration(client, api_version, timeout=timeout)
+            return CalicoIPAM(configuration, ip_pools(client, api_version, timeout=end - time.monotonic()))
+
+        self._of_calico = Shared(of_calico, max_age=CONFIG_SECONDS)
+
+    def segments(self, deadline: float) -> Sequence[IPReservation]:
+        """All that were there when this was called."""
+        return self._segments.value(deadline)
+
+    def of_calico(self, deadline: float) -> CalicoIPAM:
+        return self._of_calico.value(deadline)
+
+
+MOST = 16
+"""Addresses of pods that were not read, which one server reserves in WINDOW."""
+WINDOW = 90.0
+"""Seconds in which the leader drops a forged record: a bookmark of its watch may take one minute."""
+
+
+class Unread:
+    """Counts the addresses that were reserved for pods that were not read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._times: deque[float] = deque()
+
+    def takes(self, addresses: int) -> bool:
+        """Whether so many more may be; they count then."""
+        now = self._clock()
+        with self._lock:
+            while self._times and now - self._times[0] >= WINDOW:
+                self._times.popleft()
+            if len(self._times) + addresses > MOST:
+                return False
+            self._times.extend([now] * addresses)
+            return True
