@@ -26,12 +26,10 @@ from api.same_address import (
     promise_of,
 )
 from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
-from calico.reservations import NotServed, Reservations
+from calico.reservations import NotServed
 from calico.segment import IPReservation, Record
-from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI
 from kube.errors import KubeError, Unreachable
 from settings import IPReservationSettings
-from tests.calico_pools import KINDS, POOLS, pool
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeClock, FakeCluster
 from webhook.admission import Decision, Request
@@ -163,8 +161,7 @@ def test_what_is_no_promise_of_ours(annotations: Mapping[str, str]) -> None:
 class Reads:
     def __init__(self, *segments: IPReservation, error: Exception | None = None, **of_calico: Any) -> None:
         self.found, self.error = segments, error
-        pools = of_calico.pop("pools", ())
-        self.calico = CalicoIPAM(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)), pools)
+        self.calico = CalicoIPAM(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)))
         self.asked = 0
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
@@ -285,31 +282,6 @@ def test_an_address_in_calicos_cooldown_is_not_promised(cooldown: int, ended: da
     decision = reviewed(created(), reads)
 
     assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.COOLDOWN]})
-
-
-@pytest.mark.parametrize(
-    ("cidr", "selector", "promised"),
-    [
-        pytest.param("10.0.0.0/24", "zone == 'a'", False, id="for nodes of one zone"),
-        pytest.param("10.0.0.0/24", "all()", True, id="for all nodes"),
-        pytest.param("10.0.0.0/24", None, True, id="for all nodes, by default"),
-        pytest.param("10.1.0.0/24", "zone == 'a'", True, id="another pool"),
-    ],
-)
-def test_an_address_of_a_pool_that_is_not_for_all_nodes_is_not_promised(
-    cidr: str, selector: str | None, promised: bool
-) -> None:
-    """Calico looks at no selector for an address that a pod asks for."""
-    api = FakeAPI(*BUILT_IN, *CALICO_V3, *KINDS)
-    api.put(POOLS, pool(cidr, **({"nodeSelector": selector} if selector else {})))
-    reservations = Reservations(api.client())
-    reservations.create("a", [own()], timeout=60)
-
-    decision = reviewed(created(), SharedReads(api.client(), reservations, "auto"))
-
-    assert [*decision.audit] == (["promised"] if promised else ["skipped"])
-    if not promised:
-        assert decision.audit["skipped"] == WHY[Outcome.NODE_SELECTOR]
 
 
 @pytest.mark.parametrize("cooldown", [0, 60])

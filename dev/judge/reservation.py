@@ -135,6 +135,6 @@ class OfItsPool(Always):
 
 
 def selects(selector: str, node: Raw) -> bool:
-    """Of Calico's selectors, the empty one, and those that compare one label."""
+    """Of Calico's selectors, those of all nodes, and those that compare one label."""
     key, _, value = selector.partition(" == ")
-    return not selector or labels(node).get(key) == value.strip("'")
+    return selector in ("", "all()") or labels(node).get(key) == value.strip("'")

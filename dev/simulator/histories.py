@@ -31,7 +31,7 @@ from dev.simulator import helm, objects
 from dev.simulator.admission import Away
 from dev.simulator.machines import drain
 from dev.simulator.memory import remembered
-from dev.simulator.models.calico import RESERVATIONS
+from dev.simulator.models.calico import POOL, RESERVATIONS
 from dev.simulator.models.cluster import REPLICA_SETS
 from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import is_home, kill_the_leader, no_webhook_server_answers
@@ -838,6 +838,7 @@ def pool_runs_short(world: World) -> Iterator[float]:
 @history("ip_reservation", nodes=3, values={"ipReservation": {"sameAddress": {"enabled": True}}})
 def pools_of_zones(world: World) -> Iterator[float]:
     """A pod has its former address on another node too, but not where the pool of that is for nodes of one zone."""
+    world.calico.show({POOL: "all()", "10.244.4.0/28": "zone == 'z4'"})
     yield from comes_back_elsewhere(world, "redis-0", same=True)
     for number in range(1, 4):
         world.patch(NODES, f"node-{number}", {"metadata": {"labels": {"zone": f"z{number}"}}})

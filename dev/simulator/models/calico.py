@@ -58,7 +58,8 @@ class Calico:
 
     def _use(self, pools: Mapping[str, str]) -> None:
         self._pools = pools
-        self._free = deque(str(address) for each in pools for address in ip_network(each).hosts())
+        addresses = (str(address) for each in pools for address in ip_network(each).hosts())
+        self._free = deque(each for each in addresses if each not in self.held)
 
     def show(self, pools: Mapping[str, str]) -> None:
         """From now on addresses come from *pools*: a nodeSelector by CIDR. Each is one block, and the API server has
