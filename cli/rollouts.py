@@ -10,7 +10,7 @@ from api.ingress_daemonset import PROMOTE, UPDATE_NOW
 from api.ingress_daemonset.types import Metadata, resource, time_of
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
-from controllers.ingress_daemonset.desired import applied_digest, revision_of_template, without_timestamp
+from controllers.ingress_daemonset.children import applied_digest, revision_of_template, without_timestamp
 from controllers.ingress_daemonset.revisions import Revision, of
 from kube.types import Value
 

@@ -29,7 +29,7 @@ from cli.placements import Pod
 from cli.placements import listed as placements_listed
 from cli.rollouts import Stored, aborted, pause, promote, rollout_of, undo
 from cli.status import Status, status_of
-from controllers.ingress_daemonset.types import Workload
+from controllers.ingress_daemonset.children import Workload
 from dashboard import addresses, elasticity, reservations, rollouts
 from kube.client import Client
 from kube.errors import Conflict, KubeError

@@ -14,13 +14,11 @@ from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.output import Document
 from cli.rollouts import Rollout, Stored, is_wrong, rollout_of
-from controllers.ingress_daemonset.actions import Writes
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from controllers.ingress_daemonset.children import Workload, Writes
+from controllers.ingress_daemonset.failures import resolved
+from controllers.ingress_daemonset.nodes import NodeRollout, Phase, why
 from controllers.ingress_daemonset.planner import budget
-from controllers.ingress_daemonset.reasons import why
-from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
-from controllers.ingress_daemonset.types import Workload
 
 
 class Shown(StrEnum):

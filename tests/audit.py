@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.health_checks import FOR
 from tests.permissions import EVERYWHERE, Permission, by_feature, granted, seen_from
 
 NAME = "app.kubernetes.io/name"

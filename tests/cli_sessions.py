@@ -30,7 +30,7 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import POOL, Claim
 from controllers.anycast_ip.claim import body as claim_body
 from controllers.anycast_ip.entries import LABEL, Entry, data_of
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.children import revision_of
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ip_reservation import history
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal

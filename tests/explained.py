@@ -24,9 +24,8 @@ from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 from webhook.elasticity.leader import LeaseReader
 from webhook.elasticity.webhook import PlacementWebhook
-from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
 from webhook.ingress_daemonset.evictions import EvictionWebhook
-from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 from webhook.ip_reservation.reads import Cluster, SharedReads
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook

@@ -15,10 +15,9 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.errors import Throttled, Unavailable, kind_of
 from cloud.load_balancers import LoadBalancers
 from controllers.clock import Clock
-from controllers.ingress_daemonset.clb.backends import BackendsByNode
-from controllers.ingress_daemonset.clb.cache import LoadBalancerCache
-from controllers.ingress_daemonset.clb.reconciler import Edges, WeightReconciler
-from controllers.ingress_daemonset.clb.store import WeightStore
+from controllers.ingress_daemonset.load_balancers import BackendsByNode
+from controllers.ingress_daemonset.object_cache import LoadBalancerCache
+from controllers.ingress_daemonset.weights import Edges, WeightReconciler, WeightStore
 from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api import NAMESPACES
 from dev.lab.cloud import Knobs

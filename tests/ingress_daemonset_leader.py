@@ -17,13 +17,12 @@ from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import Clock
 from controllers.informers import Informers
-from controllers.ingress_daemonset.actions import Kind
-from controllers.ingress_daemonset.clb.backends import BackendsByNode
-from controllers.ingress_daemonset.confirmation import Reading
-from controllers.ingress_daemonset.health_check_reader import Checker, HealthCheckReader
-from controllers.ingress_daemonset.metric_reader import Ask, MetricReader
+from controllers.ingress_daemonset.children import Kind
+from controllers.ingress_daemonset.controller import Readers, Reconciler
+from controllers.ingress_daemonset.detachment import Reading
+from controllers.ingress_daemonset.load_balancers import BackendsByNode
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
-from controllers.ingress_daemonset.reconciler import Readers, Reconciler
+from controllers.ingress_daemonset.readers import Ask, Checker, HealthCheckReader, MetricReader
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context

@@ -16,16 +16,25 @@ from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from api.ingress_daemonset.types import resource as with_defaults
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Create, Delete, Kind, Target, Writes
-from controllers.ingress_daemonset.canary_metric import Measurement, Query
-from controllers.ingress_daemonset.confirmation import Reading
+from controllers.ingress_daemonset.canary import Measurement, Query
+from controllers.ingress_daemonset.children import (
+    Action,
+    Children,
+    Create,
+    Delete,
+    Grant,
+    Kind,
+    Target,
+    Workload,
+    Writes,
+)
+from controllers.ingress_daemonset.detachment import Reading
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.node_rollout import NodeRollout
+from controllers.ingress_daemonset.failures import resolved
+from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.revisions import Revision
-from controllers.ingress_daemonset.rollback import resolved
 from controllers.ingress_daemonset.snapshot import Snapshot
-from controllers.ingress_daemonset.types import Children, Grant, Workload
 from dev.fake_api import merged
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW

@@ -60,12 +60,12 @@ SWAPS = [
         "            self._forget(action)",
     ),
     (  # a node's pods are replaced before the node is detached
-        "controllers/ingress_daemonset/node_actions.py",
+        "controllers/ingress_daemonset/nodes.py",
         "    if _should_detach(rollout, turn) and rollout.deployment_unmarked:",
         "    if turn.begun and rollout.outdated and not turn.waits:\n        return {}, _update(rollout, held)",
     ),
     (  # a node is attached before its new pods are available
-        "controllers/ingress_daemonset/node_actions.py",
+        "controllers/ingress_daemonset/nodes.py",
         "    return rollout.phase is Phase.ATTACHING or (untouched and done)",
         "    if rollout.phase is Phase.UPDATING:\n        return True",
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.types import resource
-from controllers.ingress_daemonset.desired import revision_of
+from controllers.ingress_daemonset.children import revision_of
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dev.fake_api import FakeAPI
 from tests import cli

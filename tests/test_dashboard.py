@@ -16,7 +16,7 @@ from rich.text import Text
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
-from controllers.ingress_daemonset.desired import revision_of_template
+from controllers.ingress_daemonset.children import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import LONGEST_FORM, Streams, create_app, fragment
 from dashboard.guard import Guard

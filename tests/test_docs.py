@@ -18,7 +18,7 @@ from cloud import apis
 from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
-from controllers.ingress_daemonset.node_rollout import Phase
+from controllers.ingress_daemonset.nodes import Phase
 from dev.lab import values_schema
 from settings.elasticity import LocalReplicas
 from settings.file import needing_restart

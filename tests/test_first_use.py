@@ -43,7 +43,7 @@ from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
 from controllers.elasticity.pod_spec import PodSpec
 from controllers.ingress_daemonset.rollout_annotations import Mark
-from controllers.ingress_daemonset.types import Grant, Workload
+from controllers.ingress_daemonset.children import Grant, Workload
 from healthchecker.checker import Deployment
 from api.ingress_daemonset import node_matching
 from api.ingress_daemonset.types import IngressDaemonSet

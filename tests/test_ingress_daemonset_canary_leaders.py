@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from api.ingress_daemonset.types import resource, time_of
-from controllers.ingress_daemonset.actions import Kind
+from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from kube.errors import KubeError

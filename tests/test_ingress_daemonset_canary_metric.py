@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import PROMOTE
-from api.ingress_daemonset.pacing import Metric
-from api.ingress_daemonset.types import time_of
-from controllers.ingress_daemonset.canary_metric import (
+from api.ingress_daemonset.types import Metric, time_of
+from controllers.ingress_daemonset.canary import (
     Measurement,
     Query,
     filled,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controllers.ingress_daemonset.actions import Target, Writes
+from controllers.ingress_daemonset.children import Target, Writes
 from controllers.ingress_daemonset.forecast import Pace, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.leader_election import LeadershipLost

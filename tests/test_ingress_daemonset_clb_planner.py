@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloud.types import Backend
-from controllers.ingress_daemonset.clb.planner import (
+from controllers.ingress_daemonset.load_balancers import (
     AT_ONCE,
     LATE,
     Identity,

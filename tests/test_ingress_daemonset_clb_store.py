@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from api.ingress_daemonset import WEIGHTS_OF
-from controllers.ingress_daemonset.clb.planner import Remembered
-from controllers.ingress_daemonset.clb.store import KEY, Unreadable, WeightStore
+from controllers.ingress_daemonset.load_balancers import Remembered
+from controllers.ingress_daemonset.weights import KEY, Unreadable, WeightStore
 from dev.fake_api import NAMESPACES, FakeAPI
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost

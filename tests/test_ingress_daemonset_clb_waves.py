@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from controllers.ingress_daemonset.actions import Target, Writes
+from controllers.ingress_daemonset.children import Target, Writes
 from controllers.ingress_daemonset.forecast import Pace, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
 from tests.factories import NOW

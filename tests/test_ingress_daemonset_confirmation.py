@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.health_checks import State
-from controllers.ingress_daemonset.confirmation import Reading, doubt_of
+from controllers.ingress_daemonset.detachment import Reading, doubt_of
 from kube.types import ObjectMeta
 from tests.ingress_daemonset_world import World, raw_resource
 

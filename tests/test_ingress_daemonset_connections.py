@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.forecast import Pace, forecast
-from controllers.ingress_daemonset.health_check_daemonsets import daemon_sets
-from controllers.ingress_daemonset.health_check_reader import checkers_of
+from controllers.ingress_daemonset.health_checks import daemon_sets
+from controllers.ingress_daemonset.readers import checkers_of
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import Undrained

@@ -10,8 +10,8 @@ import pytest
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import KIND, NODE_LABEL
-from controllers.ingress_daemonset.actions import Target
-from controllers.ingress_daemonset.clb import controller as clb
+from controllers.ingress_daemonset import weights
+from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
     NotServed,
     enqueue_changes,
@@ -93,7 +93,7 @@ def test_a_mark_of_our_own_queues_its_load_balancers_though_no_watch_brings_it()
     api.put("Deployment", owned())
     api.deliver()
     cache, queued = ObjectCache(api, api.informers), list[str]()
-    clb.enqueue_changes(cache, queued.append)
+    weights.enqueue_changes(cache, queued.append)
     queued.clear()
     stored = copy.deepcopy(api.objects["Deployment", "edge/web-n1"])
     mark = {SCHEDULED: '{"at":"2026-01-02T03:04:05Z"}'}

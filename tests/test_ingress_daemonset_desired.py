@@ -8,9 +8,9 @@ import pytest
 
 from api import health_checks
 from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
-from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.children import deployment
 from controllers.ingress_daemonset.drift import covers, overwrite
-from controllers.ingress_daemonset.health_check_daemonsets import access, daemon_sets
+from controllers.ingress_daemonset.health_checks import access, daemon_sets
 from settings.ingress_daemonset import HealthChecker
 from tests.ingress_daemonset_world import merge, resource
 from webhook.ingress_daemonset.validate import warnings

@@ -9,7 +9,7 @@ import pytest
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
-from controllers.ingress_daemonset.actions import Change, Target, Writes
+from controllers.ingress_daemonset.children import Change, Target, Writes
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, UID, World, raw_resource
 

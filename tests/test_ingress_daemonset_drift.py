@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.ingress_daemonset import APPLIED_TEMPLATE, NODE_LABEL, TEMPLATE_HASH
-from controllers.ingress_daemonset.actions import Create
-from controllers.ingress_daemonset.desired import shared_digest
+from controllers.ingress_daemonset.children import Create, shared_digest
 from controllers.ingress_daemonset.drift import (
     Alteration,
     Answers,

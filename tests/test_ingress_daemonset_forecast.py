@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.node_matching import EXCLUDED
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Kind, Writes
-from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
-from controllers.ingress_daemonset.node_rollout import Phase
+from controllers.ingress_daemonset.children import Kind, Writes
+from controllers.ingress_daemonset.forecast import Forecast, Pace, Step, forecast
+from controllers.ingress_daemonset.nodes import Phase
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
-from controllers.ingress_daemonset.pace import ASSUMED, measured, seconds_of_pods
-from controllers.ingress_daemonset.simulated_cluster import Pace
 from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.status import ASSUMED, measured, seconds_of_pods
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge

@@ -13,8 +13,8 @@ from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
-from controllers.ingress_daemonset.actions import Target
-from controllers.ingress_daemonset.reconciler import STATUS_PERIOD
+from controllers.ingress_daemonset.children import Target
+from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from kube.errors import KubeError
 from kube.resources import PODS
 from settings import IngressDaemonSetSettings

@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from api.health_checks import State
-from controllers.ingress_daemonset import health_check_reader
-from controllers.ingress_daemonset.confirmation import Reading
-from controllers.ingress_daemonset.health_check_reader import (
+from controllers.ingress_daemonset import readers
+from controllers.ingress_daemonset.detachment import Reading
+from controllers.ingress_daemonset.readers import (
     OLD,
     PERIOD,
     SOON,
@@ -81,7 +81,7 @@ def test_one_that_is_not_there_or_has_no_address_is_no_confirmation() -> None:
 def test_another_program_on_the_port_is_no_confirmation(
     said: bytes, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_check_reader, "TIMEOUT", 0.3)
+    monkeypatch.setattr(readers, "TIMEOUT", 0.3)
     with saying(said) as checker:
         found = read(checker)
 

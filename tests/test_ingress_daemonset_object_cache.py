@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import NODE_LABEL
-from controllers.ingress_daemonset.actions import Target
+from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.object_cache import RESOURCES, ObjectCache
 from kube.errors import KubeError
 from tests.fakes import FakeClock

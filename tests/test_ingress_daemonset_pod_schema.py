@@ -15,7 +15,7 @@ from tests.fakes import FakeClock
 from tests.hostile_objects import WRONG, Place, replaced
 from tests.ingress_daemonset import Templates, raw, request, webhooks
 from tests.misbehaving_server import Answer, Asked, Server, answers, refuses, serving
-from webhook.ingress_daemonset.openapi import POD_TEMPLATE, PodTemplates, Schema, schema_problems
+from webhook.ingress_daemonset.cluster_lookup import POD_TEMPLATE, PodTemplates, Schema, schema_problems
 
 INDEX, DOCUMENT = "/openapi/v3", "/openapi/v3/apis/apps/v1"
 SECONDS = 30.0

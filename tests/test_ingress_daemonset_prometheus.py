@@ -15,10 +15,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from controllers.clock import Clock
-from controllers.ingress_daemonset import prometheus
-from controllers.ingress_daemonset.canary_metric import Measurement, Query
-from controllers.ingress_daemonset.metric_reader import SOON, MetricReader
-from controllers.ingress_daemonset.prometheus import LONGEST, Inconclusive, ask, value_of
+from controllers.ingress_daemonset import readers
+from controllers.ingress_daemonset.canary import Measurement, Query
+from controllers.ingress_daemonset.readers import ANSWERED, LONGEST, Inconclusive, MetricReader, ask, value_of
 from settings.ingress_daemonset import Prometheus
 from tests.factories import NOW
 from tests.fakes import FakeClock
@@ -154,7 +153,7 @@ def test_whatever_answers_is_no_value(said: bytes, error: str) -> None:
 def test_one_that_does_not_end_its_answer_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...]
 ) -> None:
-    monkeypatch.setattr(prometheus, "TIMEOUT", 0.2)
+    monkeypatch.setattr(readers, "QUERY_TIMEOUT", 0.2)
     with (
         serving(*parts, keep_open=True) as (there, _),
         pytest.raises(OSError, match=r"within 0\.2 s|timed out"),
@@ -200,15 +199,15 @@ class Reading:
 def test_a_reconcile_is_due_soon_while_an_answer_is_awaited_and_then_after_the_interval() -> None:
     here = Reading()
     here.answers = [0.5]
-    assert here.reader.measured(KEY, QUERY) == (None, SOON)
-    assert here.reader.measured(KEY, QUERY) == (None, SOON)
+    assert here.reader.measured(KEY, QUERY) == (None, ANSWERED)
+    assert here.reader.measured(KEY, QUERY) == (None, ANSWERED)
     assert len(here.works) == 1
     here.work()
     here.clock.advance(10)
 
     assert here.reader.measured(KEY, QUERY) == (Measurement(QUERY, NOW, 0.5), 20)
     here.clock.advance(20)
-    assert here.reader.measured(KEY, QUERY)[1] == SOON
+    assert here.reader.measured(KEY, QUERY)[1] == ANSWERED
     assert len(here.works) == 1
 
 

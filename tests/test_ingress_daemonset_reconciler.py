@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import TEMPLATE_HASH
-from controllers.ingress_daemonset.reconciler import STATUS_PERIOD, UNLABELLED_PERIOD
+from controllers.ingress_daemonset.controller import STATUS_PERIOD, UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes

@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from api.ingress_daemonset.types import IngressDaemonSet, resource
-from controllers.ingress_daemonset.desired import revision_of
-from controllers.ingress_daemonset.revision_reconciler import RevisionReconciler
-from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of, plan_revisions
+from controllers.ingress_daemonset.children import revision_of
+from controllers.ingress_daemonset.revisions import (
+    CONTROLLER_REVISIONS,
+    Revision,
+    RevisionReconciler,
+    of,
+    plan_revisions,
+)
 from dev.fake_api import FakeAPI, Reply, Request
 from kube.errors import AlreadyExists
 from kube.resources import Selection

@@ -12,7 +12,7 @@ import pytest
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
-from controllers.ingress_daemonset.actions import Change, Kind, Target, Writes
+from controllers.ingress_daemonset.children import Change, Kind, Target, Writes
 from controllers.ingress_daemonset.planner import Plan
 from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.anycast_ip import egress_pod
-from controllers.ingress_daemonset.health_check_daemonsets import access
+from controllers.ingress_daemonset.health_checks import access
 from dev.lab.install import merged
 from tests.charts import ANYCAST_IP, CA, NAMESPACE, SETS, Objects, helm_needed, render
 from tests.ingress_daemonset_world import resource

@@ -19,7 +19,7 @@ from kube.waiting import taking, waiting
 from tests.factories import record
 from tests.fakes import FakeReservations
 from tests.misbehaving_server import answers, in_turn, serving
-from webhook.ingress_daemonset.openapi import PodTemplates
+from webhook.ingress_daemonset.cluster_lookup import PodTemplates
 from webhook.ip_reservation.reads import Cluster
 
 

@@ -11,10 +11,94 @@ import msgspec
 
 from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
-from api.ingress_daemonset.detaching import Annotation, Connections, Timestamp, Weights
-from api.ingress_daemonset.pacing import Metric, Pause, Waves, Window
 from kube.types import ObjectMeta, Value, complete
 from settings import CLBSettings
+
+
+class Annotation(Value, frozen=True):
+    """What is written to detach, and after how many seconds the load balancer sends nothing more."""
+
+    key: str = ""
+    value: str = ""
+    grace_period_seconds: int = 0
+
+
+class Timestamp(Value, frozen=True):
+    """The annotation with the time of a Node's detachment, and how many seconds later it is safe."""
+
+    key: str = ""
+    format: str = "RFC3339"
+    grace_period_seconds: int = 0
+
+
+class Weights(Value, frozen=True):
+    """Load balancers at which a node's backends get weight 0, and how many seconds later it gets nothing more."""
+
+    load_balancers: tuple[str, ...] = ()
+    grace_period_seconds: int = 0
+
+
+class Endpoint(Value, frozen=True):
+    """A metric of the pods on the node, in the text format of Prometheus."""
+
+    port: int = 0
+    path: str = "/metrics"
+    metric: str = ""
+
+
+class Connections(Value, frozen=True):
+    """At most how many connections may be open before pods are replaced, and for how many seconds that is waited for.
+
+    They are counted at *ports*, or are what *endpoint* says.
+    """
+
+    max: int = 0
+    timeout_seconds: int = 300
+    ports: tuple[int, ...] = ()
+    endpoint: Endpoint | None = None
+
+
+NODES = "$(NODES)"
+"""In a query: the nodes of the canary, as a regular expression."""
+
+
+class Pause(Value, frozen=True):
+    duration_seconds: int = 0
+    """0 is until it is promoted by hand, or no pause between waves."""
+
+
+class Metric(Value, frozen=True):
+    """The canary is promoted when *query* has had one value from *min* to *max* for so many seconds."""
+
+    query: str = ""
+    min: float | None = None
+    max: float | None = None
+    for_seconds: int = 300
+    interval_seconds: int = 30
+    failure_limit: int = 3
+    """So many values out of bounds, in all, fail the canary."""
+
+    @property
+    def has_bounds(self) -> bool:
+        return self.min is not None or self.max is not None
+
+
+class Waves(Value, frozen=True):
+    """Nodes with one value of a label are updated before those with the next one, with a pause between."""
+
+    by_label: str = ""
+    pause: Pause = Pause()
+
+
+class Window(Value, frozen=True):
+    """When updates may begin: from *start* on, as a clock in *time_zone* shows it, on these days."""
+
+    days: tuple[str, ...] = ()
+    """Empty is every day."""
+    start: str = "00:00"
+    duration_seconds: int = 0
+    time_zone: str = "UTC"
+
 
 Raw = Mapping[str, Any]
 

@@ -41,9 +41,8 @@ from kube.types import Pod
 from runtime import time
 from settings import Settings
 from webhook.elasticity.leader import LeaseReader
-from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
 from webhook.ingress_daemonset.evictions import owner_of
-from webhook.ingress_daemonset.openapi import PodTemplates
 
 
 @click.group(cls=Commands)

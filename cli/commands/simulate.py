@@ -63,7 +63,7 @@ from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.workload_replicas import Replicas
-from controllers.ingress_daemonset.types import Workload
+from controllers.ingress_daemonset.children import Workload
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
 from kube.types import ConfigMap, Namespace

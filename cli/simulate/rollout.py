@@ -14,13 +14,11 @@ from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.output import Document, Part, Table, count_of, duration, title, warning
 from cli.rollouts import restart
 from controllers.ingress_daemonset import forecast as forecasts
-from controllers.ingress_daemonset.actions import Writes
-from controllers.ingress_daemonset.forecast import Step, forecast
-from controllers.ingress_daemonset.pace import measured, seconds_of_pods
-from controllers.ingress_daemonset.rollback import resolved
-from controllers.ingress_daemonset.simulated_cluster import Pace
+from controllers.ingress_daemonset.children import Workload, Writes
+from controllers.ingress_daemonset.failures import resolved
+from controllers.ingress_daemonset.forecast import Pace, Step, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
-from controllers.ingress_daemonset.types import Workload
+from controllers.ingress_daemonset.status import measured, seconds_of_pods
 from settings.ingress_daemonset import HealthChecker
 
 Raw = Mapping[str, Any]

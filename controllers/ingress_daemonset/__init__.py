@@ -1,5 +1,9 @@
 """Run N pods on each node, and detach a node from the load balancer before its pods are replaced.
 
-`reconciler.py` reads a snapshot, `planner.py` and the pure modules below it decide, and `writer.py` applies actions.
+`controller.py` reconciles one IngressDaemonSet at a time. It reads a `snapshot.py` of what `object_cache.py` knows, has
+`planner.py` decide, applies the plan's actions by `writer.py`, and reports by `status.py` and `reporter.py`.
+A plan asks `nodes.py` for the phase and the actions of each node, with its `children.py`, their `drift.py` and its
+`detachment.py`; which nodes may begin is in `canary.py`, `pacing.py`, `failures.py` and `drains.py`.
+`readers.py` asks health checkers and Prometheus on other threads, and `weights.py` detaches nodes at load balancers.
 No more nodes are detached than the budget allows, and no pod is replaced before its node is known to be detached.
 """

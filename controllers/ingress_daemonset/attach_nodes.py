@@ -20,7 +20,7 @@ from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABE
 from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT
-from controllers.ingress_daemonset.suspension import suspended_until
+from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import DEPLOYMENTS, NODES, Resource

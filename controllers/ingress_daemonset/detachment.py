@@ -1,30 +1,75 @@
-"""How far the detachment of a node is: what marks it, how long graces last, what confirms it, and what stays open."""
+"""How far the detachment of a node is: what marks it, how long graces last, what confirms it, and what stays open.
+
+Health checkers and load balancers prove that a detachment has reached the load balancer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from api.health_checks import SCHEDULED, deployment_name
-from api.ingress_daemonset.detaching import Annotation
+from api.health_checks import SCHEDULED, State, deployment_name
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import (
     OFF,
     PREFERRED,
     REQUIRED,
+    Annotation,
     IngressDaemonSet,
     RollingUpdate,
     time_of,
 )
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import LONG_AGO, Target, Writes, target
-from controllers.ingress_daemonset.clb.backends import NodeBackends, by_load_balancer
-from controllers.ingress_daemonset.confirmation import Reading, doubt_of
-from controllers.ingress_daemonset.desired import deployment
+from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
+from controllers.ingress_daemonset.load_balancers import NodeBackends, by_load_balancer
 from controllers.ingress_daemonset.rollout_annotations import Mark
-from controllers.ingress_daemonset.types import Workload
+from kube.types import ObjectMeta
+
+REFUSED = 503
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The last answer of the checker at *address* and *port*; *error* says why there is none."""
+
+    address: str
+    port: int
+    state: State | None = None
+    error: str = ""
+
+    def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str:
+        """Why it does not confirm that *deployment* is detached for *scheduled*; empty when it does."""
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        checker = f"the health checker at {address}:{self.port}"
+        if self.state is None:
+            return f"{checker} cannot be read: {self.error}"
+        if self.state.status != REFUSED:
+            return f"{checker} answers {self.state.status}: it has not seen the detachment"
+        if (self.state.uid, self.state.scheduled) != (deployment.uid, scheduled):
+            return f"{checker} answers 503, but not for this detachment: {self.state.reason}"
+        if self.state.detached_seconds < grace:
+            return f"{checker} has not answered 503 for the whole grace of {grace:g} s"
+        return ""
+
+
+Readings = Mapping[str, tuple[Reading, ...]]
+"""By node name."""
+
+
+def doubt_of(
+    ports: Sequence[int], readings: Sequence[Reading], deployment: ObjectMeta, scheduled: str, grace: float
+) -> str:
+    """Why not all checkers on *ports* confirm; empty when they do."""
+    by_port = {each.port: each for each in readings}
+    for port in ports:
+        if port not in by_port:
+            return f"the health checker on port {port} has not been read yet"
+        if found := by_port[port].doubt(deployment, scheduled, grace):
+            return found
+    return ""
 
 
 @dataclass(frozen=True, eq=False)

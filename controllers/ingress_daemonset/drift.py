@@ -18,8 +18,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from api.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
-from controllers.ingress_daemonset.actions import Action, Change, Create, Kind
-from controllers.ingress_daemonset.types import Workload
+from controllers.ingress_daemonset.children import Action, Change, Create, Kind, Workload
 from kube.quantities import amount
 from kube.types import Value, complete
 

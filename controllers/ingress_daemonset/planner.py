@@ -12,29 +12,37 @@ from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, share
 from controllers.ingress_daemonset import drains, rollout_annotations
-from controllers.ingress_daemonset.actions import Action, Change, change, target
-from controllers.ingress_daemonset.canary import canary_of, pause_of
-from controllers.ingress_daemonset.canary_metric import Query
-from controllers.ingress_daemonset.closed_window import closed_window_of, window_of
-from controllers.ingress_daemonset.departures import departures
+from controllers.ingress_daemonset.canary import Query, canary_of, pause_of
+from controllers.ingress_daemonset.children import Action, Change, change, target
+from controllers.ingress_daemonset.drains import departures
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import failures_of, halting, is_return
-from controllers.ingress_daemonset.health_check_daemonsets import ChildResources
-from controllers.ingress_daemonset.joining import has_shown_itself, with_former
-from controllers.ingress_daemonset.node_actions import Turn, node_actions
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
-from controllers.ingress_daemonset.overview import Turns
+from controllers.ingress_daemonset.health_checks import ChildResources
+from controllers.ingress_daemonset.nodes import (
+    NodeRollout,
+    Phase,
+    Turn,
+    has_shown_itself,
+    node_actions,
+    with_former,
+)
+from controllers.ingress_daemonset.pacing import (
+    closed_window_of,
+    suspended,
+    suspended_until,
+    waves_of,
+    window_of,
+)
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import (
     Findings,
+    Turns,
     Unconfirmed,
     Undrained,
     status_of,
     unconfirmed,
     undrained,
 )
-from controllers.ingress_daemonset.suspension import suspended, suspended_until
-from controllers.ingress_daemonset.waves import waves_of
 from settings.ingress_daemonset import HealthChecker
 from settings.windows import closes_at
 

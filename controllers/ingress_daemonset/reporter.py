@@ -12,8 +12,8 @@ from prometheus_client import Counter, Gauge
 
 from api.ingress_daemonset import API_VERSION, KIND, PROMOTE
 from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.ingress_daemonset.actions import Action, Change, Create, Delete
 from controllers.ingress_daemonset.canary import BY_METRIC, BY_TIME
+from controllers.ingress_daemonset.children import Action, Change, Create, Delete
 from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained

@@ -9,7 +9,7 @@ import msgspec
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY
-from api.ingress_daemonset.detaching import Annotation
+from api.ingress_daemonset.types import Annotation
 from kube.types import Value, complete
 
 Changes = dict[str, str | None]

@@ -10,13 +10,12 @@ from api.health_checks import deployment_name
 from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, where_of
 from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.actions import Seen, Target, Writes, target
-from controllers.ingress_daemonset.canary_metric import Measurement
-from controllers.ingress_daemonset.clb.backends import BackendsByNode
-from controllers.ingress_daemonset.confirmation import Readings
-from controllers.ingress_daemonset.node_rollout import DrainStatus, NodeRollout
-from controllers.ingress_daemonset.rollback import NO_ROLLBACK, Rollback
-from controllers.ingress_daemonset.types import Children, Workload
+from controllers.ingress_daemonset.canary import Measurement
+from controllers.ingress_daemonset.children import Children, Seen, Target, Workload, Writes, target
+from controllers.ingress_daemonset.detachment import Readings
+from controllers.ingress_daemonset.failures import NO_ROLLBACK, Rollback
+from controllers.ingress_daemonset.load_balancers import BackendsByNode
+from controllers.ingress_daemonset.nodes import DrainStatus, NodeRollout
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import structlog
 
 from controllers.clock import Clock
 from controllers.executor import Submit
-from controllers.ingress_daemonset.actions import Action, Change, Create, Delete, Seen, Target, Writes
+from controllers.ingress_daemonset.children import Action, Change, Create, Delete, Seen, Target, Writes
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reporter import Reporter

@@ -21,7 +21,7 @@ import cloud.client
 from cli.app import drawbridge
 from cli.cluster import Cluster
 from cli.explain.matching import CONFIGURATIONS
-from controllers.ingress_daemonset import health_check_reader
+from controllers.ingress_daemonset import readers
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
 from dev.fake_api.calls import Reply, Request, refusal
@@ -186,7 +186,7 @@ class World:
         """Put the models where the product opens sockets, and let the outside look."""
         cloud_client: Any = cloud.client
         cloud_client.Transport = self.cloud.transport
-        reader: Any = health_check_reader
+        reader: Any = readers
         reader.get = self.checkers.get
         os.environ.update(TENCENTCLOUD_SECRET_ID="key-id", TENCENTCLOUD_SECRET_KEY="a-secret")  # noqa: S106
         self.kubernetes = Kubernetes(self.api, self.dice, self.calico, self.spawn, self.note)

@@ -18,7 +18,7 @@ from api.ingress_daemonset import (
 )
 from controllers.anycast_ip.claim import SELECTED
 from controllers.anycast_ip.claim_store import CONFIG_MAPS
-from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.health_checks import FOR
 from dev.lab import install
 from dev.lab.nodes import NODES, cloud_node, join
 from dev.lab.session import Lab

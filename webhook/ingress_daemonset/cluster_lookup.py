@@ -1,8 +1,14 @@
-"""What the webhooks read of the cluster within a deadline, and the drain requests that they write."""
+"""What the webhooks read of the cluster within a deadline, and the drain requests that they write.
+
+The API server's own schema of a pod template is read once, and again only before a field is denied.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,13 +16,14 @@ from msgspec.structs import replace
 
 from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
 from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
-from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
-from kube.types import Pod, key_of
-from runtime import time
+from kube.types import Pod, complete, key_of
+from kube.waiting import acquired
+from runtime import threading, time
 from webhook.ingress_daemonset.validate import PortUser
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -113,3 +120,167 @@ class ClusterLookup:
 def _when_ready(node: FollowedNode) -> FollowedNode:
     lasting = tuple(each for each in node.spec.taints if not each.key.startswith(PASSING))
     return replace(node, spec=replace(node.spec, taints=lasting))
+
+
+POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
+TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+}
+"""OpenAPI types as decoded from JSON."""
+
+
+class Schema(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    ref: str = msgspec.field(default="", name="$ref")
+    all_of: tuple[Schema, ...] = ()
+    properties: dict[str, Schema] = {}
+    items: Schema | None = None
+    additional_properties: Schema | bool | None = None
+
+
+Schemas = Mapping[str, Schema]
+"""By the names in references."""
+complete(Schema)
+
+
+def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:
+    yield from _problems(value, schemas.get(POD_TEMPLATE), schemas, path)
+
+
+def _problems(value: Any, schema: Schema | None, schemas: Schemas, path: str) -> Iterator[Problem]:
+    schema = _resolved(schema, schemas)
+    if value is None or schema is None:
+        return
+    if not _is_of(value, schema.type):
+        yield path, f"the API server takes {schema.type} here, not {_name_of(value)}"
+    elif isinstance(value, dict):
+        yield from _in_object(value, schema, schemas, path)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _problems(each, schema.items, schemas, f"{path}[{index}]")
+
+
+def _in_object(value: Mapping[str, Any], schema: Schema, schemas: Schemas, path: str) -> Iterator[Problem]:
+    others = schema.additional_properties
+    for key, each in value.items():
+        if key in schema.properties:
+            yield from _problems(each, schema.properties[key], schemas, f"{path}.{key}")
+        elif isinstance(others, Schema):
+            yield from _problems(each, others, schemas, f"{path}[{key}]")
+        elif schema.properties and not others:
+            yield f"{path}.{key[:80]}", _unknown(key, schema.properties)
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    close = get_close_matches(key[:80].lower(), by_lower, n=1)
+    way_out = f"leave it out, or write {by_lower[close[0]]}" if close else "leave it out"
+    return f"unknown field, which the API server would drop: {way_out}"
+
+
+def _resolved(schema: Schema | None, schemas: Schemas) -> Schema | None:
+    """The schema that *schema* refers to; with a default, the reference is the only member of an allOf."""
+    for _ in range(len(schemas) + 1):
+        if schema is None or not (reference := schema.ref or _only(schema)):
+            return schema
+        schema = schemas.get(_name(reference))
+    return None
+
+
+def _only(schema: Schema) -> str:
+    return schema.all_of[0].ref if len(schema.all_of) == 1 else ""
+
+
+def _name(reference: str) -> str:
+    return reference.rpartition("/")[2]
+
+
+def _is_of(value: Any, wanted: str) -> bool:
+    if wanted not in TYPES:
+        return True
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    if wanted == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, TYPES[wanted])
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return next(name for name, kind in TYPES.items() if isinstance(value, kind))
+
+
+INDEX = "/openapi/v3"
+DOCUMENT = "apis/apps/v1"
+
+
+class Entry(msgspec.Struct, rename="camel"):
+    """One document; its address has a hash of its content."""
+
+    server_relative_url: str = msgspec.field(default="", name="serverRelativeURL")
+
+
+class Index(msgspec.Struct):
+    paths: dict[str, Entry] = {}
+
+
+class Components(msgspec.Struct):
+    schemas: dict[str, Schema] = {}
+
+
+class Document(msgspec.Struct):
+    components: Components = msgspec.field(default_factory=Components)
+
+
+@dataclass(frozen=True)
+class _Known:
+    address: str = ""
+    schemas: Schemas = field(default_factory=dict)
+
+
+class PodTemplates:
+    """Safe to use from any thread; any user that is authenticated may read what is read here."""
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._clock = client, clock
+        self._known = _Known()
+        self._reading = threading.Lock()
+
+    def problems(self, template: Mapping[str, Any], deadline: float) -> list[Problem]:
+        """Fields of *template* that the API server would drop or refuse. KubeError.
+
+        A field that the last schema does not have may be one of a newer API server.
+        """
+        known = self._known
+        if known.schemas and not any(schema_problems(template, known.schemas, PATH)):
+            return []
+        # To find similar names for thousands of unknown fields would take seconds.
+        return list(islice(schema_problems(template, self._read(deadline).schemas, PATH), MOST_PROBLEMS + 1))
+
+    def _read(self, deadline: float) -> _Known:
+        if not acquired(self._reading, self._left(deadline)):
+            raise Unreachable("the API server's schema was not read in time")
+        try:
+            index = self._client.request("GET", INDEX, type=Index, timeout=self._left(deadline))
+            address = index.paths.get(DOCUMENT, Entry()).server_relative_url
+            if not address or address != self._known.address:
+                self._known = _Known(address, self._schemas(deadline))
+            return self._known
+        finally:
+            self._reading.release()
+
+    def _schemas(self, deadline: float) -> Schemas:
+        path = f"{INDEX}/{DOCUMENT}"
+        document = self._client.request("GET", path, type=Document, timeout=self._left(deadline))
+        if POD_TEMPLATE not in document.components.schemas:
+            raise Unreachable(f"{path} has no schema of {POD_TEMPLATE}")
+        return document.components.schemas
+
+    def _left(self, deadline: float) -> float:
+        return seconds_left(deadline, self._clock)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from runtime import utc_now
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
-from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
 from webhook.ingress_daemonset.evictions import EvictionWebhook
-from webhook.ingress_daemonset.openapi import PodTemplates
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 from webhook.replica import Replica
 

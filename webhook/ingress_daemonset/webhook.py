@@ -32,13 +32,13 @@ from webhook.ingress_daemonset.validate import (
     load_balancer_problems,
     load_balancer_warnings,
     long_lists,
+    pacing_warnings,
     port_problems,
     port_warnings,
     problems,
     two_spellings,
     warnings,
 )
-from webhook.ingress_daemonset.validate_pacing import pacing_warnings
 
 Settings = Callable[[], IngressDaemonSetSettings]
 Raw = dict[str, Any]

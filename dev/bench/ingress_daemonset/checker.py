@@ -13,7 +13,7 @@ from typing import Any
 from api import health_checks
 from api.health_checks import deployment_name
 from api.ingress_daemonset import INGRESS_DAEMONSETS
-from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.health_checks import FOR
 from dev.bench import processes
 from dev.bench.ingress_daemonset.manifests import with_health_checker
 from dev.bench.ip_reservation.deployments import CONTROLLERS, DEPLOYMENTS, PODS

@@ -6,7 +6,7 @@ from typing import Any
 
 from api.ingress_daemonset import API_VERSION, KIND
 from api.ingress_daemonset.types import IngressDaemonSet, resource
-from controllers.ingress_daemonset import desired
+from controllers.ingress_daemonset import children
 from dev.lab.kubelet.nodes import LABEL
 
 NAME = "edge"
@@ -44,7 +44,7 @@ def with_health_checker(namespace: str, name: str, image: str, port: int) -> dic
 def plain(wanted: dict[str, Any], node: str) -> dict[str, Any]:
     """The Deployment that *wanted*, an IngressDaemonSet, would have on *node*, to the controllers of no concern."""
     parsed: IngressDaemonSet = resource(wanted)
-    body = desired.deployment(parsed, node)
+    body = children.deployment(parsed, node)
     metadata = {"name": body["metadata"]["name"], "labels": parsed.spec.selector.match_labels}
     return body | {"metadata": metadata}
 

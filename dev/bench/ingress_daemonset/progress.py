@@ -11,7 +11,7 @@ from typing import Protocol
 
 from api.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
 from api.ingress_daemonset.types import Metadata
-from controllers.ingress_daemonset.types import WorkloadStatus
+from controllers.ingress_daemonset.children import WorkloadStatus
 from dev.bench.ip_reservation.deployments import DEPLOYMENTS
 from dev.lab.errors import LabError
 from dev.lab.nodes import NODES

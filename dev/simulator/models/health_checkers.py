@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from api.health_checks import PATHS, STATE_PATH
-from controllers.ingress_daemonset.health_check_daemonsets import FOR
+from controllers.ingress_daemonset.health_checks import FOR
 from dev.fake_api import FakeAPI
 from dev.simulator.core.kernel import Kernel, Process
 from healthchecker.answers import Answer

@@ -1,8 +1,13 @@
-"""The nodes of one wave are updated, and a pause passes, before those of the next one begin.
+"""What holds a rollout up beside its budget: waves, the window, and a suspension.
 
-A wave is the nodes that have one value of a label now, in the order of the values; nodes without it are the last one.
-Which nodes are done is observed. Which wave it is, and since when it is complete, is in the status, and counts from
-when it is stored. All of it is void for another template or another label.
+The nodes of one wave are updated, and a pause passes, before those of the next one begin. A wave is the nodes that have
+one value of a label now, in the order of the values; nodes without it are the last one. Which nodes are done is
+observed. Which wave it is, and since when it is complete, is in the status, and counts from when it is stored. All of
+it is void for another template or another label.
+
+A suspension attaches all nodes and begins nothing, because nothing would attach them once the feature or the release is
+gone: as `spec.paused`, and drains end, too. The spec, which a GitOps tool may have written, stays; the annotation
+expires.
 """
 
 from __future__ import annotations
@@ -13,11 +18,16 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from api.ingress_daemonset import pacing
-from api.ingress_daemonset.types import IngressDaemonSet, time_of
-from controllers.ingress_daemonset.desired import is_current, template_digest
-from controllers.ingress_daemonset.node_rollout import NodeRollout, Phase
+from msgspec.structs import replace
+
+from api.ingress_daemonset import PAUSED_UNTIL, UPDATE_NOW
+from api.ingress_daemonset import types as spec
+from api.ingress_daemonset.types import IngressDaemonSet, Window, time_of
+from controllers.ingress_daemonset.children import applied_digest, is_current, template_digest
+from controllers.ingress_daemonset.drift import Drift
+from controllers.ingress_daemonset.nodes import NodeRollout, Phase
 from kube.types import rfc3339
+from settings.windows import closes_at, opens_at, zone_of
 
 Raw = Mapping[str, Any]
 UNFINISHED = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
@@ -31,7 +41,7 @@ UNLABELLED = ""
 class Waves:
     """*groups* are the nodes by the value of the label, in their order; *stored* is the field of the status."""
 
-    wanted: pacing.Waves
+    wanted: spec.Waves
     digest: str
     groups: Mapping[str, tuple[NodeRollout, ...]]
     stored: Raw
@@ -177,3 +187,63 @@ def _is_unfinished(rollout: NodeRollout) -> bool:
     if rollout.phase is Phase.OUTDATED:
         return rollout.node.ready
     return rollout.phase in UNFINISHED
+
+
+@dataclass(frozen=True)
+class ClosedWindow:
+    """*opens_at* is None for one that never opens."""
+
+    window: Window
+    returns: bool
+    opens_at: datetime | None
+
+    def withholds(self, rollout: NodeRollout) -> bool:
+        """Whether its update may not begin. The way back to the template that all nodes had waits for no window.
+
+        A node that was detached while it was closed, as to be drained, has not begun.
+        """
+        if self.returns and rollout.drift is Drift.OUTDATED:
+            return False
+        if rollout.untouched:
+            return closes_at(self.window, rollout.marked_at) is None
+        return rollout.phase is Phase.OUTDATED
+
+    def standstill(self, rollouts: Sequence[NodeRollout]) -> str:
+        """What is waited for; empty while nodes are under way, or none is to be updated."""
+        under_way = any(each.in_flight and not each.draining for each in rollouts)
+        if under_way or not any(map(self.withholds, rollouts)):
+            return ""
+        if self.opens_at:
+            return f"the window opens at {rfc3339(self.opens_at)}"
+        known = (
+            f"its time zone {self.window.time_zone} is not known"
+            if zone_of(self.window) is None
+            else "see window"
+        )
+        return f"the window never opens: {known}"
+
+
+def window_of(resource: IngressDaemonSet) -> Window | None:
+    """The one in force; None where updates may begin at any time, or must not wait for this template."""
+    window = resource.spec.update_strategy.rolling_update.window
+    urgent = resource.metadata.annotations.get(UPDATE_NOW) if window else None
+    return None if urgent and urgent == applied_digest(resource) else window
+
+
+def closed_window_of(resource: IngressDaemonSet, now: datetime) -> ClosedWindow | None:
+    """None while updates may begin."""
+    window = window_of(resource)
+    if window is None or closes_at(window, now):
+        return None
+    return ClosedWindow(window, is_current(resource), opens_at(window, now))
+
+
+def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | None:
+    """None while it is not."""
+    until = time_of(resource.metadata.annotations.get(PAUSED_UNTIL, ""))
+    return until if until and until > now else None
+
+
+def suspended(resource: IngressDaemonSet) -> IngressDaemonSet:
+    """*resource* as it is reconciled then."""
+    return replace(resource, spec=replace(resource.spec, paused=True, drain_timeout_seconds=0))

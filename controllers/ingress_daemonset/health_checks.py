@@ -10,12 +10,22 @@ from msgspec.structs import replace
 
 from api import health_checks
 from api.health_checks import deployment_name
-from api.ingress_daemonset.detaching import Connections
 from api.ingress_daemonset.node_matching import tolerations
 from api.ingress_daemonset.template import template_of
-from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
-from controllers.ingress_daemonset.actions import Action, Kind, change, create, delete, target
-from controllers.ingress_daemonset.desired import digest, metadata
+from api.ingress_daemonset.types import Connections, IngressDaemonSet, RollingUpdate, is_some
+from controllers.ingress_daemonset.children import (
+    Action,
+    Children,
+    Grant,
+    Kind,
+    Workload,
+    change,
+    create,
+    delete,
+    digest,
+    metadata,
+    target,
+)
 from controllers.ingress_daemonset.drift import (
     Altered,
     Baseline,
@@ -27,7 +37,6 @@ from controllers.ingress_daemonset.drift import (
     overwrite,
     rewritten,
 )
-from controllers.ingress_daemonset.types import Children, Grant, Workload
 from settings.ingress_daemonset import HealthChecker
 
 FOR = "drawbridge.io/health-checker-for"

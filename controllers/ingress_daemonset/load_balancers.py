@@ -1,4 +1,4 @@
-"""From the weights of a load balancer to those that it should have, and to what must be remembered before.
+"""The backends of nodes at a load balancer: whether it sends a node nothing more, and the weights that it should have.
 
 A weight is remembered before 0 is written over it, and forgotten when it was read back after no such write of ours can
 arrive any more: the answer to one may be lost, and the process that sent it may have ended.
@@ -14,12 +14,60 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from cloud.types import Backend
-from controllers.ingress_daemonset.clb.backends import NodeBackends
 from kube.types import Value, complete
 
+
+@dataclass(frozen=True)
+class NodeBackends:
+    """The backends of a node at *load_balancer*, as they were last read; *error* says why they are not known.
+
+    All of them have read weight 0 since *detached_since*. *restored*: none of them waits for its former weight.
+    *unhealthy* ones get no traffic yet.
+    """
+
+    load_balancer: str
+    detached_since: datetime | None = None
+    restored: bool = False
+    unhealthy: int = 0
+    error: str = ""
+
+    @property
+    def detach_doubt(self) -> str:
+        """Why it may still send traffic; empty when it does not."""
+        if self.error:
+            return f"load balancer {self.load_balancer} {self.error}"
+        if self.detached_since is None:
+            return (
+                f"load balancer {self.load_balancer} has not answered weight 0 for all backends of the node"
+            )
+        return ""
+
+    @property
+    def attach_doubt(self) -> str:
+        """Why it may not have the former weights again; empty when it has."""
+        if self.error:
+            return f"load balancer {self.load_balancer} {self.error}"
+        return "" if self.restored else f"weights at load balancer {self.load_balancer} are not restored"
+
+    @property
+    def health_doubt(self) -> str:
+        if not self.unhealthy:
+            return ""
+        return f"load balancer {self.load_balancer} finds {self.unhealthy} backends of the node unhealthy"
+
+
+BackendsByNode = Mapping[str, tuple[NodeBackends, ...]]
+
+
+def by_load_balancer(wanted: Sequence[str], known: Sequence[NodeBackends]) -> list[NodeBackends]:
+    """One for each of *wanted*."""
+    found = {each.load_balancer: each for each in known}
+    return [found.get(each, NodeBackends(each, error="has not been read yet")) for each in wanted]
+
+
 LATE = timedelta(seconds=120)
-"""A write arrives so late at most: more than CALL_TIMEOUT, and the task that it begins."""
-CALL_TIMEOUT = 15.0
+"""A write arrives so late at most: more than LONGEST_CALL, and the task that it begins."""
+LONGEST_CALL = 15.0
 """Seconds that a call takes at most, with all its attempts."""
 AT_ONCE = 500
 """Weights that one plan changes, so that no call for them comes later than that."""

@@ -1,10 +1,16 @@
-"""The Deployment that a node should have."""
+"""The objects of an IngressDaemonSet: as they are read, the Deployment that a node should have, and what a plan writes.
+
+An action is one request; a change applies only to the version that it was decided on.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -12,7 +18,215 @@ from api.health_checks import deployment_name, shortened
 from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
 from api.ingress_daemonset.node_matching import tolerations
 from api.ingress_daemonset.template import template_of
-from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, is_some
+from api.ingress_daemonset.types import IngressDaemonSet, Metadata, RollingUpdate, is_some
+from kube.types import Condition, ObjectMeta, Value, complete
+
+LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+Kind = Literal["Deployment", "DaemonSet", "RoleBinding", "Node", "IngressDaemonSet"]
+
+
+class Target(NamedTuple):
+    """The object that an action is for; *namespace* is empty for a Node."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def target(kind: Kind, metadata: ObjectMeta) -> Target:
+    return Target(kind, metadata.namespace, metadata.name)
+
+
+@dataclass(frozen=True)
+class Create:
+    target: Target
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A merge patch of the object, or of a *subresource* of it."""
+
+    target: Target
+    body: Mapping[str, Any]
+    subresource: str = ""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Only of the object with this uid."""
+
+    target: Target
+    uid: str
+
+
+Action = Create | Change | Delete
+
+
+Seen = Mapping[tuple[Target, datetime], datetime]
+
+
+@dataclass(frozen=True)
+class Writes:
+    """What is known of the controller's writes, but not visible in the objects.
+
+    A write may still arrive at an *uncertain* target. What is wanted of a *refused* one is refused, with these words.
+    *seen* is when this process first saw a target with the mark of a time: it stays while the mark does, so that it is
+    not compared.
+    """
+
+    uncertain: frozenset[Target] = frozenset()
+    refused: Mapping[Target, str] = field(default_factory=dict)
+    seen: Seen = field(default_factory=dict, compare=False)
+
+    def began(self, marked_at: datetime, marked: Target) -> datetime:
+        """From when a grace counts: by our clock, whatever the one shows by which it was *marked*."""
+        return self.seen.get((marked, marked_at), marked_at)
+
+    @property
+    def may_detach(self) -> bool:
+        return any(each.kind == "Node" for each in self.uncertain)
+
+
+def create(kind: Kind, body: Mapping[str, Any]) -> Create:
+    metadata = body["metadata"]
+    return Create(Target(kind, metadata["namespace"], metadata["name"]), body)
+
+
+def change(
+    kind: Kind,
+    held: ObjectMeta,
+    metadata: Mapping[str, Any],
+    subresource: str = "",
+    **parts: Mapping[str, Any],
+) -> Change:
+    """Of *metadata* and of other *parts* of the object; empty parts are left out."""
+    guard = {"uid": held.uid, "resourceVersion": held.resource_version}
+    body: dict[str, Any] = {"metadata": {**metadata, **guard}}
+    body |= {name: part for name, part in parts.items() if part}
+    return Change(target(kind, held), body, subresource)
+
+
+def delete(kind: Kind, held: ObjectMeta) -> Delete:
+    return Delete(target(kind, held), held.uid)
+
+
+DEFAULT_GRACE = 30
+"""Seconds: the API server's default."""
+COMPLETE = "NewReplicaSetAvailable"
+"""The reason of the condition Progressing of a Deployment whose rollout has ended."""
+
+
+class Child(Value, frozen=True, dict=True):
+    metadata: Metadata = Metadata()
+
+    def is_of(self, uid: str) -> bool:
+        owner = self.metadata.controller
+        return owner is not None and owner.uid == uid
+
+    def is_managed(self, uid: str, body: Mapping[str, Any]) -> bool:  # noqa: ARG002 - see Workload
+        """Whether it is ours, and can be changed into *body*."""
+        return self.is_of(uid)
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+class WorkloadStatus(Value, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Workload(Child, frozen=True, dict=True):
+    """A Deployment or a DaemonSet; *spec* is raw, to be compared with the desired one."""
+
+    spec: dict[str, Any] = {}
+    status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def node(self) -> str:
+        """On which the pods of a Deployment run."""
+        return str(((self.spec.get("template") or {}).get("spec") or {}).get("nodeName", ""))
+
+    @property
+    def replicas(self) -> int:
+        return int(self.spec.get("replicas", 1))
+
+    @property
+    def min_ready_seconds(self) -> int:
+        return int(self.spec.get("minReadySeconds", 0))
+
+    @property
+    def termination_grace(self) -> int:
+        """Of its pods, in seconds."""
+        pod = (self.spec.get("template") or {}).get("spec") or {}
+        return int(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE))
+
+    @property
+    def available(self) -> bool:
+        """Whether health checks may pass; another writer may have scaled it to 0."""
+        return self.status.available_replicas >= max(1, self.replicas)
+
+    @property
+    def rolled_out(self) -> bool:
+        """All pods have the current template and are available, and no other pod is left."""
+        observed, status = self.status.observed_generation >= self.metadata.generation, self.status
+        complete = status.replicas == status.updated_replicas == self.replicas
+        return observed and complete and self.available
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether its last rollout has ended; pods may have been lost since."""
+        return self._progress.reason == COMPLETE
+
+    @property
+    def is_stuck(self) -> bool:
+        """By the Deployment controller's own deadline."""
+        return self._progress.reason == "ProgressDeadlineExceeded"
+
+    @property
+    def _progress(self) -> Condition:
+        found = (each for each in self.status.conditions if each.type == "Progressing")
+        return next(found, Condition())
+
+    @cached_property
+    def template_digest(self) -> str:
+        """The same on all nodes that have the same template."""
+        return shared_digest(self.spec.get("template") or {})
+
+    @cached_property
+    def spec_digest(self) -> str:
+        return digest({**self.spec, "template": without_timestamp(self.spec.get("template") or {})})
+
+    def is_managed(self, uid: str, body: Mapping[str, Any]) -> bool:
+        """The selector can never be changed; the original controller gave its Deployments another one."""
+        wanted: dict[str, Any] = body["spec"]["selector"]
+        return self.is_of(uid) and bool(self.spec.get("selector", wanted) == wanted)
+
+
+class Grant(Child, frozen=True, dict=True):
+    """A RoleBinding; the API server writes an empty list as null."""
+
+    role: dict[str, Any] = msgspec.field(name="roleRef", default_factory=dict)
+    subjects: list[dict[str, Any]] | None = None
+
+
+NAMESPACE = "namespace"
+"""The index of children by their namespace."""
+Children = Mapping[Kind, Sequence[Any]]
+"""By kind: objects of a namespace that bear a label of ours, and unmanaged ones of our names."""
+
+complete(Child, WorkloadStatus, Workload, Grant)
+
 
 Raw = Mapping[str, Any]
 HISTORY = 1

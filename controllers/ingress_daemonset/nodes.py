@@ -1,0 +1,613 @@
+"""A node with its Deployment: the phase of its rollout, and why; the actions that detach, update and attach it.
+
+Nodes join whenever an autoscaler wants it, and all of them would have a bad template at once. So their first pods get
+the last template that all nodes had, and the new one in their turn, until that has replaced pods somewhere and nothing
+holds it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+
+from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
+from api.ingress_daemonset.node_matching import matches, where_of
+from controllers.ingress_daemonset import rollout_annotations
+from controllers.ingress_daemonset.children import (
+    Action,
+    Workload,
+    change,
+    create,
+    digest,
+    settings_of,
+    shared_digest,
+    shares_ports,
+    size_of,
+    target,
+)
+from controllers.ingress_daemonset.detachment import Detachment, after
+from controllers.ingress_daemonset.drift import (
+    Altered,
+    Baseline,
+    Drift,
+    annotations_of,
+    baseline_of,
+    covers,
+    drift_of,
+    overwrite,
+    rewritten,
+)
+from controllers.ingress_daemonset.rollout_annotations import Changes
+from kube.types import rfc3339
+
+
+class Phase(StrEnum):
+    """The most urgent ones first, as a status names them."""
+
+    UNMANAGED = "Foreign"
+    ALTERED = "Altered"
+    DETACHING = "Detaching"
+    DRAINING = "Draining"
+    UPDATING = "Updating"
+    ATTACHING = "Attaching"
+    DEGRADED = "Degraded"
+    STARTING = "Starting"
+    OUTDATED = "Outdated"
+    CURRENT = "Current"
+
+
+@dataclass(frozen=True)
+class DrainStatus:
+    """What the status of the IngressDaemonSet has about the drain of a node."""
+
+    requested: str = ""
+    evictable: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRollout(Detachment):
+    """A node with its Deployment, which is updated, drained or left as it is."""
+
+    drain: DrainStatus = DrainStatus()
+
+    @cached_property
+    def uncertain(self) -> bool:
+        """Whether a write to its Deployment or its Node may still arrive."""
+        return not self.writes.uncertain.isdisjoint({target("Node", self.node.metadata), self.target})
+
+    @cached_property
+    def refusal(self) -> str:
+        """Why the API server refuses what its update needs; empty while it does not."""
+        for each in (self.target, target("Node", self.node.metadata)) if self.outdated else ():
+            if why := self.writes.refused.get(each):
+                return f"the API server refuses to change {each.kind} {each.name}: {why}"
+        return ""
+
+    @cached_property
+    def absent(self) -> bool:
+        return self.deployment is None or self.deployment.is_terminating
+
+    @cached_property
+    def in_flight(self) -> bool:
+        return self.uncertain or self.deployment_mark is not None or self.node_mark is not None
+
+    @cached_property
+    def detached(self) -> bool:
+        """Whether it is detached from the load balancer, by us or by others."""
+        on_deployment, on_node = self.rolling.deployment_annotation, self.rolling.node_annotation
+        return (
+            (self.in_flight and self.settled_at is None)
+            or (on_deployment is not None and on_deployment.key in self.annotations)
+            or (on_node is not None and on_node.key in self.node.metadata.annotations)
+        )
+
+    @cached_property
+    def lost(self) -> bool:
+        """Whether a Ready node lacks pods that it had: its health checks fail."""
+        if self.absent or self.unmanaged or self.deployment is None:
+            return False
+        return self.node.ready and self._had_pods and not self.deployment.available
+
+    @property
+    def _had_pods(self) -> bool:
+        """Those that were replaced count, too: the node served before, though an uninstall has attached it since."""
+        replaced = self.baseline is not None and self.baseline.updated is not None
+        return replaced or (self.deployment is not None and self.deployment.was_complete)
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether a Ready node has not all of its pods: it has lost some, or they are starting."""
+        return self.node.ready and not self.unmanaged and (self.absent or not self._has_its_pods)
+
+    @property
+    def _has_its_pods(self) -> bool:
+        return self.deployment is not None and self.deployment.available
+
+    @cached_property
+    def unavailable(self) -> bool:
+        """Whether it counts against the budget: detached, or about to be, or just attached, or unreliable."""
+        node = self.node
+        return (
+            self.in_flight
+            or self.detached
+            or self.lacks_pods
+            or not node.ready
+            or node.cordoned
+            or node.excluded
+            or node.to_be_deleted
+        )
+
+    @cached_property
+    def draining(self) -> bool:
+        """Whether its pods are about to be evicted, and it can be detached before."""
+        if self.absent or self.unmanaged or not self.resource.spec.detaches_for_evictions:
+            return False
+        return bool(self.drain.requested) or self.node.to_be_deleted
+
+    @cached_property
+    def may_be_evictable(self) -> bool:
+        """Whether the status says so, or a write of it may still arrive; until withdrawn, it is not attached."""
+        return (
+            self.drain.evictable
+            or target("IngressDaemonSet", self.resource.metadata) in self.writes.uncertain
+        )
+
+    @cached_property
+    def degraded(self) -> bool:
+        """Whether it is being updated or lacks pods; a NotReady node alone is not degraded."""
+        return self.in_flight or self.lacks_pods
+
+    @property
+    def desired_hash(self) -> str:
+        return str(self.body["metadata"]["annotations"][TEMPLATE_HASH])
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        return baseline_of(self.annotations)
+
+    @cached_property
+    def drift(self) -> Drift:
+        if self.deployment is None:
+            return Drift.NONE
+        live, desired = self.deployment.spec.get("template") or {}, self.body["spec"]["template"]
+        return drift_of(
+            self.deployment,
+            self.desired_hash,
+            self.deployment.template_digest,
+            lambda: covers(desired, live),
+            placed=_place(live) == _place(desired),
+        )
+
+    @property
+    def needs_template(self) -> bool:
+        return self.drift.calls_for_update
+
+    @cached_property
+    def outdated(self) -> bool:
+        """Whether it is to be updated, when it is its turn."""
+        return self.needs_template or (self.needs_size and not self.resizes_at_once)
+
+    @cached_property
+    def needs_size(self) -> bool:
+        """Whether its Deployment has another number of pods, or another minReadySeconds, and no policy made it so."""
+        held, baseline, size = self.deployment, self.baseline, size_of(self.resource)
+        if (
+            held is None
+            or self.unmanaged
+            or all(covers(each, held.spec.get(name)) for name, each in size.items())
+        ):
+            return False
+        return baseline is None or baseline.size != digest(size) or not baseline.is_answered_by(held)
+
+    @cached_property
+    def resizes_at_once(self) -> bool:
+        """Whether that makes no health check fail: of a node that fails anyway, or with a shorter time to be ready.
+
+        With the old template, the number of pods for the new one could refuse each other's ports.
+        """
+        held, spec = self.deployment, self.resource.spec
+        if held is None or (self.needs_template and shares_ports(self.resource)):
+            return False
+        is_shorter = held.replicas == spec.pods_per_node and spec.min_ready_seconds <= held.min_ready_seconds
+        return is_shorter or not held.available
+
+    @cached_property
+    def phase(self) -> Phase:
+        if self.unmanaged:
+            return Phase.UNMANAGED
+        if self.absent or self.deployment is None:
+            return Phase.STARTING
+        if self.outdated:
+            return Phase.DETACHING if self.in_flight and not self.returns else Phase.OUTDATED
+        if self.draining:
+            return Phase.DRAINING
+        if self.in_flight:
+            return Phase.ATTACHING if self.deployment.rolled_out else Phase.UPDATING
+        if self.drift is Drift.ALTERED:
+            return Phase.ALTERED
+        if self.deployment.available:
+            return Phase.CURRENT
+        return Phase.DEGRADED if self._had_pods else Phase.STARTING
+
+    @cached_property
+    def joined(self) -> bool:
+        """Whether its first pods have the desired template, or get it: no others were replaced there."""
+        if self.absent:
+            return True
+        return not self.needs_template and self.baseline is not None and self.baseline.updated is None
+
+    @property
+    def altered(self) -> Altered | None:
+        """The Deployment, if it is left as another writer made it."""
+        if self.deployment is None or self.unmanaged or self.drift is not Drift.ALTERED:
+            return None
+        return Altered("Deployment", self.name, self.deployment.template_digest)
+
+    @property
+    def is_detaching(self) -> bool:
+        return self.phase in (Phase.DETACHING, Phase.DRAINING)
+
+    @cached_property
+    def untouched(self) -> bool:
+        """Whether it is detached, and its template has not been replaced since."""
+        return self.phase is Phase.DETACHING and not self._was_updated
+
+    @property
+    def _updated_at(self) -> datetime | None:
+        return self.baseline.updated if self.baseline else None
+
+    @property
+    def _was_updated(self) -> bool:
+        """Since it was detached."""
+        return self._updated_at is not None and self._updated_at >= self.marked_at
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether it can neither be attached, with the pods that it has, nor begin, while others come first."""
+        return self.untouched and self.lacks_pods
+
+    def is_stuck(self, now: datetime) -> bool:
+        if self.phase is not Phase.UPDATING or self.deployment is None:
+            return False
+        if self.deployment.is_stuck:
+            return (judged_at := self.judged_at) is None or judged_at <= now
+        return (overdue_at := self.overdue_at) is not None and overdue_at <= now
+
+    @cached_property
+    def judged_at(self) -> datetime | None:
+        """When the Deployment's deadline can have passed; its condition may still be that of the template before."""
+        if self.deployment is None or not self.deployment.is_stuck or self._deadline_begins is None:
+            return None
+        return after(self._deadline_begins, self.resource.spec.progress_deadline_seconds)
+
+    @property
+    def _deadline_begins(self) -> datetime | None:
+        """With its update, and again when the node is back: while it is NotReady, it proves nothing."""
+        updated, back = self._updated_at, self.node.ready_since
+        return max(updated, back) if updated and back else updated
+
+    @cached_property
+    def overdue_at(self) -> datetime | None:
+        """When its pods should be available, whatever the Deployment controller says.
+
+        There, pods that become ready and crash again have made progress each time. And if its write of the new
+        ReplicaSet's condition meets a conflict, that is never written, and a Deployment whose pods cannot be created
+        counts as complete indefinitely (Kubernetes, pkg/controller/deployment: DeploymentProgressing,
+        getNewReplicaSet). A new ReplicaSet may wait for the old pods to terminate.
+        """
+        held, began, spec = self.deployment, self._deadline_begins, self.resource.spec
+        if self.phase is not Phase.UPDATING or held is None or began is None or not self._was_updated:
+            return None
+        turns = 1 if self.rolling.detaches else held.replicas
+        seconds = spec.progress_deadline_seconds + spec.min_ready_seconds
+        return after(began, turns * seconds + held.termination_grace)
+
+    @property
+    def lacks_timestamp(self) -> bool:
+        marked = self.is_detaching and not self.deployment_unmarked and not self.node_unmarked
+        return marked and self.safe_at is None
+
+    def is_doubted(self, now: datetime) -> bool:
+        """Whether only the confirmation is missing, though it was asked for."""
+        detached_at, was_asked = self.detached_at, bool(self.readings or self.backends)
+        is_over = detached_at is not None and detached_at <= now
+        return self.is_detaching and was_asked and is_over and not self.is_confirmed(now)
+
+
+def _place(template: dict[str, Any]) -> tuple[Any, Any]:
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
+
+
+def with_former(rollout: NodeRollout, former: Mapping[str, Any]) -> NodeRollout:
+    """*rollout* of a new node, with the template *former*, if its pods may run there."""
+    spec = msgspec.structs.replace(rollout.resource.spec, template=dict(former))
+    resource = msgspec.structs.replace(rollout.resource, spec=spec)
+    if not matches(where_of(resource), rollout.node, runs=False):
+        return rollout
+    return replace(rollout, resource=resource)
+
+
+def has_shown_itself(rollouts: Iterable[NodeRollout], now: datetime) -> bool:
+    """Whether the desired template has replaced pods, and no Ready node that has it lacks any."""
+    having = [each for each in rollouts if each.node.ready and not each.absent and not each.needs_template]
+    if any(each.phase is Phase.DEGRADED or each.is_stuck(now) for each in having):
+        return False
+    return any(each.phase is Phase.CURRENT and not each.joined for each in having)
+
+
+def why(rollout: NodeRollout, now: datetime) -> str:
+    not_ready = "" if rollout.node.ready else "; the node is NotReady"
+    return _sentence(rollout, now) + not_ready
+
+
+def _sentence(rollout: NodeRollout, now: datetime) -> str:
+    name = rollout.name
+    if rollout.refusal:
+        return rollout.refusal
+    match rollout.phase:
+        case Phase.UNMANAGED:
+            return f"Deployment {name} {_difference(rollout)}: delete or rename it"
+        case Phase.DETACHING:
+            return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
+        case Phase.DRAINING:
+            return _draining(rollout, now)
+        case Phase.UPDATING if rollout.is_stuck(now):
+            return f"Deployment {name} has not become available within its progressDeadlineSeconds"
+        case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
+            return f"{available_pods(rollout)} of {_wanted_pods(rollout)} pods are available"
+        case Phase.ATTACHING if (
+            rollout.settled_at and rollout.settled_at <= now and rollout.attach_doubt(now)
+        ):
+            return f"it is attached, and waits for traffic: {rollout.attach_doubt(now)}"
+        case Phase.ATTACHING if rollout.settled_at is not None:
+            return (
+                f"it is attached; the load balancer has until {rfc3339(rollout.settled_at)} to send traffic"
+            )
+        case Phase.ATTACHING:
+            return "all pods are available; its annotations are being removed"
+        case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:
+            return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
+        case Phase.OUTDATED:
+            return "it waits for its turn"
+        case Phase.ALTERED:
+            return f"Deployment {name} was changed again in the same way after it was restored, and is left as it is"
+        case Phase.CURRENT:
+            return "it is up to date"
+
+
+def _difference(rollout: NodeRollout) -> str:
+    ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
+    return "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
+
+
+def _draining(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.drain.evictable:
+        return "it is detached to be drained: its pods may be evicted"
+    if not rollout.in_flight:
+        return "it is to be drained, and waits for room in maxUnavailableNodes"
+    return f"it is to be drained; {_detaching(rollout, now)}"
+
+
+def _detaching(rollout: NodeRollout, now: datetime) -> str:
+    if rollout.deployment_unmarked or rollout.node_unmarked:
+        return "it is being detached"
+    if rollout.is_doubted(now):
+        return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
+    if rollout.is_confirmed(now) and rollout.waits_for_connections(now):
+        ends = rfc3339(rollout.connections_end_at or now)
+        return f"{open_connections(rollout)}; its pods are replaced at {ends} at the latest"
+    if (detached_at := rollout.detached_at) is not None:
+        return f"the load balancer has until {rfc3339(detached_at)} to stop sending traffic"
+    key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
+    return f"its detachment is not confirmed: annotation {key} is missing or old"
+
+
+def open_connections(rollout: NodeRollout) -> str:
+    """How many there are, or why that is not known."""
+    wanted, count = rollout.rolling.connections, rollout.connections
+    if count is not None:
+        return f"{count} connections are open, and at most {wanted.max if wanted else 0} may be"
+    errors = (each.state.connections_error if each.state else each.error for each in rollout.readings)
+    why = next((each for each in errors if each), "no health checker has said so")
+    return f"it is not known how many connections are open: {why}"
+
+
+def _way_out(rollout: NodeRollout) -> str:
+    if (ends := rollout.doubt_ends_at) is not None:
+        return f"the update goes on without a confirmation at {rfc3339(ends)}"
+    return "see why, or set confirm to preferred or off"
+
+
+def _wanted_pods(rollout: NodeRollout) -> int:
+    return rollout.deployment.replicas if rollout.deployment else rollout.resource.spec.pods_per_node
+
+
+def available_pods(rollout: NodeRollout) -> int:
+    held = None if rollout.unmanaged else rollout.deployment
+    return held.status.available_replicas if held else 0
+
+
+class Turn(NamedTuple):
+    """Whether the update or the drain of a node may begin or has begun, and whether its template stays as it is.
+
+    It stays while the rollout is paused, or other nodes get it first.
+    """
+
+    begun: bool
+    waits: bool = False
+
+
+def node_actions(rollout: NodeRollout, turn: Turn, now: datetime) -> Iterable[Action]:
+    """In their order."""
+    if rollout.unmanaged:
+        return
+    if rollout.deployment is None:
+        yield create("Deployment", _with_baseline(rollout))
+        return
+    if rollout.absent:
+        return
+    turn = turn._replace(begun=turn.begun or rollout.phase is Phase.DETACHING)
+    metadata, spec = _deployment_changes(rollout, rollout.deployment, turn, now)
+    if metadata or spec:
+        yield change("Deployment", rollout.deployment.metadata, metadata, spec=spec)
+    if on_node := _node_changes(rollout, turn, now):
+        yield change("Node", rollout.node.metadata, {"annotations": on_node})
+
+
+def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
+    metadata = rollout.body["metadata"]
+    return rollout.body | {"metadata": metadata | {"annotations": annotations_of(_asked(rollout, 1))}}
+
+
+def _deployment_changes(
+    rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    annotations, update = _annotations_and_update(rollout, held, turn, now)
+    spec = _settings(rollout, held) | (update or _size_at_once(rollout, held))
+    if annotations or spec or rollout.drift is Drift.UNRECORDED:
+        # The mark may be of a clock that is ahead.
+        times = (max(now, rollout.marked_at), None) if update else _times(rollout, now)
+        annotations = annotations | _recorded(rollout, held, spec, *times)
+    labels = rollout.body["metadata"]["labels"]
+    metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
+    return metadata | ({"annotations": annotations} if annotations else {}), spec
+
+
+def _annotations_and_update(
+    rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
+) -> tuple[Changes, dict[str, Any]]:
+    if _is_over(rollout, turn):
+        return _attached(rollout, now), {}
+    wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
+    if _should_detach(rollout, turn) and rollout.deployment_unmarked:
+        marked = rollout_annotations.schedule(rollout.annotations, wanted, now)
+        return marked | _before(now, rollout.baseline), {}
+    if turn.begun and rollout.outdated and not turn.waits and rollout.is_released(now):
+        is_marked = mark is not None and not rollout.returns
+        marked = {} if is_marked else rollout_annotations.schedule(rollout.annotations, None, now)
+        return marked, _update(rollout, held)
+    # Another writer may have removed it during the update.
+    lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
+    return ({wanted.key: wanted.value} if wanted and lost else {}), {}
+
+
+def _before(now: datetime, baseline: Baseline | None) -> Changes:
+    """The last update comes before a detachment of *now*, though it may have been made by a clock that is ahead."""
+    if baseline is None or baseline.updated is None or baseline.updated < now:
+        return {}
+    return annotations_of(msgspec.structs.replace(baseline, updated=now - timedelta(seconds=1)))
+
+
+def _update(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
+    size = _differing(size_of(rollout.resource), held) if rollout.needs_size else {}
+    if not rollout.needs_template:
+        return size
+    return {**size, "template": overwrite(rollout.body["spec"]["template"], held.spec.get("template"))}
+
+
+def _size_at_once(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
+    at_once = rollout.needs_size and rollout.resizes_at_once
+    return _differing(size_of(rollout.resource), held) if at_once else {}
+
+
+def _attached(rollout: NodeRollout, now: datetime) -> Changes:
+    """The node is attached at once; what counts it against the budget stays for the grace."""
+    rolling, settled_at = rollout.rolling, rollout.settled_at
+    if settled_at is not None:
+        waits = settled_at > now or rollout.attach_doubt(now)
+        return {} if waits else rollout_annotations.unschedule(rollout.annotations)
+    settles = rolling.attach_grace_period_seconds or rolling.weights
+    if rollout.deployment_mark and rolling.detaches and settles:
+        return rollout_annotations.settle(rollout.annotations, now)
+    return rollout_annotations.unschedule(rollout.annotations)
+
+
+def _recorded(
+    rollout: NodeRollout, held: Workload, spec: Mapping[str, Any], updated: datetime | None, took: int | None
+) -> Changes:
+    """The baseline after a write of *spec*, which makes a generation.
+
+    *updated* is when the node was updated, or is by this write, and *took* as in the baseline.
+
+    While the template is not as we applied it, the baseline stays; one without digest gets it before the generation
+    moves on, because the template may be desired again.
+    """
+    old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
+    if rollout.needs_size and spec.keys().isdisjoint(size_of(rollout.resource)):
+        asked = msgspec.structs.replace(asked, size="")
+    asked = msgspec.structs.replace(asked, updated=updated, took=took)
+    if "template" in spec:
+        return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
+    if rollout.drift.is_accepted:
+        return annotations_of(msgspec.structs.replace(asked, undone=old.undone, digest=held.template_digest))
+    if old.template and not old.digest and old.is_answered_by(held):
+        return annotations_of(msgspec.structs.replace(old, digest=held.template_digest))
+    return {}
+
+
+def _times(rollout: NodeRollout, now: datetime) -> tuple[datetime | None, int | None]:
+    """When the node was updated, and in how many seconds, which is known when it is attached for the first time."""
+    old = rollout.baseline or Baseline()
+    if old.updated is None or old.took is not None or rollout.phase is not Phase.ATTACHING:
+        return old.updated, old.took
+    is_of_this = rollout.marked_at <= old.updated <= now
+    return old.updated, round((now - old.updated).total_seconds()) if is_of_this else None
+
+
+def _asked(rollout: NodeRollout, generation: int) -> Baseline:
+    shared, resource = shared_digest(rollout.body["spec"]["template"]), rollout.resource
+    size, settings = digest(size_of(resource)), digest(settings_of(resource))
+    return Baseline(rollout.desired_hash, shared, size, settings, generation)
+
+
+def _settings(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
+    """Those that differ, unless a policy made them of ours."""
+    desired, baseline = settings_of(rollout.resource), rollout.baseline
+    if baseline and baseline.settings == digest(desired) and baseline.is_answered_by(held):
+        return {}
+    return _differing(desired, held)
+
+
+def _differing(desired: Mapping[str, Any], held: Workload) -> dict[str, Any]:
+    live = held.spec
+    return {
+        name: overwrite(value, live.get(name))
+        for name, value in desired.items()
+        if not covers(value, live.get(name))
+    }
+
+
+def _node_changes(rollout: NodeRollout, turn: Turn, now: datetime) -> Changes:
+    held, wanted = rollout.node.metadata.annotations, rollout.rolling.node_annotation
+    if _is_over(rollout, turn):
+        return rollout_annotations.attach(held, rollout.uid)
+    lost = rollout.phase is Phase.UPDATING and rollout.node_mark is not None
+    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, turn) or lost):
+        return {}
+    timestamp = rollout.rolling.timestamp
+    return rollout_annotations.detach(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
+
+
+def _should_detach(rollout: NodeRollout, turn: Turn) -> bool:
+    """A drain waits for no rollout, not even for a paused one."""
+    if rollout.draining:
+        return turn.begun or rollout.in_flight
+    return turn.begun and not turn.waits
+
+
+def _is_over(rollout: NodeRollout, turn: Turn) -> bool:
+    """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
+    if rollout.draining or rollout.may_be_evictable:
+        return False
+    if rollout.returns and rollout.outdated and not turn.begun:
+        return True
+    untouched = rollout.phase is Phase.DETACHING and turn.waits
+    done = rollout.deployment is not None and rollout.deployment.rolled_out
+    return rollout.phase is Phase.ATTACHING or (untouched and done)

@@ -1,0 +1,417 @@
+"""Detach nodes at Tencent CLB: weight 0 for their backends, read back, and their former weights afterwards.
+
+All nodes of a load balancer share its calls, so the keys of the queue are load balancers. Which nodes are to be
+detached is written on their Deployments, by the rollout. Former weights are in a ConfigMap per load balancer, in the
+namespace of Drawbridge, where only the controllers write. On an object of a user, what is remembered could be forged,
+and an unmanaged load balancer would get the weights that the user chooses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache as cached
+
+import msgspec
+import structlog
+from prometheus_client import Gauge
+
+from api.health_checks import SCHEDULED
+from api.ingress_daemonset import WEIGHTS_OF
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
+from cloud.client import caller
+from cloud.errors import CloudError
+from cloud.load_balancers import LoadBalancers
+from controllers.clock import CLOCK, Clock
+from controllers.ingress_daemonset import rollout_annotations
+from controllers.ingress_daemonset.children import Target, Workload
+from controllers.ingress_daemonset.load_balancers import (
+    LONGEST_CALL,
+    Identity,
+    Memory,
+    NodeBackends,
+    Remembered,
+    Weighing,
+    is_at_rest,
+    plan_weights,
+    summed_up,
+    unhealthy,
+)
+from controllers.ingress_daemonset.object_cache import LoadBalancerCache, ObjectCache
+from controllers.manager import Context
+from controllers.workqueue import PENDING, Stopping, WorkQueue
+from kube.client import Client
+from kube.errors import AlreadyExists, Backoff, Conflict, KubeError, NotFound
+from kube.resources import CONFIG_MAPS
+from kube.types import ConfigMap, ObjectMeta, key_of
+from settings import CLBSettings, CloudSettings, Settings
+
+KEY = "weights.json"
+PREFIX = "drawbridge-weights-"
+CALL_TIMEOUT = 4.0
+"""Seconds; less than the time from the end of our leadership to the beginning of the next."""
+DECODER = msgspec.json.Decoder(dict[str, Remembered])
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Unreadable(Exception):
+    """The former weights at one load balancer are not known."""
+
+
+class WeightStore:
+    """Safe to share between threads, one for each load balancer.
+
+    What is remembered is read once, and no other process writes it from then on: Conflict or AlreadyExists when one
+    has, and what is there is read again.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+        self._stored: dict[str, ObjectMeta] = {}
+        self._memory: dict[str, Memory] = {}
+        self._unreadable: dict[str, Unreadable] = {}
+
+    @property
+    def load_balancers(self) -> list[str]:
+        """Those of which weights are remembered."""
+        return [*(each for each, memory in list(self._memory.items()) if memory), *list(self._unreadable)]
+
+    def load(self) -> None:
+        """Read all. KubeError."""
+        found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=WEIGHTS_OF)
+        for each in found.items:
+            self._enter(each.metadata.labels[WEIGHTS_OF], each)
+
+    def memory(self, load_balancer: str) -> Memory:
+        """Unreadable, KubeError: what could not be read is read again."""
+        if load_balancer in self._unreadable:
+            self._read(load_balancer)
+        if load_balancer in self._unreadable:
+            raise self._unreadable[load_balancer]
+        return self._memory.get(load_balancer, {})
+
+    def put(self, load_balancer: str, memory: Memory) -> None:
+        """Durable when it returns. KubeError."""
+        try:
+            if memory:
+                self._enter(load_balancer, self._written(load_balancer, memory))
+            else:
+                self._delete(load_balancer)
+        except (AlreadyExists, Conflict):
+            self._read(load_balancer)
+            raise
+
+    def _written(self, load_balancer: str, memory: Memory) -> ConfigMap:
+        version = self._version(load_balancer)
+        body = _body(load_balancer, memory, version)
+        if not version:
+            return self._client.create(
+                CONFIG_MAPS, body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
+            )
+        try:
+            return self._client.replace(
+                CONFIG_MAPS, _name(load_balancer), body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
+            )
+        except NotFound:
+            log.warning("remembered weights were deleted by another client", load_balancer=load_balancer)
+            self._stored.pop(load_balancer, None)
+            raise
+
+    def _delete(self, load_balancer: str) -> None:
+        preconditions = {"resourceVersion": self._version(load_balancer)}
+        with suppress(NotFound):
+            self._client.delete(
+                CONFIG_MAPS,
+                _name(load_balancer),
+                self._namespace,
+                preconditions=preconditions,
+                timeout=CALL_TIMEOUT,
+            )
+        self._forget(load_balancer)
+
+    def _read(self, load_balancer: str) -> None:
+        """An answer was lost, or another leader wrote."""
+        selector = f"{WEIGHTS_OF}={load_balancer}"
+        found = self._client.list(
+            CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=selector, timeout=CALL_TIMEOUT
+        )
+        self._forget(load_balancer)
+        for each in found.items:
+            self._enter(load_balancer, each)
+
+    def _version(self, load_balancer: str) -> str:
+        stored = self._stored.get(load_balancer)
+        return stored.resource_version if stored else ""
+
+    def _enter(self, load_balancer: str, found: ConfigMap) -> None:
+        try:
+            memory = DECODER.decode(found.data.get(KEY, "{}"))
+        except msgspec.MsgspecError as error:
+            self._unreadable[load_balancer] = Unreadable(
+                f"ConfigMap {found.metadata.name} is unreadable, and with it the former weights at {load_balancer}:"
+                f" {error}; correct it, or set the weights yourself and delete it"
+            )
+        else:
+            self._stored[load_balancer], self._memory[load_balancer] = found.metadata, memory
+
+    def _forget(self, load_balancer: str) -> None:
+        for known in (self._stored, self._memory, self._unreadable):
+            known.pop(load_balancer, None)
+
+
+def _name(load_balancer: str) -> str:
+    return f"{PREFIX}{load_balancer}"
+
+
+def _body(load_balancer: str, memory: Memory, version: str) -> dict[str, object]:
+    metadata = {"name": _name(load_balancer), "labels": {WEIGHTS_OF: load_balancer}}
+    guard = {"resourceVersion": version} if version else {}
+    text = msgspec.json.encode(memory, order="deterministic").decode()
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | guard, "data": {KEY: text}}
+
+
+NODES = Gauge(
+    "drawbridge_ingress_daemonset_load_balancer_nodes",
+    "Nodes whose backends wait for weight 0, have it, and wait for their former weights.",
+    ["load_balancer", "state"],
+)
+FAILED = Gauge(
+    "drawbridge_ingress_daemonset_load_balancer_failed",
+    "Whether the weights of a load balancer could not be read, remembered or written at the last attempt.",
+    ["load_balancer"],
+)
+SOON, PERIOD = 1.0, 5.0
+"""Seconds until the weights are read again: after a write, and while nodes are detached or late writes may arrive."""
+INSTANCE = re.compile(r"ins-[0-9a-z]+")
+
+
+@dataclass(frozen=True)
+class Edges:
+    """*cloud* connects, or raises a CloudError; *changed* gets the keys of IngressDaemonSets to reconcile."""
+
+    cloud: Callable[[], LoadBalancers]
+    store: WeightStore
+    changed: Callable[[str], None]
+
+
+class WeightReconciler:
+    """*known* is what it finds out."""
+
+    def __init__(
+        self,
+        edges: Edges,
+        cache: ObjectCache,
+        known: LoadBalancerCache,
+        settings: Callable[[], CLBSettings],
+        queue: WorkQueue,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._edges, self._cache, self._known = edges, cache, known
+        self._settings, self._queue, self._clock = settings, queue, clock
+
+    def enqueue_all(self) -> None:
+        used = {name for each in self._cache.list("IngressDaemonSet") for name in load_balancers(each)}
+        for each in sorted(used.union(self._edges.store.load_balancers)):
+            self._queue.add(each)
+
+    def reconcile(self, load_balancer: str) -> float | None:
+        """Seconds until it is read again; None while only nodes without pods are detached, or none. LeadershipLost."""
+        detached, attached = self._wanted(load_balancer)
+        try:
+            memory = self._edges.store.memory(load_balancer)
+            if detached or attached or memory:
+                return self._weigh(load_balancer, memory, detached, attached)
+        except Stopping:
+            return None
+        except (CloudError, KubeError, Unreadable) as error:
+            self._failed(load_balancer, {**detached, **attached}, error)
+            return PENDING
+        self._found(load_balancer, {})
+        return None
+
+    def _weigh(
+        self,
+        load_balancer: str,
+        memory: Memory,
+        detached: Mapping[str, Identity],
+        attached: Mapping[str, Identity],
+    ) -> float | None:
+        cloud, store = self._edges.cloud(), self._edges.store
+        backends = cloud.backends(load_balancer)
+        now = self._clock.now()
+        others = [_identity(each) for each in self._cache.list("Node")]
+        seen = Weighing(backends, memory, detached, attached, others, self._empty(load_balancer, memory))
+        planned = plan_weights(seen, now)
+        if planned.memory != memory:
+            store.put(load_balancer, planned.memory)
+        if planned.weights:
+            cloud.set_weights(load_balancer, planned.weights)
+            log.info("weights written", load_balancer=load_balancer, backends=len(planned.weights))
+        before = self._known.nodes(load_balancer)
+        since = {name: each.detached_since for name, each in before.items() if each.detached_since}
+        nodes = dict(summed_up(load_balancer, seen, since, now))
+        restored = [name for name in attached if name in nodes and nodes[name].restored]
+        healthy = cloud.healthy(load_balancer) if restored else {}
+        nodes |= {name: replace(nodes[name], unhealthy=unhealthy(name, seen, healthy)) for name in restored}
+        self._found(load_balancer, nodes, detached)
+        if planned.weights:
+            return SOON
+        return PERIOD if detached or attached or not is_at_rest(seen, planned.memory, now) else None
+
+    def _wanted(self, load_balancer: str) -> tuple[dict[str, Identity], dict[str, Identity]]:
+        """The nodes to detach, and those that wait to be attached."""
+        detached, attached = dict[str, Identity](), dict[str, Identity]()
+        for held in self._cache.list("Deployment"):
+            mark = rollout_annotations.on_deployment(held.metadata.annotations)
+            if mark and self._uses(held, load_balancer):
+                name = held.node
+                node = self._cache.get(Target("Node", "", name))
+                (attached if mark.attached else detached)[name] = _identity(node) if node else Identity()
+        return detached, attached
+
+    def _empty(self, load_balancer: str, memory: Memory) -> set[str]:
+        """The nodes of *memory* without ingress pods, while any IngressDaemonSet uses *load_balancer*."""
+        if not any(self._may_use(each, load_balancer) for each in self._users(load_balancer)):
+            return set()
+        deployments: list[Workload] = [*self._cache.list("Deployment")]
+        serving = {each.node for each in deployments if each.status.available_replicas}
+        return {each.node for each in memory.values()} - serving
+
+    def _may_use(self, resource: IngressDaemonSet, load_balancer: str) -> bool:
+        metadata = resource.metadata
+        return not metadata.deletion_timestamp and self._settings().allows(load_balancer, metadata.namespace)
+
+    def _uses(self, held: Workload, load_balancer: str) -> bool:
+        """Whether its IngressDaemonSet detaches nodes from *load_balancer*, and may."""
+        owner, namespace = held.metadata.controller, held.metadata.namespace
+        if owner is None:
+            return False
+        resource = self._cache.get(Target("IngressDaemonSet", namespace, owner.name))
+        if resource is None or not held.is_of(resource.metadata.uid):
+            return False
+        if not self._may_use(resource, load_balancer):
+            return False
+        weights = resource.spec.update_strategy.rolling_update.weights
+        return weights is not None and load_balancer in weights.load_balancers
+
+    def _found(
+        self, load_balancer: str, nodes: Mapping[str, NodeBackends], detached: Collection[str] = ()
+    ) -> None:
+        self._queue.forget(load_balancer)
+        FAILED.labels(load_balancer).set(0)
+        off = sum(each.detached_since is not None for each in nodes.values())
+        restoring = sum(not each.restored for name, each in nodes.items() if name not in detached)
+        NODES.labels(load_balancer, "detaching").set(len(detached) - off)
+        NODES.labels(load_balancer, "detached").set(off)
+        NODES.labels(load_balancer, "restoring").set(restoring)
+        self._publish(load_balancer, nodes)
+
+    def _failed(self, load_balancer: str, wanted: Mapping[str, Identity], error: Exception) -> None:
+        FAILED.labels(load_balancer).set(1)
+        pause = self._queue.retry(load_balancer)
+        log.warning("weights not reconciled", load_balancer=load_balancer, error=str(error), pause=pause)
+        if not self._known.nodes(load_balancer):
+            unknown = NodeBackends(load_balancer, error=f"cannot be read or written: {error}")
+            self._publish(load_balancer, dict.fromkeys(wanted, unknown))
+
+    def _publish(self, load_balancer: str, nodes: Mapping[str, NodeBackends]) -> None:
+        if self._known.put(load_balancer, nodes):
+            for each in self._users(load_balancer):
+                self._edges.changed(key_of(each.metadata))
+
+    def _users(self, load_balancer: str) -> Iterator[IngressDaemonSet]:
+        found: list[IngressDaemonSet] = [*self._cache.list("IngressDaemonSet")]
+        return (each for each in found if load_balancer in load_balancers(each))
+
+
+def _identity(node: FollowedNode) -> Identity:
+    instance = node.spec.provider_id.rpartition("/")[2]
+    return Identity(instance if INSTANCE.fullmatch(instance) else "", node.address)
+
+
+WORKERS = 4
+"""Load balancers at a time; the calls for each come one after the other."""
+PAUSES = Backoff(base=0.5, cap=30.0)
+
+
+@contextmanager
+def weighing(
+    context: Context,
+    cache: ObjectCache,
+    known: LoadBalancerCache,
+    settings: Callable[[], Settings],
+    changed: Callable[[str], None],
+) -> Iterator[Callable[[], None]]:
+    """Work within the block; gives a function that queues all load balancers."""
+    store = WeightStore(context.client, context.namespace)
+    context.wait_for(store.load, PAUSES, "former weights")
+    queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
+    edges = Edges(_connection(context, settings), store, changed)
+    reconciler = WeightReconciler(edges, cache, known, lambda: settings().ingress_daemonset.clb, queue)
+    enqueue_changes(cache, queue.add)
+    reconciler.enqueue_all()
+    with context.working(queue, reconciler.reconcile, WORKERS):
+        yield reconciler.enqueue_all
+
+
+def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[[], LoadBalancers]:
+    """One for all load balancers, so that they share the rates."""
+
+    def sleep(seconds: float) -> None:
+        if context.stop.wait(seconds):
+            raise Stopping("a wait for the cloud was cut short")
+
+    @cached
+    def connect() -> LoadBalancers:
+        cloud = _in_time(settings().cloud)
+        return LoadBalancers(caller(cloud, may_write=context.check, writes_within=context.grace, sleep=sleep))
+
+    return connect
+
+
+def _in_time(cloud: CloudSettings) -> CloudSettings:
+    """With timeouts that the planner counts on."""
+    call, attempt = (min(each, LONGEST_CALL) for each in (cloud.call_timeout, cloud.attempt_timeout))
+    return cloud.model_copy(update={"call_timeout": call, "attempt_timeout": attempt})
+
+
+def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
+    """The load balancers of IngressDaemonSets that change, or whose nodes are detached or attached."""
+
+    def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
+        if (
+            old
+            and new
+            and (old.spec, old.metadata.deletion_timestamp)
+            == (
+                new.spec,
+                new.metadata.deletion_timestamp,
+            )
+        ):
+            return
+        for each in {name for resource in (old, new) if resource for name in load_balancers(resource)}:
+            enqueue(each)
+
+    def on_deployment(old: Workload | None, new: Workload | None) -> None:
+        owner = seen.metadata.controller if (seen := new or old) else None
+        if seen is None or owner is None or _state(old) == _state(new):
+            return
+        resource = cache.get(Target("IngressDaemonSet", seen.metadata.namespace, owner.name))
+        for each in load_balancers(resource) if resource else ():
+            enqueue(each)
+
+    cache.on_change("IngressDaemonSet", on_resource)
+    cache.on_change("Deployment", on_deployment)
+
+
+def _state(held: Workload | None) -> tuple[str, bool]:
+    """Its mark, and whether it has pods that serve."""
+    return (
+        (held.metadata.annotations.get(SCHEDULED, ""), bool(held.status.available_replicas))
+        if held
+        else ("", False)
+    )
