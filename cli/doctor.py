@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from api.anycast_ip import TAINT
 from api.elasticity import GATE, LOCAL_REPLICAS
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
+from api.ip_history import NAME as HISTORY_NAME
 from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS
 from cli.errors import unreadable, way_to_permission
@@ -31,7 +32,6 @@ from cli.status import (
     unread,
     webhooks,
 )
-from controllers.ip_reservation.history import NAME as HISTORY_NAME
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
 from kube.resources import NODES, PODS, Resource
 from settings import IPReservationSettings, Settings

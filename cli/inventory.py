@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
+from api.ip_history import NAME as HISTORY
+from api.ip_history import StoredHistory
 from calico.ipam_config import ipam_configuration
 from calico.pools import BLOCKS, POOLS, AssignedBlock, IPAMBlock, IPPool, block_of, located
 from calico.reservations import GROUPS
@@ -27,8 +29,6 @@ from cli.installation import (
     service_of,
 )
 from cli.pools import OFF, AddressInCalico, Assignment, Past, PoolFacts, assignment_of, block_name, past_of
-from controllers.ip_reservation.history import NAME as HISTORY
-from controllers.ip_reservation.history import StoredHistory
 from kube.client import Page, Resource
 from kube.errors import KubeError, NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
+from api.ip_history import History
 from calico.address_ranges import Range, overlap, range_of
 from calico.pools import Assigned, AssignedBlock, Block, IPPool, reserved_ranges, usage_of
 from calico.segment import IPReservation
 from cli.output import Document, Part, Table, moment, warning
-from controllers.ip_reservation.history import History
 from settings.ip_reservation import Pools
 
 

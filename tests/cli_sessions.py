@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from api import ip_history
 from api.elasticity import TAINT
 from api.ingress_daemonset.types import resource
 from calico.ipam_config import CONFIGURATIONS
@@ -32,7 +33,7 @@ from controllers.anycast_ip.claim import body as claim_body
 from controllers.anycast_ip.entries import LABEL, Entry, data_of
 from controllers.ingress_daemonset.children import revision_of
 from controllers.ingress_daemonset.revisions import plan_revisions
-from controllers.ip_reservation import history
+from controllers.ip_reservation.history import packed
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
 from dev.fake_api.calls import Reply, Request
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -277,14 +278,14 @@ def _segment(name: str, fields: Sequence[Raw]) -> Raw:
 def _history(former: Sequence[tuple[str, float]], gap: Sequence[str] = (), truncated: str = "") -> Raw:
     """Of 10.0.0.1: each pod of redis that had it for an hour, until so many hours ago."""
     held = [
-        history.Former("10.0.0.1", "redis", pod, "node-1", ago(hours=hours + 1), ago(hours=hours))
+        ip_history.Former("10.0.0.1", "redis", pod, "node-1", ago(hours=hours + 1), ago(hours=hours))
         for pod, hours in former
     ]
     gaps = ((_time(gap[0]), _time(gap[1])),) if gap else ()
-    known = history.History(ago(days=3), NOW, tuple(held), gaps, _time(truncated) if truncated else None)
-    labels = {history.LABEL: history.LABEL_VALUE}
-    metadata = {"name": history.NAME, "namespace": "drawbridge", "labels": labels}
-    return {"metadata": metadata, "binaryData": {history.KEY: b64encode(history.packed(known)[1]).decode()}}
+    known = ip_history.History(ago(days=3), NOW, tuple(held), gaps, _time(truncated) if truncated else None)
+    labels = {ip_history.LABEL: ip_history.LABEL_VALUE}
+    metadata = {"name": ip_history.NAME, "namespace": "drawbridge", "labels": labels}
+    return {"metadata": metadata, "binaryData": {ip_history.FILE: b64encode(packed(known)[1]).decode()}}
 
 
 def _claim(**fields: Any) -> Raw:

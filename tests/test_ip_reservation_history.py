@@ -11,29 +11,24 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
+from api import ip_history
+from api.ip_history import LABEL, LABEL_VALUE, NAME, Former, History, StoredHistory, unpacked
 from calico.pools import AssignedBlock, HeldBlock, held_block
 from controllers.clock import Clock
 from controllers.ip_reservation import history as module
 from controllers.ip_reservation.history import (
     AGAIN,
-    LABEL,
-    LABEL_VALUE,
     MOST,
     MOST_GAPS,
-    NAME,
     PERIOD,
     UNSERVED,
-    Former,
-    History,
     HistoryReconciler,
-    StoredHistory,
     grown,
     is_news,
     merged,
     moment_of,
     packed,
     released,
-    unpacked,
     with_gap,
 )
 from dev.fake_api import BUILT_IN, FakeAPI, refusal
@@ -165,7 +160,7 @@ def test_what_is_no_history_is_refused(stored: bytes) -> None:
 
 def test_what_unpacks_to_more_than_any_history_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _, stored = packed(known(former()))
-    monkeypatch.setattr(module, "LARGEST", 50)
+    monkeypatch.setattr(ip_history, "LARGEST", 50)
 
     with pytest.raises(ValueError, match="no history"):
         unpacked(stored)

@@ -6,7 +6,6 @@ It is bounded in time, number and bytes.
 from __future__ import annotations
 
 import gzip
-import zlib
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Counter, Gauge
 
+from api.ip_history import FILE, LABEL, LABEL_VALUE, NAME, Former, History, StoredHistory
 from calico.pools import BLOCKS, HeldBlock, decode_held, located
 from calico.segment import MANAGED_BY, MANAGER
 from controllers.clock import CLOCK, Clock
@@ -29,21 +29,14 @@ from kube.errors import Backoff, KubeError, NotFound
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
 from kube.resources import CONFIG_MAPS
-from kube.types import ObjectMeta, Value, complete
 from settings import IPReservationSettings
 
-NAME = "drawbridge-ip-history"
-LABEL, LABEL_VALUE = "drawbridge.io/ip-history", "ip-reservation"
 HISTORY = "history"
 """The one key."""
-FILE = "history.json.gz"
-"""Of the ConfigMap that has it."""
 MOST = 20_000
 """Former holders at most."""
 SIZE = 768 * 1024
 """Bytes of what is stored at most: a ConfigMap may have 1 MiB."""
-LARGEST = 16 * 1024 * 1024
-"""Bytes that are unpacked at most: other clients can write the ConfigMap."""
 MOST_GAPS = 20
 SWEEP = 3600.0
 """Seconds for which stored holders may be too old before they alone are a reason to write."""
@@ -66,46 +59,6 @@ for _result in ("written", "failed"):
     WRITES.labels(_result)
 
 log = structlog.get_logger(__name__)
-
-Gap = tuple[datetime, datetime]
-
-
-class Former(msgspec.Struct, frozen=True, array_like=True):
-    """A pod that had an IP *since* Calico assigned it, None where Calico noted no time, *until* it was released.
-
-    For what is no pod, *namespace* is empty, and *pod* the handle by which Calico knows it.
-    """
-
-    ip: str
-    namespace: str
-    pod: str
-    node: str
-    since: datetime | None
-    until: datetime
-
-    @property
-    def key(self) -> tuple[str, str, str, datetime]:
-        """The same when two leaders have seen the same release, where Calico noted a time."""
-        return self.ip, self.namespace, self.pod, self.since or self.until
-
-
-class History(msgspec.Struct, frozen=True):
-    """*former* holders by their ends, the oldest first; all that ended after *begun*, and before *seen*.
-
-    But for those that ended before *truncated*, which were dropped for want of room, and perhaps some that ended
-    within a gap, in which no leader saw the blocks.
-    """
-
-    begun: datetime
-    seen: datetime
-    former: tuple[Former, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    truncated: datetime | None = None
-
-    def complete_since(self, period: float, now: datetime) -> datetime:
-        """But for gaps."""
-        begun = max(self.begun, now - timedelta(seconds=period))
-        return max(begun, self.truncated) if self.truncated else begun
 
 
 def released(old: HeldBlock | None, new: HeldBlock | None, now: datetime) -> Iterator[Former]:
@@ -176,15 +129,6 @@ def packed(known: History) -> tuple[History, bytes]:
     return known, found
 
 
-def unpacked(stored: bytes) -> History:
-    """ValueError when it is no history."""
-    try:
-        unzip = zlib.decompressobj(wbits=31)
-        return _DECODER.decode(unzip.decompress(stored, LARGEST))
-    except (zlib.error, msgspec.MsgspecError) as error:
-        raise ValueError(f"no history of addresses: {error}") from error
-
-
 def _shortened(known: History, most: int) -> History:
     surplus = len(known.former) - most
     if surplus <= 0:
@@ -198,26 +142,6 @@ def _unique(former: Iterable[Former]) -> tuple[Former, ...]:
     for each in sorted(former, key=lambda each: each.until):
         found.setdefault(each.key, each)
     return tuple(found.values())
-
-
-class StoredHistory(Value, frozen=True):
-    """The ConfigMap, as the API server serves it."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    binary_data: dict[str, bytes] = {}
-
-    @property
-    def ours(self) -> bool:
-        return LABEL in self.metadata.labels
-
-    @property
-    def history(self) -> History:
-        """ValueError when it cannot be read."""
-        return unpacked(self.binary_data.get(FILE, b""))
-
-
-complete(StoredHistory)
-_DECODER = msgspec.json.Decoder(History)
 
 
 class NotOurs(Exception):
