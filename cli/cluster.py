@@ -14,10 +14,9 @@ import msgspec
 from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client, Page
 from kube.errors import KubeError, NotConfigured
-from kube.resources import ALL, NODES, Resource, Selection
+from kube.resources import ALL, Resource, Selection
 from kube.rest_config import Connection, Impersonating, Impersonation, connect
 from kube.service_account import MOUNTED, in_cluster, of_pod
-from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from runtime import futures, utc_now
 
 T = TypeVar("T")
@@ -101,12 +100,6 @@ class Cluster:
     ) -> T:
         whole = {**selection.query, "resourceVersion": "0", **query}
         return self.client.get_as(accept, resource.path(selection.namespace), query=whole, type=type)
-
-    def nodes(self, label_selector: str = "") -> list[Node]:
-        return self.cached(NODES, Node, Selection(label_selector=label_selector))
-
-    def super_nodes(self) -> list[str]:
-        return [each.metadata.name for each in self.nodes(f"{INSTANCE_TYPE}={SUPER_NODE}")]
 
     def client_of(self, user: str) -> Client | None:
         """A client in the name of *user*, which takes a permission; None where a kubeconfig names one already."""

@@ -1,7 +1,4 @@
-"""The checks of docs/how-to/troubleshooting.md: what is asked for them, and what the answers mean.
-
-Of each feature it asks about the permissions without which it does nothing; docs/explanation/security.md has all.
-"""
+"""The checks of docs/how-to/troubleshooting.md: what is asked for them, and what the answers mean."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from api.anycast_ip import TAINT
 from api.elasticity import GATE, LOCAL_REPLICAS
@@ -17,8 +14,15 @@ from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, 
 from api.ip_history import NAME as HISTORY_NAME
 from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS
+from cli.access import Access
 from cli.errors import unreadable, way_to_permission
-from cli.installation import CONTROLLERS, WEBHOOK, Configuration, Lease, Webhook
+from cli.installation import (
+    Lease,
+    RegisteredWebhook,
+    Rule,
+    WebhookConfiguration,
+    WebhookConfigurations,
+)
 from cli.output import Document, Part, Table, bad, duration, faint, good, warning
 from cli.status import (
     PAGE,
@@ -75,137 +79,6 @@ def parts_of(found: Findings) -> Iterator[Part]:
     if ways:
         yield ""
         yield Table(("CHECK", "WHAT TO DO"), [*ways])
-
-
-OWN = "own"
-"""In place of a namespace: that of the installation."""
-
-
-class Access(NamedTuple):
-    """*namespace* is empty for the whole cluster."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        where = f" in namespace {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}{where}"
-
-
-ALWAYS = {CONTROLLERS: (Access("create", "events"), Access("create", "leases", "coordination.k8s.io", OWN))}
-CALICO = "calico"
-"""In place of a group: that which is served."""
-BY_FEATURE: Mapping[str, Mapping[str, tuple[Access, ...]]] = {
-    "ip_reservation": {
-        WEBHOOK: (
-            Access("get", "pods"),
-            Access("get", "namespaces"),
-            Access("create", "ipreservations", CALICO),
-        ),
-        CONTROLLERS: (
-            Access("watch", "pods"),
-            Access("watch", "namespaces"),
-            *(
-                Access(verb, "ipreservations", CALICO)
-                for verb in ("list", "watch", "create", "patch", "delete")
-            ),
-        ),
-    },
-    "anycast_ip": {
-        CONTROLLERS: (
-            Access("watch", "nodes"),
-            Access("patch", "nodes"),
-            *(Access(verb, "configmaps", "", OWN) for verb in ("list", "create", "update", "delete")),
-        )
-    },
-    "elasticity": {
-        WEBHOOK: (Access("get", "leases", "coordination.k8s.io", OWN, "drawbridge"),),
-        CONTROLLERS: (
-            Access("watch", "pods"),
-            Access("patch", "pods"),
-            Access("watch", "nodes"),
-            Access("watch", "statefulsets", "apps"),
-        ),
-    },
-    "ingress_daemonset": {
-        WEBHOOK: (Access("list", "ingressdaemonsets", GROUP),),
-        CONTROLLERS: (
-            Access("watch", "ingressdaemonsets", GROUP),
-            Access("patch", "ingressdaemonsets/status", GROUP),
-            *(Access(verb, "deployments", "apps") for verb in ("watch", "create", "patch", "delete")),
-        ),
-    },
-}
-OPT_IN = {
-    CONTROLLERS: (
-        Access("patch", "pods"),
-        Access("watch", "deployments", "apps"),
-        Access("watch", "statefulsets", "apps"),
-    )
-}
-"""Of workloads, for IP reservation."""
-SAME_ADDRESS = {
-    WEBHOOK: (Access("list", "ipreservations", CALICO), Access("list", "ippools", CALICO)),
-    CONTROLLERS: (Access("patch", "pods"),),
-}
-"""Of a StatefulSet's pod that comes back."""
-POOLS = {
-    CONTROLLERS: (
-        Access("watch", "ippools", CALICO),
-        Access("watch", "ipamblocks", "crd.projectcalico.org"),
-    )
-}
-"""Calico's own API server has no blocks."""
-HISTORY = {
-    CONTROLLERS: (
-        Access("create", "configmaps", "", OWN),
-        *(Access(verb, "configmaps", "", OWN, HISTORY_NAME) for verb in ("get", "update")),
-    )
-}
-EGRESS = {CONTROLLERS: tuple(Access(verb, "pods", "", OWN) for verb in ("list", "create", "delete"))}
-"""Pods of checks, for anycast IP."""
-OF_USER = (
-    Access("get", "secrets", "", OWN),
-    Access("list", "nodes"),
-    Access("list", "pods"),
-    Access("list", "ipreservations", CALICO),
-    Access("patch", "ipreservations", CALICO),
-    Access("create", "pods/eviction"),
-    Access("patch", "ingressdaemonsets", GROUP),
-)
-
-
-def needed(settings: Settings, namespace: str, calico: str) -> Iterator[tuple[str, Access]]:
-    """Each with the program that needs it."""
-    rules = [ALWAYS, *(rows for feature, rows in BY_FEATURE.items() if getattr(settings, feature).enabled)]
-    if settings.ip_reservation.enabled and settings.ip_reservation.workload_opt_in:
-        rules.append(OPT_IN)
-    if settings.ip_reservation.enabled and settings.ip_reservation.same_address.enabled:
-        rules.append(SAME_ADDRESS)
-    if settings.ip_reservation.enabled and settings.ip_reservation.pools.enabled:
-        rules.append(POOLS)
-    if settings.ip_reservation.enabled and settings.ip_reservation.pools.keeps_history:
-        rules.append(HISTORY)
-    if settings.anycast_ip.enabled and settings.anycast_ip.egress_check.url:
-        rules.append(EGRESS)
-    for rows in rules:
-        for program, accesses in rows.items():
-            yield from ((program, located(each, namespace, calico)) for each in accesses)
-
-
-def located(access: Access, namespace: str, calico: str) -> Access:
-    group = calico if access.group == CALICO else access.group
-    return access._replace(group=group, namespace=namespace if access.namespace == OWN else "")
-
-
-def attributes(access: Access) -> dict[str, Any]:
-    """As a review of access has them."""
-    resource, _, subresource = access.resource.partition("/")
-    found = {"verb": access.verb, "group": access.group, "resource": resource, "subresource": subresource}
-    return {**found, "namespace": access.namespace, "name": access.name}
 
 
 def of_accounts(answers: Mapping[tuple[str, Access], bool | KubeError]) -> Iterator[Finding]:
@@ -363,14 +236,14 @@ SHARED = (("", "pods"), ("", "nodes"), ("apps", "deployments"), ("apps", "daemon
 """What policies do alter: Drawbridge takes what the API server stores for its baseline."""
 
 
-def of_others(mutating: Sequence[Configuration], validating: Sequence[Configuration]) -> Iterator[Finding]:
-    found = [*_altering(mutating), *_blocking(validating)]
+def of_others(configurations: WebhookConfigurations) -> Iterator[Finding]:
+    found = [*_altering(configurations.mutating), *_blocking(configurations.validating)]
     yield from found
     if not found:
         yield Finding(OTHERS_CHECK, Verdict.OK, "none alters or blocks what Drawbridge writes")
 
 
-def _altering(configurations: Sequence[Configuration]) -> Iterator[Finding]:
+def _altering(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
     for configuration, webhook in _unmanaged(configurations):
         name = f"{webhook.name} ({configuration.metadata.name})"
         if seen := _seen(webhook, UNTOUCHED):
@@ -384,7 +257,7 @@ def _altering(configurations: Sequence[Configuration]) -> Iterator[Finding]:
             yield Finding(OTHERS_CHECK, Verdict.OK, f"mutating webhook {name} may alter {seen}")
 
 
-def _blocking(configurations: Sequence[Configuration]) -> Iterator[Finding]:
+def _blocking(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
     for configuration, webhook in _unmanaged(configurations):
         seen = _seen(webhook, UNTOUCHED)
         if seen and webhook.failure_policy == "Fail":
@@ -397,20 +270,21 @@ def _blocking(configurations: Sequence[Configuration]) -> Iterator[Finding]:
             )
 
 
-def _unmanaged(configurations: Sequence[Configuration]) -> Iterator[tuple[Configuration, Webhook]]:
+def _unmanaged(
+    configurations: Sequence[WebhookConfiguration],
+) -> Iterator[tuple[WebhookConfiguration, RegisteredWebhook]]:
     for each in configurations:
         yield from ((each, webhook) for webhook in each.webhooks if not webhook.is_ours)
 
 
-def _seen(webhook: Webhook, kinds: Sequence[tuple[str, str]]) -> str:
+def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
     seen = {plural for group, plural in kinds if any(_covers(rule, group, plural) for rule in webhook.rules)}
     return ", ".join(sorted(seen))
 
 
-def _covers(rule: dict[str, Any], group: str, plural: str) -> bool:
-    writes = {"*", "CREATE", "UPDATE"} & {*rule.get("operations", ())}
-    groups, resources = rule.get("apiGroups", ()), rule.get("resources", ())
-    return bool(writes and {"*", group} & {*groups} and {"*", "*/*", plural} & {*resources})
+def _covers(rule: Rule, group: str, plural: str) -> bool:
+    is_of_writes = {"*", "CREATE", "UPDATE"} & {*rule.operations} and {"*", group} & {*rule.api_groups}
+    return bool(is_of_writes and {"*", "*/*", plural} & {*rule.resources})
 
 
 OLDEST = (1, 30)
@@ -442,8 +316,8 @@ class Answers:
     and released, or nothing."""
     reached: Mapping[str, str | KubeError]
     access: tuple[Mapping[tuple[str, Access], bool | KubeError], Mapping[Access, bool | KubeError]]
-    others: tuple[list[Configuration], list[Configuration]]
-    """Mutating and validating webhook configurations, of all programs."""
+    others: WebhookConfigurations
+    """Webhook configurations of all programs."""
     times: tuple[datetime | None, datetime]
     """Of the API server, and of this machine."""
 
@@ -462,7 +336,7 @@ def findings(facts: Facts, status: Status, answers: Answers) -> Iterator[Finding
     yield from _reached(facts, answers.reached)
     yield from of_accounts(answers.access[0])
     yield from of_user(answers.access[1])
-    yield from of_others(*answers.others)
+    yield from of_others(answers.others)
     yield from _versions(status, *answers.versions)
     yield from _clocks(facts.lease, *answers.times)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kube.lease_spec import LeaseSpec
-from kube.types import ObjectMeta, Value
+from kube.resources import Resource
+from kube.selectors import LabelSelector
+from kube.types import ObjectMeta, Value, complete
 from settings import Settings
 
 WEBHOOKS_END_IN = ".drawbridge.io"
@@ -16,6 +17,13 @@ NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
 WEBHOOK, CONTROLLERS = "webhook", "controllers"
 CONFIGURATION_FILE = "config.yaml"
+
+
+CONFIGURATIONS = {
+    kind: Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", namespaced=False)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+"""In the order in which the API server calls their webhooks."""
 
 
 class ServiceReference(Value, frozen=True):
@@ -30,26 +38,71 @@ class ClientConfig(Value, frozen=True):
     service: ServiceReference | None = None
 
 
-class Webhook(Value, frozen=True):
+class Rule(Value, frozen=True):
+    api_groups: tuple[str, ...] = ()
+    api_versions: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    scope: str = "*"
+
+
+class MatchCondition(Value, frozen=True):
+    name: str = ""
+    expression: str = ""
+
+
+class RegisteredWebhook(Value, frozen=True):
+    """One entry of a webhook configuration."""
+
     name: str = ""
     client_config: ClientConfig = ClientConfig()
+    rules: tuple[Rule, ...] = ()
     failure_policy: str = ""
-    rules: tuple[dict[str, Any], ...] = ()
+    namespace_selector: LabelSelector = LabelSelector()
+    object_selector: LabelSelector = LabelSelector()
+    match_conditions: tuple[MatchCondition, ...] = ()
+    timeout_seconds: int = 10
 
     @property
     def is_ours(self) -> bool:
         return self.name.endswith(WEBHOOKS_END_IN)
 
+    @property
+    def path(self) -> str:
+        """Of its Service; nothing for one outside the cluster."""
+        return self.client_config.service.path if self.client_config.service else ""
 
-class Configuration(Value, frozen=True):
-    """A webhook configuration of either kind."""
+
+class WebhookConfiguration(Value, frozen=True):
+    """Of either kind."""
 
     metadata: ObjectMeta = ObjectMeta()
-    webhooks: tuple[Webhook, ...] = ()
+    webhooks: tuple[RegisteredWebhook, ...] = ()
 
     @property
     def is_ours(self) -> bool:
         return any(each.is_ours for each in self.webhooks)
+
+
+complete(WebhookConfiguration)
+
+
+@dataclass(frozen=True)
+class WebhookConfigurations:
+    """Those of all programs."""
+
+    mutating: Sequence[WebhookConfiguration]
+    validating: Sequence[WebhookConfiguration]
+
+    @property
+    def webhooks(self) -> Sequence[RegisteredWebhook]:
+        """In the order in which the API server calls them."""
+        return [
+            webhook
+            for configurations in (self.mutating, self.validating)
+            for each in configurations
+            for webhook in each.webhooks
+        ]
 
 
 class PodSpec(Value, frozen=True):
@@ -86,14 +139,18 @@ class Lease(Value, frozen=True):
 
 @dataclass(frozen=True)
 class Installed:
-    """*settings* are those of the ConfigMap; None when it is invalid or cannot be read, and then *refused* says why."""
+    """*settings* are those of the ConfigMap, which has them as *text*.
+
+    None when they are invalid or cannot be read, and then *refused* says why.
+    """
 
     service: ServiceReference
-    validating: Sequence[Configuration]
-    mutating: Sequence[Configuration]
+    validating: Sequence[WebhookConfiguration]
+    mutating: Sequence[WebhookConfiguration]
     deployments: Sequence[Deployment]
     settings: Settings | None
     refused: Sequence[str] = ()
+    text: str = ""
 
     @property
     def namespace(self) -> str:
@@ -127,13 +184,13 @@ class Installed:
         """For what has to be known in any case: the defaults stand in for settings that cannot be used."""
         return self.settings or Settings()
 
-    def configurations(self) -> Iterator[tuple[str, Configuration]]:
+    def configurations(self) -> Iterator[tuple[str, WebhookConfiguration]]:
         """Each with its kind, in a word."""
         for kind, found in (("validating", self.validating), ("mutating", self.mutating)):
             yield from ((kind, each) for each in found)
 
 
-def service_of(configurations: Sequence[Configuration]) -> ServiceReference | None:
+def service_of(configurations: Sequence[WebhookConfiguration]) -> ServiceReference | None:
     """The Service that our webhooks call."""
     ours = (webhook for each in configurations for webhook in each.webhooks if webhook.is_ours)
     return next((each.client_config.service for each in ours if each.client_config.service), None)

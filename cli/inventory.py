@@ -1,186 +1,225 @@
-"""What the commands read of a cluster."""
+"""What commands read of a cluster: each list and each object once, decoded once, when a command first asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import msgspec
 
-from api.ip_history import NAME as HISTORY
-from api.ip_history import StoredHistory
 from calico.ipam_config import ipam_configuration
-from calico.pools import BLOCKS, POOLS, AssignedBlock, IPAMBlock, IPPool, block_of, located
-from calico.reservations import GROUPS
+from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, block_of, located
+from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation
+from cli.access import Access, attributes
 from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.installation import (
     CHART,
     CONFIGURATION_FILE,
+    CONFIGURATIONS,
     NAME,
-    Configuration,
     Deployment,
     Installed,
+    Lease,
     ServiceReference,
+    WebhookConfiguration,
+    WebhookConfigurations,
     selector_of,
     service_of,
 )
-from cli.pools import OFF, AddressInCalico, Assignment, Past, PoolFacts, assignment_of, block_name, past_of
-from kube.client import Page, Resource
-from kube.errors import KubeError, NotFound
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS
-from kube.types import ConfigMap, ObjectMeta
+from cli.pools import PoolFacts
+from kube.client import Page
+from kube.errors import KubeError
+from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, Resource, Selection
+from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Node, ObjectMeta
+from runtime import futures, threading
 from settings import Settings
-from settings.ip_reservation import Pools
 from settings.load import SettingsError, parse
 
-_GROUP = ("admissionregistration.k8s.io", "v1")
-VALIDATING = Resource(*_GROUP, "validatingwebhookconfigurations", namespaced=False)
-MUTATING = Resource(*_GROUP, "mutatingwebhookconfigurations", namespaced=False)
+T = TypeVar("T")
+SECONDS = 30.0
+"""For an answer of Calico's configuration."""
+REVIEWS = "/apis/authorization.k8s.io/v1"
 NOT_INSTALLED = Failure(
     "Drawbridge is not installed in this cluster: it has neither webhooks named ...drawbridge.io nor Deployments",
     "choose another cluster with --context, or install it: docs/how-to/install.md",
 )
 
 
-class AllConfigurations(msgspec.Struct, frozen=True):
-    validating: list[Configuration]
-    mutating: list[Configuration]
+class _Verdict(msgspec.Struct):
+    allowed: bool = False
 
 
-def webhook_configurations(cluster: Cluster) -> AllConfigurations:
-    """Those of all programs. Raises KubeError."""
-    reads = {each.plural: partial(_configurations, cluster, each) for each in (VALIDATING, MUTATING)}
-    found = cluster.read_all(reads)
-    return AllConfigurations(found[VALIDATING.plural], found[MUTATING.plural])
+class _Review(msgspec.Struct):
+    status: _Verdict = msgspec.field(default_factory=_Verdict)
 
 
-def installed(cluster: Cluster, everyones: AllConfigurations | None = None) -> Installed:
-    """Raises KubeError; Failure when it is not installed."""
-    everyones = everyones or webhook_configurations(cluster)
-    validating = [each for each in everyones.validating if each.is_ours]
-    mutating = [each for each in everyones.mutating if each.is_ours]
-    metadata, service = _release(cluster, [*validating, *mutating])
-    namespace, selector = service.namespace, selector_of(metadata)
-    list_ours = partial(cluster.client.list, namespace=namespace, label_selector=selector)
-    found = cluster.read(
-        {
-            "deployments": lambda: list_ours(DEPLOYMENTS, type=Deployment).items,
-            "files": lambda: list_ours(CONFIG_MAPS, type=ConfigMap).items,
-        }
-    )
-    if isinstance(found["deployments"], KubeError):
-        raise found["deployments"]
-    settings, refused = _settings(found["files"])
-    return Installed(service, validating, mutating, found["deployments"], settings, refused)
+class Inventory:
+    """*cluster* as it is from now on. All raise KubeError, or Failure when Drawbridge is not installed.
+
+    Safe to use from any thread: one reads, and the others wait for what it finds.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.client, self.now = cluster, cluster.client, cluster.now
+        self._lock, self._found = threading.Lock(), dict[Hashable, futures.Future[Any]]()
+
+    def once(self, key: Hashable, read: Callable[[], T]) -> T:
+        """What *read* returns, or raises: to all who ask for *key*."""
+        with self._lock:
+            is_first = key not in self._found
+            found: futures.Future[T] = self._found.setdefault(key, futures.Future())
+        if is_first:
+            try:
+                found.set_result(read())
+            except Exception as error:
+                found.set_exception(error)
+        return found.result()
+
+    def get(self, resource: Resource, name: str, namespace: str | None, type: type[T]) -> T:  # noqa: A002
+        key = ("get", resource, namespace, name, type)
+        return self.once(key, partial(self.client.get, resource, name, namespace, type=type))
+
+    def list(self, resource: Resource, type: type[T], selection: Selection = ALL) -> Sequence[T]:  # noqa: A002
+        """In pages, as it is now."""
+        return self.once(("list", resource, type, selection), partial(self._list, resource, type, selection))
+
+    def cached(self, resource: Resource, type: type[T], selection: Selection = ALL) -> Sequence[T]:  # noqa: A002
+        """As informers read: the API server answers from memory, whole, and perhaps a moment late."""
+        read = partial(self.cluster.cached, resource, type, selection)
+        return self.once(("cached", resource, type, selection), read)
+
+    def _list(self, resource: Resource, type: type[T], selection: Selection) -> Sequence[T]:  # noqa: A002
+        return self.client.list(
+            resource,
+            selection.namespace,
+            type=type,
+            label_selector=selection.label_selector,
+            field_selector=selection.field_selector,
+        ).items
+
+    @cached_property
+    def configurations(self) -> WebhookConfigurations:
+        """Those of all programs."""
+        reads = {kind: partial(self._configurations, resource) for kind, resource in CONFIGURATIONS.items()}
+        return WebhookConfigurations(*self.cluster.read_all(reads).values())
+
+    @cached_property
+    def installed(self) -> Installed:
+        everyones = self.configurations
+        validating = [each for each in everyones.validating if each.is_ours]
+        mutating = [each for each in everyones.mutating if each.is_ours]
+        metadata, service = self._release([*validating, *mutating])
+        ours = Selection(service.namespace, selector_of(metadata))
+        found = self.cluster.read(
+            {
+                "deployments": partial(self.list, DEPLOYMENTS, Deployment, ours),
+                "files": partial(self.list, CONFIG_MAPS, ConfigMap, ours),
+            }
+        )
+        if isinstance(found["deployments"], KubeError):
+            raise found["deployments"]
+        text, refused = _configuration_in(found["files"])
+        settings, problems = _parsed(text) if text else (None, refused)
+        return Installed(service, validating, mutating, found["deployments"], settings, problems, text)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Those in force, for what they decide; Failure when they cannot be used."""
+        found = self.installed.settings
+        if found is None:
+            raise Failure(
+                "the settings of Drawbridge cannot be read, and they decide",
+                "see drawbridge status for the cause",
+            )
+        return found
+
+    @property
+    def namespace(self) -> str:
+        return self.installed.namespace
+
+    def lease(self) -> Lease:
+        """The leader's."""
+        election = self.installed.in_force.leader_election
+        return self.get(LEASES, election.resource_name, election.resource_namespace, Lease)
+
+    def nodes(self, label_selector: str = "") -> Sequence[Node]:
+        return self.cached(NODES, Node, Selection(label_selector=label_selector))
+
+    def super_nodes(self) -> Sequence[str]:
+        return [node.metadata.name for node in self.nodes(f"{INSTANCE_TYPE}={SUPER_NODE}")]
+
+    @cached_property
+    def reservations(self) -> Reservations:
+        return Reservations(self.client, self.installed.in_force.ip_reservation.calico_api_version)
+
+    def segments(self) -> Sequence[IPReservation]:
+        """All IPReservations; NotServed."""
+        return self.once("segments", self.reservations.list)
+
+    def pools(self, segments: Sequence[IPReservation]) -> PoolFacts:
+        """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
+        try:
+            found = self.cluster.read_all(
+                {"pools": self.ip_pools, "blocks": partial(self._of_calico, BLOCKS, IPAMBlock)}
+            )
+        except KubeError as error:
+            return PoolFacts(unknown=str(unreadable(error)) + f" ({unreadable(error).way_out})")
+        for name, each in found.items():
+            if each is None:
+                return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
+        return PoolFacts(found["pools"], [block_of(block) for block in found["blocks"]], segments)
+
+    def ip_pools(self) -> Sequence[IPPool] | None:
+        """None where they are not served."""
+        return self._of_calico(POOLS, IPPool)
+
+    def cooldown(self) -> int:
+        """Seconds for which Calico gives a released IP to no pod, 0 for none."""
+        return self.once("cooldown", lambda: ipam_configuration(self.client, timeout=SECONDS).cooldown)
+
+    def may(self, access: Access, account: str = "") -> bool:
+        """Whether *account*, or else the user, may."""
+        spec: dict[str, Any] = {"resourceAttributes": attributes(access)}
+        kind = "SelfSubjectAccessReview"
+        if account:
+            spec["user"], kind = account, "SubjectAccessReview"
+            spec["groups"] = ["system:serviceaccounts", "system:authenticated"]
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        return self.client.request(
+            "POST", f"{REVIEWS}/{kind.lower()}s", body=body, type=_Review
+        ).status.allowed
+
+    def _of_calico(self, plural: str, kind: type[T]) -> Sequence[T] | None:
+        resource = located(self.client, plural)
+        return self.list(resource, kind) if resource else None
+
+    def _configurations(self, resource: Resource) -> Sequence[WebhookConfiguration]:
+        return self.client.request("GET", resource.path(), type=Page[WebhookConfiguration]).items or []
+
+    def _release(self, configurations: Sequence[WebhookConfiguration]) -> tuple[ObjectMeta, ServiceReference]:
+        """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
+        if service := service_of(configurations):
+            return configurations[0].metadata, service
+        deployments = self.list(DEPLOYMENTS, Deployment, Selection(label_selector=f"{NAME}={CHART}"))
+        if not deployments:
+            raise NOT_INSTALLED
+        metadata = deployments[0].metadata
+        return metadata, ServiceReference(namespace=metadata.namespace)
 
 
-def _release(cluster: Cluster, configurations: list[Configuration]) -> tuple[ObjectMeta, ServiceReference]:
-    """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
-    if service := service_of(configurations):
-        return configurations[0].metadata, service
-    deployments = cluster.client.list(DEPLOYMENTS, type=Deployment, label_selector=f"{NAME}={CHART}").items
-    if not deployments:
-        raise NOT_INSTALLED
-    metadata = deployments[0].metadata
-    return metadata, ServiceReference(namespace=metadata.namespace)
-
-
-def _configurations(cluster: Cluster, resource: Resource) -> list[Configuration]:
-    return cluster.client.request("GET", resource.path(), type=Page[Configuration]).items or []
-
-
-def _settings(files: list[ConfigMap] | KubeError) -> tuple[Settings | None, tuple[str, ...]]:
+def _configuration_in(files: Iterable[ConfigMap] | KubeError) -> tuple[str, tuple[str, ...]]:
+    """The text of the settings, or why there is none."""
     if isinstance(files, KubeError):
-        return None, (f"the settings cannot be read: {files}",)
-    text = next((each.data[CONFIGURATION_FILE] for each in files if CONFIGURATION_FILE in each.data), None)
-    if text is None:
-        return None, (f"no ConfigMap of the release has a {CONFIGURATION_FILE}",)
+        return "", (f"the settings cannot be read: {files}",)
+    found = [file.data[CONFIGURATION_FILE] for file in files if CONFIGURATION_FILE in file.data]
+    return (found[0], ()) if found else ("", (f"no ConfigMap of the release has a {CONFIGURATION_FILE}",))
+
+
+def _parsed(text: str) -> tuple[Settings | None, tuple[str, ...]]:
     try:
         return parse(text), ()
     except SettingsError as error:
         return None, error.problems
-
-
-T = TypeVar("T")
-SECONDS = 30.0
-
-
-def pools_of(cluster: Cluster, segments: Sequence[IPReservation]) -> PoolFacts:
-    """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
-    try:
-        found = cluster.read_all(
-            {
-                "pools": lambda: _of_calico(cluster, POOLS, IPPool),
-                "blocks": lambda: _of_calico(cluster, BLOCKS, IPAMBlock),
-            }
-        )
-    except KubeError as error:
-        return PoolFacts(unknown=str(unreadable(error)) + f" ({unreadable(error).way_out})")
-    for name, each in found.items():
-        if each is None:
-            return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
-    return PoolFacts(found["pools"], [block_of(each) for each in found["blocks"]], segments)
-
-
-def _of_calico(cluster: Cluster, plural: str, kind: type[T]) -> Sequence[T] | None:
-    resource = located(cluster.client, plural)
-    return cluster.client.list(resource, type=kind).items if resource else None
-
-
-def assigned(cluster: Cluster, ip: str) -> AddressInCalico:
-    """Reads the pools, one block, and Calico's configuration."""
-    try:
-        resource = located(cluster.client, POOLS)
-        pools = cluster.client.list(resource, type=IPPool).items if resource else []
-        pool = next((each for each in pools if each.has(ip)), None)
-        if pool is None:
-            return AddressInCalico(ip)
-        found = _in_block(cluster, pool, ip)
-        return AddressInCalico(ip, pool.metadata.name, found, cooldown=_known_cooldown(cluster))
-    except KubeError as error:
-        return AddressInCalico(ip, unknown=str(unreadable(error)))
-
-
-def _known_cooldown(cluster: Cluster) -> int:
-    """What is known of Calico does not depend on it."""
-    try:
-        return cooldown(cluster)
-    except KubeError:
-        return 0
-
-
-def _in_block(cluster: Cluster, pool: IPPool, ip: str) -> Assignment | None:
-    resource = located(cluster.client, BLOCKS)
-    if resource is None:
-        return None
-    try:
-        block = cluster.client.get(resource, block_name(ip, pool.spec.block_size), type=AssignedBlock)
-    except NotFound:  # no node has it yet
-        return None
-    return assignment_of(block, ip, pool.metadata.name)
-
-
-def cooldown(cluster: Cluster) -> int:
-    """Seconds for which Calico gives a released IP to no pod, 0 for none. KubeError."""
-    return ipam_configuration(cluster.client, timeout=SECONDS).cooldown
-
-
-def past(cluster: Cluster, namespace: str, settings: Pools, ip: str, now: datetime) -> Past:
-    """Of the installation in *namespace*; what cannot be read is unknown."""
-    if not settings.keeps_history:
-        return Past(unknown=f"it is not kept: {OFF}")
-    try:
-        # A list by name: those who may list the settings of Drawbridge need no other permission.
-        found = cluster.client.list(
-            CONFIG_MAPS, namespace, type=StoredHistory, field_selector=f"metadata.name={HISTORY}"
-        ).items
-        stored = next((each for each in found if each.ours), None)
-        return past_of(stored.history, settings, ip, now) if stored else Past(unknown="nothing is stored yet")
-    except KubeError as error:
-        return Past(unknown=str(unreadable(error)))
-    except ValueError as error:
-        return Past(unknown=str(error))

@@ -29,6 +29,10 @@ class Pod(Value, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
+    @property
+    def is_gated(self) -> bool:
+        return any(gate.name == GATE for gate in self.spec.scheduling_gates)
+
 
 class Place(StrEnum):
     GATED = "gated"
@@ -103,11 +107,7 @@ def _why_not(pod: Pod) -> str:
 def _concerns(pod: Pod, super_nodes: Collection[str]) -> bool:
     if not pod.spec.node_name and REASON in pod.metadata.annotations:
         return True
-    return PLACEMENT in pod.metadata.annotations or _is_gated(pod) or pod.spec.node_name in super_nodes
-
-
-def _is_gated(pod: Pod) -> bool:
-    return any(gate.name == GATE for gate in pod.spec.scheduling_gates)
+    return PLACEMENT in pod.metadata.annotations or pod.is_gated or pod.spec.node_name in super_nodes
 
 
 def _placement(pod: Pod, super_nodes: Collection[str]) -> Placement:
@@ -127,7 +127,7 @@ def _placement(pod: Pod, super_nodes: Collection[str]) -> Placement:
 
 
 def _place(pod: Pod, super_nodes: Collection[str]) -> Place:
-    if _is_gated(pod):
+    if pod.is_gated:
         return Place.GATED
     if not pod.spec.node_name:
         return Place.PENDING

@@ -67,7 +67,7 @@ LIST = "drawbridge reservations list shows all"
 @dataclass(frozen=True)
 class Found:
     resource: Resource
-    segments: list[IPReservation]
+    segments: Sequence[IPReservation]
     settings: IPReservationSettings
 
 

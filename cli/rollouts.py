@@ -256,6 +256,10 @@ class Stored(Value, frozen=True):
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
+    def condition(self, kind: str) -> dict[str, str]:
+        found: Sequence[dict[str, str]] = self.status.get("conditions") or ()
+        return next((each for each in found if each.get("type") == kind), {})
+
 
 class Condition(Document, frozen=True):
     type: str

@@ -7,24 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any
 
 from msgspec.structs import replace
 from rich.text import Text
 
 from api.anycast_ip import TAINT, is_tainted, wanted
-from api.elasticity import GATE
 from calico.segment import IPReservation as Segment
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by, not_after
 from cli.errors import way_to_permission
-from cli.installation import COMPONENT, CONTROLLERS, VERSION, WEBHOOK, Configuration, Installed, Lease
+from cli.installation import COMPONENT, CONTROLLERS, VERSION, WEBHOOK, Installed, Lease, WebhookConfiguration
 from cli.output import Cell, Document, Part, Table, age, bad, duration, faint, good, title, warning
+from cli.placements import Pod
 from cli.pools import PoolFacts, headroom
 from cli.reservations import address_of, by_address, kept_by, release_at, unmanaged_entries
+from cli.rollouts import Stored
 from features import unregistered
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.types import Node, ObjectMeta, Value, key_of
+from kube.types import Node, ObjectMeta, key_of
 from settings import AnycastIPSettings, IPReservationSettings
 
 
@@ -48,7 +48,7 @@ class Leader(Document, frozen=True):
     renewed: datetime | None
 
 
-class WebhookConfiguration(Document, frozen=True):
+class ConfigurationView(Document, frozen=True):
     kind: str
     name: str
     webhooks: tuple[str, ...]
@@ -118,7 +118,7 @@ class Status(Document, frozen=True):
     problems: tuple[Problem, ...]
     programs: tuple[Program, ...]
     leader: Leader | None
-    webhook_configurations: tuple[WebhookConfiguration, ...]
+    webhook_configurations: tuple[ConfigurationView, ...]
     certificate_expires: datetime | None
     settings: Settings
     ip_reservation: IPReservation | None = None
@@ -127,42 +127,12 @@ class Status(Document, frozen=True):
     ingress_daemon_sets: tuple[Rollout, ...] | None = None
 
 
-class Gate(Value, frozen=True):
-    name: str = ""
-
-
-class PendingSpec(Value, frozen=True):
-    node_name: str = ""
-    scheduling_gates: tuple[Gate, ...] = ()
-
-
-class PendingPod(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PendingSpec = PendingSpec()
-
-    @property
-    def is_gated(self) -> bool:
-        return any(gate.name == GATE for gate in self.spec.scheduling_gates)
-
-
-class Rolled(Value, frozen=True):
-    """An IngressDaemonSet: *spec* and *status* as they are."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-    def condition(self, kind: str) -> dict[str, str]:
-        found: Sequence[dict[str, str]] = self.status.get("conditions") or ()
-        return next((each for each in found if each.get("type") == kind), {})
-
-
 @dataclass(frozen=True)
 class PodCounts:
     """*pending* are those that have not started; *on_super_nodes* by super node; *total* is of the whole cluster."""
 
     total: int
-    pending: Sequence[PendingPod]
+    pending: Sequence[Pod]
     on_super_nodes: dict[str, int]
 
 
@@ -176,7 +146,7 @@ class Facts:
     segments: Sequence[Segment] | Exception | None = None
     nodes: Sequence[Node] | KubeError | None = None
     pods: PodCounts | KubeError | None = None
-    rollouts: Sequence[Rolled] | KubeError | None = None
+    rollouts: Sequence[Stored] | KubeError | None = None
     pools: PoolFacts | Exception | None = None
 
 
@@ -447,7 +417,7 @@ def expiry(certificate: bytes) -> datetime | None:
         return None
 
 
-def authority_ends(configuration: Configuration) -> datetime | None:
+def authority_ends(configuration: WebhookConfiguration) -> datetime | None:
     """When the first of its webhooks has no valid CA any more."""
     ends = [
         max(
@@ -460,7 +430,7 @@ def authority_ends(configuration: Configuration) -> datetime | None:
     return min((each for each in ends if each), default=None)
 
 
-def rollout_of(resource: Rolled) -> Rollout:
+def rollout_of(resource: Stored) -> Rollout:
     status, progressing = resource.status, resource.condition("Progressing")
     return Rollout(
         resource.metadata.namespace,
@@ -486,9 +456,9 @@ def _programs(ours: Installed) -> list[Program]:
     ]
 
 
-def _configuration(kind: str, configuration: Configuration) -> WebhookConfiguration:
+def _configuration(kind: str, configuration: WebhookConfiguration) -> ConfigurationView:
     webhooks = [each for each in configuration.webhooks if each.is_ours]
-    return WebhookConfiguration(
+    return ConfigurationView(
         kind,
         configuration.metadata.name,
         tuple(each.name for each in webhooks),

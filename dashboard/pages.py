@@ -9,21 +9,20 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from rich.text import Text
 
 from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
 from api.ingress_daemonset.node_matching import FollowedNode
+from cli.access import Access
 from cli.cluster import Cluster
 from cli.commands.addresses import addresses_of
-from cli.commands.explain import KINDS, Reader
+from cli.commands.explain import KINDS
 from cli.commands.reservations import read as read_reservations
 from cli.commands.rollout import Patch, revisions_of, stored_of
 from cli.commands.rollout import write as write_change
 from cli.commands.status import facts_of
-from cli.doctor import Access, attributes
 from cli.errors import Failure, unreadable
-from cli.inventory import pools_of
+from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, age, duration
 from cli.placements import Pod
 from cli.placements import listed as placements_listed
@@ -33,7 +32,7 @@ from controllers.ingress_daemonset.children import Workload
 from dashboard import addresses, elasticity, reservations, rollouts
 from kube.client import Client
 from kube.errors import Conflict, KubeError
-from kube.resources import DEPLOYMENTS, NODES, PODS
+from kube.resources import DEPLOYMENTS, NODES, PODS, Selection
 from kube.types import is_super
 from runtime import threading, time, utc_now
 
@@ -154,7 +153,7 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
         return None
 
     def read() -> list[Line | Grid]:
-        facts = known.read(Reader(cluster), namespace, rest)
+        facts = known.read(Inventory(cluster), namespace, rest)
         return shown(known.parts(known.explain(facts)))
 
     command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
@@ -183,17 +182,6 @@ def _caught(read: Callable[[], Any]) -> Callable[[], Any]:
     return caught
 
 
-ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-class _Verdict(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct):
-    status: _Verdict = msgspec.field(default_factory=_Verdict)
-
-
 class PageReader:
     """All raise KubeError, or Failure when Drawbridge is not installed."""
 
@@ -203,53 +191,47 @@ class PageReader:
         self._may_change: dict[str, bool] = {}
 
     def overview(self) -> Status:
-        return status_of(facts_of(self.cluster, secrets=not self._read_only), self.cluster.now())
+        return status_of(facts_of(Inventory(self.cluster), secrets=not self._read_only), self.cluster.now())
 
     def reservations(self) -> reservations.ReservationsPage:
-        found = read_reservations(self.cluster)
-        return reservations.page_of(found, pools_of(self.cluster, found.segments), self.cluster.now())
+        inventory = Inventory(self.cluster)
+        found = read_reservations(inventory)
+        return reservations.page_of(found, inventory.pools(found.segments), inventory.now())
 
     def addresses(self) -> addresses.AddressesPage:
-        return addresses.page_of(addresses_of(self.cluster))
+        return addresses.page_of(addresses_of(Inventory(self.cluster)))
 
     def elasticity(self) -> elasticity.ElasticityPage:
-        pods = partial(self.cluster.client.list, PODS, type=Pod)
-        found = self.cluster.read_all({"nodes": self.cluster.nodes, "pods": pods})
+        inventory = Inventory(self.cluster)
+        pods = partial(inventory.list, PODS, Pod)
+        found = self.cluster.read_all({"nodes": inventory.nodes, "pods": pods})
         super_nodes = {each.metadata.name for each in found["nodes"] if is_super(each)}
-        return elasticity.page_of(placements_listed(found["pods"].items, super_nodes))
+        return elasticity.page_of(placements_listed(found["pods"], super_nodes))
 
     def rollouts(self) -> rollouts.RolloutsPage:
-        client = self.cluster.client
-        deployments = partial(client.list, DEPLOYMENTS, type=Workload, label_selector=NODE_LABEL)
+        inventory, ours = Inventory(self.cluster), Selection(label_selector=NODE_LABEL)
         found = self.cluster.read_all(
             {
-                "rollouts": partial(client.list, INGRESS_DAEMONSETS),
-                "nodes": partial(self.cluster.cached, NODES, FollowedNode),
-                "deployments": deployments,
+                "rollouts": partial(inventory.list, INGRESS_DAEMONSETS, dict[str, Any]),
+                "nodes": partial(inventory.cached, NODES, FollowedNode),
+                "deployments": partial(inventory.list, DEPLOYMENTS, Workload, ours),
             }
         )
-        raw = found["rollouts"].items
+        raw = found["rollouts"]
         writable = self._writable({each["metadata"]["namespace"] for each in raw})
-        values = rollouts.Found(raw, found["nodes"], found["deployments"].items, writable)
+        values = rollouts.Found(raw, found["nodes"], found["deployments"], writable)
         return rollouts.page_of(values, self.cluster.now())
 
     def _writable(self, namespaces: Collection[str]) -> set[str]:
         """Where the user may pause rollouts; asked once: what changes later, a write shows."""
         if self._read_only:
             return set()
-        unknown = {each: partial(self._may, each) for each in namespaces if each not in self._may_change}
-        answers = self.cluster.read(unknown)
+        unknown = [name for name in namespaces if name not in self._may_change]
+        asked = {name: Access("patch", PLURAL, GROUP, name) for name in unknown}
+        may = Inventory(self.cluster).may
+        answers = self.cluster.read({name: partial(may, access) for name, access in asked.items()})
         self._may_change |= {name: may for name, may in answers.items() if not isinstance(may, KubeError)}
         return {each for each in namespaces if self._may_change.get(each)}
-
-    def _may(self, namespace: str) -> bool:
-        access = Access("patch", PLURAL, GROUP, namespace)
-        body: dict[str, Any] = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes(access)},
-        }
-        return self.cluster.client.request("POST", ACCESS_REVIEWS, body=body, type=_Review).status.allowed
 
 
 Write = Callable[[str, str, str, str], None]

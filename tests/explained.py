@@ -12,7 +12,7 @@ from api.health_checks import deployment_name
 from api.ip_reservation import KUBELET_REASONS, RESERVE
 from calico.ledger import Ledger
 from calico.reservations import Reservations
-from cli.explain.matching import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
+from cli.installation import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
 from dev.fake_api import FakeAPI
 from kube.client import Client
 from kube.resources import CONFIG_MAPS

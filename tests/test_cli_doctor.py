@@ -8,10 +8,12 @@ from datetime import timedelta
 from email.utils import format_datetime
 from typing import Any
 
+import msgspec
 import pytest
 
-from cli.doctor import Access, Finding, Verdict, needed, of_cooldown, of_others
-from cli.installation import CONTROLLERS, Configuration, Webhook
+from cli.access import Access, needed
+from cli.doctor import Finding, Verdict, of_cooldown, of_others
+from cli.installation import CONTROLLERS, RegisteredWebhook, Rule, WebhookConfiguration, WebhookConfigurations
 from dev.fake_api import FakeAPI, Kind
 from dev.fake_api.calls import Reply, Request
 from kube.client import Resource
@@ -168,15 +170,16 @@ def test_clocks_must_agree() -> None:
     assert [each[0] for each in found] == ["wrong", "warning"]
 
 
-def webhook(**rule: list[str]) -> Configuration:
-    rules = ({"operations": ["*"], "apiGroups": ["*"], "resources": ["*"]} | rule,)
-    return Configuration(
-        ObjectMeta(name="theirs"), (Webhook("policy.example", failure_policy="Fail", rules=rules),)
+def webhook(**rule: list[str]) -> WebhookConfiguration:
+    given = {"operations": ["*"], "apiGroups": ["*"], "resources": ["*"]} | rule
+    rules = (msgspec.convert(given, Rule),)
+    return WebhookConfiguration(
+        ObjectMeta(name="theirs"), (RegisteredWebhook("policy.example", failure_policy="Fail", rules=rules),)
     )
 
 
-def others(mutating: list[Configuration], validating: list[Configuration]) -> list[Finding]:
-    return list(of_others(mutating, validating))
+def others(mutating: list[WebhookConfiguration], validating: list[WebhookConfiguration]) -> list[Finding]:
+    return list(of_others(WebhookConfigurations(mutating, validating)))
 
 
 @pytest.mark.parametrize(

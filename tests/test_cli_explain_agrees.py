@@ -18,7 +18,7 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
-from cli.commands.explain import Installation, Reader
+from cli.commands.explain import objects_about, objects_in, snapshot_of
 from cli.explain.foresight import (
     UID,
     Answer,
@@ -30,6 +30,8 @@ from cli.explain.foresight import (
     foresee,
 )
 from cli.explain.matching import ApiRequest, Outcome
+from cli.installation import WebhookConfiguration, WebhookConfigurations
+from cli.inventory import Inventory
 from dev.fake_api import FakeAPI
 from kube.resources import NAMESPACES, NODES, PODS
 from settings import Settings
@@ -58,11 +60,20 @@ CHANGES = {"reserved", "gated", "scheduler", "kept-off-super-nodes", "not-believ
 TIME = re.compile(r"\d\d:\d\d:\d\dZ")
 
 
+@dataclass(frozen=True)
+class Installation:
+    configurations: WebhookConfigurations
+    settings: Settings
+
+
 @cache
 def installation(*, local_replicas: bool) -> Installation:
     """As the chart installs it."""
     objects = render(WITH_A_DEFAULT if local_replicas else VALUES)
-    return Installation(registered(objects), settings_in(objects))
+    return Installation(
+        WebhookConfigurations([], [WebhookConfiguration(webhooks=tuple(registered(objects)))]),
+        settings_in(objects),
+    )
 
 
 @dataclass(frozen=True)
@@ -85,10 +96,11 @@ class World:
         return response
 
 
-def reader_of(api: FakeAPI, found: Installation) -> Reader:
-    reader = Reader(Cluster(api.client()))
-    reader.__dict__["installation"] = found  # reading it has its own test
-    return reader
+def inventory_of(api: FakeAPI, found: Installation) -> Inventory:
+    inventory = Inventory(Cluster(api.client()))
+    # Reading them has its own test.
+    inventory.__dict__.update(configurations=found.configurations, settings=found.settings)
+    return inventory
 
 
 def world(found: Installation, namespace: Raw, pod: Raw) -> World:
@@ -97,8 +109,8 @@ def world(found: Installation, namespace: Raw, pod: Raw) -> World:
     stored = api.put(PODS, pod)
     evicting = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
     api.put(INGRESS_DAEMONSETS, raw(evicting, name="redis", namespace=namespace["metadata"]["name"]))
-    reader = reader_of(api, found)
-    snapshot = reader.snapshot(reader.objects([stored]))
+    inventory = inventory_of(api, found)
+    snapshot = snapshot_of(inventory, objects_about(inventory, [stored]))
     # What the others reserve would be promised to a new pod.
     asked = (creation_of(PODS, stored), deletion_of(stored), eviction_of(stored))
     return World(api, found.settings, [foresee(each, snapshot) for each in asked])
@@ -185,8 +197,8 @@ def test_explain_and_the_server_say_the_same_about_thousands_of_pods(
 @given(NODES_OF_ALL_SORTS, NODES_OF_ALL_SORTS)
 def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> None:
     api, known = FakeAPI(), installation(local_replicas=False)
-    reader = reader_of(api, known)
-    snapshot = reader.snapshot(reader.objects([]))
+    inventory = inventory_of(api, known)
+    snapshot = snapshot_of(inventory, objects_about(inventory, []))
     for request in (creation_of(NODES, new), change_of(NODES, old, new)):
         foreseen = foresee(request, snapshot)
         found = World(api, known.settings)
@@ -216,10 +228,10 @@ def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(spec: Raw,
     api.put(NAMESPACES, {"metadata": {"name": "shop"}})
     api.put(INGRESS_DAEMONSETS, raw({"healthCheckNodePorts": [10254]}, name="other", namespace="shop"))
     api.put(NODES, {"metadata": {"name": "node-1"}})
-    reader = reader_of(api, known)
+    inventory = inventory_of(api, known)
     asked = creation_of(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
 
-    foreseen = foresee(asked, reader.snapshot(reader.objects_in(["shop"])))
+    foreseen = foresee(asked, snapshot_of(inventory, objects_in(inventory, ["shop"])))
 
     assert foreseen.allowed is expected, foreseen.denials
     assert sum(each.decision is not None for each in foreseen.answers) == 2

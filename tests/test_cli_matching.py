@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.explain.matching import ApiRequest, Outcome, RegisteredWebhook, _environment, judge
+from cli.explain.matching import ApiRequest, Outcome, _environment, judge
+from cli.installation import RegisteredWebhook
 from kube.resources import NODES, PODS
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web"}}}

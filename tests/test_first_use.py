@@ -33,7 +33,7 @@ from kube.list_watch import Event, Identified
 from kube.errors import Status
 from kube.transport import decoded as decoded_answer
 from kube.types import ConfigMap, Node, Pod
-from cli.installation import Configuration, Lease
+from cli.installation import WebhookConfiguration, Lease
 from cli.installation import Deployment as Installed
 from cloud.responses import Addresses, decoded
 from calico.segment import METADATA, IPReservation, revealed
@@ -68,7 +68,7 @@ def together(*uses):
     for thread in threads: thread.start()
     for thread in threads: thread.join()
 
-for kind in (Configuration, Installed, Lease):
+for kind in (WebhookConfiguration, Installed, Lease):
     together(*[of_client(kind)] * 4)
 together(*(object(Page[kind], '''{LIST}''') for kind in (Node, Pod, ConfigMap)))
 together(*[object(IPReservation, '{{"metadata": {META}, "spec": {{"reservedCIDRs": []}}}}')] * 3)

@@ -1,26 +1,24 @@
-"""`drawbridge addresses list`."""
+"""`drawbridge addresses list`: the nodes, their address claims, the allow-list, and the cloud's quotas."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import click
-import msgspec
+from msgspec.structs import replace
 
 from cli.addresses import Addresses, announcing, listed, parts_of, with_quotas
-from cli.cluster import Cluster
-from cli.installation import Lease
-from cli.inventory import installed
+from cli.inventory import Inventory
 from cli.output import timed
 from cli.session import Command, Commands, Session, pass_session
 from controllers.anycast_ip.claim import SELECTED
 from controllers.anycast_ip.entries import Entries, entries_in
 from controllers.anycast_ip.quotas import QuotasRead, quotas_in
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, LEASES
+from kube.resources import CONFIG_MAPS, Selection
 from kube.types import ConfigMap
-from settings import LeaderElection
-from settings.anycast_ip import AllowList
 
 
 @click.group(cls=Commands)
@@ -38,41 +36,42 @@ def list_addresses(session: Session) -> None:
     announced before they are bound, and what is left of the cloud's quotas, as the leader
     last read them.
     """
-    value = addresses_of(session.cluster)
-    session.output.show(value, timed(parts_of, session.cluster.now))
+    session.output.show(addresses_of(Inventory(session.cluster)), timed(parts_of, session.cluster.now))
 
 
-def addresses_of(cluster: Cluster) -> Addresses:
+def addresses_of(inventory: Inventory) -> Addresses:
     """KubeError, or Failure when Drawbridge is not installed; quotas that cannot be read are left out."""
-    ours = installed(cluster)
-    claims = partial(
-        cluster.client.list, CONFIG_MAPS, ours.namespace, type=ConfigMap, label_selector=SELECTED
-    )
-    election = ours.in_force.leader_election
-    quotas = partial(read_quotas, cluster, election)
-    settings = ours.in_force.anycast_ip
-    allowed = partial(read_allow_list, cluster, ours.namespace, settings.allow_list)
-    found = cluster.read_all({"nodes": cluster.nodes, "claims": claims, "quotas": quotas, "allowed": allowed})
-    addresses = with_quotas(listed(found["nodes"], found["claims"].items, settings), found["quotas"])
-    waiting = announcing(found["allowed"], settings.allow_list, cluster.now())
-    return msgspec.structs.replace(addresses, announcing=waiting)
+    settings = inventory.installed.in_force.anycast_ip
+    reads: dict[str, Callable[[], Any]] = {
+        "nodes": inventory.nodes,
+        "claims": partial(address_claims, inventory),
+        "quotas": partial(quotas, inventory),
+        "allowed": partial(allow_list, inventory),
+    }
+    found = inventory.cluster.read_all(reads)
+    known = with_quotas(listed(found["nodes"], found["claims"], settings), found["quotas"])
+    return replace(known, announcing=announcing(found["allowed"], settings.allow_list, inventory.now()))
 
 
-def read_allow_list(cluster: Cluster, namespace: str, settings: AllowList) -> Entries:
+def address_claims(inventory: Inventory) -> Sequence[ConfigMap]:
+    ours = Selection(inventory.namespace, label_selector=SELECTED)
+    return inventory.list(CONFIG_MAPS, ConfigMap, ours)
+
+
+def allow_list(inventory: Inventory) -> Entries:
     """None without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
+    settings = inventory.installed.in_force.anycast_ip.allow_list
     if not settings.announce_before:
         return ()
     try:
-        return entries_in(cluster.client.get(CONFIG_MAPS, settings.config_map, namespace, type=ConfigMap))
+        return entries_in(inventory.get(CONFIG_MAPS, settings.config_map, inventory.namespace, ConfigMap))
     except KubeError:
         return ()
 
 
-def read_quotas(cluster: Cluster, election: LeaderElection) -> QuotasRead | None:
+def quotas(inventory: Inventory) -> QuotasRead | None:
     """None without an election, before the first read, and where the Lease may not be read."""
-    name, namespace = election.resource_name, election.resource_namespace
     try:
-        lease = cluster.client.get(LEASES, name, namespace, type=Lease)
+        return quotas_in(inventory.lease().metadata.annotations)
     except KubeError:
         return None
-    return quotas_in(lease.metadata.annotations)

@@ -1,4 +1,4 @@
-"""`drawbridge elasticity list|return`."""
+"""`drawbridge elasticity list|return`: of pods that it has nothing to do with not even the specs are read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from api.elasticity import PLACEMENT
-from cli.cluster import Cluster
 from cli.errors import WRONG
+from cli.inventory import Inventory
 from cli.output import timed
 from cli.placements import Placement, Placements, Pod, PodSpec, listed, parts_of, to_return
 from cli.session import Command, Commands, Session, pass_session
@@ -30,7 +30,7 @@ def elasticity() -> None:
 @pass_session
 def list_placements(session: Session) -> None:
     """List placed and waiting pods, with the reason."""
-    pods, super_nodes = pods_and_super_nodes(session.cluster, session.scope)
+    pods, super_nodes = pods_and_super_nodes(Inventory(session.cluster), session.scope)
     value = Placements(listed(pods, super_nodes))
     session.output.show(value, timed(parts_of, session.cluster.now))
 
@@ -44,7 +44,7 @@ def return_pods(session: Session, pods: tuple[str, ...]) -> None:
     Their replacements run on local nodes if these have room now. Without names, all pods of the namespace are
     evicted that run there because local nodes were full. Disruption budgets are respected.
     """
-    found, super_nodes = pods_and_super_nodes(session.cluster, session.namespace)
+    found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), session.namespace)
     chosen = to_return(found, super_nodes, pods)
     if not chosen:
         session.output.say(f"no pod of namespace {session.namespace} is to return; nothing was changed")
@@ -83,44 +83,44 @@ class _Object(msgspec.Struct):
     metadata: ObjectMeta
 
 
-def pods_and_super_nodes(cluster: Cluster, namespace: str | None) -> tuple[list[Pod], set[str]]:
+def pods_and_super_nodes(inventory: Inventory, namespace: str | None) -> tuple[list[Pod], set[str]]:
     """Pods that are pending, placed or on super nodes, of *namespace* or all; and the super nodes. KubeError."""
-    found = cluster.read_all(
+    found = inventory.cluster.read_all(
         {
-            "super nodes": cluster.super_nodes,
-            "namespaces": partial(_namespaces, cluster, namespace),
-            "pending": partial(cluster.cached, PODS, Pod, Selection(namespace, field_selector=PENDING)),
+            "super nodes": inventory.super_nodes,
+            "namespaces": partial(_namespaces, inventory, namespace),
+            "pending": partial(inventory.cached, PODS, Pod, Selection(namespace, field_selector=PENDING)),
         }
     )
     names, super_nodes = found["namespaces"], found["super nodes"]
     reads: dict[str, Callable[[], Any]] = {
-        f"placed in {each}": partial(_placed, cluster, each) for each in names
+        f"placed in {each}": partial(_placed, inventory, each) for each in names
     }
-    reads |= {f"on {each}": partial(_on_node, cluster, namespace, each) for each in super_nodes}
-    listed = cluster.read_all(reads)
+    reads |= {f"on {each}": partial(_on_node, inventory, namespace, each) for each in super_nodes}
+    listed = inventory.cluster.read_all(reads)
     known = {each.metadata.uid: each for each in found["pending"]}
     known |= {each.metadata.uid: each for name in super_nodes for each in listed[f"on {name}"]}
     others = [each for name in names for each in listed[f"placed in {name}"] if each.uid not in known]
-    return [*known.values(), *_on_local_nodes(cluster, others)], {*super_nodes}
+    return [*known.values(), *_on_local_nodes(inventory, others)], {*super_nodes}
 
 
-def _namespaces(cluster: Cluster, namespace: str | None) -> Sequence[str | None]:
+def _namespaces(inventory: Inventory, namespace: str | None) -> Sequence[str | None]:
     """Each is listed alone, since the API server makes several lists at a time; without permission all are one."""
     if namespace:
         return [namespace]
     try:
-        return [each.metadata.name for each in cluster.cached(NAMESPACES, Namespace)]
+        return [each.metadata.name for each in inventory.cached(NAMESPACES, Namespace)]
     except Forbidden:
         return [None]
 
 
-def _placed(cluster: Cluster, namespace: str | None) -> list[ObjectMeta]:
-    return _metadata(cluster.without_specs(PODS, Selection(namespace)), MARK)
+def _placed(inventory: Inventory, namespace: str | None) -> list[ObjectMeta]:
+    return _metadata(inventory.cluster.without_specs(PODS, Selection(namespace)), MARK)
 
 
-def _on_node(cluster: Cluster, namespace: str | None, node: str) -> list[Pod]:
+def _on_node(inventory: Inventory, namespace: str | None, node: str) -> list[Pod]:
     selection = Selection(namespace, field_selector=f"spec.nodeName={node}")
-    return [Pod(each, PodSpec(node)) for each in _metadata(cluster.without_specs(PODS, selection))]
+    return [Pod(each, PodSpec(node)) for each in _metadata(inventory.cluster.without_specs(PODS, selection))]
 
 
 def _metadata(content: bytes, mark: bytes = b"") -> list[ObjectMeta]:
@@ -131,13 +131,13 @@ def _metadata(content: bytes, mark: bytes = b"") -> list[ObjectMeta]:
     return [msgspec.json.decode(each, type=_Object).metadata for each in items if mark in bytes(each)]
 
 
-def _on_local_nodes(cluster: Cluster, placed: Iterable[ObjectMeta]) -> list[Pod]:
+def _on_local_nodes(inventory: Inventory, placed: Iterable[ObjectMeta]) -> list[Pod]:
     """With their nodes; without those that have gone since."""
     by_namespace: dict[str, list[ObjectMeta]] = {}
     for each in placed:
         by_namespace.setdefault(each.namespace, []).append(each)
-    nodes = cluster.read_all(
-        {name: partial(cluster.column, PODS, "Node", Selection(name)) for name in by_namespace}
+    nodes = inventory.cluster.read_all(
+        {name: partial(inventory.cluster.column, PODS, "Node", Selection(name)) for name in by_namespace}
     )
     found = [
         Pod(each, PodSpec(nodes[name][each.name]))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import click
 
-from calico import reservations as calico
+from calico.reservations import NotServed
 from calico.segment import KIND
-from cli.cluster import Cluster
 from cli.errors import Failure, Unreadable
-from cli.inventory import installed
+from cli.inventory import Inventory
 from cli.output import timed
 from cli.reservations import (
     Annotate,
@@ -25,7 +22,7 @@ from cli.reservations import (
     to_release,
 )
 from cli.session import Command, Commands, Session, pass_session
-from kube.client import Resource
+from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 
 
@@ -41,7 +38,7 @@ def list_reservations(session: Session) -> None:
 
     All of the cluster, or with -n those of one namespace's pods.
     """
-    found = read(session.cluster)
+    found = read(Inventory(session.cluster))
     shown = listed(found.segments, found.settings, session.options.namespace)
     value = Reservations(shown, found.settings.ip_reserve_max_count)
     session.output.show(value, timed(parts_of, session.cluster.now))
@@ -56,13 +53,13 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
     Calico may assign them again. The leader does it within ipReleasePeriod, or, if a pod still has an IP, when that
     pod is gone.
     """
-    found = read(session.cluster)
+    found = read(Inventory(session.cluster))
     actions = to_release(found.segments, addresses)
     named = {each.partition("/")[0] for each in addresses}
     known = [each for each in listed(found.segments, found.settings) if each.address in named]
     session.confirm(*question(known, session.cluster.now()))
     for action in actions:
-        write(session.cluster, found.resource, [action])
+        write(session.cluster.client, found.resource, action)
         for line in done(action, known, found.settings.ip_release_period):
             session.output.say(line)
 
@@ -76,50 +73,43 @@ def hold(session: Session, address: str) -> None:
     ipReserveTime and ipReserveMaxCount do not apply. It creates an IPReservation that Drawbridge does not manage. A
     pod that has the IP keeps it.
     """
-    found = read(session.cluster)
+    found = read(Inventory(session.cluster))
     body = to_hold(found.segments, address)
     if body is None:
         session.output.say(f"{address}: held by hand already; nothing was changed")
         return
     session.confirm(f"Hold {address}, so that Calico assigns it to no new pod until you release it?")
-    create(session.cluster, found.resource, body)
+    create(session.cluster.client, found.resource, body)
     session.output.say(f"{address}: held by hand; drawbridge reservations release {address} ends that")
 
 
-def read(cluster: Cluster) -> Found:
-    """Raises KubeError, or Failure when Drawbridge or Calico is not installed."""
-    settings = installed(cluster).in_force.ip_reservation
-    reservations = calico.Reservations(cluster.client, settings.calico_api_version)
+def read(inventory: Inventory) -> Found:
+    """KubeError; Failure when Drawbridge or Calico is not installed."""
     try:
-        return Found(reservations.resource(), reservations.list(), settings)
-    except calico.NotServed as error:
+        settings = inventory.installed.in_force.ip_reservation
+        return Found(inventory.reservations.resource(), inventory.segments(), settings)
+    except NotServed as error:
         raise Unreadable(str(error), "kubectl api-resources --api-group=crd.projectcalico.org") from error
 
 
 CHANGED = Failure("a reservation was changed in the meantime; nothing was changed by you", "repeat it")
 
 
-def write(cluster: Cluster, resource: Resource, actions: Iterable[Annotate | Delete]) -> None:
-    for action in actions:
-        try:
-            _write(cluster, resource, action)
-        except (Conflict, NotFound):
-            raise CHANGED from None
-
-
-def create(cluster: Cluster, resource: Resource, body: dict[str, object]) -> None:
-    """Raises KubeError."""
+def write(client: Client, resource: Resource, action: Annotate | Delete) -> None:
+    """On the object as it was read."""
     try:
-        cluster.client.create(resource, {"apiVersion": resource.api_version, "kind": KIND, **body})
-    except AlreadyExists:
+        match action:
+            case Annotate(segment):
+                client.patch(resource, segment.metadata.name, action.patch)
+            case Delete(reservation):
+                metadata = reservation.metadata
+                client.delete(resource, metadata.name, preconditions={"uid": metadata.uid or None})
+    except (Conflict, NotFound):
         raise CHANGED from None
 
 
-def _write(cluster: Cluster, resource: Resource, action: Annotate | Delete) -> None:
-    match action:
-        case Annotate(segment):
-            cluster.client.patch(resource, segment.metadata.name, action.patch)
-        case Delete(reservation):
-            metadata = reservation.metadata
-            preconditions = {"uid": metadata.uid or None}
-            cluster.client.delete(resource, metadata.name, preconditions=preconditions)
+def create(client: Client, resource: Resource, body: dict[str, object]) -> None:
+    try:
+        client.create(resource, {"apiVersion": resource.api_version, "kind": KIND, **body})
+    except AlreadyExists:
+        raise CHANGED from None

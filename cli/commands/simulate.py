@@ -15,16 +15,23 @@ from api.elasticity import SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode
 from cli.addresses import announcing, claims_in
-from cli.commands.addresses import read_allow_list, read_quotas
-from cli.commands.explain import Reader
+from cli.commands.addresses import address_claims, allow_list, quotas
+from cli.commands.explain import (
+    ingress_daemonsets_of,
+    objects_about,
+    objects_in,
+    segments_of,
+    snapshot_of,
+    snapshot_with_segments,
+)
 from cli.errors import WRONG, Failure
-from cli.explain.foresight import Objects
+from cli.explain.foresight import Objects, Snapshot
 from cli.explain.ip import counted
-from cli.installation import CONFIGURATION_FILE
-from cli.inventory import installed, pools_of
+from cli.inventory import Inventory
 from cli.session import Commands, Session, pass_session
 from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, Supply, join, join_parts
 from cli.simulate.removal import (
+    Removal,
     ScaleIn,
     ScaleInFacts,
     deletion_of_pods,
@@ -55,7 +62,6 @@ from cli.simulate.values import (
     values_in,
     values_parts,
 )
-from controllers.anycast_ip.claim import SELECTED
 from controllers.anycast_ip.entries import recorded
 from controllers.anycast_ip.pool import in_line
 from controllers.elasticity.annotations import parse
@@ -69,6 +75,10 @@ from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Re
 from kube.types import ConfigMap, Namespace
 from settings import ElasticitySettings
 
+Raw = dict[str, Any]
+Remove = Callable[[Sequence[Raw], Snapshot, int], Removal]
+"""What becomes of pods that go, beside so many IPs of pods that are gone."""
+
 
 @click.group(cls=Commands)
 def simulate() -> None:
@@ -80,14 +90,10 @@ def simulate() -> None:
 @pass_session
 def drain_command(session: Session, node: str) -> None:
     """Which IPs the drain of a node would reserve, and why not the others."""
-    client = session.cluster.client
-    client.get(NODES, node)
-    reader = Reader(session.cluster)
-    pods = client.list(PODS, field_selector=f"spec.nodeName={node}").items
-    segments = reader.segments()
-    snapshot = reader.snapshot_with(segments, reader.objects(pods))
-    found = drain_of(node, pods, snapshot, counted(segments))
-    session.output.show(with_pools(found, pools_of(session.cluster, segments)), removal_parts)
+    inventory = Inventory(session.cluster)
+    inventory.get(NODES, node, None, Raw)
+    pods = inventory.list(PODS, Raw, Selection(field_selector=f"spec.nodeName={node}"))
+    _show_removal(session, inventory, pods, partial(drain_of, node))
 
 
 @simulate.command("delete")
@@ -95,12 +101,15 @@ def drain_command(session: Session, node: str) -> None:
 @pass_session
 def delete_command(session: Session, names: tuple[str, ...]) -> None:
     """Which IPs the deletion of these pods would reserve, and why not the others."""
-    client, reader = session.cluster.client, Reader(session.cluster)
-    pods = [client.get(PODS, name, session.namespace) for name in names]
-    segments = reader.segments()
-    snapshot = reader.snapshot_with(segments, reader.objects(pods))
-    found = deletion_of_pods(pods, snapshot, counted(segments))
-    session.output.show(with_pools(found, pools_of(session.cluster, segments)), removal_parts)
+    inventory = Inventory(session.cluster)
+    pods = [inventory.get(PODS, name, session.namespace, Raw) for name in names]
+    _show_removal(session, inventory, pods, deletion_of_pods)
+
+
+def _show_removal(session: Session, inventory: Inventory, pods: Sequence[Raw], remove: Remove) -> None:
+    snapshot = snapshot_with_segments(inventory, objects_about(inventory, pods))
+    found = remove(pods, snapshot, counted(snapshot.segments))
+    session.output.show(with_pools(found, inventory.pools(snapshot.segments)), removal_parts)
 
 
 @simulate.command("scale")
@@ -112,7 +121,7 @@ def scale_command(session: Session, workload: str, replicas: int) -> None:
 
     With fewer replicas, also which IPs would be reserved.
     """
-    found = simulate_scale(Reader(session.cluster), session.namespace, workload, replicas)
+    found = simulate_scale(Inventory(session.cluster), session.namespace, workload, replicas)
     if isinstance(found, ScaleIn):
         session.output.show(found, scale_in_parts)
     else:
@@ -130,7 +139,7 @@ def rollout_command(session: Session, name: str, images: tuple[str, ...]) -> Non
 
     Without --image, of the rollout that is under way; if none is, of a restart of all pods.
     """
-    found = simulate_rollout(Reader(session.cluster), session.namespace, name, images)
+    found = simulate_rollout(Inventory(session.cluster), session.namespace, name, images)
     session.output.show(found, rollout_parts)
 
 
@@ -143,7 +152,7 @@ def join_command(session: Session, count: int, like: str) -> None:
 
     Without --like they are like the newest node that needs an anycast IP.
     """
-    found = simulate_join(Reader(session.cluster), count, like)
+    found = simulate_join(Inventory(session.cluster), count, like)
     session.output.show(found, join_parts)
 
 
@@ -155,13 +164,12 @@ def values_command(session: Session, file: Path) -> None:
 
     As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a value is refused, or unknown to the chart.
     """
-    found = simulate_values(Reader(session.cluster), file.read_text())
+    found = simulate_values(Inventory(session.cluster), file.read_text())
     session.output.show(found, values_parts)
     if found.refused:
         raise SystemExit(WRONG)
 
 
-Raw = dict[str, Any]
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
 KINDS = {
@@ -174,22 +182,24 @@ LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 
 
-def simulate_scale(reader: Reader, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
+def simulate_scale(inventory: Inventory, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
     """KubeError; Failure for what cannot be simulated."""
     kind, name = _kind_and_name(workload)
-    found = reader.client.get(kind, name, namespace)
-    found["kind"] = "StatefulSet" if kind is STATEFUL_SETS else "Deployment"
+    stored = inventory.get(kind, name, namespace, Raw)
+    found = {**stored, "kind": "StatefulSet" if kind is STATEFUL_SETS else "Deployment"}
     before = found["spec"].get("replicas", 1)
     if replicas == before:
         raise Failure(f"{workload} has {before} replicas already", "name another number")
-    return _scale_out(reader, found, replicas) if replicas > before else _scale_in(reader, found, replicas)
+    return (
+        _scale_out(inventory, found, replicas) if replicas > before else _scale_in(inventory, found, replicas)
+    )
 
 
-def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
+def _scale_in(inventory: Inventory, workload: Raw, replicas: int) -> ScaleIn:
     metadata, spec = workload["metadata"], workload["spec"]
     owner, first = workload, spec.get("ordinals", {}).get("start", 0)
     if workload["kind"] == "Deployment":
-        owner, first = _newest_replica_set(reader, workload), None
+        owner, first = _newest_replica_set(inventory, workload), None
         if owner["spec"].get("replicas") != spec.get("replicas", 1):
             raise Failure(
                 f"a rollout of deployment {metadata['name']} is under way: its controller shares the replicas among"
@@ -198,30 +208,31 @@ def _scale_in(reader: Reader, workload: Raw, replicas: int) -> ScaleIn:
             )
     pods = [
         each
-        for each in reader.client.list(PODS, metadata["namespace"]).items
+        for each in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
         if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
     ]
+    segments = segments_of(inventory)
     found = scale_in(
         ScaleInFacts(
             workload=f"{metadata['namespace']}/{metadata['name']}",
             replicas=(spec.get("replicas", 1), replicas),
             pods=pods,
             first_ordinal=first,
-            snapshot=reader.snapshot(reader.objects(pods)),
-            counted=counted(reader.segments()),
+            snapshot=snapshot_of(inventory, objects_about(inventory, pods)),
+            counted=counted(segments),
         )
     )
-    pools = pools_of(reader.cluster, reader.segments())
+    pools = inventory.pools(segments)
     return msgspec.structs.replace(found, removal=with_pools(found.removal, pools))
 
 
-def _scale_out(reader: Reader, workload: Raw, replicas: int) -> Scale:
-    facts, now = _facts(reader, workload, replicas), [0.0]
+def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
+    facts, now = _facts(inventory, workload, replicas), [0.0]
 
     def excluded() -> tuple[str, ...]:
         return facts.surroundings.settings().excluded_namespaces
 
-    eligibility = Eligibility(reader.client, excluded, lambda: now[0])
+    eligibility = Eligibility(inventory.client, excluded, lambda: now[0])
     for _ in range(LOOKS):
         trial = scale(facts, eligibility, lambda: now[0])
         if not trial.to_look_up:
@@ -232,15 +243,14 @@ def _scale_out(reader: Reader, workload: Raw, replicas: int) -> Scale:
     return trial.scale
 
 
-def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence[str]) -> Rollout:
+def simulate_rollout(inventory: Inventory, namespace: str, name: str, images: Sequence[str]) -> Rollout:
     """KubeError; Failure for what cannot be simulated."""
-    raw, client = reader.client.get(INGRESS_DAEMONSETS, name, namespace), reader.client
     facts = RolloutFacts(
-        raw,
-        client.list(NODES, type=FollowedNode).items,
-        client.list(DEPLOYMENTS, namespace, type=Workload, label_selector=NODE_LABEL).items,
-        reader.installation.settings.ingress_daemonset.health_checker,
-        reader.cluster.now(),
+        inventory.get(INGRESS_DAEMONSETS, name, namespace, Raw),
+        inventory.list(NODES, FollowedNode),
+        inventory.list(DEPLOYMENTS, Workload, Selection(namespace, label_selector=NODE_LABEL)),
+        inventory.settings.ingress_daemonset.health_checker,
+        inventory.now(),
     )
     try:
         return simulated(facts, images)
@@ -257,15 +267,15 @@ def simulate_rollout(reader: Reader, namespace: str, name: str, images: Sequence
         ) from None
 
 
-def simulate_join(reader: Reader, count: int, like: str) -> Join:
+def simulate_join(inventory: Inventory, count: int, like: str) -> Join:
     """KubeError; Failure when there is no node to be *like*."""
     facts = JoinFacts(
         count,
         like,
-        reader.client.list(NODES, type=FollowedNode).items,
-        reader.client.list(DAEMON_SETS, type=DaemonSet).items,
-        _supply(reader),
-        reader.snapshot(Objects(ingress_daemonsets=reader.ingress_daemonsets(None))),
+        inventory.list(NODES, FollowedNode),
+        inventory.list(DAEMON_SETS, DaemonSet),
+        _supply(inventory),
+        snapshot_of(inventory, Objects(ingress_daemonsets=ingress_daemonsets_of(inventory, None))),
     )
     try:
         return join(facts)
@@ -275,65 +285,54 @@ def simulate_join(reader: Reader, count: int, like: str) -> Join:
         ) from None
 
 
-def _supply(reader: Reader) -> Supply:
-    namespace = installed(reader.cluster).namespace
-    claims = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap, label_selector=SELECTED).items
-    idle = in_line(each for each in claims_in(claims) if each.pooled)
-    settings = reader.installation.settings
-    quotas = read_quotas(reader.cluster, settings.leader_election)
-    allow_list = settings.anycast_ip.allow_list
-    listed = read_allow_list(reader.cluster, namespace, allow_list)
-    waiting = {each.id for each in announcing(listed, allow_list, reader.cluster.now())}
-    announced = sum(each.address not in waiting for each in idle if each.address in recorded(listed))
-    return Supply(len(claims), len(idle), quotas, announced)
+def _supply(inventory: Inventory) -> Supply:
+    claims = address_claims(inventory)
+    idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
+    listed = allow_list(inventory)
+    announcements = announcing(listed, inventory.settings.anycast_ip.allow_list, inventory.now())
+    waiting = {each.id for each in announcements}
+    announced = sum(claim.address not in waiting for claim in idle if claim.address in recorded(listed))
+    return Supply(len(claims), len(idle), quotas(inventory), announced)
 
 
-def simulate_values(reader: Reader, text: str) -> Values:
+def simulate_values(inventory: Inventory, text: str) -> Values:
     """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
-    namespace = installed(reader.cluster).namespace
+    namespace = inventory.namespace
     try:
         values = values_in(text)
     except Unreadable as error:
         raise Failure(f"the file cannot be used: {error}", "write values as for helm upgrade -f") from None
-    found = outcome(_stored(reader, namespace), values, namespace)
-    namespaces = {each.metadata.name: each for each in reader.cluster.cached(NAMESPACES, Namespace)}
+    _ = inventory.settings  # where they cannot be read, nothing can be compared
+    found = outcome(inventory.installed.text, values, namespace)
+    namespaces = {each.metadata.name: each for each in inventory.cached(NAMESPACES, Namespace)}
     facts = ValuesFacts(
         found,
-        _subjects(reader, namespaces) if concerns_pods(found) else (),
+        _subjects(inventory, namespaces) if concerns_pods(found) else (),
         namespaces,
-        reader.cluster.nodes(),
-        reader.ingress_daemonsets(None),
-        reader.segments(),
+        inventory.nodes(),
+        ingress_daemonsets_of(inventory, None),
+        segments_of(inventory),
     )
-    return compare(facts, reader.cluster.now())
+    return compare(facts, inventory.now())
 
 
-def _subjects(reader: Reader, namespaces: Iterable[str]) -> list[Subject]:
+def _subjects(inventory: Inventory, namespaces: Iterable[str]) -> list[Subject]:
     """The API server lists several namespaces at a time."""
-    cluster = reader.cluster
-    found = cluster.read_all(
-        {name: partial(cluster.cached, PODS, Subject, Selection(name)) for name in namespaces}
-    )
+    reads = {name: partial(inventory.cached, PODS, Subject, Selection(name)) for name in namespaces}
+    found = inventory.cluster.read_all(reads)
     return [each for pods in found.values() for each in pods]
 
 
-def _stored(reader: Reader, namespace: str) -> str:
-    """Of a configuration that can be read: else `installation` fails."""
-    _ = reader.installation
-    found = reader.client.list(CONFIG_MAPS, namespace, type=ConfigMap).items
-    return next(each.data[CONFIGURATION_FILE] for each in found if CONFIGURATION_FILE in each.data)
-
-
-def _facts(reader: Reader, found: Raw, replicas: int) -> ScaleFacts:
+def _facts(inventory: Inventory, found: Raw, replicas: int) -> ScaleFacts:
     namespace, before = found["metadata"]["namespace"], found["spec"].get("replicas", 1)
-    snapshot = reader.snapshot(reader.objects_in([namespace]))
+    snapshot = snapshot_of(inventory, objects_in(inventory, [namespace]))
     if found["kind"] == "StatefulSet":
         made = replicas_of_stateful_set(found, range(before, replicas), snapshot.now)
     else:
-        newest = _newest_replica_set(reader, found)
+        newest = _newest_replica_set(inventory, found)
         made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
-    pods = [decode(each) for each in reader.client.list(PODS, type=msgspec.Raw).items]
-    around = _surroundings(reader, found, replicas)
+    pods = [decode(each) for each in inventory.list(PODS, msgspec.Raw)]
+    around = _surroundings(inventory, found, replicas)
     return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, around, snapshot)
 
 
@@ -348,11 +347,11 @@ def _kind_and_name(workload: str) -> tuple[Resource, str]:
     return resource, name
 
 
-def _newest_replica_set(reader: Reader, deployment: Raw) -> Raw:
+def _newest_replica_set(inventory: Inventory, deployment: Raw) -> Raw:
     metadata = deployment["metadata"]
     found = [
         each
-        for each in reader.client.list(REPLICA_SETS, metadata["namespace"]).items
+        for each in inventory.list(REPLICA_SETS, Raw, Selection(metadata["namespace"]))
         if any(owner["uid"] == metadata["uid"] for owner in each["metadata"].get("ownerReferences", ()))
     ]
     if not found:
@@ -361,10 +360,10 @@ def _newest_replica_set(reader: Reader, deployment: Raw) -> Raw:
     return {**newest, "kind": "ReplicaSet"}
 
 
-def _surroundings(reader: Reader, workload: Raw, replicas: int) -> Surroundings:
-    settings: ElasticitySettings = reader.installation.settings.elasticity
-    nodes = sorted_out(reader.client.list(NODES, type=WatchedNode).items)
-    switch, _ = parse(_switch(reader, settings))
+def _surroundings(inventory: Inventory, workload: Raw, replicas: int) -> Surroundings:
+    settings: ElasticitySettings = inventory.settings.elasticity
+    nodes = sorted_out(inventory.list(NODES, WatchedNode))
+    switch, _ = parse(_switch(inventory, settings))
     first = workload["spec"].get("ordinals", {}).get("start", 0)
     wanted = Replicas(replicas, replicas)
     return Surroundings(
@@ -372,10 +371,10 @@ def _surroundings(reader: Reader, workload: Raw, replicas: int) -> Surroundings:
     )
 
 
-def _switch(reader: Reader, settings: ElasticitySettings) -> str | None:
+def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:
     at = settings.switch
     try:
-        return reader.client.get(CONFIG_MAPS, at.name, at.namespace, type=ConfigMap).data.get(SWITCH)
+        return inventory.get(CONFIG_MAPS, at.name, at.namespace, ConfigMap).data.get(SWITCH)
     except NotFound:
         return None
 

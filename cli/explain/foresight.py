@@ -14,7 +14,8 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
-from cli.explain.matching import ApiRequest, Outcome, RegisteredWebhook, Verdict, judge
+from cli.explain.matching import ApiRequest, Outcome, Verdict, judge
+from cli.installation import RegisteredWebhook
 from kube.errors import NotFound
 from kube.resources import PODS, Resource
 from kube.selectors import LabelSelector, selects_labels

@@ -12,71 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from cli.installation import MatchCondition, RegisteredWebhook, Rule
 from kube.resources import Resource
 from kube.selectors import Expression, LabelSelector, matches, phrase
-from kube.types import ObjectMeta, Value, complete
 from webhook.admission import API_VERSION, KIND, Operation
 
-GROUP = "admissionregistration.k8s.io"
-CONFIGURATIONS = {
-    kind: Resource(GROUP, "v1", f"{kind.lower()}s", namespaced=False)
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-}
-"""In the order in which the API server calls their webhooks."""
 USER = "kubernetes-admin"
-
-
-class Rule(Value, frozen=True):
-    api_groups: tuple[str, ...] = ()
-    api_versions: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
-    operations: tuple[str, ...] = ()
-    scope: Literal["*", "Namespaced", "Cluster"] = "*"
-
-
-class MatchCondition(Value, frozen=True):
-    name: str = ""
-    expression: str = ""
-
-
-class ServiceReference(Value, frozen=True):
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-
-class ClientConfig(Value, frozen=True):
-    service: ServiceReference | None = None
-
-
-class RegisteredWebhook(Value, frozen=True):
-    """One entry of a webhook configuration."""
-
-    name: str = ""
-    client_config: ClientConfig = ClientConfig()
-    rules: tuple[Rule, ...] = ()
-    failure_policy: str = "Fail"
-    namespace_selector: LabelSelector = LabelSelector()
-    object_selector: LabelSelector = LabelSelector()
-    match_conditions: tuple[MatchCondition, ...] = ()
-    timeout_seconds: int = 10
-
-    @property
-    def path(self) -> str:
-        """Of its Service; nothing for one outside the cluster."""
-        return self.client_config.service.path if self.client_config.service else ""
-
-
-class WebhookConfiguration(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    webhooks: tuple[RegisteredWebhook, ...] = ()
-
-
-complete(WebhookConfiguration)
 
 
 @dataclass(frozen=True)
@@ -252,8 +197,9 @@ def _by_conditions(webhook: RegisteredWebhook, request: ApiRequest) -> Verdict:
     if unknown := _first(values, lambda value: isinstance(value, NotEvaluable)):
         return _verdict(webhook, Outcome.UNKNOWN, unknown, str(unknown[1]))
     if failed := _first(values, lambda value: isinstance(value, Failed)):
-        outcome = Outcome.SKIPPED if webhook.failure_policy == "Ignore" else Outcome.REFUSED
-        why = f"has no value, and failurePolicy is {webhook.failure_policy}: {failed[1].message}"
+        policy = webhook.failure_policy or "Fail"
+        outcome = Outcome.SKIPPED if policy == "Ignore" else Outcome.REFUSED
+        why = f"has no value, and failurePolicy is {policy}: {failed[1].message}"
         return _verdict(webhook, outcome, failed, why)
     return Verdict(webhook, Outcome.CALLED)
 

@@ -12,15 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.matching import (
-    CONFIGURATIONS,
-    ApiRequest,
-    Outcome,
-    RegisteredWebhook,
-    WebhookConfiguration,
-    applies,
-    judge,
-)
+from cli.explain.matching import ApiRequest, Outcome, applies, judge
+from cli.installation import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
 from dev.fake_api import FakeAPI
 from dev.fake_api.patches import JSON_PATCH, patched
 from dev.fake_api.server import NAMESPACES, Denied, Review, Unavailable

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
-from cli.explain.matching import CONFIGURATIONS
+from cli.installation import CONFIGURATIONS
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Request
 from dev.judge import Disturbances, Judge, Observation

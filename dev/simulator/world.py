@@ -20,7 +20,7 @@ from prometheus_client import REGISTRY
 import cloud.client
 from cli.app import drawbridge
 from cli.cluster import Cluster
-from cli.explain.matching import CONFIGURATIONS
+from cli.installation import CONFIGURATIONS
 from controllers.ingress_daemonset import readers
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
