@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from api.ingress_daemonset import GROUP
+from api.ip_history import NAME as HISTORY_NAME
 from cli.installation import CONTROLLERS, WEBHOOK
-from controllers.ip_reservation.history import NAME as HISTORY_NAME
 from settings import Settings
 
 OWN = "own"

@@ -11,7 +11,6 @@ from typing import Any
 from api.anycast_ip import TAINT
 from api.elasticity import GATE, LOCAL_REPLICAS
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
-from api.ip_history import NAME as HISTORY_NAME
 from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS
 from cli.access import Access

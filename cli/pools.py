@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from ipaddress import ip_address, ip_network
+from dataclasses import dataclass
 
-from api.ip_history import History
 from calico.address_ranges import Range, overlap, range_of
-from calico.pools import Assigned, AssignedBlock, Block, IPPool, reserved_ranges, usage_of
+from calico.pools import Assigned, Block, IPPool, reserved_ranges, usage_of
 from calico.segment import IPReservation
-from cli.output import Document, Part, Table, moment, warning
-from settings.ip_reservation import Pools
+from cli.output import Document, Part, Table, warning
 
 
 @dataclass(frozen=True)
@@ -89,123 +85,4 @@ def _of_pool(
         reserved=usage.reserved,
         free=usage.free,
         to_be_reserved=sum(overlap(each, whole) is not None for each in going),
-    )
-
-
-OFF = "set ipReservation.pools.enabled, and ipReservation.pools.history to a time, for example 24h"
-
-
-class FormerHolder(Document, frozen=True):
-    """A pod that had the IP; for what is no pod, *namespace* is empty, and *pod* Calico's handle."""
-
-    namespace: str
-    pod: str
-    node: str
-    since: datetime | None
-    until: datetime
-
-
-class Gap(Document, frozen=True):
-    """No leader saw the blocks: who had the IP for a moment in between is not known."""
-
-    begin: datetime
-    end: datetime
-
-
-class Past(Document, frozen=True):
-    """*former* holders, the latest first: all since *complete_since*, but for gaps.
-
-    *unknown* says why they are not known.
-    """
-
-    former: tuple[FormerHolder, ...] = ()
-    complete_since: datetime | None = None
-    gaps: tuple[Gap, ...] = ()
-    unknown: str = ""
-
-
-def past_of(history: History, settings: Pools, ip: str, now: datetime) -> Past:
-    begin = now - timedelta(seconds=settings.history)
-    former = [each for each in history.former if each.ip == ip and each.until >= begin]
-    return Past(
-        former=tuple(
-            FormerHolder(each.namespace, each.pod, each.node, each.since, each.until)
-            for each in reversed(former)
-        ),
-        complete_since=history.complete_since(settings.history, now),
-        gaps=tuple(Gap(*each) for each in history.gaps if each[1] >= begin),
-    )
-
-
-def past_parts(found: Past) -> Iterator[Part]:
-    if found.unknown:
-        yield f"Who had it before is not known: {found.unknown}"
-        return
-    rows = [
-        (f"{each.namespace}/{each.pod}".lstrip("/"), each.node, moment(each.since), moment(each.until))
-        for each in found.former
-    ]
-    begun = moment(found.complete_since)
-    yield Table(
-        ("HAD IT BEFORE", "NODE", "FROM", "UNTIL"), rows, empty=f"No pod had it before, since {begun}."
-    )
-    if rows:
-        yield f"All since {begun} are shown."
-    if found.gaps:
-        gaps = ", ".join(f"{moment(each.begin)} to {moment(each.end)}" for each in found.gaps)
-        yield f"No leader followed the blocks from {gaps}: who had it only then is not known."
-
-
-SIZES = {4: 26, 6: 122}
-"""Calico's default lengths of the blocks of a pool."""
-
-
-class Assignment(Document, frozen=True):
-    """What Calico noted when it assigned the IP, and when it *released* it for its cooldown; empty where nothing."""
-
-    pool: str
-    pod: str
-    node: str
-    since: str
-    handle: str
-    released: str
-
-
-@dataclass(frozen=True)
-class AddressInCalico:
-    """*found* is None for an IP that is not assigned, *pool* empty for one of no pool.
-
-    *unknown* says why neither is known. *cooldown* is Calico's, in seconds; 0 for none, or one that is not known.
-    *past* are those that had it before.
-    """
-
-    ip: str
-    pool: str = ""
-    found: Assignment | None = None
-    unknown: str = ""
-    cooldown: int = 0
-    past: Past = field(default_factory=Past)
-
-
-def block_name(ip: str, size: int) -> str:
-    """Of the block that has *ip*, in a pool with blocks of this length; 0 is the default."""
-    network = ip_network(f"{ip}/{size or SIZES[ip_address(ip).version]}", strict=False)
-    return str(network).replace(".", "-").replace(":", "-").replace("/", "-")
-
-
-def assignment_of(block: AssignedBlock, ip: str, pool: str) -> Assignment | None:
-    whole = range_of(block.spec.cidr)
-    found = overlap(whole, range_of(ip))
-    noted = block.spec.attribute_of(found[1] - whole[1]) if found else None
-    if noted is None:
-        return None
-    about = noted.secondary or {}
-    pod = "/".join(filter(None, (about.get("namespace"), about.get("pod"))))
-    return Assignment(
-        pool=pool,
-        pod=pod,
-        node=about.get("node", ""),
-        since=about.get("timestamp", ""),
-        handle=noted.handle_id or "",
-        released=noted.released_at or "",
     )

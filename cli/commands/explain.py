@@ -15,6 +15,8 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
+from api.ip_history import NAME as HISTORY
+from api.ip_history import StoredHistory
 from api.same_address import CalicoIPAM
 from calico.ipam_config import ipam_configuration
 from calico.pools import BLOCKS, AssignedBlock, IPPool, ip_pools, located
@@ -24,12 +26,10 @@ from cli.errors import Failure, unreadable
 from cli.explain import ingress_daemonset, ip, node, pod
 from cli.explain.answers import Event
 from cli.explain.foresight import BUDGETS, Budget, Lookups, Objects, Snapshot
+from cli.explain.ip import OFF, AddressInCalico, Assignment, Past, assignment_of, block_name, past_of
 from cli.inventory import SECONDS, Inventory
 from cli.output import Part
-from cli.pools import OFF, AddressInCalico, Assignment, Past, assignment_of, block_name, past_of
 from cli.session import Commands, Session, pass_session
-from controllers.ip_reservation.history import NAME as HISTORY
-from controllers.ip_reservation.history import StoredHistory
 from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, Selection
