@@ -10,13 +10,14 @@ from enum import StrEnum
 import msgspec
 
 from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.output import Document
 from cli.rollouts import Rollout, Stored, is_wrong, rollout_of
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.failures import resolved
-from controllers.ingress_daemonset.nodes import NodeRollout, Phase, why
+from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.planner import budget
 from controllers.ingress_daemonset.snapshot import Snapshot
 

@@ -13,12 +13,12 @@ import yaml
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
+from api.ingress_daemonset.status import Phase
 from calico.segment import Record
 from cloud import apis
 from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
-from controllers.ingress_daemonset.nodes import Phase
 from dev.lab import values_schema
 from settings.elasticity import LocalReplicas
 from settings.file import needing_restart

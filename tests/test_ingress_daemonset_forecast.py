@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.ingress_daemonset.node_matching import EXCLUDED
+from api.ingress_daemonset.status import Phase
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Kind, Writes
 from controllers.ingress_daemonset.forecast import Forecast, Pace, Step, forecast
-from controllers.ingress_daemonset.nodes import Phase
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import ASSUMED, measured, seconds_of_pods

@@ -23,9 +23,10 @@ import msgspec
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset import types as spec
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.types import NODES, OFF, IngressDaemonSet, Metric, share, time_of
 from controllers.ingress_daemonset.children import digest, is_current, revision_of, template_digest
-from controllers.ingress_daemonset.nodes import NodeRollout, Phase
+from controllers.ingress_daemonset.nodes import NodeRollout
 from kube.types import rfc3339
 
 Raw = Mapping[str, Any]

@@ -22,11 +22,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.canary import Canary
 from controllers.ingress_daemonset.children import applied_digest, is_current, revision_of
 from controllers.ingress_daemonset.drift import Drift
-from controllers.ingress_daemonset.nodes import NodeRollout, Phase
+from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.revisions import Revision, of
 from kube.types import Value, complete, rfc3339
 

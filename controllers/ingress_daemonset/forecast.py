@@ -17,6 +17,7 @@ from msgspec.structs import replace as changed
 
 from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, time_of
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.canary import BY_HAND, promoted, stored_canary
@@ -34,7 +35,7 @@ from controllers.ingress_daemonset.children import (
 from controllers.ingress_daemonset.detachment import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.load_balancers import NodeBackends
-from controllers.ingress_daemonset.nodes import NodeRollout, Phase, why
+from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.planner import budget, plan
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.types import Condition, Value

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import msgspec
 
 from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
 from api.ingress_daemonset.node_matching import matches, where_of
+from api.ingress_daemonset.status import Phase
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import (
     Action,
@@ -45,21 +45,6 @@ from controllers.ingress_daemonset.drift import (
 )
 from controllers.ingress_daemonset.rollout_annotations import Changes
 from kube.types import rfc3339
-
-
-class Phase(StrEnum):
-    """The most urgent ones first, as a status names them."""
-
-    UNMANAGED = "Foreign"
-    ALTERED = "Altered"
-    DETACHING = "Detaching"
-    DRAINING = "Draining"
-    UPDATING = "Updating"
-    ATTACHING = "Attaching"
-    DEGRADED = "Degraded"
-    STARTING = "Starting"
-    OUTDATED = "Outdated"
-    CURRENT = "Current"
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from msgspec.structs import replace
 
 from api.ingress_daemonset import PAUSED_UNTIL, UPDATE_NOW
 from api.ingress_daemonset import types as spec
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.types import IngressDaemonSet, Window, time_of
 from controllers.ingress_daemonset.children import applied_digest, is_current, template_digest
 from controllers.ingress_daemonset.drift import Drift
-from controllers.ingress_daemonset.nodes import NodeRollout, Phase
+from controllers.ingress_daemonset.nodes import NodeRollout
 from kube.types import rfc3339
 from settings.windows import closes_at, opens_at, zone_of
 

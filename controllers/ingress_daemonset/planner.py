@@ -10,6 +10,7 @@ from typing import Any
 
 from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.types import IngressDaemonSet, share
 from controllers.ingress_daemonset import drains, rollout_annotations
 from controllers.ingress_daemonset.canary import Query, canary_of, pause_of
@@ -18,14 +19,7 @@ from controllers.ingress_daemonset.drains import departures
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import failures_of, halting, is_return
 from controllers.ingress_daemonset.health_checks import ChildResources
-from controllers.ingress_daemonset.nodes import (
-    NodeRollout,
-    Phase,
-    Turn,
-    has_shown_itself,
-    node_actions,
-    with_former,
-)
+from controllers.ingress_daemonset.nodes import NodeRollout, Turn, has_shown_itself, node_actions, with_former
 from controllers.ingress_daemonset.pacing import (
     closed_window_of,
     suspended,

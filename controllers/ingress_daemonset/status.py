@@ -15,6 +15,7 @@ from math import ceil
 from statistics import median
 from typing import Any
 
+from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.types import IngressDaemonSet, Window, time_of
 from controllers.ingress_daemonset.canary import Canary, canary_status, standstill
 from controllers.ingress_daemonset.children import (
@@ -36,7 +37,7 @@ from controllers.ingress_daemonset.failures import (
     Rollback,
     rollback_status,
 )
-from controllers.ingress_daemonset.nodes import NodeRollout, Phase, available_pods, open_connections, why
+from controllers.ingress_daemonset.nodes import NodeRollout, available_pods, open_connections, why
 from controllers.ingress_daemonset.pacing import ClosedWindow, Waves, suspended_until
 from kube.types import rfc3339
 from settings.windows import end_of
