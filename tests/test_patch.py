@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jsonpatch
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,27 +41,7 @@ def test_what_stays_as_it_is_may_be_shared(before: dict[str, Any], change: dict[
     }
 
 
-def test_an_edited_list_is_tested_first() -> None:
-    before = {"spec": {"taints": [{"key": "a"}], "other": [1]}}
-    after = {"spec": {"taints": [{"key": "a"}, {"key": "b"}], "other": [1]}}
-
-    assert patch(before, after) == (
-        {"op": "test", "path": "/spec/taints", "value": [{"key": "a"}]},
-        {"op": "add", "path": "/spec/taints/1", "value": {"key": "b"}},
-    )
-
-
 def test_true_is_not_1() -> None:
-    assert patch({"a": 1, "b": [1]}, {"a": True, "b": [True]}) == (
-        {"op": "replace", "path": "/a", "value": True},
-        {"op": "test", "path": "/b", "value": [1]},
-        {"op": "replace", "path": "/b", "value": [True]},
-    )
+    before, after = {"a": 1, "b": [1]}, {"a": True, "b": [True]}
 
-
-@pytest.mark.parametrize("after", [["a", "b"], ["b", "a"], []], ids=["longer", "another", "empty"])
-def test_a_list_that_changed_meanwhile_is_not_edited(after: list[str]) -> None:
-    operations = patch({"taints": ["a"]}, {"taints": after})
-
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch({"taints": ["c"]}, operations)
+    assert repr(jsonpatch.apply_patch(before, patch(before, after))) == repr(after)
