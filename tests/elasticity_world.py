@@ -17,7 +17,7 @@ from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.nodes import NodeCache, Nodes, WatchedNode, sorted_out
 from controllers.elasticity.planner import Standing, standing
-from controllers.elasticity.pod_cache import PODS, PodCache
+from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod, decode, facets
 from controllers.elasticity.snapshot import Sources
 from controllers.elasticity.workload_replicas import Replicas
@@ -28,6 +28,7 @@ from kube.errors import api_error
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
 from kube.list_watch import Identity, identity_of
+from kube.resources import PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from tests.factories import NOW

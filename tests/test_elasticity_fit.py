@@ -11,8 +11,7 @@ from controllers.elasticity.filters import Reach, Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
-from controllers.elasticity.pod_spec import PodSpec
-from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.pods import Pod, PodSpec, decode
 from tests.elasticity_world import AWAY, HOME, fleet, having, node, raw_of, raw_pod, super_node
 from tests.tables import table
 

@@ -10,7 +10,7 @@ from api.elasticity import PLACEMENT, REASON, TAINT
 from controllers.elasticity.gpus import asked_for
 from controllers.elasticity.nodes import Nodes, sorted_out
 from controllers.elasticity.patches import TOLERATION
-from controllers.elasticity.pod_spec import PodSpec
+from controllers.elasticity.pods import PodSpec
 from controllers.elasticity.super_nodes import plan
 from kube.types import ObjectMeta
 from settings import ElasticitySettings

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from controllers.elasticity.pods import decode
-from controllers.elasticity.rollouts import PATIENCE, Standstills, stands_still
+from controllers.elasticity.reconciler import PATIENCE, Standstills, stands_still
 from tests.elasticity_world import AWAY, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock

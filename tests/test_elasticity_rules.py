@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.pod_spec import Candidate, PodSpec
-from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import Claim
+from controllers.elasticity.pods import Candidate, PodSpec
+from controllers.elasticity.rules import Claim, violations
 from kube.types import ObjectMeta
 from settings import ElasticitySettings
 from tests.tables import table

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from api.elasticity import TAINT
-from controllers.elasticity.super_node_manifest import (
+from controllers.elasticity.super_nodes import (
     ARCH,
     CBS_ZONE,
     HOSTNAME,
@@ -19,14 +19,18 @@ from controllers.elasticity.super_node_manifest import (
     REGION,
     RESOLV_CONF,
     RETIRED_AT,
+    SETTLE,
     SUBNET_ID,
     VERSION,
     ZONE,
     ZONE_NAME,
+    Do,
+    SuperNodeReconciler,
     manifest,
+    plan,
 )
-from controllers.elasticity.super_nodes import NODES, PODS, SETTLE, Do, SuperNodeReconciler, plan
 from dev.fake_api import FakeAPI, merged, refusal
+from kube.resources import NODES, PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from tests.factories import NOW, raw_pod

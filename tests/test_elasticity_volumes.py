@@ -10,7 +10,7 @@ import pytest
 
 from controllers.elasticity.eligibility import gather
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.volumes import Claim, needs, reach
+from controllers.elasticity.rules import Claim, needs, reach
 from kube.client import Resource
 from kube.errors import NotFound
 from kube.selectors import Expression, NodeSelector, Term

@@ -41,7 +41,7 @@ from controllers.anycast_ip.claim import Claim
 from webhook.admission import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
-from controllers.elasticity.pod_spec import PodSpec
+from controllers.elasticity.pods import PodSpec
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from controllers.ingress_daemonset.children import Grant, Workload
 from healthchecker.checker import Deployment

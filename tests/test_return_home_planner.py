@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 
 from api.elasticity import BURST
 from controllers.elasticity.filters import Request
-from controllers.elasticity.pod_spec import PodSpec
-from controllers.elasticity.pods import decode
-from controllers.elasticity.return_home.occupants import Occupant
-from controllers.elasticity.return_home.occupants import decode as decode_occupant
-from controllers.elasticity.return_home.planner import Burst, Group, Member, choose
-from controllers.elasticity.return_home.progress import Outcome, Return, outcome
-from controllers.elasticity.return_home.room import LocalRoom
+from controllers.elasticity.pods import PodSpec, decode
+from controllers.elasticity.return_home.planner import Burst, Group, Member, Outcome, Return, choose, outcome
+from controllers.elasticity.return_home.room import LocalRoom, Occupant
+from controllers.elasticity.return_home.room import decode as decode_occupant
 from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
 from dev.simulator.models.node_fit import requests_of
 from tests.elasticity_world import AWAY, HOME, having, node, raw_of, raw_pod, sorted_out, super_node

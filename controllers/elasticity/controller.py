@@ -19,10 +19,9 @@ from controllers.elasticity.planner import standing
 from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import KEPT, Pod, oldest_first
 from controllers.elasticity.quota import Quota, counts, waits
-from controllers.elasticity.reconciler import Reconciler, Rejections, SuperNodeState
+from controllers.elasticity.reconciler import Reconciler, Rejections, Standstills, SuperNodeState
 from controllers.elasticity.reporter import Reporter
-from controllers.elasticity.return_home.controller import ReturnHomeController
-from controllers.elasticity.rollouts import Standstills
+from controllers.elasticity.return_home.reconciler import ReturnHomeController
 from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover

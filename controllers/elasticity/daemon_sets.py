@@ -17,14 +17,13 @@ from api.elasticity import affinity_to_set, is_daemon_pod
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.snapshot import Sources
 from controllers.manager import Context
-from kube.client import Resource
 from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
+from kube.resources import DAEMON_SETS
 from kube.selectors import REQUIRED
 from kube.types import ObjectMeta, OwnerReference, Toleration, Value, complete
 from runtime import time
 
-DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 KEPT_OFF = "drawbridge.io/kept-off-super-nodes"
 """The annotation of a DaemonSet whose template the leader has corrected once."""
 CALL_TIMEOUT = 4.0

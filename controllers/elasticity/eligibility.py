@@ -11,10 +11,8 @@ import msgspec
 import structlog
 
 from controllers.elasticity.filters import Reach
-from controllers.elasticity.pod_spec import Candidate, PodSpec
-from controllers.elasticity.pods import Pod, keep_only
-from controllers.elasticity.rules import violations
-from controllers.elasticity.volumes import Claim, Need, are_settled, needs, reach
+from controllers.elasticity.pods import Candidate, Pod, PodSpec, keep_only
+from controllers.elasticity.rules import Claim, Need, are_settled, needs, reach, violations
 from kube.client import Client, Resource
 from kube.errors import KubeError, NotFound
 from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass

@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controllers.elasticity.nodes import CONDITIONS, WatchedNode
-from controllers.elasticity.pod_spec import PodAffinityTerm, PodSpec, SpreadConstraint, conflict
-from controllers.elasticity.pods import Pod
+from controllers.elasticity.pods import Pod, PodAffinityTerm, PodSpec, SpreadConstraint, conflict
 from kube.quantities import amount
 from kube.selectors import (
     REPELLING,

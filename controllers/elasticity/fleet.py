@@ -26,8 +26,7 @@ from controllers.elasticity.gpus import Gpus, asked_for, hint, is_for_gpus, no_w
 from controllers.elasticity.nodes import Nodes, Outages, WatchedNode
 from controllers.elasticity.patches import Action, Kind, as_burst, as_sent
 from controllers.elasticity.planner import Objections
-from controllers.elasticity.pod_spec import PodSpec
-from controllers.elasticity.pods import Pod, Unbound, spec_of
+from controllers.elasticity.pods import Pod, PodSpec, Unbound, spec_of
 from controllers.elasticity.quota import Room
 from controllers.elasticity.tiers import tier_of
 from kube.quantities import amount

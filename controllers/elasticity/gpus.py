@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import requiring
-from controllers.elasticity.pod_spec import PodSpec
+from controllers.elasticity.pods import PodSpec
 from kube.quantities import amount
 from kube.selectors import is_tolerated
 from kube.types import Node, ObjectMeta, Taint, Toleration

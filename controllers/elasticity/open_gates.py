@@ -22,7 +22,7 @@ from prometheus_client import Counter
 
 from api.elasticity import GATE
 from controllers.elasticity.patches import opened
-from controllers.elasticity.pod_cache import CALL_TIMEOUT, PODS
+from controllers.elasticity.pod_cache import CALL_TIMEOUT
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
@@ -32,6 +32,7 @@ from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.list_watch import Selection
+from kube.resources import PODS
 from kube.types import key_of
 from runtime import futures, time, utc_now
 from settings.values import seconds

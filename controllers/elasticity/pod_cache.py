@@ -8,12 +8,12 @@ import msgspec
 
 from controllers.elasticity.patches import Patch
 from controllers.elasticity.pods import Pod, facets
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import NotFound
 from kube.informer import Informer
+from kube.resources import PODS
 from kube.types import key_of
 
-PODS = Resource("", "v1", "pods")
 CALL_TIMEOUT = 4.0
 """Seconds; less than lies between the end of our leadership and the beginning of another's."""
 FACET = "facet"

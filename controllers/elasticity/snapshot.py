@@ -19,20 +19,16 @@ from controllers.elasticity.annotations import Wanted, Wish, parse, wish_of
 from controllers.elasticity.nodes import Nodes, WatchedNode
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.planner import Ordinal, Siblings, Standing, standing
-from controllers.elasticity.pod_cache import PODS, PodCache
+from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod, decode, oldest_first
 from controllers.elasticity.workload_replicas import Replicas, WorkloadReplicas
 from controllers.manager import Context
-from kube.client import Resource
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
 from kube.list_watch import Selection
-from kube.resources import STATEFUL_SETS
+from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS
 from kube.types import ConfigMap, ObjectMeta, Value, complete
 from settings import ElasticitySettings
-
-NODES = Resource("", "v1", "nodes", namespaced=False)
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -15,13 +15,12 @@ from controllers.elasticity.filters import Request
 from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
-from controllers.elasticity.pod_spec import PodSpec
-from controllers.elasticity.pods import decode
-from controllers.elasticity.snapshot import NODES
-from controllers.elasticity.volumes import needs, reach
+from controllers.elasticity.pods import PodSpec, decode
+from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import AlreadyExists, KubeError
+from kube.resources import NODES
 from kube.types import Pod
 from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from controllers.elasticity.pods import Pod
-from controllers.elasticity.super_node_manifest import MANAGED_BY, MANAGER
+from controllers.elasticity.super_nodes import MANAGED_BY, MANAGER
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.resources import CONFIG_MAPS

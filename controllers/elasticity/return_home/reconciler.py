@@ -14,20 +14,31 @@ from controllers.clock import CLOCK, Clock
 from controllers.elasticity.eligibility import candidate_of, gather
 from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pod_spec import Candidate, PodSpec
-from controllers.elasticity.pods import Pod
+from controllers.elasticity.pods import Candidate, Pod, PodSpec
 from controllers.elasticity.return_home import workloads
 from controllers.elasticity.return_home.failures import Failed, Failures, once_more
-from controllers.elasticity.return_home.occupants import BURSTS, ON_NODES, Occupant
-from controllers.elasticity.return_home.planner import Burst, Choice, Group, Member, choose
-from controllers.elasticity.return_home.progress import FAILURES, Attempts, Outcome, Return, outcome
+from controllers.elasticity.return_home.planner import (
+    FAILURES,
+    Attempts,
+    Burst,
+    Choice,
+    Group,
+    Member,
+    Outcome,
+    Return,
+    choose,
+    outcome,
+)
 from controllers.elasticity.return_home.reporter import ReturnReporter
-from controllers.elasticity.return_home.room import LocalRoom
+from controllers.elasticity.return_home.room import BURSTS, ON_NODES, LocalRoom, Occupant, decode, facets
+from controllers.elasticity.rules import needs, reach
 from controllers.elasticity.snapshot import Snapshot, Sources, ordinal_of
-from controllers.elasticity.volumes import needs, reach
+from controllers.manager import Context
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from kube.indexer import Indexer
+from kube.informer import Informer
+from kube.resources import PODS
 from kube.types import key_of
 from settings.elasticity import ReturnHome
 
@@ -287,3 +298,37 @@ def _pods(group: Group) -> Iterator[Pod]:
 
 def _is(one: Pod, other: Pod) -> bool:
     return one.metadata.uid == other.metadata.uid
+
+
+class ReturnHomeController:
+    """Follows the setting: pods are decoded once more only while it is on."""
+
+    def __init__(self, context: Context, sources: Sources) -> None:
+        self._context, self._sources = context, sources
+        self._reporter = ReturnReporter(context.recorder)
+        self._informer: Informer[Occupant] | None = None
+        self._reconciler: ReturnReconciler | None = None
+
+    def reconcile(self) -> None:
+        if not self._sources.settings().return_home.enabled:
+            self.close()
+        elif (reconciler := self._reconciler or self._open()) is not None:
+            reconciler.reconcile()
+
+    def close(self) -> None:
+        if self._informer is not None:
+            self._context.informers.release(self._informer)
+            self._reporter.count(0, 0)
+        self._informer = self._reconciler = None
+
+    def _open(self) -> ReturnReconciler | None:
+        """None when the context stops before the pods are known."""
+        informer = self._informer
+        if informer is None:
+            informer = self._informer = self._context.informers.of(PODS, Occupant, decode=decode)
+            informer.add_index(FACET, facets)
+        if not self._context.wait_synced(informer):
+            return None
+        edge = Edge(self._context.client, self._context.namespace)
+        self._reconciler = ReturnReconciler(self._sources, informer, edge, self._reporter, CLOCK)
+        return self._reconciler

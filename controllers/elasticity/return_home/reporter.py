@@ -9,8 +9,7 @@ from prometheus_client import Counter, Gauge
 
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.return_home.failures import Failed
-from controllers.elasticity.return_home.planner import Member
-from controllers.elasticity.return_home.progress import Outcome, Return
+from controllers.elasticity.return_home.planner import Member, Outcome, Return
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import rfc3339

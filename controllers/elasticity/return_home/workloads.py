@@ -9,9 +9,9 @@ import msgspec
 
 from controllers.elasticity.pods import REVISIONS, Pod
 from controllers.elasticity.pods import decode as decode_pod
-from controllers.elasticity.return_home.occupants import Occupant
-from controllers.elasticity.return_home.occupants import decode as decode_occupant
 from controllers.elasticity.return_home.planner import Member, never, unavailable
+from controllers.elasticity.return_home.room import Occupant
+from controllers.elasticity.return_home.room import decode as decode_occupant
 from controllers.elasticity.snapshot import Ordinals, ordinal_of
 from kube.client import Client, Resource
 from kube.resources import PODS, STATEFUL_SETS
