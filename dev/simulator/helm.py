@@ -92,10 +92,15 @@ def held(world: World) -> list[str]:
 
 
 def install_again(world: World, values: Raw) -> None:
+    alone(world, lambda: _installed(world, values))
+
+
+def _installed(world: World, values: Raw) -> bool:
     world.install(values)
     world.start_release()
     world.kernel.sleep(READY)
     world.promise(values)
+    return True
 
 
 def _hooks(world: World, leaving: Sequence[str]) -> bool:
