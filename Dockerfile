@@ -31,7 +31,7 @@ RUN apt-get update \
     && rm _crypt.* _curses.* _curses_panel.* _dbm.* _sqlite3.* nis.* readline.* \
     && python3.11 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /system /system/usr/lib/python3.11
 
-# Of the official client, kube/rest_config.py uses the configuration and the transport, for a kubeconfig: its models, its
+# Of the official client, kube/connection.py uses the configuration and the transport, for a kubeconfig: its models, its
 # calls, and their twins for asyncio would be the greater half of the image. Of rich, the command draws tables only.
 FROM tools AS venv
 WORKDIR /opt/venv

@@ -13,10 +13,9 @@ import msgspec
 
 from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client, Page
+from kube.connection import MOUNTED, Connection, Impersonating, Impersonation, connect, in_cluster, of_pod
 from kube.errors import KubeError, NotConfigured
 from kube.resources import ALL, Resource, Selection
-from kube.rest_config import Connection, Impersonating, Impersonation, connect
-from kube.service_account import MOUNTED, in_cluster, of_pod
 from runtime import futures, utc_now
 
 T = TypeVar("T")

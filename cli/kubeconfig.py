@@ -18,9 +18,8 @@ import msgspec
 import urllib3
 from urllib3.util.ssl_ import create_urllib3_context
 
+from kube.connection import OPTIONS, Connection
 from kube.errors import NotConfigured
-from kube.rest_config import Connection
-from kube.service_account import OPTIONS
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kube.client import Client, Resource
-from kube.indexer import Object
-from kube.informer import Informer
+from kube.informer import Informer, Object
 from kube.list_watch import ALL, ListWatch, Selection
 from runtime import threading, time
 

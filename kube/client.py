@@ -18,11 +18,10 @@ from urllib.parse import urlencode
 import msgspec
 from typing_extensions import TypeVar
 
+from kube.connection import POOL_SIZE, Connection, connect, in_cluster, of_pod
 from kube.errors import Expired, NotFound
 from kube.resources import ALL, PODS, Selection
 from kube.resources import Resource as Resource
-from kube.rest_config import POOL_SIZE, Connection, connect
-from kube.service_account import in_cluster, of_pod
 from kube.transport import LineStream, Transport
 from kube.transport import Typed as Typed
 from kube.types import complete

@@ -20,7 +20,7 @@ from prometheus_client import Counter
 
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.indexer import Object
+from kube.informer import Object
 from kube.resources import EVENTS, Resource
 from kube.types import ObjectMeta, Value, rfc3339
 from runtime import queue, secrets, threading, time, utc_now

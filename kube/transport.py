@@ -14,9 +14,9 @@ from typing import TypeVar, cast
 import msgspec
 import urllib3
 
+from kube.connection import Connection
 from kube.depth import at_any_depth
 from kube.errors import Unreachable, api_error
-from kube.rest_config import Connection
 from kube.waiting import waiting
 from runtime import threading, time
 from telemetry.build import VERSION

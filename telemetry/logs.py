@@ -2,10 +2,14 @@
 
 import logging
 import sys
-from typing import TextIO
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import Processor
+
+from runtime import threading, time
 
 _COMMON: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -51,3 +55,27 @@ def configure(level: str, stream: TextIO | None = None) -> None:
 def set_level(level: str) -> None:
     """Log from *level* on, from now on."""
     logging.getLogger().setLevel(level.upper())
+
+
+INTERVAL = 1.0
+"""Seconds between two messages of one event."""
+
+
+class SparingLogger:
+    """Passes on the first warning of each event in an interval, with how many were *omitted* since the last one."""
+
+    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock = log, clock
+        self._next: dict[str, float] = {}
+        self._omitted = Counter[str]()
+        self._lock = threading.Lock()
+
+    def warning(self, event: str, **details: object) -> None:
+        with self._lock:
+            now = self._clock()
+            if now < self._next.get(event, now):
+                self._omitted[event] += 1
+                return
+            self._next[event] = now + INTERVAL
+            omitted = self._omitted.pop(event, 0)
+        self._log.warning(event, omitted=omitted, **details)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from dev.fake_api.calls import Request
 from dev.lab.waiting import stretch
 from kube.client import Client
-from kube.rest_config import Configured
+from kube.connection import Configured
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloud.batched import BatchedCloud
-from cloud.batcher import Batcher, Pending, Shape, Turns
+from cloud.batched import BatchedCloud, Batcher, Pending, Shape, Turns
 from cloud.circuit_breaker import CircuitBreaker
 from cloud.client import Cloud
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, RetryAfter, Unavailable

@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 from certs.cert_watcher import ServingPair
 from dev.lab.waiting import stretch, until
 from tests.server import leaf, trusting, write_pair
-from webhook import inbox
+from webhook import connection
 from webhook.admission import MAX_BODY
-from webhook.connection import OWN_BYTES, Budget, Connection, Limits
-from webhook.inbox import MAX_HEAD, Inbox, Refused, outside_strings
+from webhook.connection import (
+    MAX_HEAD,
+    OWN_BYTES,
+    Budget,
+    Connection,
+    Inbox,
+    Limits,
+    Refused,
+    outside_strings,
+)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +133,7 @@ def brackets(value: object) -> int:
 def test_what_is_in_strings_costs_nothing(size: int, value: object) -> None:
     """Brackets and escapes in any order, cut anywhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inbox, "CHUNK", size)
+        patch.setattr(connection, "CHUNK", size)
         found = b"".join(outside_strings(json.dumps(value).encode()))
 
     assert found.count(b"{") + found.count(b"[") == brackets(value)

@@ -16,9 +16,9 @@ from tests.server import ROOT
 
 IN_A_POD = """
 import gc, pathlib, runpy, sys
-from kube import service_account
+from kube import connection
 
-service_account.MOUNTED = pathlib.Path(sys.argv[1])
+connection.MOUNTED = pathlib.Path(sys.argv[1])
 """
 CONTROLLERS = """
 import features

@@ -81,7 +81,6 @@ VALUES = {
 PURE = [
     "webhook/admission.py",
     *ADMISSION,
-    "webhook/patch.py",
     "calico/segment.py",
     "certs/ca_bundle.py",
     "certs/issue.py",

@@ -8,7 +8,7 @@ import jsonpatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.patch import patch
+from webhook.admission import patch
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
 VALUES = st.recursive(

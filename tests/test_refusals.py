@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import REGISTRY
 
-from webhook import refusals
-from webhook.inbox import Refused
+from webhook.connection import Refused, report_failure, report_refusal
 
 REASONS = ("tls", "400", "503")
 
@@ -18,12 +17,12 @@ REASONS = ("tls", "400", "503")
 @pytest.mark.parametrize(
     ("report", "expected"),
     [
-        (lambda: refusals.report("10.0.0.1", Refused("503 Service Unavailable", "try again")), {"503": 1}),
-        (lambda: refusals.report("10.0.0.1", Refused("400 Bad Request", "larger records")), {"400": 1}),
-        (lambda: refusals.report_failure("10.0.0.1", ssl.SSLError("no certificate")), {"tls": 1}),
-        (lambda: refusals.report_failure("10.0.0.1", ssl.SSLEOFError("gone")), {}),
-        (lambda: refusals.report_failure("10.0.0.1", ssl.SSLError(errno.ENOTCONN, "gone")), {}),
-        (lambda: refusals.report_failure("10.0.0.1", ConnectionResetError()), {}),
+        (lambda: report_refusal("10.0.0.1", Refused("503 Service Unavailable", "try again")), {"503": 1}),
+        (lambda: report_refusal("10.0.0.1", Refused("400 Bad Request", "larger records")), {"400": 1}),
+        (lambda: report_failure("10.0.0.1", ssl.SSLError("no certificate")), {"tls": 1}),
+        (lambda: report_failure("10.0.0.1", ssl.SSLEOFError("gone")), {}),
+        (lambda: report_failure("10.0.0.1", ssl.SSLError(errno.ENOTCONN, "gone")), {}),
+        (lambda: report_failure("10.0.0.1", ConnectionResetError()), {}),
     ],
     ids=["busy", "tiny records", "no certificate", "left in a handshake", "reset in a handshake", "reset"],
 )

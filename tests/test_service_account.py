@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dev.lab.waiting import stretch
-from kube import service_account
+from kube import connection
 from kube.client import Client
+from kube.connection import KEEPALIVE, ServiceAccount
 from kube.errors import NotConfigured, Unreachable
-from kube.service_account import KEEPALIVE, ServiceAccount
 from tests import misbehaving_server
 from tests.misbehaving_server import Answer, Asked, answers
 from tests.server import BEGIN, CA, END, leaf, new_ca, write_pair
@@ -86,7 +86,7 @@ def test_a_token_that_is_gone_fails_the_call_and_not_the_next_one(tmp_path: Path
 def test_a_pod_connects_by_its_service_account_and_by_no_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_account, "MOUNTED", mounted(tmp_path, CA.certificate, "one"))
+    monkeypatch.setattr(connection, "MOUNTED", mounted(tmp_path, CA.certificate, "one"))
     with serving_over_tls(tmp_path, lambda _: answers({})) as server:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import CapturingLogger
 
-from telemetry.sparing import INTERVAL, SparingLogger
+from telemetry.logs import INTERVAL, SparingLogger
 
 
 class Clock:

@@ -12,7 +12,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, UnsupportedMediaType
 
 from runtime import threading, time
 from settings.values import seconds
-from telemetry.sparing import SparingLogger
+from telemetry.logs import SparingLogger
 from webhook.admission import (
     ARRIVED,
     MAX_BODY,

@@ -1,17 +1,174 @@
 """One client's connection: reads whole requests without a waiting thread, in bounded memory."""
 
 import enum
+import errno
+import re
 import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import structlog
 from gunicorn.http import get_parser
+from prometheus_client import Counter
 
 from certs.cert_watcher import ServingPair
+from kube.waiting import give_up
 from runtime import random, threading, time
-from webhook.inbox import Inbox, Refused
+from telemetry.logs import SparingLogger
+from webhook.admission import MAX_BODY
+
+MAX_HEAD = 64 * 1024
+"""gunicorn's parser refuses a request line and headers long before this, with an answer."""
+HEAD_END = b"\r\n\r\n"
+PARTS = {b"{": 384, b"[": 128, b",": 112}
+"""Bytes of memory that each of these takes in a body, at most and with the copies of a decision, beside its own."""
+CHUNK = 64 * 1024
+FREE_PIECES, LEAST_PIECE = 64, 256
+"""A request may come in so many pieces of any size; more of them must have so many bytes on average."""
+
+
+class Refused(Exception):
+    """The request is refused before it is parsed; the arguments are status, message and headers."""
+
+    @property
+    def status(self) -> str:
+        """The number alone."""
+        return str(self.args[0])[:3]
+
+    def response(self) -> bytes:
+        status, message, *headers = self.args
+        known = ("Connection: close", "Content-Type: text/plain", f"Content-Length: {len(message) + 1}")
+        return "\r\n".join([f"HTTP/1.1 {status}", *known, *headers, "", f"{message}\n"]).encode()
+
+
+class Inbox:
+    """The bytes of one request, and of what follows it; each of them is looked at once."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.cost = 0
+        """Bytes of memory for what has arrived, when it is decoded, at most."""
+        self._data = bytearray()
+        self._pieces = self._arrived = self._searched = 0
+        self._begin = 0
+        self._whole: int | None = None
+        if data:
+            self.add(data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def add(self, data: bytes) -> None:
+        """Refused for what comes in too many pieces: each of them costs as much as a large one."""
+        self._data += data
+        self._arrived += len(data)
+        self._pieces += 1
+        if self._pieces > FREE_PIECES + self._arrived // LEAST_PIECE:
+            raise Refused("400 Bad Request", "send the request in larger TLS records")
+        self.cost += len(data) + _cost_of_parts(data)
+
+    def cost_of_whole(self) -> int:
+        """As *cost*, without what strings contain: any of them may be text with many commas."""
+        body = self._data[self._begin : self._whole]
+        return len(self._data) + sum(map(_cost_of_parts, outside_strings(body)))
+
+    def take(self, size: int | None = None) -> bytes:
+        """The first *size* bytes, or all."""
+        data = bytes(self._data[:size])
+        del self._data[:size]
+        return data
+
+    def is_whole(self) -> bool:
+        """Whether the request can be served without waiting for its client.
+
+        A hint for when to hand it to a thread; parsing and refusing are the parser's. Refused for what would make a
+        thread wait within a request and the API server never sends.
+        """
+        if self._whole is None and (end := self._data.find(HEAD_END, self._searched)) >= 0:
+            self._begin = end + len(HEAD_END)
+            self._whole = _size(bytes(self._data[:end]).lower(), self._begin)
+        self._searched = max(len(self._data) - len(HEAD_END) + 1, 0)
+        return len(self._data) > MAX_HEAD if self._whole is None else len(self._data) >= self._whole
+
+
+def outside_strings(body: bytes | bytearray) -> Iterator[bytes]:
+    """What of *body*, as long as it is JSON, is in no string; in chunks."""
+    inside, cut = False, b""
+    for begin in range(0, len(body), CHUNK):
+        chunk = (cut + body[begin : begin + CHUNK]).replace(b"\\\\", b"")
+        cut = b"\\" if chunk.endswith(b"\\") else b""
+        pieces = chunk.replace(b'\\"', b"").split(b'"')
+        yield b"".join(pieces[inside::2])
+        inside ^= len(pieces) % 2 == 0
+
+
+def _cost_of_parts(data: bytes) -> int:
+    return sum(data.count(part) * size for part, size in PARTS.items())
+
+
+def _size(head: bytes, begin: int) -> int:
+    """The bytes to wait for, of a request whose body has its *begin* after this *head*."""
+    if b"\r\nexpect:" in head:
+        raise Refused("417 Expectation Failed", "send the body at once, without an Expect header")
+    if b"\r\ntransfer-encoding:" in head:
+        raise Refused("411 Length Required", "send the body with a Content-Length, not in chunks")
+    length = re.search(rb"\r\ncontent-length:[ \t]*(\d{1,18})", head)
+    return begin if length is None or int(length[1]) > MAX_BODY else begin + int(length[1])
+
+
+log = structlog.stdlib.get_logger(__name__)
+sparing = SparingLogger(log)
+
+REFUSED = Counter(
+    "drawbridge_refused_connections",
+    "Connections refused before a review, by reason: tls, or the HTTP status.",
+    ["reason"],
+)
+TLS = "tls"
+for _reason in (TLS, "400", "411", "413", "417", "503"):
+    REFUSED.labels(_reason)  # from zero on: a scraper cannot tell a first one from a new series
+
+
+def report_refusal(client: str, refused: Refused) -> None:
+    REFUSED.labels(refused.status).inc()
+    sparing.warning("request refused", client=client, status=refused.args[0])
+
+
+def report_failure(client: str, error: OSError) -> None:
+    """A client that refuses our certificate is worth a warning; one that leaves is not."""
+    # ENOTCONN: Python found the connection reset, with part of a handshake in it.
+    has_left = isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) or error.errno == errno.ENOTCONN
+    if isinstance(error, ssl.SSLError) and not has_left:
+        REFUSED.labels(TLS).inc()
+        sparing.warning("TLS failed", client=client, error=str(error))
+    else:
+        log.debug("connection dropped", client=client, error=str(error))
+
+
+class Socket(Protocol):
+    def sendall(self, data: bytes, /) -> None: ...
+
+
+class Joined:
+    """The socket of a response that has a body: gunicorn sends the head first, in a separate TLS record.
+
+    Each is a system call, for which the thread gives up the interpreter, and wakes the client.
+    """
+
+    def __init__(self, sock: Socket) -> None:
+        self._sock = sock
+        self._head: bytes | None = None
+
+    def sendall(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+        else:
+            give_up()
+            self._sock.sendall(self._head + data)
+            self._head = b""
+
 
 RECV_SIZE = 64 * 1024
 READS = 16

@@ -22,12 +22,18 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
 
 from certs.cert_watcher import ServingPair
 from runtime import futures, threading, time
-from webhook import refusals
 from webhook.admission import ARRIVED
-from webhook.connection import Arrival, Budget, Connection, Limits
+from webhook.connection import (
+    Arrival,
+    Budget,
+    Connection,
+    Joined,
+    Limits,
+    Refused,
+    report_failure,
+    report_refusal,
+)
 from webhook.fair_queue import LONGEST, FairQueue, Usage
-from webhook.inbox import Refused
-from webhook.joined import Joined
 from webhook.poller import Poller
 
 log = structlog.stdlib.get_logger(__name__)
@@ -149,11 +155,11 @@ class WebhookWorker(ThreadWorker):
         try:
             return ARRIVED_SO_FAR[conn.receive()]
         except Refused as refused:
-            refusals.report(conn.client[0], refused)
+            report_refusal(conn.client[0], refused)
             conn.refuse(refused)
             return Next.LINGER
         except OSError as error:
-            refusals.report_failure(conn.client[0], error)
+            report_failure(conn.client[0], error)
             # A reset would take away the alert that says why the handshake failed.
             return Next.LINGER if isinstance(error, ssl.SSLError) else Next.CLOSE
 

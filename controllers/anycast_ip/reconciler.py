@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from cloud.batcher import Pending
+from cloud.batched import Pending
 from cloud.errors import CloudError, RetryAfter
 from controllers.anycast_ip.actions import Actions, StillThere
 from controllers.anycast_ip.locks import BUSY, Busy

@@ -27,7 +27,7 @@ def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
 
 
 class Connection:
-    """As kube.rest_config.Connection."""
+    """As kube.connection.Connection."""
 
     host = HOST
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
-from webhook.connection import Arrival, Budget, Connection, Limits
-from webhook.inbox import Refused
+from webhook.connection import Arrival, Budget, Connection, Limits, Refused
 
 MEMORY = 64 * 1024 * 1024
 """Bytes that large requests may take together, as in the worker."""

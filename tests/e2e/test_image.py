@@ -11,7 +11,7 @@ import pytest
 
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.waiting import at_most
-from kube.service_account import MOUNTED
+from kube.connection import MOUNTED
 from tests.e2e.cluster import FIRST, Cluster
 from tests.e2e.real import Real
 from tests.test_layers import FLOORS

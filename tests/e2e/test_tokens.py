@@ -26,7 +26,7 @@ KEEPER = "keeper"
 KEEPS_ITS_TOKEN = """\
 import threading
 from kube.client import Client
-from kube.service_account import of_pod
+from kube.connection import of_pod
 account = of_pod()
 first = account.authorization()
 account.authorization = lambda: first

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from calico.ledger import ADDRESS, round_trip
 from calico.reservations import AUTO, Reservations
 from kube.client import Client
+from kube.connection import MOUNTED, of_pod
 from kube.errors import NotConfigured
-from kube.service_account import MOUNTED, of_pod
 from runtime import time, utc_now
 from webhook.smoke_check import outcome
 

@@ -36,8 +36,7 @@ from controllers.elasticity.snapshot import Snapshot, Sources, ordinal_of
 from controllers.manager import Context
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
-from kube.indexer import Indexer
-from kube.informer import Informer
+from kube.informer import Indexer, Informer
 from kube.resources import PODS
 from kube.types import key_of
 from settings.elasticity import ReturnHome

@@ -24,7 +24,7 @@ from dev.bench.report import Figure, figure
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from kube.client import Client
-from kube.rest_config import Connection
+from kube.connection import Connection
 
 ROOT = Path(__file__).resolve().parents[3]
 BARE = Path(__file__).with_name("bare.py")
