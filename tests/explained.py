@@ -27,7 +27,7 @@ from webhook.elasticity.webhook import PlacementWebhook
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
-from webhook.ip_reservation.reads import Cluster, SharedReads
+from webhook.ip_reservation.reads import Cluster, SharedReads, UnreadPods
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
@@ -63,7 +63,7 @@ def served(client: Client, settings: Settings, ledger: Ledger) -> list[Webhook]:
     leader = LeaseReader(client, lambda: settings.leader_election)
     return [
         IPReservationWebhook(
-            Cluster(client), ledger, lambda: settings.ip_reservation, utc_now, knows_clients=lambda: False
+            Cluster(client), ledger, lambda: settings.ip_reservation, utc_now, believes=UnreadPods().admits
         ),
         SameAddressWebhook(
             Cluster(client),

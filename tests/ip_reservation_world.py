@@ -14,7 +14,7 @@ from controllers.clock import Clock
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
-from controllers.ip_reservation.late_reservations import Departures, Removals
+from controllers.ip_reservation.late_reservations import Removals
 from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import SnapshotReader
@@ -57,7 +57,6 @@ class World:
         self.recorder: Any = FakeRecorder()
         self.reporter = Reporter(self.recorder, self.reservations.resource)
         self.removals = Removals(self.clock)
-        self.departures = Departures(self.caches, self.clock)
         self.addresses = PodAddresses(self.clock)
 
     def _caches(self) -> Caches:

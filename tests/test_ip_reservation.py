@@ -17,7 +17,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW, pod, raw_pod
 from tests.fakes import FakeClock, FakeCluster, FakeLedger
 from webhook.admission import Request, ReviewError, parse
-from webhook.ip_reservation.reads import MOST, WINDOW, Unread
+from webhook.ip_reservation.reads import MOST, WINDOW, UnreadPods
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "ip_reservation").glob("*.yaml"))
@@ -47,14 +47,13 @@ def feature(
     clock: FakeClock | None = None,
     **settings: Any,
 ) -> IPReservationWebhook:
-    parsed = IPReservationSettings.model_validate(settings)
+    parsed, unread = IPReservationSettings.model_validate(settings), UnreadPods(clock or FakeClock())
     return IPReservationWebhook(
         cluster or FakeCluster(),
         ledger or FakeLedger(),
         lambda: parsed,
         lambda: NOW,
-        knows_clients=lambda: knows_clients,
-        unread=Unread(clock or FakeClock()),
+        believes=lambda addresses: knows_clients or unread.admits(addresses),
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from api.same_address import SAME_ADDRESS_FROM, Promise
-from controllers.ip_reservation import controller
+from controllers.ip_reservation import controller, late_reservations
 from controllers.ip_reservation.release_planner import MANY
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
@@ -192,7 +192,7 @@ def test_nothing_is_worked_off_once_leadership_is_lost(monkeypatch: pytest.Monke
     monkeypatch.setattr(controller, "LAST_WORK", 60.0)
     with world(V3) as here:
         here.check = lost
-        with waiting_pods(here, controller.LATE_WORKERS + 1):  # each ends a worker, one is left
+        with waiting_pods(here, late_reservations.LATE_WORKERS + 1):  # each ends a worker, one is left
             here.end(within=20)
         assert here.writes == []
 

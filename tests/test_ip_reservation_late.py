@@ -98,7 +98,7 @@ class World(ip_reservation_world.World):
         self.api.put(STATEFUL_SETS, {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}})
         self.during_reserve: Callable[[], None] = lambda: None
         self.reconciler = LateReconciler(
-            self.departures, self.caches, self.live, self.reserve, lambda: self.settings, self.reporter
+            self.caches, self.live, self.reserve, lambda: self.settings, self.reporter, self.clock
         )
 
     def reserve(self, records: Sequence[Record]) -> IPReservation:
@@ -106,7 +106,7 @@ class World(ip_reservation_world.World):
         return super().reserve(records)
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
-        self.enqueue(*self.departures.observe(old, new))
+        self.enqueue(*self.reconciler.observe(old, new))
 
 
 def test_a_pod_that_was_missed_is_reserved_once_and_an_event_says_so() -> None:

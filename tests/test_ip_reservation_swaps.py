@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.swaps import REMEMBERED, Arrivals, SwapReconciler, gained, is_anothers
+from controllers.ip_reservation.swaps import REMEMBERED, SwapReconciler, gained, is_anothers
 from dev.lab.waiting import until
 from kube.types import Pod
 from tests import ip_reservation_world
@@ -29,13 +29,13 @@ def swapped(hold: str) -> float:
 class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **options)
-        self.arrivals = Arrivals(self.caches, self.addresses, lambda: self.settings, self.clock)
-        self.reconciler = SwapReconciler(self.arrivals, self.live, lambda: self.settings, self.reporter)
+        at = self.addresses, lambda: self.settings, self.reporter, self.clock
+        self.reconciler = SwapReconciler(self.caches, self.live, *at)
 
     def comes(self, new: Pod, old: Pod | None = None) -> list[str]:
         """The reasons of Events after the informer delivered it."""
         self.addresses.observe(old, new)
-        self.enqueue(*self.arrivals.observe_pod(old, new))
+        self.enqueue(*self.reconciler.observe_pod(old, new))
         self.settle(self.reconciler)
         return list(self.recorder.reasons)
 
@@ -45,7 +45,7 @@ class World(ip_reservation_world.World):
             self.reservations.put(new)
         elif old:
             del self.reservations.objects[old.metadata.name]
-        self.enqueue(*self.arrivals.observe_segment(old, new))
+        self.enqueue(*self.reconciler.observe_segment(old, new))
 
 
 def gone(**fields: Any) -> Record:
@@ -193,10 +193,10 @@ def test_what_was_taken_out_is_remembered_up_to_a_number() -> None:
     world = World()
     for number in range(REMEMBERED + 1):
         cidr = f"10.1.{number // 256}.{number % 256}/32"
-        world.arrivals.observe_segment(segment(replace(gone(), cidr=cidr)), None)
+        world.reconciler.observe_segment(segment(replace(gone(), cidr=cidr)), None)
 
-    assert world.arrivals.taken_out("10.1.0.0/32") == []
-    assert world.arrivals.taken_out("10.1.0.1/32") != []
+    assert world.reconciler.taken_out("10.1.0.0/32") == []
+    assert world.reconciler.taken_out("10.1.0.1/32") != []
 
 
 def test_the_leader_reports_a_swap() -> None:

@@ -73,7 +73,6 @@ VALUES = {
     "settings.windows",
     "webhook.admission",
     "webhook.deadline",
-    "webhook.ip_reservation.reads",
     *(path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for path in ADMISSION),
 }
 """What a feature's admission may import: values and errors, no way to do any I/O."""

@@ -35,7 +35,7 @@ class Slow(Store):
 client = None  # asked for nothing
 settings = SettingsFile(os.environ["DRAWBRIDGE_CONFIG"])
 ledger = Ledger(Slow(), "alone")
-gate = IPReservationWebhook(Cluster(), ledger, IPReservationSettings, utc_now, knows_clients=lambda: True)
+gate = IPReservationWebhook(Cluster(), ledger, IPReservationSettings, utc_now, believes=lambda _: True)
 app = create_app([gate], max_in_flight=settings.current.webhook.threads, draining=stopping)
 """
 

@@ -257,9 +257,7 @@ def webhooks_of(snapshot: Snapshot, ledger: Remembered) -> Mapping[str, Webhook]
         return snapshot.now
 
     all_of_them: list[Webhook] = [
-        IPReservationWebhook(
-            cluster, ledger, lambda: settings.ip_reservation, now, knows_clients=lambda: True
-        ),
+        IPReservationWebhook(cluster, ledger, lambda: settings.ip_reservation, now, believes=lambda _: True),
         SameAddressWebhook(cluster, ReservationsOfSnapshot(snapshot), lambda: settings.ip_reservation, now),
         EvictionWebhook(lambda: settings.ingress_daemonset, cluster, now),
         AnycastIPWebhook(lambda: settings.anycast_ip),

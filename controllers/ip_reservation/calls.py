@@ -17,7 +17,7 @@ from calico.segment import Record
 from controllers.clock import Clock
 from controllers.ip_reservation.release_planner import Life, life_of
 from kube.client import Client
-from kube.errors import Forbidden, KubeError, NotFound
+from kube.errors import Backoff, Forbidden, KubeError, NotFound
 from kube.resources import PODS, Resource
 from kube.types import OwnerReference, Pod
 
@@ -27,6 +27,8 @@ OWNER_KINDS = {
     for group, version in [api_version.split("/")]
 }
 REMEMBERED_OWNERS = 10_000
+PAUSES = Backoff(base=0.1, cap=15.0)
+"""Failures are retried soon: addresses wait for it."""
 
 T = TypeVar("T")
 IsOver = Callable[[], bool]

@@ -24,14 +24,17 @@ from api.ip_reservation import (
 )
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
+from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches
-from controllers.ip_reservation.calls import LiveReader
+from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.release_planner import is_over
 from controllers.ip_reservation.reporter import Reporter
 from kube.types import Pod
 from runtime import threading
 from settings import IPReservationSettings
 
+LATE_WORKERS, RESTORE_WORKERS = 8, 4
+"""They wait for the ledger together, so that their reservations share its writes."""
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
 REMEMBERED = 300.0
@@ -90,19 +93,34 @@ def decide(
     return records_of(pod, settings, reason=reason, at=departure.seen, late=True)
 
 
-class Departures:
-    """Pods of selected namespaces that go, by uid, each as it was first seen going."""
+@dataclass
+class LateReconciler:
+    """Reserve the addresses of a pod, by its uid, that goes without a record.
 
-    def __init__(self, caches: Caches, clock: Clock) -> None:
-        self._namespaces, self._clock = caches.namespaces, clock
+    Remembers each as it was first seen going. *followed* is a pod with the annotation of its workload: it may be going
+    before it was annotated.
+    """
+
+    caches: Caches
+    live: LiveReader
+    reserve: Reserve
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    clock: Clock
+    followed: Callable[[Pod], Pod] = lambda pod: pod
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._departures: dict[str, Departure] = {}
         self._evicted: set[str] = set()
 
+    def controller(self) -> Controller:
+        watch = Watch(self.caches.pods, self.observe)
+        return Controller("ip_reservation_late", self.reconcile, watch, workers=LATE_WORKERS, rate=PAUSES)
+
     def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        """The uid of a pod to reconcile after this change."""
         pod, gone = new or old, new is None
-        if pod is None or self._namespaces.get(pod.metadata.namespace) is None:
+        if pod is None or self.caches.namespaces.get(pod.metadata.namespace) is None:
             return ()
         with self._lock:
             if pod.metadata.uid not in self._evicted:
@@ -111,55 +129,27 @@ class Departures:
                 self._evicted.discard(pod.metadata.uid)
         return ()
 
-    def of(self, uid: str) -> Departure | None:
-        return self._departures.get(uid)
-
-    def waited(self, departure: Departure) -> float:
-        return self._clock.monotonic() - departure.since
-
-    def forget(self, uid: str) -> None:
-        with self._lock:
-            departure = self._departures.pop(uid)
-            if kubelet_evicted(departure.pod) and not departure.gone:
-                self._evicted.add(uid)
-
     def _note(self, pod: Pod, gone: bool) -> Iterable[str]:
         """Keep the first state: at its end a pod may have finished, and have no address."""
         uid = pod.metadata.uid
         first = self._departures.get(uid)
         if first is None and is_departure(pod, gone=gone):
-            first = Departure(pod, gone, self._clock.now(), self._clock.monotonic())
+            first = Departure(pod, gone, self.clock.now(), self.clock.monotonic())
         if first is None:
             return ()
         self._departures[uid] = dataclasses.replace(first, gone=gone)
         return (uid,)
 
-
-@dataclass(frozen=True)
-class LateReconciler:
-    """Reserve the addresses of a pod, by its uid, that goes without a record.
-
-    *followed* is a pod with the annotation of its workload: it may be going before it was annotated.
-    """
-
-    departures: Departures
-    caches: Caches
-    live: LiveReader
-    reserve: Reserve
-    settings: Callable[[], IPReservationSettings]
-    reporter: Reporter
-    followed: Callable[[Pod], Pod] = lambda pod: pod
-
     def reconcile(self, uid: str) -> float | None:
-        departure = self.departures.of(uid)
+        departure = self._departures.get(uid)
         if departure is None:
             return None
         if missing := self._missing(departure):
-            waited = self.departures.waited(departure)
+            waited = self.clock.monotonic() - departure.since
             if passes_admission(departure) and waited < CATCH_UP:
                 return CATCH_UP - waited
             self._reserve_late(departure, missing)
-        self.departures.forget(uid)
+        self._forget(uid)
         return None
 
     def _missing(self, departure: Departure) -> Sequence[Record]:
@@ -183,6 +173,12 @@ class LateReconciler:
             return False
         return self.live.is_owner_deleted(pod.metadata.namespace, owner)
 
+    def _forget(self, uid: str) -> None:
+        with self._lock:
+            departure = self._departures.pop(uid)
+            if kubelet_evicted(departure.pod) and not departure.gone:
+                self._evicted.add(uid)
+
 
 def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:
     """The records of *old*, each of a pod, that *new* does not have."""
@@ -194,8 +190,7 @@ class Removals:
     """What other clients took out, by segment."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
+        self._clock, self._lock = clock, threading.Lock()
         self._own: dict[tuple[str, str], float] = {}
         self._taken: dict[str, dict[str, Record]] = {}
 
@@ -245,6 +240,12 @@ class RestoreReconciler:
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
     clock: Clock
+
+    def controller(self) -> Controller:
+        watch = Watch(self.caches.segments, self.removals.observe)
+        return Controller(
+            "ip_reservation_restore", self.reconcile, watch, workers=RESTORE_WORKERS, rate=PAUSES
+        )
 
     def reconcile(self, name: str) -> None:
         taken, settings, now = self.removals.of(name), self.settings(), self.clock.now()

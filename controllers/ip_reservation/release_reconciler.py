@@ -11,6 +11,7 @@ import structlog
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, name_of
 from controllers.clock import Clock
+from controllers.controller import Controller, Watch
 from controllers.ip_reservation.calls import IsOver, RoundRobin, never
 from controllers.ip_reservation.late_reservations import Removals
 from controllers.ip_reservation.release_planner import (
@@ -25,6 +26,7 @@ from controllers.ip_reservation.release_planner import (
 )
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import Snapshot, SnapshotReader
+from controllers.workqueue import WorkQueue
 from kube.errors import Conflict, KubeError, NotFound
 from runtime import secrets
 from settings import IPReservationSettings
@@ -43,20 +45,6 @@ MAKES_FREE = (Cause.AGE, Cause.BY_HAND, *EARLY)
 log = structlog.get_logger(__name__)
 
 
-class Crowding:
-    """Counts small segments: between two passes, a storm makes more of them than Calico should read."""
-
-    def __init__(self) -> None:
-        self._small = set[str]()
-
-    def observe(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
-        if old is not None:
-            self._small.discard(old.metadata.name)
-        if new is not None and is_small(new):
-            self._small.add(new.metadata.name)
-        return (SEGMENTS,) if old is None and len(self._small) >= MANY else ()
-
-
 @dataclass
 class ReleaseReconciler:
     """Note which pods ended, release what is due, compact small segments, and report what is reserved."""
@@ -73,6 +61,19 @@ class ReleaseReconciler:
         self._writes, self._late_writes, self._creations = (
             RoundRobin(self.clock, WRITES, self.is_over) for _ in range(3)
         )
+        self._small: set[str] = set()
+
+    def controller(self, queue: WorkQueue) -> Controller:
+        watch = Watch(self.reader.segments, self.observe)
+        return Controller(queue, self.reconcile, watch, first=[SEGMENTS])
+
+    def observe(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
+        """Between two passes, a storm makes more small segments than Calico should read."""
+        if old is not None:
+            self._small.discard(old.metadata.name)
+        if new is not None and is_small(new):
+            self._small.add(new.metadata.name)
+        return (SEGMENTS,) if old is None and len(self._small) >= MANY else ()
 
     def reconcile(self, _key: str) -> float:
         """Release nothing while the cache of pods may be older than their ends."""

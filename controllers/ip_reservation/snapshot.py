@@ -26,6 +26,7 @@ from controllers.ip_reservation.release_planner import (
     may_be_given_back,
     merged,
 )
+from kube.informer import Informer
 from settings import IPReservationSettings
 
 QUIET = 5.0
@@ -70,6 +71,10 @@ class SnapshotReader:
         self._ends: Mapping[str, datetime] = {}
         self._names: set[str] = set()
         self._grew_at = -math.inf
+
+    @property
+    def segments(self) -> Informer[IPReservation]:
+        return self._caches.segments
 
     @property
     def silence(self) -> float:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
+from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches
-from controllers.ip_reservation.calls import LiveReader
+from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.late_reservations import taken_out
 from controllers.ip_reservation.release_planner import is_over
@@ -61,24 +62,29 @@ class Arrival:
     since: float
 
 
-class Arrivals:
-    """Pods to look at, by uid.
+@dataclass
+class SwapReconciler:
+    """Report the swaps of one pod, by its uid.
 
-    The methods that observe changes return the uids to reconcile, and cost a look-up for each address.
+    Remembers the pods to look at, and what was taken out of segments. A change costs a look-up for each address.
     """
 
-    def __init__(
-        self,
-        caches: Caches,
-        addresses: PodAddresses,
-        settings: Callable[[], IPReservationSettings],
-        clock: Clock,
-    ) -> None:
-        self._caches, self._addresses = caches, addresses
-        self._settings, self._clock = settings, clock
+    caches: Caches
+    live: LiveReader
+    addresses: PodAddresses
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._arrivals: dict[str, Arrival] = {}
         self._taken_out: dict[str, Record] = {}
+
+    def controller(self) -> Controller:
+        pods, segments = self.caches.pods, self.caches.segments
+        watches = Watch(segments, self.observe_segment), Watch(pods, self.observe_pod)
+        return Controller("ip_reservation_swaps", self.reconcile, *watches, rate=PAUSES)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         return self._look_at(new, gained(old, new)) if new else ()
@@ -94,18 +100,28 @@ class Arrivals:
         late = {record.cidr for record in new.records if record.late and record.key not in before}
         return self._look_at_pods_with(late) if late else ()
 
-    def of(self, uid: str) -> Arrival | None:
-        return self._arrivals.get(uid)
-
-    def forget(self, arrival: Arrival) -> None:
-        uid = arrival.pod.metadata.uid
+    def reconcile(self, uid: str) -> None:
+        if (arrival := self._arrivals.get(uid)) is None:
+            return
+        for cidr in sorted(arrival.cidrs):
+            self._check(arrival, cidr)
         with self._lock:
             if self._arrivals.get(uid) is arrival:
                 del self._arrivals[uid]
 
+    def _check(self, arrival: Arrival, cidr: str) -> None:
+        """A reservation that is there after the pod came up was there before: the cache may have one that is not."""
+        pod, settings = arrival.pod, self.settings()
+        reserved = in_force(self.reserved(cidr), pod, settings, arrival.seen)
+        early = in_force(self.taken_out(cidr), pod, settings, arrival.seen)
+        if reserved and reserved.key in self.live.reserved_since(arrival.since):
+            self.reporter.swapped(pod, reserved, "reserved")
+        elif early:
+            self.reporter.swapped(pod, early, "released-early")
+
     def reserved(self, cidr: str) -> Sequence[Record]:
         """As the cache has them; only of pods that are known to have had the address, so that no forged one counts."""
-        segments = self._caches.segments.by_index("cidrs", cidr)
+        segments = self.caches.segments.by_index("cidrs", cidr)
         records = (record for segment in segments for record in segment.records)
         return self._confirmed(record for record in records if record.cidr == cidr)
 
@@ -116,9 +132,9 @@ class Arrivals:
 
     def _confirmed(self, records: Iterable[Record]) -> Sequence[Record]:
         return [
-            with_end(record, self._addresses.ended(record))
+            with_end(record, self.addresses.ended(record))
             for record in records
-            if record.ended or self._addresses.has_or_had(record)
+            if record.ended or self.addresses.has_or_had(record)
         ]
 
     def _look_at(self, pod: Pod, fresh: frozenset[str]) -> Sequence[str]:
@@ -126,7 +142,7 @@ class Arrivals:
         if not suspect:
             return ()
         with self._lock:
-            arrival = Arrival(pod, suspect, self._clock.now(), self._clock.monotonic())
+            arrival = Arrival(pod, suspect, self.clock.now(), self.clock.monotonic())
             self._arrivals[pod.metadata.uid] = arrival
         return (pod.metadata.uid,)
 
@@ -135,43 +151,15 @@ class Arrivals:
 
     def _look_at_pods_with(self, cidrs: set[str]) -> Sequence[str]:
         """The way around: of all pods, since addresses of pods are not indexed, and late reservations are rare."""
-        pods = [pod for pod in self._caches.pods.list() if not cidrs.isdisjoint(cidrs_of(pod))]
+        pods = [pod for pod in self.caches.pods.list() if not cidrs.isdisjoint(cidrs_of(pod))]
         return [uid for pod in pods for uid in self._look_at(pod, gained(None, pod) & cidrs)]
 
     def _remember(self, records: Iterable[Record]) -> None:
         """Only what had ended: a record without an end was given back to its pod."""
-        settings, now = self._settings(), self._clock.now()
+        settings, now = self.settings(), self.clock.now()
         for record in self._confirmed(records):
             self._taken_out.pop(record.cidr, None)
             if record.ended and not is_over(record, settings, now):
                 self._taken_out[record.cidr] = record
         while len(self._taken_out) > REMEMBERED:
             del self._taken_out[next(iter(self._taken_out))]
-
-
-@dataclass(frozen=True)
-class SwapReconciler:
-    """Report the swaps of one pod, by its uid."""
-
-    arrivals: Arrivals
-    live: LiveReader
-    settings: Callable[[], IPReservationSettings]
-    reporter: Reporter
-
-    def reconcile(self, uid: str) -> None:
-        arrival = self.arrivals.of(uid)
-        if arrival is None:
-            return
-        for cidr in sorted(arrival.cidrs):
-            self._check(arrival, cidr)
-        self.arrivals.forget(arrival)
-
-    def _check(self, arrival: Arrival, cidr: str) -> None:
-        """A reservation that is there after the pod came up was there before: the cache may have one that is not."""
-        pod, settings = arrival.pod, self.settings()
-        reserved = in_force(self.arrivals.reserved(cidr), pod, settings, arrival.seen)
-        early = in_force(self.arrivals.taken_out(cidr), pod, settings, arrival.seen)
-        if reserved and reserved.key in self.live.reserved_since(arrival.since):
-            self.reporter.swapped(pod, reserved, "reserved")
-        elif early:
-            self.reporter.swapped(pod, early, "released-early")

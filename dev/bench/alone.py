@@ -47,10 +47,6 @@ def settings() -> IPReservationSettings:
 
 
 app = create_app(
-    [
-        IPReservationWebhook(
-            Cluster(), Ledger(Store(), "alone"), settings, utc_now, knows_clients=lambda: True
-        )
-    ],
+    [IPReservationWebhook(Cluster(), Ledger(Store(), "alone"), settings, utc_now, believes=lambda _: True)],
     draining=stopping,
 )

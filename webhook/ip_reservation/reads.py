@@ -1,11 +1,11 @@
-"""Reads of one review: a pod that is being evicted, and the annotations of its namespace, cached for seconds."""
+"""What reviews read, where many ask at once, and how many addresses are reserved for pods that were not read."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from api.same_address import CalicoIPAM
@@ -22,23 +22,67 @@ from runtime import threading, time
 
 NAMESPACE_SECONDS = 5.0
 """For how long a namespace is cached: a storm costs one read of its namespace."""
+CONFIG_SECONDS = 30.0
+"""For how long Calico's configuration is cached: it hardly ever changes."""
 READS = 64
 """Concurrent reads of pods: more would open connections beyond the pool and crowd out the writes."""
+LEAST = 0.1
+"""Seconds for a last attempt."""
+MOST = 16
+"""Addresses of pods that were not read, which one server reserves in WINDOW."""
+WINDOW = 90.0
+"""Seconds in which the leader drops a forged record: a bookmark of its watch may take one minute."""
+
+T = TypeVar("T")
+Read = Callable[[float], T]
+"""Takes the seconds that it may last; raises KubeError."""
 
 
-@dataclass
-class _Known:
-    """A namespace as it was at *read_at*; the holder of *turn* may read it again."""
+class Shared(Generic[T]):
+    """One read at a time; a value serves all who asked before its read began, or *max_age* seconds after that.
 
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    namespace: Namespace = field(default_factory=Namespace)
-    read_at: float = -math.inf
+    When a read fails, the next caller reads.
+    """
+
+    def __init__(
+        self,
+        read: Read[T],
+        *,
+        max_age: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        late: str = "another read took too long",
+    ) -> None:
+        self._read, self._max_age, self._clock, self._late = read, max_age, clock, late
+        self._turn = threading.Lock()
+        self._known: list[T] = []
+        self._began = -math.inf
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its value serves none any more."""
+        return not self._turn.locked() and self._began + self._max_age <= self._clock()
+
+    def value(self, deadline: float) -> T:
+        """Unreachable, or what the read raises, when there is none by *deadline*."""
+        asked = self._clock()
+        if not acquired(self._turn, max(LEAST, deadline - asked)):
+            raise Unreachable(self._late)
+        try:
+            if self._began + self._max_age <= asked:
+                self._known, began = [], self._clock()
+                self._known = [self._read(max(LEAST, deadline - began))]
+                self._began = began
+            return self._known[0]
+        finally:
+            self._turn.release()
 
 
 class Cluster:
+    """A pod that is being evicted, and the annotations of its namespace."""
+
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
-        self._namespaces: dict[str, _Known] = {}
+        self._namespaces: dict[str, Shared[Namespace]] = {}
         self._lock = threading.Lock()
         self._reads = threading.BoundedSemaphore(READS)
 
@@ -51,77 +95,27 @@ class Cluster:
             self._reads.release()
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
-        """Of many concurrent callers one reads and the others wait; when that fails, the next one reads."""
-        known = self._known(name)
-        if not acquired(known.turn, self._left(deadline)):
-            raise Unreachable(f"namespace {name} could not be read within the deadline")
-        try:
-            if self._is_old(known):
-                known.namespace = self._client.get(
-                    NAMESPACES, name, type=Namespace, timeout=self._left(deadline)
-                )
-                known.read_at = self._clock()
-            return known.namespace
-        finally:
-            known.turn.release()
-
-    def _known(self, name: str) -> _Known:
         with self._lock:
-            if name not in self._namespaces:
+            if (shared := self._namespaces.get(name)) is None:
                 # Only namespaces of the last seconds are kept, which bounds their number.
-                kept = {
-                    key: each
-                    for key, each in self._namespaces.items()
-                    if each.turn.locked() or not self._is_old(each)
-                }
-                self._namespaces = kept | {name: _Known()}
-            return self._namespaces[name]
+                kept = {other: shared for other, shared in self._namespaces.items() if not shared.is_old}
+                self._namespaces = kept | {name: (shared := self._shared(name))}
+        return shared.value(deadline)
 
-    def _is_old(self, known: _Known) -> bool:
-        return self._clock() - known.read_at > NAMESPACE_SECONDS
+    def _shared(self, name: str) -> Shared[Namespace]:
+        late = f"namespace {name} could not be read within the deadline"
+        read = partial(self._read_namespace, name)
+        return Shared(read, max_age=NAMESPACE_SECONDS, clock=self._clock, late=late)
+
+    def _read_namespace(self, name: str, timeout: float) -> Namespace:
+        return self._client.get(NAMESPACES, name, type=Namespace, timeout=timeout)
 
     def _left(self, deadline: float) -> float:
-        return max(0.1, deadline - self._clock())
-
-
-CONFIG_SECONDS = 30.0
-"""For how long Calico's configuration is cached: it hardly ever changes."""
-LEAST = 0.1
-"""Seconds for a last attempt."""
-
-T = TypeVar("T")
-Read = Callable[[float], T]
-"""Takes the seconds that it may last; raises KubeError."""
-
-
-class Shared(Generic[T]):
-    """One read at a time; a value serves all who asked before its read began, or *max_age* seconds after that."""
-
-    def __init__(
-        self, read: Read[T], *, max_age: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._read, self._max_age, self._clock = read, max_age, clock
-        self._turn = threading.Lock()
-        self._known: list[T] = []
-        self._began = -math.inf
-
-    def value(self, deadline: float) -> T:
-        """Unreachable, or what the read raises, when there is none by *deadline*."""
-        asked = self._clock()
-        if not acquired(self._turn, max(LEAST, deadline - asked)):
-            raise Unreachable("another read took too long")
-        try:
-            if self._began + self._max_age <= asked:
-                self._known, began = [], self._clock()
-                self._known = [self._read(max(LEAST, deadline - began))]
-                self._began = began
-            return self._known[0]
-        finally:
-            self._turn.release()
+        return max(LEAST, deadline - self._clock())
 
 
 class SharedReads:
-    """Of the API server; the methods raise KubeError, or NotServed without Calico."""
+    """Reads for new pods. The methods raise KubeError, or NotServed without Calico."""
 
     def __init__(self, client: Client, reservations: Reservations, api_version: str) -> None:
         self._segments: Shared[Sequence[IPReservation]] = Shared(
@@ -143,21 +137,19 @@ class SharedReads:
         return self._of_calico.value(deadline)
 
 
-MOST = 16
-"""Addresses of pods that were not read, which one server reserves in WINDOW."""
-WINDOW = 90.0
-"""Seconds in which the leader drops a forged record: a bookmark of its watch may take one minute."""
+class UnreadPods:
+    """Bounds what a client that is not authenticated can reserve: its review names pods that may not exist.
 
-
-class Unread:
-    """Counts the addresses that were reserved for pods that were not read."""
+    To read the pod of each deletion would make all of them slower. So a few addresses are reserved as the review has
+    them; the leader drops those of pods that never existed, in about a minute.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._times: deque[float] = deque()
 
-    def takes(self, addresses: int) -> bool:
-        """Whether so many more may be; they count then."""
+    def admits(self, addresses: int) -> bool:
+        """Whether so many more may be reserved for pods that were not read; they count then."""
         now = self._clock()
         with self._lock:
             while self._times and now - self._times[0] >= WINDOW:

@@ -34,7 +34,6 @@ from webhook.admission import (
     fails_open,
     is_dry_run,
 )
-from webhook.ip_reservation.reads import Unread
 
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAME_STORED = re.compile(rf"(?!\.{{1,2}}\Z)[-.:\w]{{1,{LONGEST_NAME}}}", re.ASCII)
@@ -65,13 +64,11 @@ class IPReservationWebhook:
         settings: Callable[[], IPReservationSettings],
         now: Callable[[], datetime],
         *,
-        knows_clients: Callable[[], bool],
-        unread: Unread | None = None,
+        believes: Callable[[int], bool],
     ) -> None:
-        """*knows_clients*: only API servers can send reviews."""
+        """*believes* a review that says so many addresses of a pod, which may not exist."""
         self._cluster, self._ledger = cluster, ledger
-        self._settings, self._now = settings, now
-        self._knows_clients, self._unread = knows_clients, unread or Unread()
+        self._settings, self._now, self._believes = settings, now, believes
 
     def fails_open(self) -> bool:
         return self._settings().failure_policy == "Ignore"
@@ -82,7 +79,8 @@ class IPReservationWebhook:
         try:
             pod = self._pod(request, deadline)
             records = self._records(request, pod, deadline)
-            if not isinstance(records, str) and not self._is_believed(request, records):
+            was_read = request.old_object is None
+            if not (isinstance(records, str) or was_read or self._believes(len(records))):
                 pod = self._stored(records[0], deadline)
                 records = self._records(request, pod, deadline)
             if isinstance(records, str):
@@ -106,10 +104,6 @@ class IPReservationWebhook:
     def _records(self, request: Request, pod: Pod | None, deadline: float) -> Sequence[Record] | str:
         annotations = self._namespace_annotations(pod, request, deadline)
         return decide(request, pod, annotations, self._settings(), self._now())
-
-    def _is_believed(self, request: Request, records: Sequence[Record]) -> bool:
-        """Whether the pod is as *request* says: it was read, or its client is known, or it is one of a few."""
-        return request.old_object is None or self._knows_clients() or self._unread.takes(len(records))
 
     def _stored(self, of: Record, deadline: float) -> Pod | None:
         """None where there is no such pod."""
@@ -166,11 +160,11 @@ def decide(
     return records_of(pod, settings, reason="evicted" if _is_eviction(request) else "deleted", at=now)
 
 
-def _skip_reason(request: Request) -> str:
-    """Why *request* needs no look at a pod, or nothing."""
+def _skip_reason(request: Request) -> str | None:
+    """Why *request* needs no look at a pod."""
     if is_dry_run(request):
         return "dry run"
-    return "" if request.operation in ("DELETE", "CREATE") else f"operation {request.operation}"
+    return None if request.operation in ("DELETE", "CREATE") else f"operation {request.operation}"
 
 
 def _is_deleted_with_owner(request: Request, pod: Pod) -> bool:
@@ -190,14 +184,12 @@ def _require_stored(pod: Record) -> None:
 def _warnings(pod: Pod | None) -> tuple[str, ...]:
     """For the addresses of *pod* that are not reserved."""
     addresses = pod.status.addresses if pod else ()
-    unusable = [each for each in addresses[:ADDRESSES] if not canonical(each)]
-    warnings = tuple(f"{each!r} is no IP address and is not reserved" for each in unusable)
-    if len(addresses) <= ADDRESSES:
-        return warnings
-    return (
-        *warnings,
-        f"status.podIPs has {len(addresses)} addresses: only the first {ADDRESSES} are reserved",
-    )
+    unusable = [address for address in addresses[:ADDRESSES] if not canonical(address)]
+    warnings = tuple(f"{address!r} is no IP address and is not reserved" for address in unusable)
+    if len(addresses) > ADDRESSES:
+        surplus = f"status.podIPs has {len(addresses)} addresses: only the first {ADDRESSES} are reserved"
+        return *warnings, surplus
+    return warnings
 
 
 def _name(request: Request) -> str:
