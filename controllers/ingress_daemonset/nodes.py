@@ -1,8 +1,7 @@
 """A node with its Deployment: the phase of its rollout, and why; the actions that detach, update and attach it.
 
 Nodes join whenever an autoscaler wants it, and all of them would have a bad template at once. So their first pods get
-the last template that all nodes had, and the new one in their turn, until that has replaced pods somewhere and nothing
-holds it back.
+the last template that all nodes had, and the new one in their turn, until that is proven and nothing holds it back.
 """
 
 from __future__ import annotations
@@ -248,6 +247,11 @@ class NodeRollout(Detachment):
         return self.baseline.updated if self.baseline else None
 
     @property
+    def proven_at(self) -> datetime | None:
+        """When pods of its template have lasted that were not the first ones; they may have failed since."""
+        return after(at, self.resource.spec.progress_deadline_seconds) if (at := self._updated_at) else None
+
+    @property
     def _was_updated(self) -> bool:
         """Since it was detached."""
         return self._updated_at is not None and self._updated_at >= self.marked_at
@@ -319,12 +323,10 @@ def with_former(rollout: NodeRollout, former: Mapping[str, Any]) -> NodeRollout:
     return replace(rollout, resource=resource)
 
 
-def has_shown_itself(rollouts: Iterable[NodeRollout], now: datetime) -> bool:
-    """Whether the desired template has replaced pods, and no Ready node that has it lacks any."""
-    having = [each for each in rollouts if each.node.ready and not each.absent and not each.needs_template]
-    if any(each.phase is Phase.DEGRADED or each.is_stuck(now) for each in having):
-        return False
-    return any(each.phase is Phase.CURRENT and not each.joined for each in having)
+def has_lasted(rollouts: Iterable[NodeRollout], now: datetime) -> bool:
+    """Whether the desired template replaced pods progressDeadlineSeconds ago that a Ready node has."""
+    current = (each for each in rollouts if each.node.ready and each.phase is Phase.CURRENT)
+    return any((proven_at := each.proven_at) is not None and proven_at <= now for each in current)
 
 
 def why(rollout: NodeRollout, now: datetime) -> str:

@@ -19,7 +19,7 @@ from controllers.ingress_daemonset.drains import departures
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import failures_of, halting, is_return
 from controllers.ingress_daemonset.health_checks import ChildResources
-from controllers.ingress_daemonset.nodes import NodeRollout, Turn, has_shown_itself, node_actions, with_former
+from controllers.ingress_daemonset.nodes import NodeRollout, Turn, has_lasted, node_actions, with_former
 from controllers.ingress_daemonset.pacing import (
     closed_window_of,
     suspended,
@@ -182,7 +182,8 @@ class _Planning:
 
     @cached_property
     def _is_proven(self) -> bool:
-        return has_shown_itself(self._rollouts, self._now)
+        """Pods that crash a while after they are available fail within the deadline."""
+        return not self._failures.nodes and not self._halting and has_lasted(self._rollouts, self._now)
 
     def _waiting(self) -> set[NodeRollout]:
         """Those whose template stays as it is for now."""

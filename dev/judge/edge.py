@@ -87,7 +87,7 @@ class Budgets:
 class EdgeServes(Always):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
     off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
-    So do nodes that got such a template first, and those whose health checker is being replaced: documented."""
+    And so do nodes whose health checker is being replaced: documented."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -100,11 +100,8 @@ class EdgeServes(Always):
         """Nodes that have answered 200 since they were selected."""
         self._was_gradual = False
         """Whether nodes were not detached once: what was updated then fails on."""
-        self._images: dict[str, list[str]] = {}
-        """That each Deployment has had, the first one first, by uid."""
 
     def look(self, seen: Observation) -> Iterator[str]:
-        began_with_it = self._began_with_it(seen)
         for resource in seen.ingress_daemon_sets:
             if is_terminating(resource) or not seen.answers:
                 continue
@@ -132,24 +129,10 @@ class EdgeServes(Always):
             off = [each for each, seconds in lasting.items() if seconds > PROBE]
             allowed = self._budgets.of(resource, len(ready), seen.at)
             self._was_gradual |= not detaches(resource)
-            crashed, unchecked = _crashed(seen) & set(off), len(_unchecked(seen) & set(off))
-            first, others = len(crashed & began_with_it), len(crashed - began_with_it)
-            allowed += (
-                (others if self._was_gradual else min(allowed, others)) + min(allowed, unchecked) + first
-            )
+            crashed, unchecked = len(_crashed(seen) & set(off)), len(_unchecked(seen) & set(off))
+            allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, unchecked)
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
-
-    def _began_with_it(self, seen: Observation) -> set[str]:
-        """Nodes whose first template is one that has replaced those of other nodes."""
-        there = {uid: each for uid, each in seen.workloads.items() if NODE_LABEL in labels(each)}
-        self._images = {uid: self._images.get(uid, []) for uid in there}
-        for uid, each in there.items():
-            if (image := image_of(each["spec"]["template"])) not in self._images[uid]:
-                self._images[uid].append(image)
-        replaced = {each[0] for each in self._images.values() if len(each) > 1}
-        began = {uid for uid, each in self._images.items() if len(each) == 1 and each[0] not in replaced}
-        return {labels(there[uid])[NODE_LABEL] for uid in began} if replaced else set()
 
 
 def _crashed(seen: Observation) -> set[str]:

@@ -458,14 +458,17 @@ def crash_with_rollback(world: World) -> Iterator[float]:
 
 @history("ingress_daemonset", nodes=5, lasts=600.0)
 def joins_before_the_first_crash(world: World) -> Iterator[float]:
-    """A node that joins before the first pods of a template crash gets it too, and the rollout stops at once."""
+    """A node that joins before the first pods of a template crash does not get it, nor between two crashes."""
     yield 120.0
     give_template(world, "crashing:2")
-    while not any(image(each) == "crashing:2" and is_ready(each) for each in edge_pods(world)):
-        yield 0.1
-    yield 4.0
-    world.kubectl_create(NODES, objects.node("node-9", 9, {objects.INGRESS_LABEL: "true"}))
-    yield 300.0
+    for numbers in ((6, 7), (8, 9)):
+        while not any(image(each) == "crashing:2" and is_ready(each) for each in edge_pods(world)):
+            yield 0.1
+        yield 4.0
+        for each in numbers:
+            world.kubectl_create(NODES, objects.node(f"node-{each}", each, {objects.INGRESS_LABEL: "true"}))
+        yield 60.0
+    yield 180.0
 
 
 @history("ingress_daemonset", nodes=3, lasts=500.0)
@@ -654,7 +657,8 @@ def correction_for_others_first(world: World) -> Iterator[float]:
 
 @history("ingress_daemonset", nodes=6, lasts=600.0)
 def joins_a_good_rollout(world: World) -> Iterator[float]:
-    """A node that joins when the new template has shown itself gets that at once."""
+    """A node that joins when the new template has lasted for progressDeadlineSeconds gets that at once."""
+    edge_spec(world, progressDeadlineSeconds=30)
     yield 150.0
     give_template(world, "proxy:2")
     yield 60.0
