@@ -47,28 +47,28 @@ demo: $(STAMP) programs ## Show live, on a real control plane, what Drawbridge p
 	@$(RUN) -m dev.demo $(if $(KEEP),--keep)
 
 test: $(STAMP) programs ## Run the unit tests, and the key tests of promises on a real control plane
-	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise and not apart or not (cluster or slow))"
+	@$(PYTEST) -m "not (chaos or e2e or browser) and (promise and not apart or not (cluster or programs or slow))"
 
 sample: $(STAMP) programs ## Run what CI runs beside make test: of the rest, the tests that find most for their time
-	@$(PYTEST) --numprocesses 2 -m "promise and apart or (cluster or slow) and not (nightly or promise or chaos or e2e or browser)"
+	@$(PYTEST) --numprocesses 2 -m "promise and apart or (cluster or programs or slow) and not (nightly or promise or chaos or e2e or browser)"
 	@$(ONE_BY_ONE) -m promise tests/chaos
 
 verify: $(STAMP) programs ## Run everything that needs no Docker: also all other tests on the control plane, and chaos  [ROUNDS=3]
 	@rm -rf $(AUDIT)
-	@$(PYTEST) -m "not (cluster or chaos or e2e or browser)"
+	@$(PYTEST) -m "not (cluster or programs or chaos or e2e or browser)"
 	@$(RUN) -m dev.simulator --crashes
-	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m cluster --ignore $(PERMISSIONS)
+	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(PYTEST) --numprocesses 2 -m "cluster or programs" --ignore $(PERMISSIONS)
 	@DRAWBRIDGE_LAB_VERSIONS=oldest $(PYTEST) --numprocesses 2 -m "cluster and promise" tests/cluster
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) ROUNDS=$(ROUNDS) $(ONE_BY_ONE) -m chaos
 
 permissions: $(STAMP) ## After make verify: find permissions that no test used
 	@DRAWBRIDGE_TEST_AUDIT=$(AUDIT) $(RUN) -m pytest -q $(PERMISSIONS)
 
-unit: $(STAMP) ## Run the tests that need no control plane
-	@$(PYTEST) -m "not (cluster or chaos or e2e or browser or slow)"
+unit: $(STAMP) ## Run the tests that need neither a control plane nor Helm
+	@$(PYTEST) -m "not (cluster or programs or chaos or e2e or browser or slow)"
 
-cluster: $(STAMP) programs ## Run the tests on the real control plane
-	@$(PYTEST) -m cluster
+cluster: $(STAMP) programs ## Run the tests on the real control plane, and those with Helm and promtool
+	@$(PYTEST) -m "cluster or programs"
 
 chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [ROUNDS=3]
 	@ROUNDS=$(ROUNDS) $(ONE_BY_ONE) -m chaos

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,17 @@ from settings import Settings, parse
 CHART = chart.CHART
 DATA = Path(__file__).parent / "data" / "chart"
 NAMESPACE = "gate-system"
+CONFIG = "templates/configmap.yaml"
+"""The template of the programs' configuration."""
+TEMPLATES = (
+    CONFIG,
+    *sorted({str(path.relative_to(CHART)) for path in (CHART / "templates").rglob("*.yaml")} - {CONFIG}),
+)
+PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 SETS = {
     file.stem: yaml.safe_load(renders.values_in(file.read_text())) for file in renders.RENDERS.glob("*.yaml")
 }
 """The values of each file in tests/data/renders."""
-each_set = pytest.mark.parametrize("name", sorted(SETS))
 CAPO_VALUES = """
 replicaCount: 3
 config:
@@ -41,7 +49,7 @@ ANYCAST_IP: dict[str, Any] = {
 CA = (DATA / "ca.crt").read_text()
 
 Objects = dict[tuple[str, str], dict[str, Any]]
-helm_needed = pytest.mark.cluster
+helm_needed = pytest.mark.programs
 
 
 def helm(*arguments: str, values: dict[str, Any]) -> str:
@@ -63,6 +71,25 @@ def render(values: dict[str, Any] | None = None) -> Objects:
     objects = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     assert len(objects) == len(documents), "two objects have one name"
     return objects
+
+
+def configurations(sets: Sequence[dict[str, Any]], *templates: str) -> list[dict[str, str]]:
+    """What Helm's libraries make of each, many a second: `config`, the programs' file, or `refused` or `broken` with
+    a reason. All templates are rendered unless some are named, the ConfigMap first.
+    """
+    chosen = templates or TEMPLATES
+    command = [binaries.ensure("configs")["configs"], CHART, NAMESPACE, *chosen]
+    questions = "".join(as_yaml(values) + "\n" for values in sets)
+    done = subprocess.run(command, input=questions, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.split("\n") if line]
+    assert len(answers) == len(sets), done.stderr
+    return answers
+
+
+def as_yaml(values: dict[str, Any]) -> str:
+    """In one line of JSON; YAML knows no character that is escaped as two surrogates."""
+    return PAIR.sub(lambda found: str(json.loads(f'"{found[0]}"')), json.dumps(values))
 
 
 def table(name: str) -> Any:

@@ -19,7 +19,7 @@ from dev.lab.errors import LabError
 from dev.lab.install import merged
 from dev.lab.values_schema import REFUSED
 from features import unregistered
-from settings import Settings
+from settings import Settings, parse
 from settings.anycast_ip import EgressCheck
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
@@ -29,7 +29,7 @@ from tests.charts import (
     NAMESPACE,
     SETS,
     Objects,
-    each_set,
+    configurations,
     helm,
     helm_needed,
     render,
@@ -122,23 +122,25 @@ def test_the_default_configuration_is_the_default_of_the_program_for_its_own_nam
 
 
 @helm_needed
-@pytest.mark.parametrize("row", table("settings").values(), ids=table("settings"))
-def test_every_value_reaches_the_program(row: dict[str, Any]) -> None:
-    found, expected = settings_in(render(row["values"])), Settings.model_validate(row["settings"])
-    for section in expected.model_fields_set:
-        assert getattr(found, section) == getattr(expected, section)
+def test_every_value_reaches_the_program(subtests: pytest.Subtests) -> None:
+    rows = table("settings")
+    answers = configurations([row["values"] for row in rows.values()])
+    for (name, row), answer in zip(rows.items(), answers, strict=True):
+        with subtests.test(name):
+            found, expected = parse(answer["config"]), Settings.model_validate(row["settings"])
+            for section in expected.model_fields_set:
+                assert getattr(found, section) == getattr(expected, section)
 
 
 @helm_needed
-@pytest.mark.parametrize("rows", [0, 1])
-def test_values_against_the_schema_are_refused_by_name(rows: int) -> None:
-    faults = {place: wrong[rows] for place, wrong in table("schema_faults").items() if len(wrong) > rows}
-    values: dict[str, Any] = {}
-    for place, wrong in faults.items():
-        values = with_value(values, place.split("/")[1:], wrong)
-    with pytest.raises(LabError) as refusal:
-        chart.manifests(json.dumps(values))
-    assert [place for place in faults if f"'{place}'" not in str(refusal.value)] == []
+def test_values_against_the_schema_are_refused_by_name() -> None:
+    for row in (0, 1):
+        faults = {place: wrong[row] for place, wrong in table("schema_faults").items() if len(wrong) > row}
+        values: dict[str, Any] = {}
+        for place, wrong in faults.items():
+            values = with_value(values, place.split("/")[1:], wrong)
+        (answer,) = configurations([values])
+        assert [place for place in faults if f"'{place}'" not in answer["refused"]] == []
 
 
 def with_value(part: Any, place: list[str], value: object) -> Any:
@@ -153,21 +155,23 @@ def with_value(part: Any, place: list[str], value: object) -> Any:
 
 
 @helm_needed
-@pytest.mark.parametrize(
-    ("name", "message", "values"),
-    [(name, message, values) for name, rows in table("refused").items() for message, values in rows.items()],
-)
-def test_values_that_cannot_work_are_refused_by_name(name: str, message: str, values: dict[str, Any]) -> None:
-    with pytest.raises(LabError) as refusal:
-        chart.manifests(json.dumps(merged(SETS[name], values)))
-    assert message in str(refusal.value)
-    assert not re.search(SECRETS, str(refusal.value)), "a secret is shown"
+def test_values_that_cannot_work_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    rows = [(name, *row) for name, refused in table("refused").items() for row in refused.items()]
+    answers = configurations([merged(SETS[name], values) for name, _, values in rows])
+    for (name, message, _), answer in zip(rows, answers, strict=True):
+        with subtests.test(message, over=name):
+            assert message in answer["refused"]
+            assert not re.search(SECRETS, answer["refused"]), "a secret is shown"
 
 
 @helm_needed
-@pytest.mark.parametrize(("name", "values"), table("accepted").values(), ids=table("accepted"))
-def test_values_that_can_work_are_accepted(name: str, values: dict[str, Any]) -> None:
-    settings_in(render(merged(SETS[name], values)))
+def test_values_that_can_work_are_accepted(subtests: pytest.Subtests) -> None:
+    rows = table("accepted")
+    answers = configurations([merged(SETS[name], values) for name, values in rows.values()])
+    for row, answer in zip(rows, answers, strict=True):
+        with subtests.test(row):
+            assert "refused" not in answer
+            parse(answer["config"])
 
 
 @helm_needed
@@ -311,11 +315,12 @@ FITS: tuple[Callable[[Objects], None], ...] = (
 
 
 @helm_needed
-@each_set
-def test_the_parts_fit_together(name: str) -> None:
-    objects = render(SETS[name])
-    for fit in FITS:
-        fit(objects)
+def test_the_parts_fit_together(subtests: pytest.Subtests) -> None:
+    for name, values in SETS.items():
+        objects = render(values)
+        for fit in FITS:
+            with subtests.test(name, parts=fit.__name__):
+                fit(objects)
 
 
 @helm_needed
@@ -354,17 +359,16 @@ def test_weights_alone_bring_the_keys_to_the_controllers_and_to_nothing_else() -
 
 
 @helm_needed
-@pytest.mark.parametrize(("name", "change", "replaced"), table("replaced"))
-def test_pods_are_replaced_only_for_what_they_read_at_their_start(
-    name: str, change: dict[str, Any], replaced: list[str]
-) -> None:
-    before, after = (
-        {name: each for (kind, name), each in render(values).items() if kind == "Deployment"}
-        for values in (SETS[name], merged(SETS[name], change))
-    )
-    assert [each for each in before if before[each] != after[each]] == [
-        f"drawbridge-{each}" for each in replaced
-    ]
+def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pytest.Subtests) -> None:
+    for name, change, replaced in table("replaced"):
+        before, after = (
+            {name: each for (kind, name), each in render(values).items() if kind == "Deployment"}
+            for values in (SETS[name], merged(SETS[name], change))
+        )
+        with subtests.test(name, change=change):
+            assert [each for each in before if before[each] != after[each]] == [
+                f"drawbridge-{each}" for each in replaced
+            ]
 
 
 NOTHING = {
@@ -378,38 +382,33 @@ def notes(values: dict[str, Any]) -> str:
 
 
 @helm_needed
-@pytest.mark.parametrize("row", table("notes"), ids=lambda row: row["says"][0].strip())
-def test_the_notes_say_what_to_look_at(row: dict[str, Any]) -> None:
-    text, of_nothing = notes(merged(SETS[row["set"]], row.get("values", {}))), notes(NOTHING)
-    for words in row["says"]:
-        assert words in text
-        assert words not in of_nothing
-    assert not re.search(SECRETS, text), "a secret is shown"
+def test_the_notes_say_what_to_look_at(subtests: pytest.Subtests) -> None:
+    of_nothing = notes(NOTHING)
+    for row in table("notes"):
+        text = notes(merged(SETS[row["set"]], row.get("values", {})))
+        for words in row["says"]:
+            with subtests.test(words, over=row["set"]):
+                assert words in text
+                assert words not in of_nothing
+                assert not re.search(SECRETS, text), "a secret is shown"
 
 
 @helm_needed
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({}, ["cannot pull drawbridge:0.1.0", "names no registry: build the image"]),
-        ({"registry": "registry.example"}, ["cannot pull registry.example/drawbridge:0.1.0", "SECRET"]),
-    ],
-    ids=["a checkout", "a release"],
-)
-def test_the_notes_say_what_to_do_when_the_image_cannot_be_pulled(
-    values: dict[str, str], says: list[str]
-) -> None:
-    text = notes({"image": values})
+def test_the_notes_say_what_to_do_when_the_image_cannot_be_pulled() -> None:
+    checkout, release = notes({}), notes({"image": {"registry": "registry.example"}})
 
-    assert [words for words in says if words not in text] == []
+    assert "cannot pull drawbridge:0.1.0" in checkout
+    assert "names no registry: build the image" in checkout
+    assert "cannot pull registry.example/drawbridge:0.1.0" in release
+    assert "SECRET" in release
 
 
 @helm_needed
-@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-of-a-rather-long-name-for-a-release"])
-def test_controllers_that_take_over_know_the_ca_of_cert_manager_by_its_name(name: str) -> None:
-    objects = render({"fullnameOverride": name, "certs": {"mode": "cert-manager"}})
-    ours = rules(settings_in(objects).certs, NAMESPACE).authority_name
-    assert objects["Certificate", f"{name}-webhook-ca"]["spec"]["commonName"] == ours[:COMMON_NAME_LENGTH]
+def test_controllers_that_take_over_know_the_ca_of_cert_manager_by_its_name() -> None:
+    for name in ("drawbridge", "drawbridge-of-a-rather-long-name-for-a-release"):
+        objects = render({"fullnameOverride": name, "certs": {"mode": "cert-manager"}})
+        ours = rules(settings_in(objects).certs, NAMESPACE).authority_name
+        assert objects["Certificate", f"{name}-webhook-ca"]["spec"]["commonName"] == ours[:COMMON_NAME_LENGTH]
 
 
 @helm_needed
@@ -420,16 +419,14 @@ def test_a_renewed_ca_of_cert_manager_verifies_every_certificate_in_use() -> Non
     assert ca["renewBefore"] == leaf["duration"]
 
 
-OURS = {"image": {"registry": "registry.example:5000/team", "tag": "v9", "pullPolicy": "Always"}}
-NAMED = {"ingressDaemonSet": {"healthChecker": {"image": "other"}}}
-
-
 @helm_needed
-@pytest.mark.parametrize(
-    ("values", "image"),
-    [(OURS, "registry.example:5000/team/drawbridge:v9"), (OURS | NAMED, "other")],
-    ids=["ours", "another"],
-)
-def test_health_checkers_have_our_image_unless_another_is_named(values: dict[str, Any], image: str) -> None:
-    found = settings_in(render(merged({"ingressDaemonSet": {"enabled": True}}, values))).ingress_daemonset
-    assert found.health_checker == HealthChecker(image=image, image_pull_policy="Always")
+def test_health_checkers_have_our_image_unless_another_is_named() -> None:
+    ours = {"image": {"registry": "registry.example:5000/team", "tag": "v9", "pullPolicy": "Always"}}
+    named = ours | {"ingressDaemonSet": {"healthChecker": {"image": "other"}}}
+    answers = configurations(
+        [merged({"ingressDaemonSet": {"enabled": True}}, each) for each in (ours, named)]
+    )
+
+    found = [parse(each["config"]).ingress_daemonset.health_checker for each in answers]
+    images = ("registry.example:5000/team/drawbridge:v9", "other")
+    assert found == [HealthChecker(image=each, image_pull_policy="Always") for each in images]

@@ -15,8 +15,9 @@ from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from dev.lab.chart import ROOT
 from dev.lab.install import merged
+from settings import parse
 from settings.values import seconds
-from tests.charts import Objects, helm_needed, render, settings_in
+from tests.charts import Objects, configurations, helm_needed, render
 
 pytestmark = helm_needed
 
@@ -40,57 +41,49 @@ def hooks(feature: str, mode: str, **values: Any) -> tuple[str, Objects]:
     return "".join(names), found
 
 
-@pytest.mark.parametrize("feature", HOOKS)
-@pytest.mark.parametrize(
-    ("enabled", "mode", "expected"),
-    [
-        pytest.param(True, "always", "pre-delete", id="before it is uninstalled"),
-        pytest.param(False, "always", "pre-upgrade,pre-rollback", id="before the feature goes"),
-        # Rendered without a cluster, they may be applied by something that knows of no hooks.
-        pytest.param(True, "auto", "", id="not without a cluster to look into"),
-        pytest.param(False, "auto", "", id="not without the feature"),
-    ],
-)
-def test_a_job_runs_before_the_feature_or_the_release_goes(
-    feature: str, enabled: bool, mode: str, expected: str
-) -> None:
-    hook, found = hooks(feature, mode, enabled=enabled)
-
-    assert hook == expected
-    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"} if expected else set()
-    assert {kind for kind, _ in found} == kinds
+RUNS = [
+    (True, "always", "pre-delete"),
+    (False, "always", "pre-upgrade,pre-rollback"),
+    # Rendered without a cluster, they may be applied by something that knows of no hooks.
+    (True, "auto", ""),
+    (False, "auto", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("enabled", "mode", "by_controllers"),
-    [
-        (True, "always", True),
-        (False, "always", False),
-        (True, "auto", True),
-        (False, "auto", False),
-        (False, "controllers", True),
-    ],
-)
-def test_the_controllers_open_gates_too(enabled: bool, mode: str, by_controllers: bool) -> None:
-    settings = settings_in(render({"elasticity": {"enabled": enabled, "openGates": mode}}))
+def test_a_job_runs_before_the_feature_or_the_release_goes(subtests: pytest.Subtests) -> None:
+    for feature in HOOKS:
+        for enabled, mode, expected in RUNS:
+            hook, found = hooks(feature, mode, enabled=enabled)
 
-    assert settings.elasticity.open_gates is by_controllers
-    assert mode != "controllers" or not hooks("elasticity", mode, enabled=enabled)[1]
+            kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"} if expected else set()
+            with subtests.test(f"{feature} {enabled=} {mode}"):
+                assert hook == expected
+                assert {kind for kind, _ in found} == kinds
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_recipe_for_argo_cd_renders_the_jobs_that_are_to_run_before_features_go(enabled: bool) -> None:
+def test_the_controllers_open_gates_too(subtests: pytest.Subtests) -> None:
+    choices = [*((enabled, mode) for enabled, mode, _ in RUNS), (False, "controllers")]
+    sets = [{"elasticity": {"enabled": enabled, "openGates": mode}} for enabled, mode in choices]
+    for (enabled, mode), answer in zip(choices, configurations(sets), strict=True):
+        with subtests.test(f"{enabled=} {mode}"):
+            by_controllers = parse(answer["config"]).elasticity.open_gates
+            assert by_controllers is (enabled or mode == "controllers")
+    assert not hooks("elasticity", "controllers", enabled=False)[1]
+
+
+def test_the_recipe_for_argo_cd_renders_the_jobs_that_are_to_run_before_features_go() -> None:
     """Argo CD renders without a cluster, in which the chart could look for them."""
     page = (ROOT / "docs/how-to/install.md").read_text()
     recipes = [yaml.safe_load(each) for each in re.findall("```yaml\n(spec:.+?)```", page, re.DOTALL)]
     (values,) = [each["spec"]["source"]["helm"]["valuesObject"] for each in recipes]
-    switched = {name: {"enabled": enabled} for name in values}
 
     def jobs(*of: dict[str, Any]) -> set[str]:
         return {name for kind, name in render(merged(*of)) if kind == "Job"}
 
-    assert jobs({}, switched) == set()
-    assert jobs(values, switched) == {"drawbridge-gates", "drawbridge-attach"}
+    for enabled in (True, False):
+        switched = {name: {"enabled": enabled} for name in values}
+        assert jobs({}, switched) == set()
+        assert jobs(values, switched) == {"drawbridge-gates", "drawbridge-attach"}
 
 
 def program(feature: str, module: ModuleType, **values: Any) -> tuple[Namespace, int]:
@@ -119,11 +112,7 @@ def test_the_condition_ignores_the_scheduler_of_the_original_where_it_is_configu
     assert TKE_SCHEDULER not in str(webhook["matchConditions"])
 
 
-@pytest.mark.parametrize(
-    ("written", "rendered"), [('"true"', "true"), ("false", "false"), (True, "true"), (False, "false")]
-)
-def test_the_global_switch_is_installed_as_the_word_that_it_is_read_as(
-    written: object, rendered: str
-) -> None:
-    switch = render(merged(ON, {"eksAdmission": {"autoScaleEKS": written}}))["ConfigMap", "eks-config"]
-    assert switch["data"] == {"AUTO_SCALE_EKS": rendered}
+def test_the_global_switch_is_installed_as_the_word_that_it_is_read_as() -> None:
+    for written, word in {'"true"': "true", "false": "false", True: "true", False: "false"}.items():
+        switch = render(merged(ON, {"eksAdmission": {"autoScaleEKS": written}}))["ConfigMap", "eks-config"]
+        assert switch["data"] == {"AUTO_SCALE_EKS": word}, written

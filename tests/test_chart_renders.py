@@ -6,7 +6,6 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,7 +14,6 @@ from dev.lab import chart, renders
 from tests.charts import CHART, SETS, helm, helm_needed
 
 FILES = sorted(renders.RENDERS.glob("*.yaml"))
-each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 @functools.cache
@@ -25,12 +23,12 @@ def manifests(values: str) -> str:
 
 @helm_needed
 @pytest.mark.promise
-@each_file
-def test_the_values_change_what_their_file_says(file: Path) -> None:
-    text = file.read_text()
-
-    found = renders.renewed(text, manifests("{}"), manifests(renders.values_in(text)))
-    assert found == text, "run: make manifests"
+def test_the_values_change_what_their_file_says(subtests: pytest.Subtests) -> None:
+    for file in FILES:
+        with subtests.test(file.stem):
+            text = file.read_text()
+            found = renders.renewed(text, manifests("{}"), manifests(renders.values_in(text)))
+            assert found == text, "run: make manifests"
 
 
 def twice(node: yaml.Node) -> Iterator[str]:
@@ -45,20 +43,20 @@ def twice(node: yaml.Node) -> Iterator[str]:
 
 
 @helm_needed
-@each_file
-def test_no_mapping_has_a_key_twice(file: Path) -> None:
-    nodes = yaml.compose_all(manifests(renders.values_in(file.read_text())), Loader=yaml.CSafeLoader)
+def test_no_mapping_has_a_key_twice() -> None:
+    texts = {file.stem: manifests(renders.values_in(file.read_text())) for file in FILES}
+    nodes = {name: yaml.compose_all(text, Loader=yaml.CSafeLoader) for name, text in texts.items()}
 
-    assert [key for node in nodes if node is not None for key in twice(node)] == []
+    assert [
+        (name, key) for name, parts in nodes.items() for node in parts if node for key in twice(node)
+    ] == []
     assert [*twice(yaml.compose("a: [{b: 1, c: 2, b: 3}]"))] == ["b"]
 
 
 @helm_needed
-@pytest.mark.parametrize(
-    "name", ["the-defaults", "all-monitoring-of-all-features", "the-values-of-TKE-Resilience"]
-)
-def test_the_chart_lints_strictly(name: str) -> None:
-    helm("lint", "--strict", str(CHART), values=SETS[name])
+def test_the_chart_lints_strictly() -> None:
+    for name in ("the-defaults", "all-monitoring-of-all-features", "the-values-of-TKE-Resilience"):
+        helm("lint", "--strict", str(CHART), values=SETS[name])
 
 
 @helm_needed

@@ -210,33 +210,34 @@ def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> 
             assert decided(answer) == response
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param({}, True, id="valid"),
-        pytest.param({"healthCheckNodePorts": [10254]}, False, id="a port of another one"),
-        pytest.param(
-            {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}},
-            False,
-            id="a rollout that could never go on",
-        ),
-        pytest.param({"template": {"spec": {"containers": "none"}}}, False, id="no template"),
-    ],
-)
-def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(spec: Raw, expected: bool) -> None:
-    api, known = FakeAPI(), installation(local_replicas=False)
-    api.put(NAMESPACES, {"metadata": {"name": "shop"}})
-    api.put(INGRESS_DAEMONSETS, raw({"healthCheckNodePorts": [10254]}, name="other", namespace="shop"))
-    api.put(NODES, {"metadata": {"name": "node-1"}})
-    inventory = inventory_of(api, known)
-    asked = creation_of(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
+SPECS: dict[str, tuple[Raw, bool]] = {
+    "valid": ({}, True),
+    "a port of another one": ({"healthCheckNodePorts": [10254]}, False),
+    "a rollout that could never go on": (
+        {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}},
+        False,
+    ),
+    "no template": ({"template": {"spec": {"containers": "none"}}}, False),
+}
 
-    foreseen = foresee(asked, snapshot_of(inventory, objects_in(inventory, ["shop"])))
 
-    assert foreseen.allowed is expected, foreseen.denials
-    assert sum(each.decision is not None for each in foreseen.answers) == 2
-    for answer in foreseen.answers:
-        agree(World(api, known.settings), asked, answer)
+def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(subtests: pytest.Subtests) -> None:
+    known = installation(local_replicas=False)
+    for case, (spec, expected) in SPECS.items():
+        api = FakeAPI()
+        api.put(NAMESPACES, {"metadata": {"name": "shop"}})
+        api.put(INGRESS_DAEMONSETS, raw({"healthCheckNodePorts": [10254]}, name="other", namespace="shop"))
+        api.put(NODES, {"metadata": {"name": "node-1"}})
+        inventory = inventory_of(api, known)
+        asked = creation_of(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
+
+        foreseen = foresee(asked, snapshot_of(inventory, objects_in(inventory, ["shop"])))
+
+        with subtests.test(case):
+            assert foreseen.allowed is expected, foreseen.denials
+            assert sum(each.decision is not None for each in foreseen.answers) == 2
+            for answer in foreseen.answers:
+                agree(World(api, known.settings), asked, answer)
 
 
 def _essence(record: Record) -> tuple[str, str, str, str]:

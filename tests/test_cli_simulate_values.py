@@ -15,7 +15,7 @@ from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
 from cli.simulate.values import outcome
 from dev.lab import values_schema
 from dev.lab.install import merged
-from tests.charts import CHART, NAMESPACE, SETS, Objects, helm_needed, render
+from tests.charts import CHART, NAMESPACE, SETS, configurations, helm_needed
 
 Raw = dict[str, Any]
 CHANGES: dict[str, Raw] = {
@@ -35,21 +35,16 @@ CHANGES: dict[str, Raw] = {
 }
 
 
-def configuration(objects: Objects) -> str:
-    files = [raw["data"] for (kind, _), raw in objects.items() if kind == "ConfigMap"]
-    return next(each["config.yaml"] for each in files if "config.yaml" in each)
-
-
 @helm_needed
-@pytest.mark.parametrize("base", ["all-features", "defaults"])
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_settings_are_those_that_the_chart_makes(base: str, change: Raw) -> None:
-    before = SETS.get(base, {}) or {}
-    found = outcome(configuration(render(before)), change, NAMESPACE)
-    made = outcome(configuration(render(merged(before, change))), {}, NAMESPACE)
-
-    assert found.refused == ()
-    assert found.then == made.now
+def test_the_settings_are_those_that_the_chart_makes(subtests: pytest.Subtests) -> None:
+    for name, base in {"all features": SETS["all-features"], "the defaults": {}}.items():
+        sets = [base, *(merged(base, change) for change in CHANGES.values())]
+        before, *after = (answer["config"] for answer in configurations(sets))
+        for (change, values), config in zip(CHANGES.items(), after, strict=True):
+            found, made = outcome(before, values, NAMESPACE), outcome(config, {}, NAMESPACE)
+            with subtests.test(change, over=name):
+                assert found.refused == ()
+                assert found.then == made.now
 
 
 def test_each_value_that_becomes_a_setting_is_known_by_its_name() -> None:

@@ -35,7 +35,7 @@ def built(directory: Path, components: tuple[str, ...], namespace: str = chart.N
         shutil.copytree(manifests.DEPLOY, directory / "deploy")
     else:
         kustomize.main(namespace, str(directory / "deploy"))
-    (directory / "mine").mkdir()
+    (directory / "mine").mkdir(parents=True)
     _, settings = block("# kustomization.yaml").split("\n---\n")
     (directory / "mine" / "settings.yaml").write_text(settings)
     given = {
@@ -77,18 +77,19 @@ def only_restricts(key: tuple[str, str, str], found: dict[str, Any]) -> bool:
     return key[0].startswith("ValidatingAdmissionPolicy") or found.get("webhooks") == []
 
 
-@pytest.mark.parametrize("names", NAMES, ids="+".join)
-def test_components_build_what_the_chart_renders(tmp_path: Path, names: tuple[str, ...]) -> None:
-    found, wanted = built(tmp_path, names), rendered(names)
+def test_components_build_what_the_chart_renders(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, names in enumerate(NAMES):
+        found, wanted = built(tmp_path / str(number), names), rendered(names)
 
-    assert wanted.keys() - found.keys() == set()
-    others = [key for key in found.keys() - wanted.keys() if not only_restricts(key, found[key])]
-    assert [key for key in others if key[0] not in MONITORING or "monitoring" not in names] == []
-    assert [
-        key
-        for key, each in wanted.items()
-        if alike(found[key]) != alike(each) and (key[0] not in MONITORING or {*FEATURES} <= {*names})
-    ] == []
+        with subtests.test("+".join(names)):
+            assert wanted.keys() - found.keys() == set()
+            others = [key for key in found.keys() - wanted.keys() if not only_restricts(key, found[key])]
+            assert [key for key in others if key[0] not in MONITORING or "monitoring" not in names] == []
+            assert [
+                key
+                for key, each in wanted.items()
+                if alike(found[key]) != alike(each) and (key[0] not in MONITORING or {*FEATURES} <= {*names})
+            ] == []
 
 
 MONITORING = ("PrometheusRule", "PodMonitor", "ConfigMap")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -45,42 +46,33 @@ WITH: dict[str, dict[str, Any]] = {
     "dashboard": {"dashboard": {"enabled": True, "from": [{"podSelector": {}}]}},
 }
 """The values that bring the permissions of each feature."""
-NOT_ALONE = (
-    "workloadOptIn",
-    "sameAddress",
-    "pools",
-    "pools.history",
-    "egressCheck",
-    "clb",
-    "homeFailover",
-    "returnHome",
-    "percentages",
-    "openGates",
-    "attachNodes",
-)
-CHOICES = [
-    pytest.param((), id="no feature"),
-    *(pytest.param((each,), id=each) for each in WITH if each not in NOT_ALONE),
-    pytest.param(("ipReservation", "workloadOptIn"), id="workloadOptIn"),
-    pytest.param(("ipReservation", "sameAddress"), id="sameAddress"),
-    pytest.param(("ipReservation", "pools"), id="pools"),
-    pytest.param(("ipReservation", "pools", "pools.history"), id="pools.history"),
-    pytest.param(("anycastIP", "egressCheck"), id="egressCheck"),
-    pytest.param(("elasticity", "homeFailover"), id="homeFailover"),
-    pytest.param(("ingressDaemonSet", "clb"), id="clb"),
-    pytest.param(("elasticity", "returnHome"), id="returnHome"),
-    pytest.param(("elasticity", "percentages"), id="percentages"),
-    pytest.param(("elasticity", "openGates"), id="openGates"),
-    pytest.param(("ingressDaemonSet", "attachNodes"), id="attachNodes"),
-    pytest.param(tuple(each for each in WITH if each != "openGates: controllers"), id="all features"),
+NEED = {
+    "workloadOptIn": ("ipReservation",),
+    "sameAddress": ("ipReservation",),
+    "pools": ("ipReservation",),
+    "pools.history": ("ipReservation", "pools"),
+    "egressCheck": ("anycastIP",),
+    "clb": ("ingressDaemonSet",),
+    "homeFailover": ("elasticity",),
+    "returnHome": ("elasticity",),
+    "percentages": ("elasticity",),
+    "openGates": ("elasticity",),
+    "attachNodes": ("ingressDaemonSet",),
+}
+"""What some of them are nothing without."""
+CHOICES: list[tuple[str, ...]] = [
+    (),
+    *((*NEED.get(each, ()), each) for each in WITH),
+    tuple(each for each in WITH if each != "openGates: controllers"),
 ]
 
 
+def values_of(*features: str) -> dict[str, Any]:
+    return functools.reduce(merged, (WITH[each] for each in features), NOTHING)
+
+
 def installed(*features: str) -> Objects:
-    values = NOTHING
-    for each in features:
-        values = merged(values, WITH[each])
-    return render(values)
+    return render(values_of(*features))
 
 
 def in_roles(objects: Objects) -> dict[str, set[Permission]]:
@@ -95,39 +87,33 @@ def in_roles(objects: Objects) -> dict[str, set[Permission]]:
 
 
 @helm_needed
-@pytest.mark.parametrize("features", CHOICES)
 def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
-    features: tuple[str, ...],
+    subtests: pytest.Subtests,
 ) -> None:
-    expected: dict[str, set[Permission]] = {"webhook": set(), "controllers": set()}
-    for entry in table():
-        if entry.by in (ALWAYS, *features) and entry.account != "health checkers":
-            expected.setdefault(entry.account, set()).update(entry.permissions)
+    for features in CHOICES:
+        expected: dict[str, set[Permission]] = {"webhook": set(), "controllers": set()}
+        for entry in table():
+            if entry.by in (ALWAYS, *features) and entry.account != "health checkers":
+                expected.setdefault(entry.account, set()).update(entry.permissions)
 
-    assert in_roles(installed(*features)) == expected
+        with subtests.test("of " + ", ".join(features)):
+            assert in_roles(installed(*features)) == expected
 
 
-def test_each_permission_of_the_table_comes_with_a_feature_that_is_rendered_with_and_without_it() -> None:
+def test_each_permission_of_the_table_comes_with_a_feature_that_is_rendered() -> None:
     assert {entry.by for entry in table() if entry.account != "health checkers"} <= {ALWAYS, *WITH}
-    alone = {each.values[0][-1] for each in CHOICES if each.values[0] and each.id != "all features"}
-    assert alone == {*WITH}
 
 
-WITHOUT_PERMISSIONS = [
-    pytest.param(("ipReservation", "pools"), {"ipReservation": {"maxPoolShare": 20}}, id="maxPoolShare"),
-    pytest.param(("ipReservation",), {"ipReservation": {"maxPerNamespace": 5}}, id="maxPerNamespace"),
-    pytest.param(
-        ("ipReservation",), {"ipReservation": {"pools": {"history": "24h"}}}, id="history of no pools"
-    ),
-    pytest.param(
-        ("anycastIP",), {"anycastIP": {"pool": {"retain": {"count": 3, "age": "1h"}}}}, id="pool.retain"
-    ),
-    pytest.param(("anycastIP",), {"anycastIP": {"pool": {"minIdle": 2}}}, id="pool.minIdle"),
-    pytest.param(("anycastIP",), {"anycastIP": {"allowList": {"configMap": "ips"}}}, id="allowList"),
-    pytest.param(
-        ("elasticity",),
+WITHOUT_PERMISSIONS: list[tuple[str, dict[str, Any]]] = [
+    ("pools", {"ipReservation": {"maxPoolShare": 20}}),
+    ("ipReservation", {"ipReservation": {"maxPerNamespace": 5}}),
+    ("ipReservation", {"ipReservation": {"pools": {"history": "24h"}}}),
+    ("anycastIP", {"anycastIP": {"pool": {"retain": {"count": 3, "age": "1h"}}}}),
+    ("anycastIP", {"anycastIP": {"pool": {"minIdle": 2}}}),
+    ("anycastIP", {"anycastIP": {"allowList": {"configMap": "ips"}}}),
+    (
+        "elasticity",
         {"elasticity": {"maxSuperPods": {"total": 9, "budgets": [{"namespaces": ["a"], "maxPods": 1}]}}},
-        id="maxSuperPods.budgets",
     ),
 ]
 """Values beside those of WITH that switch something on. Canaries, rollbacks and the history of templates are switched
@@ -136,47 +122,42 @@ on by fields of an IngressDaemonSet, and by no value.
 
 
 @helm_needed
-@pytest.mark.parametrize(("features", "values"), WITHOUT_PERMISSIONS)
-def test_what_needs_no_permission_gets_none(features: tuple[str, ...], values: dict[str, Any]) -> None:
-    base = NOTHING
-    for each in features:
-        base = merged(base, WITH[each])
+def test_what_needs_no_permission_gets_none(subtests: pytest.Subtests) -> None:
+    for feature, values in WITHOUT_PERMISSIONS:
+        base = values_of(*NEED.get(feature, ()), feature)
+        with subtests.test(feature, values=values):
+            assert in_roles(render(merged(base, values))) == in_roles(render(base))
 
-    assert in_roles(render(merged(base, values))) == in_roles(render(base))
+
+POOLS = ("ipReservation", "pools")
+HISTORY = (*POOLS, "pools.history")
+WRITTEN: dict[tuple[str, ...], list[str]] = {
+    POOLS: [],
+    HISTORY: ["ip-history"],
+    ("anycastIP",): ["claim", "cluster's uuid"],
+    (*HISTORY, "anycastIP"): ["claim", "ip-history", "cluster's uuid"],
+    ("ingressDaemonSet", "clb"): ["weights-of"],
+    (*HISTORY, "ingressDaemonSet", "clb"): ["ip-history", "weights-of"],
+    ("elasticity", "returnHome"): ["drawbridge.io/returns"],
+    (*HISTORY, "anycastIP", "ingressDaemonSet", "clb"): [
+        "claim",
+        "ip-history",
+        "weights-of",
+        "cluster's uuid",
+    ],
+}
+"""By features, what the policy of ConfigMaps names."""
 
 
 @helm_needed
-@pytest.mark.parametrize(
-    ("features", "written"),
-    [
-        pytest.param(("ipReservation", "pools"), [], id="none"),
-        pytest.param(("ipReservation", "pools", "pools.history"), ["ip-history"], id="the history"),
-        pytest.param(("anycastIP",), ["claim", "cluster's uuid"], id="claims"),
-        pytest.param(
-            ("ipReservation", "pools", "pools.history", "anycastIP"),
-            ["claim", "ip-history", "cluster's uuid"],
-            id="claims and the history",
-        ),
-        pytest.param(("ingressDaemonSet", "clb"), ["weights-of"], id="former weights"),
-        pytest.param(
-            ("ipReservation", "pools", "pools.history", "ingressDaemonSet", "clb"),
-            ["ip-history", "weights-of"],
-            id="the history and former weights",
-        ),
-        pytest.param(("elasticity", "returnHome"), ["drawbridge.io/returns"], id="failed returns"),
-        pytest.param(
-            ("ipReservation", "pools", "pools.history", "anycastIP", "ingressDaemonSet", "clb"),
-            ["claim", "ip-history", "weights-of", "cluster's uuid"],
-            id="all",
-        ),
-    ],
-)
-def test_a_policy_limits_which_config_maps_are_written(features: tuple[str, ...], written: list[str]) -> None:
-    policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-configmaps"))
-
-    said = str(policy["spec"]["validations"]) if policy else ""
+def test_a_policy_limits_which_config_maps_are_written(subtests: pytest.Subtests) -> None:
     every = ("claim", "ip-history", "drawbridge.io/returns", "weights-of", "cluster's uuid")
-    assert [each for each in every if each in said] == written
+    for features, written in WRITTEN.items():
+        policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-configmaps"))
+
+        said = str(policy["spec"]["validations"]) if policy else ""
+        with subtests.test("of " + ", ".join(features)):
+            assert [each for each in every if each in said] == written
 
 
 @helm_needed
@@ -233,59 +214,49 @@ def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
     assert pods == {"get", "list", "watch"}
 
 
-@helm_needed
-@pytest.mark.parametrize(
-    ("features", "messages"),
-    [
-        pytest.param(("ipReservation",), [], id="no change, no policy"),
-        pytest.param(
-            ("ipReservation", "workloadOptIn"), ["nothing of a pod but whether"], id="two annotations"
-        ),
-        pytest.param(
-            ("ipReservation", "sameAddress"), ["and end a promised one"], id="an address that was promised"
-        ),
-        pytest.param(
-            ("ipReservation", "workloadOptIn", "elasticity"),
-            ["not change the containers"],
-            id="what both write",
-        ),
-        pytest.param(
-            ("ipReservation", "workloadOptIn", "openGates: controllers"),
-            ["not change the containers"],
-            id="what both write while elasticity is off",
-        ),
-    ],
-)
-def test_a_policy_limits_what_the_controllers_change_of_pods(
-    features: tuple[str, ...], messages: list[str]
-) -> None:
-    policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-pods"))
+OF_PODS: dict[tuple[str, ...], list[str]] = {
+    ("ipReservation",): [],
+    ("ipReservation", "workloadOptIn"): ["nothing of a pod but whether"],
+    ("ipReservation", "sameAddress"): ["and end a promised one"],
+    ("ipReservation", "workloadOptIn", "elasticity"): ["not change the containers"],
+    ("ipReservation", "workloadOptIn", "openGates: controllers"): ["not change the containers"],
+}
+"""By features, parts of the messages of the policy of pods; there is none for those that change no pod."""
 
-    said = [each["message"] for each in policy["spec"]["validations"]] if policy else []
-    assert bool(said) == bool(messages)
-    assert all(any(each in message for message in said) for each in messages)
+
+@helm_needed
+def test_a_policy_limits_what_the_controllers_change_of_pods(subtests: pytest.Subtests) -> None:
+    for features, messages in OF_PODS.items():
+        policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-pods"))
+
+        said = [each["message"] for each in policy["spec"]["validations"]] if policy else []
+        with subtests.test("of " + ", ".join(features)):
+            assert bool(said) == bool(messages)
+            assert all(any(each in message for message in said) for each in messages)
 
 
 EGRESS_CHECKS = ("ValidatingAdmissionPolicy", "drawbridge-egress-checks")
 
 
 @helm_needed
-@pytest.mark.parametrize("others", [(), ("elasticity",), ("openGates: controllers",)])
-def test_policies_limit_pods_to_those_that_check_the_egress_of_nodes(others: tuple[str, ...]) -> None:
-    assert EGRESS_CHECKS not in installed("anycastIP", *others)
-    objects = installed("anycastIP", "egressCheck", *others)
-    (rule,) = objects[EGRESS_CHECKS]["spec"]["matchConstraints"]["resourceRules"]
-    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE", "DELETE"])
-    rules = " ".join(each["expression"] for each in objects[EGRESS_CHECKS]["spec"]["validations"])
-    assert all(word in rules for word in ("volumes", "serviceAccountName", "privileged", *egress_pod.COMMAND))
-    pods = objects.get(("ValidatingAdmissionPolicy", "drawbridge-pods"), {"spec": {"validations": []}})
-    deletions = [
-        each["expression"]
-        for each in [*objects[EGRESS_CHECKS]["spec"]["validations"], *pods["spec"]["validations"]]
-        if "delete only" in each["message"]
-    ]
-    assert len(deletions) == 1
-    assert "drawbridge.io/egress-check" in deletions[0]
+def test_policies_limit_pods_to_those_that_check_the_egress_of_nodes() -> None:
+    words = ("volumes", "serviceAccountName", "privileged", *egress_pod.COMMAND)
+    for others in ((), ("elasticity",), ("openGates: controllers",)):
+        assert EGRESS_CHECKS not in installed("anycastIP", *others)
+        objects = installed("anycastIP", "egressCheck", *others)
+        (rule,) = objects[EGRESS_CHECKS]["spec"]["matchConstraints"]["resourceRules"]
+        assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE", "DELETE"])
+        validations = objects[EGRESS_CHECKS]["spec"]["validations"]
+        rules = " ".join(each["expression"] for each in validations)
+        assert all(word in rules for word in words)
+        of_pods = objects.get(("ValidatingAdmissionPolicy", "drawbridge-pods"), {"spec": {"validations": []}})
+        deletions = [
+            each["expression"]
+            for each in (*validations, *of_pods["spec"]["validations"])
+            if "delete only" in each["message"]
+        ]
+        assert len(deletions) == 1, others
+        assert "drawbridge.io/egress-check" in deletions[0]
 
 
 @helm_needed
@@ -323,10 +294,13 @@ BY = {ALWAYS: "always", "self-managed": "`certs.mode: self-managed`", "homeFailo
 PLACES = {EVERYWHERE: "everywhere", OWN: "own namespace"}
 
 
-@pytest.mark.parametrize(("account", "heading"), HEADINGS.items(), ids=HEADINGS.keys())
-def test_the_page_has_the_table(account: str, heading: str) -> None:
-    entries = [entry for entry in table() if entry.account == account]
-    expected = [
+def test_the_page_has_the_table() -> None:
+    for account, heading in HEADINGS.items():
+        assert table_of(PAGE, heading) == rows_of(account), heading
+
+
+def rows_of(account: str) -> list[list[str]]:
+    return [
         [
             BY.get(entry.by, f"`{entry.by}`"),
             ", ".join(entry.verbs),
@@ -336,6 +310,6 @@ def test_the_page_has_the_table(account: str, heading: str) -> None:
             entry.why,
             entry.attack,
         ]
-        for entry in entries
+        for entry in table()
+        if entry.account == account
     ]
-    assert table_of(PAGE, heading) == expected

@@ -6,16 +6,15 @@ import copy
 import json
 import random
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dev.lab import binaries, values_schema
-from tests.charts import ANYCAST_IP, CA, CHART, NAMESPACE, SETS
+from dev.lab import values_schema
+from tests.charts import ANYCAST_IP, CA, CONFIG, SETS, configurations
 
 SCHEMA = json.loads(values_schema.SCHEMA.read_text())
-TEMPLATES = ("templates/configmap.yaml", "templates/webhook-deployment.yaml")
+TEMPLATES = (CONFIG, "templates/webhook-deployment.yaml")
 """The programs' configuration, and what calls the chart's checks."""
 BASES: tuple[dict[str, Any], ...] = (
     {},
@@ -207,20 +206,6 @@ def matches(schema: dict[str, Any], text: str) -> bool:
     return all(re.search(each.get("pattern", ""), text) for each in (schema, *schema.get("allOf", ())))
 
 
-PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
-
-
-def as_yaml(values: dict[str, Any]) -> str:
-    """In one line of JSON; YAML knows no character that is escaped as two surrogates."""
-    return PAIR.sub(lambda found: str(json.loads(f'"{found[0]}"')), json.dumps(values))
-
-
 def verdicts(drawn: Sequence[Drawn]) -> list[dict[str, str]]:
-    """What Helm's libraries make of each: `config`, the programs' file, or `refused` or `broken` with a reason."""
-    command = [binaries.ensure("configs")["configs"], CHART, NAMESPACE, *TEMPLATES]
-    questions = "".join(as_yaml(each.values) + "\n" for each in drawn)
-    done = subprocess.run(command, input=questions, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.split("\n") if line]
-    assert len(answers) == len(drawn), done.stderr
-    return answers
+    """What Helm's libraries make of each."""
+    return configurations([each.values for each in drawn], *TEMPLATES)

@@ -139,26 +139,28 @@ def decoded(body: dict[str, Any], uid: str) -> Node:
     return msgspec.convert(body | {"metadata": body["metadata"] | {"uid": uid}}, type=Node)
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_a_new_node_is_asked_about_when_it_would_be_tainted(asking: Lab, state: str) -> None:
-    body = node("new", STATES[state], "uid-of-a-former-one")
+def test_a_new_node_is_asked_about_when_it_would_be_tainted(asking: Lab, subtests: pytest.Subtests) -> None:
+    for name, state in STATES.items():
+        body = node("new", state, "uid-of-a-former-one")
 
-    asked = creation_is_asked_about(asking, body)
+        asked = creation_is_asked_about(asking, body)
 
-    assert asked is (skip_reason(None, decoded(body, ""), SETTINGS) == "")
+        with subtests.test(name):
+            assert asked is (skip_reason(None, decoded(body, ""), SETTINGS) == "")
 
 
-@pytest.mark.parametrize("before", STATES)
 def test_a_change_of_a_node_is_asked_about_when_it_would_be_tainted(
-    asking: Lab, nodes: dict[str, Node], before: str
+    asking: Lab, nodes: dict[str, Node], subtests: pytest.Subtests
 ) -> None:
-    uid = nodes[before].metadata.uid
-    for after, state in STATES.items():
-        body = node(before, state, uid)
+    for before, old in nodes.items():
+        uid = old.metadata.uid
+        for after, state in STATES.items():
+            body = node(before, state, uid)
 
-        asked = is_asked_about(asking, "PATCH", NODES.path(name=before), as_patch(nodes[before], body))
+            asked = is_asked_about(asking, "PATCH", NODES.path(name=before), as_patch(old, body))
 
-        assert asked is (skip_reason(nodes[before], decoded(body, uid), SETTINGS) == ""), after
+            with subtests.test(f"from {before} to {after}"):
+                assert asked is (skip_reason(old, decoded(body, uid), SETTINGS) == "")
 
 
 def test_what_a_kubelet_reports_is_never_asked_about(asking: Lab, nodes: dict[str, Node]) -> None:

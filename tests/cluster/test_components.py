@@ -14,7 +14,6 @@ from dev.lab.kwokctl import KWOK
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from kube.types import INSTANCE_TYPE
-from tests.charts import helm_needed
 from tests.cluster.test_chart_validity import define
 from tests.test_kustomize import built
 
@@ -32,7 +31,6 @@ def lab() -> Iterator[Lab]:
         yield up
 
 
-@helm_needed
 def test_all_components_are_applied_and_their_pods_are_created(lab: Lab, tmp_path: Path) -> None:
     wanted = built(tmp_path, (*FEATURES, *OTHERS))
     mine = ("-k", str(tmp_path / "mine"))

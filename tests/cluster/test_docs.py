@@ -26,7 +26,7 @@ from kube.client import Resource
 from kube.errors import NotFound
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
-from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet
+from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet, joined
 from tests.cluster.shell import shell
 from tests.pages import PAGES, ROOT, Block, blocks, run
 
@@ -46,18 +46,23 @@ def environment(lab_v3: Lab) -> Iterator[Mapping[str, str]]:
     install.upgrade(lab_v3, {})
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "lab"], ids=str)
+def of(where: str) -> list[Block]:
+    return [block for block in BLOCKS if block.where == where]
+
+
 def test_the_commands_of_the_documents_work_in_their_order(
-    environment: Mapping[str, str], block: Block
+    environment: Mapping[str, str], subtests: pytest.Subtests
 ) -> None:
-    assert block.prints in run(block, ROOT, environment)
+    for block in of("lab"):
+        with subtests.test(str(block)):
+            assert block.prints in run(block, ROOT, environment)
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "gated"], ids=str)
 def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
-    lab_v3: Lab, environment: Mapping[str, str], block: Block
+    lab_v3: Lab, environment: Mapping[str, str]
 ) -> None:
     """Elasticity is off in this lab: no controller opens a gate."""
+    (block,) = of("gated")
     gated = {"waits": [GATE], "waits-for-others": ["others.example/gate"]}
     namespace = workloads.namespace(lab_v3.client, f"gated-{secrets.token_hex(4)}")
     for name, gates in gated.items():
@@ -97,11 +102,12 @@ BEFORE: Mapping[str, Callable[[Fleet], None]] = {
 }
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "cloud"], ids=str)
-def test_the_commands_about_anycast_ips_work(fleet: Fleet, block: Block) -> None:
-    BEFORE.get(block.page.name, a_node_is_open)(fleet)
+def test_the_commands_about_anycast_ips_work(cloud_lab: Lab, subtests: pytest.Subtests) -> None:
+    for block in of("cloud"):
+        with subtests.test(str(block)), joined(cloud_lab) as fleet:
+            BEFORE.get(block.page.name, a_node_is_open)(fleet)
 
-    assert block.prints in run(block, ROOT, shell(fleet.lab))
+            assert block.prints in run(block, ROOT, shell(cloud_lab))
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +120,10 @@ def opened(edge_lab: Lab) -> Iterator[Lab]:
     install.upgrade(edge_lab, {})
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "edge"], ids=str)
-def test_the_commands_about_ingress_daemonsets_work(opened: Lab, block: Block) -> None:
-    assert block.prints in run(block, ROOT, shell(opened))
+def test_the_commands_about_ingress_daemonsets_work(opened: Lab, subtests: pytest.Subtests) -> None:
+    for block in of("edge"):
+        with subtests.test(str(block)):
+            assert block.prints in run(block, ROOT, shell(opened))
 
 
 EDGE, INGRESS = "edge-1", "nginx"
@@ -145,8 +152,8 @@ def abandoned(bare_lab: Lab) -> Iterator[Lab]:
     client.delete(NODES, EDGE)
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.where == "gone"], ids=str)
-def test_the_commands_for_when_drawbridge_is_gone_work(abandoned: Lab, block: Block) -> None:
+def test_the_commands_for_when_drawbridge_is_gone_work(abandoned: Lab) -> None:
+    (block,) = of("gone")
     client = abandoned.client
     assert client.get(INGRESS_DAEMONSETS, INGRESS, "default")["metadata"]["finalizers"] == [FINALIZER]
 
@@ -215,7 +222,7 @@ def test_the_steps_from_the_original_replace_its_objects_node_by_node(originals:
     lab.wait(lambda: phases() == ["Foreign", "Foreign"], 60, "the original's Deployments to be reported")
     assert (pods(), checkers()) == (0, [])
 
-    for block in (block for block in BLOCKS if block.where == "takeover"):
+    for block in of("takeover"):
         hasty = replace(block, text=block.text.replace("sleep 45", "sleep 1"))
         assert block.prints in run(hasty, ROOT, shell(lab))
 

@@ -100,11 +100,12 @@ NOT_ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "pod"), (ASKED | NOT_ASKED).items(), ids=ASKED | NOT_ASKED)
 def test_the_webhook_is_called_for_pods_that_may_need_a_reservation(
-    asking: Lab, name: str, pod: dict[str, Any]
+    asking: Lab, subtests: pytest.Subtests
 ) -> None:
-    assert is_asked_about(asking, create(asking, name, **pod)) is (name in ASKED)
+    for name, pod in (ASKED | NOT_ASKED).items():
+        with subtests.test(name):
+            assert is_asked_about(asking, create(asking, name, **pod)) is (name in ASKED)
 
 
 def test_the_priority_level_of_the_flow_schema_exists(
