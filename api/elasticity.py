@@ -29,7 +29,7 @@ WAITS = "gated by Drawbridge: it waits for the leader of the controllers to deci
 """How the REASON of a gated pod begins until the leader has one."""
 BURST = "drawbridge.io/burst"
 """The annotation of a pod that was allowed on super nodes because no local node had room."""
-FENCED_BY = "drawbridge.io/accountant"
+FENCED_BY = "drawbridge.io/fenced-by"
 """The annotation by which a new leader gives a pod a new version."""
 OF_THE_LEADER = (PLACEMENT, REASON, BURST, FENCED_BY)
 """The annotations that only the leader writes: a new pod that has one is a copy, and it is not believed."""

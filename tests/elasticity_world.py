@@ -13,15 +13,14 @@ import msgspec
 import kube.client
 from api.elasticity import GATE, LOCAL_REPLICAS, SUPER, TAINT
 from controllers.clock import Clock
+from controllers.controller import Controller
 from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
-from controllers.elasticity.nodes import NodeCache, Nodes, WatchedNode, sorted_out
-from controllers.elasticity.planner import Standing, standing
-from controllers.elasticity.pod_cache import PodCache
-from controllers.elasticity.pods import Pod, decode, facets
-from controllers.elasticity.snapshot import Sources
-from controllers.elasticity.workload_replicas import Replicas
-from controllers.workqueue import Reconcile, WorkQueue, _reconcile
+from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.snapshot import Location, Replicas, location_of
+from controllers.elasticity.sources import ElasticityInformers, NodeCache, PodCache, Sources
+from controllers.workqueue import _reconcile
 from dev.fake_api import FakeAPI, Objects, Reply, Request, refusal
 from dev.fake_api.front import Connection
 from kube.errors import api_error
@@ -29,7 +28,7 @@ from kube.informer import Informer
 from kube.leader_election import LeadershipLost
 from kube.list_watch import Identity, identity_of
 from kube.resources import PODS
-from kube.types import INSTANCE_TYPE, SUPER_NODE
+from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap
 from settings import ElasticitySettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -95,7 +94,7 @@ class Cluster:
 
     def local(self, key: str) -> int:
         return sum(
-            pod.key == key and standing(pod, frozenset({AWAY})) is Standing.LOCAL for pod in self.decoded()
+            pod.key == key and location_of(pod, frozenset({AWAY})) is Location.LOCAL for pod in self.decoded()
         )
 
     def sent(self) -> int:
@@ -231,12 +230,16 @@ class Leader:
             lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
             lambda pod: cluster.replicas.get(pod.key.partition("/")[0]),
         )
-        self.parts = Elasticity(
-            self.sources, fenced, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
+        self._switches = Feed(msgspec.json.Decoder(ConfigMap).decode)
+        unused: Any = None
+        informers = ElasticityInformers(
+            self._pods.informer, self._nodes.informer, self._switches.informer, unused
         )
-        self.pods.on_change(self.parts.handlers.pod_changed)
-        self.pods.on_write(self.parts.handlers.count)
-        self._nodes.informer.on_change(self.parts.handlers.node_changed)
+        self.parts = Elasticity(
+            self.sources, informers, fenced, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
+        )
+        for each in (self.parts.takeover, self.parts.placement):
+            each.start()
         self.client.before = parts.get("before", lambda: None)
         self._fence()
         self.client.before, self.check = lambda: None, self._check
@@ -244,9 +247,10 @@ class Leader:
     @property
     def queue(self) -> Sequence[str]:
         """Of the pods that are to be written to."""
-        with self.parts.writes._changed:
-            self.parts.writes._promote()
-            return list(self.parts.writes._waiting)
+        writes = self.parts.writer.queue
+        with writes._changed:
+            writes._promote()
+            return list(writes._waiting)
 
     @property
     def switch(self) -> bool | None:
@@ -255,7 +259,9 @@ class Leader:
     @switch.setter
     def switch(self, on: bool | None) -> None:
         self._switch = on
-        self.parts.handlers.look_again()
+        self._switches.list(
+            [{"metadata": {"name": "switch", "resourceVersion": str(self._switches.version + 1)}}]
+        )
 
     @property
     def nodes(self) -> Nodes:
@@ -264,6 +270,11 @@ class Leader:
     @nodes.setter
     def nodes(self, nodes: Nodes) -> None:
         self._list_nodes(nodes)
+
+    @property
+    def due(self) -> Sequence[str]:
+        """Of the pods that are to be fenced."""
+        return self.parts._reconciler._takeover.due
 
     def hear(self, count: int | None = None) -> None:
         """So many changes of pods, or all."""
@@ -275,14 +286,14 @@ class Leader:
     def turn(self) -> None:
         """Decide on every key that is due."""
         self.parts.upkeep()
-        while self._step(self.parts.keys, self.parts.reconciler.reconcile):
+        while self._step(self.parts.placement):
             pass
 
     def let_go(self, index: int = 0, fault: str = "") -> None:
-        queue, writes = self.queue, self.parts.writes
+        queue, writes = self.queue, self.parts.writer.queue
         writes._waiting = {queue[index % len(queue)]: None} | writes._waiting
         self.client.fault = fault
-        self._step(writes, self.parts.writer.reconcile)
+        self._step(self.parts.writer)
         self.client.fault = ""
 
     def settle(self, turns: int = 20) -> None:
@@ -302,14 +313,15 @@ class Leader:
         self._nodes.list(raws)
 
     def _fence(self) -> None:
-        while self.parts.takeover.due and not self.stopped:
-            if not self._step(self.parts.fences, self.parts.takeover.reconcile):
+        while self.due and not self.stopped:
+            if not self._step(self.parts.takeover):
                 if not self.may_lead:
                     return
                 self.clock.advance(0.2)
 
-    def _step(self, queue: WorkQueue, reconcile: Reconcile) -> bool:
+    def _step(self, controller: Controller) -> bool:
         """Whether a key was due."""
+        queue, reconcile = controller.queue, controller.reconcile
         try:
             self.check()
             if (key := queue.get(timeout=0.0)) is None:
@@ -432,10 +444,8 @@ def fleet(*others: WatchedNode) -> Nodes:
     return sorted_out([node(HOME), super_node(), *others])
 
 
-def having(pods: Iterable[Pod]) -> Callable[[str], list[Pod]]:
-    """As `PodCache.having`, of *pods* alone."""
-    known = list(pods)
-    return lambda facet: [pod for pod in known if facet in facets(pod)]
+def index_of(*pods: Pod) -> PodIndex:
+    return PodIndex(lambda facet: [pod for pod in pods if facet in facets(pod)])
 
 
 def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:

@@ -11,14 +11,12 @@ import msgspec
 from api.elasticity import BURST
 from controllers.clock import Clock
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import decode
 from controllers.elasticity.return_home.reconciler import FACET, Edge, ReturnReconciler
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.room import decode as decode_occupant
 from controllers.elasticity.return_home.room import facets
-from controllers.elasticity.return_home.workloads import REPLICA_SETS
-from controllers.elasticity.snapshot import Sources
+from controllers.elasticity.sources import REPLICA_SETS, PodCache, Sources
 from dev.simulator.models.cluster import Cluster as Objects
 from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
 from kube.resources import NAMESPACES, PODS, STATEFUL_SETS

@@ -54,7 +54,7 @@ def test_one_of_the_first_n_may_burst_when_home_is_full() -> None:
         "the switches keep it": (
             False,
             {},
-            "KeptAtHome",
+            "KeptLocal",
             "No local node has room, and global=false local=unset: it must stay local",
         ),
         "the rules keep it": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import jsonpatch
@@ -16,12 +15,12 @@ from controllers.elasticity.daemon_sets import (
     PAUSES,
     DaemonSetCorrector,
 )
-from controllers.elasticity.pods import Pod, decode
-from controllers.elasticity.snapshot import Sources
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.sources import Sources
 from dev.fake_api import FakeAPI, refusal
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
-from tests.elasticity_world import AWAY, HOME, fleet, having, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, fleet, raw_of, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
 from tests.tables import table
@@ -144,7 +143,7 @@ class World:
         self.api, self.clock, self.recorder = FakeAPI(), FakeClock(0.0), FakeRecorder()
         self.pods: list[Pod] = []
         self.settings, self.may_lead = ElasticitySettings(enabled=True), True
-        cache: Any = SimpleNamespace(having=lambda facet: having(self.pods)(facet))
+        cache: Any = PodIndex(lambda facet: [pod for pod in self.pods if facet in facets(pod)])
         sources = Sources(cache, fleet, lambda: self.settings, lambda: None, lambda _: None)
         context = context_of(self.api.client(), self.recorder, self._check)
         self.corrector = DaemonSetCorrector(context, sources, self.clock)

@@ -112,7 +112,7 @@ def test_the_switch_is_followed() -> None:
         lab.thread.start()
         lab.create("web-1", gated=False, n=None)
         lab.edit("web-1", status={"conditions": [{**STUCK, "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
-        until(lambda: "KeptAtHome" in lab.recorder.reasons, 60)
+        until(lambda: "KeptLocal" in lab.recorder.reasons, 60)
         lab.set_switch("perhaps")
         until(lambda: bool(lab.pods()[0]["spec"].get("tolerations")), 60)
         until(lambda: "SentToSuperNode" in lab.recorder.reasons, 60)

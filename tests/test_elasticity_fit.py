@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from controllers.elasticity.filters import Reach, Request
-from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
 from controllers.elasticity.patches import as_burst, as_sent
 from controllers.elasticity.pods import Pod, PodSpec, decode
-from tests.elasticity_world import AWAY, HOME, fleet, having, node, raw_of, raw_pod, super_node
+from controllers.elasticity.room import Fleet
+from tests.elasticity_world import AWAY, HOME, fleet, index_of, node, raw_of, raw_pod, super_node
 from tests.tables import table
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -77,7 +77,7 @@ LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
 def fleet_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = ()) -> Fleet:
     """Of *nodes*, and of three local in another zone."""
     home = [node(f"home-{number}", {ZONE: "own"}) for number in (1, 2, 3)]
-    return Fleet(sorted_out([*nodes, *home]), having(pods))
+    return Fleet(sorted_out([*nodes, *home]), index_of(*pods))
 
 
 def sent(wanted: Pod, *volumes: Reach) -> Request:
@@ -87,7 +87,7 @@ def sent(wanted: Pod, *volumes: Reach) -> Request:
 def why_not(
     spec: dict[str, Any], nodes: Sequence[WatchedNode] = ONE, pods: Sequence[Pod] = (), *volumes: Reach
 ) -> str:
-    return fleet_of(nodes, pods).why_not(sent(pod(spec=spec), *volumes))
+    return fleet_of(nodes, pods).why_not(sent(pod(spec=spec), *volumes)) or ""
 
 
 # A node by itself
@@ -314,9 +314,9 @@ def test_what_is_on_its_way_takes_its_place() -> None:
     found = []
     for number in range(3):
         request = sent(pod(f"web-{number}", spec=apart()))
-        found.append(over.why_not(request))
+        found.append(over.why_not(request) or "")
         if not found[-1]:
-            over.take(request)
+            over.add(request)
 
     assert found == ["", "", APART]
 
@@ -324,7 +324,7 @@ def test_what_is_on_its_way_takes_its_place() -> None:
 def test_what_an_earlier_turn_sent_takes_its_place() -> None:
     spec = apart()
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
-    over = Fleet(fleet(), having([before]))
+    over = Fleet(fleet(), index_of(before))
 
     assert over.why_not(sent(pod(spec=spec))) == APART
 

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.elasticity import REASON
-from controllers.elasticity.quota import Quota, Room
+from controllers.elasticity.assumptions import Assumptions
 from controllers.elasticity.reporter import IN_FORCE
+from controllers.elasticity.room import Quota
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
 from settings.hours import Hours, begins_at, ends_at, holds_at
 from tests.elasticity_world import World
 from tests.tables import table
-from tests.test_elasticity_placement import pod
+from tests.test_elasticity_placement import pod, quota, taken
 
 BERLIN = "Europe/Berlin"
 
@@ -127,10 +128,9 @@ NIGHT, DAY, WEEKEND = at("2026-11-23T22:00"), at("2026-11-24T12:00"), at("2026-1
 def test_a_budget_bounds_nothing_outside_of_its_hours(
     budgets: tuple[Budget, ...], now: datetime, fit: int, opens: float | None
 ) -> None:
-    room = Room(MaxSuperPods(budgets=budgets), {}, [0, 0], now=now)
-    taken = [room.take(pod(f"web-{number}")) for number in range(6)]
+    room = quota(MaxSuperPods(budgets=budgets), 0, 0, now=now)
 
-    assert taken.count("") == fit
+    assert [taken(room, pod(f"web-{number}")) for number in range(6)].count("") == fit
     assert room.opens_in == opens
 
 
@@ -159,8 +159,7 @@ def test_the_reason_names_the_hours_and_their_end_in_the_same_words_all_night(
 ) -> None:
     limits = MaxSuperPods(budgets=(budget,))
     for minutes in (0, 1, 300):
-        room = Room(limits, {}, [0], now=NIGHT + timedelta(minutes=minutes))
-        assert room.take(pod()) == reason
+        assert taken(quota(limits, 0, now=NIGHT + timedelta(minutes=minutes)), pod()) == reason
 
 
 def test_the_time_is_read_when_it_is_a_decisions_turn() -> None:
@@ -168,12 +167,13 @@ def test_the_time_is_read_when_it_is_a_decisions_turn() -> None:
     turns: list[bool] = []
 
     def now() -> datetime:
-        turns.append(quota._deciding.locked())
+        turns.append(account._deciding.locked())
         return NIGHT
 
-    quota = Quota(lambda _: None, now)
-    with quota.acquire("web", MaxSuperPods(budgets=(BY_NIGHT,))) as room:
-        assert [room.take(pod(f"web-{number}")) == "" for number in range(3)] == [True, True, False]
+    account = Assumptions(lambda _: None, now)
+    with account.deciding(MaxSuperPods(budgets=(BY_NIGHT,))) as usage:
+        room = Quota(usage)
+        assert [taken(room, pod(f"web-{number}")) == "" for number in range(3)] == [True, True, False]
     assert turns == [True]
 
 
@@ -216,7 +216,7 @@ def test_what_waits_goes_at_the_moment_at_which_the_hours_end() -> None:
 def look(found: World) -> None:
     """At what is due now: the queue alone says so, without its regular look at all."""
     found.leader.hear()
-    while found.leader._step(found.leader.parts.keys, found.leader.parts.reconciler.reconcile):
+    while found.leader._step(found.leader.parts.placement):
         pass
     while found.leader.queue:
         found.leader.let_go()

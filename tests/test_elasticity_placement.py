@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from api.elasticity import COST, GATE, OUR_COST, PLACEMENT
-from controllers.elasticity.annotations import Wish
+from controllers.elasticity.assumptions import Assumptions
 from controllers.elasticity.patches import TOLERATION, to_local_nodes, to_super_node
-from controllers.elasticity.planner import Case, Objections, Place, Siblings, Standing, plan, standing
+from controllers.elasticity.planner import Pending, Place, place
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
-from controllers.elasticity.quota import Quota, Room
-from controllers.elasticity.snapshot import ordinal_of
+from controllers.elasticity.room import Objections, Quota, Usage
+from controllers.elasticity.snapshot import Location, Policy, Siblings, location_of, ordinal_of
 from kube.types import ObjectMeta
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
@@ -29,84 +30,103 @@ def pod(name: str = "web-1", **parts: Any) -> Pod:
     return decode(raw_of(raw_pod(name, **parts)))
 
 
-def case(number: int = 1, replicas: int | None = 2, allowed: bool = True, barred: str = "") -> Case:
-    return Case(pod(f"web-{number}"), Wish(allowed, "global=true local=unset", replicas), barred)
+def pending(
+    number: int = 1, replicas: int | None = 2, allowed: bool = True, barred: str | None = None
+) -> Pending:
+    return Pending(pod(f"web-{number}"), Policy(allowed, "global=true local=unset", replicas), barred)
+
+
+def quota(limits: MaxSuperPods, *under: int, now: datetime = NOW, **taken: int) -> Quota:
+    return Quota(Usage(limits, taken, under, now))
+
+
+def taken(quota: Quota, pod: Pod) -> str:
+    """Nothing when there was room, and it is *pod*'s now."""
+    if refusal := quota.refusal(pod):
+        return refusal
+    quota.add(pod)
+    return ""
 
 
 class Sky:
-    """Super nodes that answer each pod the same, as far as there is *room*."""
+    """Super nodes that answer each pod the same."""
 
-    def __init__(self, found: Objections | None = NONE, room: Room | None = None) -> None:
-        self._found, self._room = found, room or Room(UNLIMITED, {}, now=NOW)
+    def __init__(self, found: Objections | None = NONE) -> None:
+        self._found, self._quota = found, quota(UNLIMITED)
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
         return self._found
 
-    def take(self, pod: Pod, *, bound: bool) -> str:
-        return self._room.take(pod)
+    def refusal(self, pod: Pod) -> str | None:
+        return self._quota.refusal(pod)
+
+    def add(self, pod: Pod, *, bound: bool) -> None:
+        self._quota.add(pod)
 
 
-def places(*cases: Case, local: int = 0, sky: Sky | None = None) -> list[Place]:
-    return [each.place for each in plan(cases, Siblings(local), sky or Sky())]
+def places(*pods: Pending, local: int = 0) -> list[Place]:
+    sky: Any = Sky()
+    return [placement.place for placement in place(pods, Siblings(local), sky)]
 
 
 def test_the_first_n_stay_and_the_others_go() -> None:
-    assert places(*map(case, range(4))) == [Place.LOCAL, Place.LOCAL, Place.SUPER, Place.SUPER]
-    assert places(*map(case, range(2)), local=1) == [Place.LOCAL, Place.SUPER]
-    assert places(case(replicas=0)) == [Place.SUPER]
+    assert places(*map(pending, range(4))) == [Place.LOCAL, Place.LOCAL, Place.SUPER, Place.SUPER]
+    assert places(*map(pending, range(2)), local=1) == [Place.LOCAL, Place.SUPER]
+    assert places(pending(replicas=0)) == [Place.SUPER]
 
 
 @table(
-    "beyond, found, place, why",
+    "beyond, found, where, why",
     {
         "the switches keep it": (
-            case(allowed=False),
+            pending(allowed=False),
             NONE,
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: must stay local",
         ),
         "the rules keep it": (
-            case(),
+            pending(),
             Objections(("one", "two")),
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, it cannot run on super nodes: one; two",
         ),
         "no super node takes it": (
-            case(),
+            pending(),
             Objections(misfit="no super node has gpu=true"),
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=true",
         ),
         "super nodes would not take it": (
-            case(barred="no super node is ready"),
+            pending(barred="no super node is ready"),
             NONE,
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local, no super node is ready: stays local",
         ),
         "its volumes are not known yet": (
-            case(),
+            pending(),
             None,
             Place.LOOK,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: its volumes are looked at",
         ),
         "nothing keeps it": (
-            case(),
+            pending(),
             NONE,
             Place.SUPER,
             "global=true local=unset LOCAL_REPLICAS=2, 2 local: to super node",
         ),
         "it has no number": (
-            case(replicas=None),
+            pending(replicas=None),
             NONE,
             Place.STAY,
             "global=true local=unset LOCAL_REPLICAS=unset: stays local",
         ),
     },
 )
-def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, why: str) -> None:
-    (verdict,) = plan([beyond], Siblings(2), Sky(found))
+def test_a_pod_beyond_n(beyond: Pending, found: Objections | None, where: Place, why: str) -> None:
+    sky: Any = Sky(found)
+    (placement,) = place([beyond], Siblings(2), sky)
 
-    assert (verdict.place, verdict.why) == (place, why)
+    assert (placement.place, placement.why) == (where, why)
 
 
 @table(
@@ -122,7 +142,7 @@ def test_a_pod_beyond_n(beyond: Case, found: Objections | None, place: Place, wh
     },
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
-    assert Room(MaxSuperPods(**limits), Counter(there), now=NOW).take(pod()) == full
+    assert taken(quota(MaxSuperPods(**limits), **Counter(there)), pod()) == full
 
 
 @table(
@@ -199,58 +219,59 @@ BUDGETS = {
 def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
-    room = Room(limits, {}, [1], now=NOW)
-    assert room.take(pod()) == full
-    assert room.was_short == bool(full)
+    used = quota(limits, 1)
+    assert taken(used, pod()) == full
+    assert used.was_short == bool(full)
 
-    room = Room(limits, {}, [0], now=NOW)
-    assert (room.take(pod()), room.take(pod())) == ("", full)
+    unused = quota(limits, 0)
+    assert (taken(unused, pod()), taken(unused, pod())) == ("", full)
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
     woken: list[str] = []
-    quota, limits = (
-        Quota(woken.append, lambda: NOW),
-        MaxSuperPods(budgets=(Budget(labels={"tier": "batch"}, max_pods=1),)),
-    )
+    account = Assumptions(woken.append, lambda: NOW)
+    limits = MaxSuperPods(budgets=(Budget(labels={"tier": "batch"}, max_pods=1),))
     batch = replace(pod(), metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "batch"}))
     other = replace(batch, metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "web"}))
     late = replace(batch, metadata=ObjectMeta(uid="b", namespace="shop", labels={"tier": "batch"}))
 
     def is_full() -> bool:
-        with quota.acquire("late", limits) as room:
-            return bool(room.take(late))
+        with account.deciding(limits) as usage:
+            is_short = Quota(usage).refusal(late) is not None
+            if is_short:
+                account.wait("late")
+            return is_short
 
     assert not is_full()
-    quota.see(batch, lambda: True)
+    account.see(batch, lambda: True)
     assert is_full()
-    quota.see(other, lambda: True)
+    account.see(other, lambda: True)
     assert woken == ["late"]
     assert not is_full()
-    quota.see(other, lambda: False)
-    quota.see(batch, lambda: True)
+    account.see(other, lambda: False)
+    account.see(batch, lambda: True)
     assert is_full()
-    quota.see(batch, lambda: False)
+    account.see(batch, lambda: False)
     assert not is_full()
 
 
 @table(
     "parts, what",
     {
-        "gated": ({}, Standing.GATED),
-        "without a placement": ({"gated": False}, Standing.LOCAL),
-        "kept": ({"gated": False, "annotations": {PLACEMENT: "local"}}, Standing.LOCAL),
-        "sent": ({"gated": False, "annotations": {PLACEMENT: "super"}}, Standing.SUPER),
-        "local": ({"gated": False, "spec": {"nodeName": HOME}}, Standing.LOCAL),
-        "on a super node": ({"gated": False, "spec": {"nodeName": AWAY}}, Standing.SUPER),
+        "gated": ({}, Location.GATED),
+        "without a placement": ({"gated": False}, Location.LOCAL),
+        "kept": ({"gated": False, "annotations": {PLACEMENT: "local"}}, Location.LOCAL),
+        "sent": ({"gated": False, "annotations": {PLACEMENT: "super"}}, Location.SUPER),
+        "local": ({"gated": False, "spec": {"nodeName": HOME}}, Location.LOCAL),
+        "on a super node": ({"gated": False, "spec": {"nodeName": AWAY}}, Location.SUPER),
         "sent to a super node that is not known": (
             {"gated": False, "annotations": {PLACEMENT: "super"}, "spec": {"nodeName": "eklet-unknown"}},
-            Standing.SUPER,
+            Location.SUPER,
         ),
     },
 )
-def test_a_pod_counts_as_what_it_is_or_will_be(parts: dict[str, Any], what: Standing) -> None:
-    assert standing(pod(**parts), frozenset({AWAY})) is what
+def test_a_pod_counts_as_what_it_is_or_will_be(parts: dict[str, Any], what: Location) -> None:
+    assert location_of(pod(**parts), frozenset({AWAY})) is what
 
 
 @table(
@@ -265,7 +286,7 @@ def test_a_pod_that_is_over_counts_nowhere(over: dict[str, dict[str, Any]]) -> N
     raw = raw_pod("web-1")
     ended = decode(raw_of({part: each | over.get(part, {}) for part, each in raw.items()}))
 
-    assert standing(ended, frozenset()) is Standing.OVER
+    assert location_of(ended, frozenset()) is Location.OVER
     assert [each for each in facets(ended) if not each.startswith("workload ")] == []
 
 

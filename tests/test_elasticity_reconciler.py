@@ -148,7 +148,7 @@ def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_
     world.leader.hear()
     world.leader.turn()
     assert world.leader.queue == [f"uid-{other}"], "that says what it waits for"
-    going = world.leader.parts.writer.assumptions.to_super_nodes()
+    going = world.leader.parts._assumptions.to_super_nodes()
     assert [each.pod.metadata.name for each in going] == ["web-1"]
     world.cluster.stuck.pop()()
     world.leader.settle(2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from controllers.elasticity.planner import STANDSTILL, stands_still
 from controllers.elasticity.pods import decode
-from controllers.elasticity.reconciler import PATIENCE, Standstills, stands_still
+from controllers.elasticity.reconciler import Standstills
 from tests.elasticity_world import AWAY, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock
@@ -36,7 +37,7 @@ OLD, WAITS = pod("old", ready=True), pod("new", gated=True)
         "one waits, and others are ready": ([OLD, WAITS], (), True),
         "no others are ready": ([pod("old"), WAITS], (), False),
         "the only other one that is ready leaves": (
-            [pod("old", ready=True, ends=-PATIENCE), WAITS],
+            [pod("old", ready=True, ends=-STANDSTILL), WAITS],
             (),
             False,
         ),
@@ -46,8 +47,8 @@ OLD, WAITS = pod("old", ready=True), pod("new", gated=True)
         "another one starts": ([OLD, pod("old"), WAITS], (), True),
         "one is being decided on": ([OLD, WAITS], ("uid-new-1",), False),
         "one leaves": ([OLD, pod("old", ends=0), WAITS], (), False),
-        "one should have left a moment ago": ([OLD, pod("old", ends=1 - PATIENCE), WAITS], (), False),
-        "one should have left long ago": ([OLD, pod("old", ends=-PATIENCE), WAITS], (), True),
+        "one should have left a moment ago": ([OLD, pod("old", ends=1 - STANDSTILL), WAITS], (), False),
+        "one should have left long ago": ([OLD, pod("old", ends=-STANDSTILL), WAITS], (), True),
         "one that leaves is over": ([OLD, pod("old", ends=0, phase="Failed"), WAITS], (), True),
     },
 )

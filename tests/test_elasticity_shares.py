@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from api.elasticity import REASON, Share, replicas_in
 from controllers.elasticity.pods import decode
-from controllers.elasticity.snapshot import ElasticityInformers, StatefulSet, slim
-from controllers.elasticity.workload_replicas import (
-    JOBS,
-    REPLICA_SETS,
-    Replicas,
-    Workload,
-    WorkloadReplicas,
-    job,
-    replica_set,
-)
+from controllers.elasticity.snapshot import Replicas
+from controllers.elasticity.sources import JOBS, REPLICA_SETS, Workload, Workloads, job, replica_set
 from controllers.informers import Informers
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
@@ -191,9 +183,7 @@ def test_replicas_are_read_of_the_pods_own_workload_and_no_other_of_its_name() -
         metadata = {"name": "web", "namespace": "shop", "uid": f"uid-{kind}"}
         api.put(resource, {"metadata": metadata, "spec": {"replicas": 4, "parallelism": 4}})
     informers = Informers(api.client(), gather=0.0)
-    stateful_sets = informers.of(STATEFUL_SETS, StatefulSet, decode=slim)
-    unused: Any = None
-    found = ElasticityInformers(unused, unused, unused, stateful_sets, WorkloadReplicas(informers))
+    found = Workloads(informers, percentages=True)
 
     def of(kind: str, uid: str = "") -> Replicas | None:
         raw = raw_pod("web-1", kind=kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.elasticity.annotations import allows, parse
+from controllers.elasticity.snapshot import allows, parse
 from tests.tables import table
 
 ON, OFF, UNSET = True, False, None

@@ -53,7 +53,7 @@ def test_no_write_begins_after_the_lease_is_lost() -> None:
     world = slow()
 
     assert world.take_over_for(60) == 60
-    assert len(world.leader.parts.takeover.due) == DEPLOYMENTS * EACH - 60
+    assert len(world.leader.due) == DEPLOYMENTS * EACH - 60
 
 
 def test_nothing_is_decided_of_a_workload_of_which_a_pod_is_not_fenced() -> None:
@@ -123,4 +123,4 @@ def test_a_pod_that_changes_while_it_is_fenced_is_fenced_as_it_is_then() -> None
     left = [{"metadata": {"labels": {"x": "1"}}}]
     world.take_over(lambda: world.cluster.edit(name, left.pop()) if left else None)
 
-    assert "drawbridge.io/accountant" in world.annotations(name)
+    assert "drawbridge.io/fenced-by" in world.annotations(name)

@@ -168,7 +168,7 @@ def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
 
     assert BURST not in world.annotations(name)
     assert world.leader.recorder.events == [
-        ("KeptAtHome", "No local node has room, and its affinity keeps it off super nodes: it waits")
+        ("KeptLocal", "No local node has room, and its affinity keeps it off super nodes: it waits")
     ]
 
 

@@ -18,7 +18,7 @@ from controllers.elasticity.return_home.room import LocalRoom, Occupant
 from controllers.elasticity.return_home.room import decode as decode_occupant
 from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
 from dev.simulator.models.node_fit import requests_of
-from tests.elasticity_world import AWAY, HOME, having, node, raw_of, raw_pod, sorted_out, super_node
+from tests.elasticity_world import AWAY, HOME, index_of, node, raw_of, raw_pod, sorted_out, super_node
 from tests.factories import NOW
 from tests.return_home_world import READY
 from tests.tables import table
@@ -171,7 +171,7 @@ def test_whether_a_local_node_has_room(
         msgspec.structs.replace(each, requests=_spec(cpu).requests)
         for each, cpu in zip(there, taken, strict=True)
     ]
-    room = LocalRoom(nodes, there, lambda _: [])
+    room = LocalRoom(nodes, there, index_of())
 
     assert room.node_for(Request(TWO[0].pod, _spec(asked))) == (HOME if fits else "")
 
@@ -184,13 +184,13 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
     nodes = [node(name, allocatable={"cpu": "9", "pods": "9"}) for name in (HOME, "home-2")]
     request = Request(TWO[0].pod, msgspec.convert({**SPEC, "affinity": apart}, PodSpec))
 
-    rooms = [LocalRoom(sorted_out(nodes[:count]), [], having([decode(raw_of(there))])) for count in (1, 2)]
+    rooms = [LocalRoom(sorted_out(nodes[:count]), [], index_of(decode(raw_of(there)))) for count in (1, 2)]
     assert [room.node_for(request) for room in rooms] == ["", "home-2"]
 
 
 def test_what_is_reserved_is_taken() -> None:
     nodes = sorted_out([node(HOME, allocatable={"cpu": "2", "pods": "9"})])
-    room, request = LocalRoom(nodes, [], lambda _: []), Request(TWO[0].pod, _spec("1"))
+    room, request = LocalRoom(nodes, [], index_of()), Request(TWO[0].pod, _spec("1"))
     room.reserve(Request(TWO[0].pod, _spec("3")))
     room.reserve(request)
     assert room.node_for(request) == HOME

@@ -45,7 +45,6 @@ from cli.simulate.rollout import RolledBack, Rollout, RolloutFacts, UnknownConta
 from cli.simulate.scale import (
     Scale,
     ScaleFacts,
-    Surroundings,
     replicas_of_deployment,
     replicas_of_stateful_set,
     scale,
@@ -64,11 +63,10 @@ from cli.simulate.values import (
 )
 from controllers.anycast_ip.entries import recorded
 from controllers.anycast_ip.pool import in_line
-from controllers.elasticity.annotations import parse
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out
-from controllers.elasticity.pods import Pod, decode
-from controllers.elasticity.workload_replicas import Replicas
+from controllers.elasticity.pods import decode
+from controllers.elasticity.snapshot import ClusterState, Replicas, parse
 from controllers.ingress_daemonset.children import Workload
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource, Selection
@@ -230,11 +228,11 @@ def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
     facts, now = _facts(inventory, workload, replicas), [0.0]
 
     def excluded() -> tuple[str, ...]:
-        return facts.surroundings.settings().excluded_namespaces
+        return facts.cluster.settings.excluded_namespaces
 
     eligibility = Eligibility(inventory.client, excluded, lambda: now[0])
     for _ in range(LOOKS):
-        trial = scale(facts, eligibility, lambda: now[0])
+        trial = scale(facts, eligibility)
         if not trial.to_look_up:
             break
         for pod in trial.to_look_up:
@@ -332,8 +330,8 @@ def _facts(inventory: Inventory, found: Raw, replicas: int) -> ScaleFacts:
         newest = _newest_replica_set(inventory, found)
         made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
     pods = [decode(each) for each in inventory.list(PODS, msgspec.Raw)]
-    around = _surroundings(inventory, found, replicas)
-    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, around, snapshot)
+    cluster = _cluster(inventory, found, replicas)
+    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, cluster, snapshot)
 
 
 def _kind_and_name(workload: str) -> tuple[Resource, str]:
@@ -360,15 +358,13 @@ def _newest_replica_set(inventory: Inventory, deployment: Raw) -> Raw:
     return {**newest, "kind": "ReplicaSet"}
 
 
-def _surroundings(inventory: Inventory, workload: Raw, replicas: int) -> Surroundings:
+def _cluster(inventory: Inventory, workload: Raw, replicas: int) -> ClusterState:
     settings: ElasticitySettings = inventory.settings.elasticity
     nodes = sorted_out(inventory.list(NODES, WatchedNode))
     switch, _ = parse(_switch(inventory, settings))
     first = workload["spec"].get("ordinals", {}).get("start", 0)
     wanted = Replicas(replicas, replicas)
-    return Surroundings(
-        lambda: nodes, lambda: settings, lambda: switch, _constant(first), lambda _pod: wanted
-    )
+    return ClusterState(nodes, settings, switch, lambda _pod: first, lambda _pod: wanted)
 
 
 def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:
@@ -377,7 +373,3 @@ def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:
         return inventory.get(CONFIG_MAPS, at.name, at.namespace, ConfigMap).data.get(SWITCH)
     except NotFound:
         return None
-
-
-def _constant(number: int) -> Callable[[Pod], int | None]:
-    return lambda _pod: number

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,15 +14,13 @@ from api.elasticity import PATH
 from cli.explain.foresight import Snapshot, creation_of, foresee
 from cli.output import Document, Part, Table, title
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.fleet import Fleet, SuperNodeDestination
-from controllers.elasticity.nodes import Nodes, Outages
+from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Kind
-from controllers.elasticity.planner import Standing, standing
-from controllers.elasticity.pods import Pod, decode, facets
-from controllers.elasticity.quota import SETTING, Room, count_under, counts
-from controllers.elasticity.reconciler import Decision, Rejections
+from controllers.elasticity.planner import Past, Plan, plan
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.room import SETTING, Others, SuperNodes, Usage, count_under, counts
+from controllers.elasticity.snapshot import ClusterState, Location, location_of
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
-from controllers.elasticity.workload_replicas import Replicas
 from kube.resources import PODS
 from kube.types import rfc3339
 from settings import ElasticitySettings
@@ -31,17 +29,6 @@ from webhook.elasticity.webhook import gated
 
 Raw = dict[str, Any]
 PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """As the decision reads them."""
-
-    nodes: Callable[[], Nodes]
-    settings: Callable[[], ElasticitySettings]
-    switch: Callable[[], bool | None]
-    first_ordinal: Callable[[Pod], int | None]
-    replicas: Callable[[Pod], Replicas]
 
 
 @dataclass(frozen=True)
@@ -55,7 +42,7 @@ class ScaleFacts:
     before: int
     replicas: Sequence[Raw]
     pods: Sequence[Pod]
-    surroundings: Surroundings
+    cluster: ClusterState
     snapshot: Snapshot
 
 
@@ -82,20 +69,13 @@ class Scale(Document, frozen=True):
     later: tuple[str, ...] = ()
 
 
-@dataclass
-class Cluster:
-    """The pods of the cluster by facet, as the leader's cache indexes them."""
-
-    pods: Sequence[Pod]
-    by_facet: dict[str, list[Pod]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for pod in self.pods:
-            for facet in facets(pod):
-                self.by_facet.setdefault(facet, []).append(pod)
-
-    def having(self, facet: str) -> Sequence[Pod]:
-        return self.by_facet.get(facet, ())
+def index_of(pods: Sequence[Pod]) -> PodIndex:
+    """As the leader's cache indexes them."""
+    by_facet: dict[str, list[Pod]] = {}
+    for pod in pods:
+        for facet in facets(pod):
+            by_facet.setdefault(facet, []).append(pod)
+    return PodIndex(lambda facet: by_facet.get(facet, ()))
 
 
 @dataclass(frozen=True)
@@ -106,33 +86,28 @@ class Trial:
     to_look_up: Sequence[Pod]
 
 
-def scale(facts: ScaleFacts, eligibility: Eligibility, clock: Callable[[], float]) -> Trial:
-    """*eligibility* remembers what was looked up, *clock* is its clock."""
+def scale(facts: ScaleFacts, eligibility: Eligibility) -> Trial:
+    """*eligibility* remembers what was looked up."""
     skipped, arriving = _admitted(facts)
-    cluster = Cluster([*facts.pods, *arriving])
-    key = next((each.key for each in arriving), "")
-    nodes, settings = facts.surroundings.nodes(), facts.surroundings.settings()
-    outages, room = Outages(clock), _room(facts.pods, nodes, settings, facts.snapshot.now)
-    outages.observe(nodes.super)
-    destination = SuperNodeDestination(
-        eligibility, Fleet(nodes, cluster.having, gpus=settings.gpus), room, outages
-    )
-    known = OfOneKey({}, cluster.having(f"key {key}"), facts.surroundings, facts.snapshot.now)
-    decision = Decision(known, destination, Rejections(clock), lambda _uid: 0.0)
-    decision.make()
-    placements = skipped | _placed(decision, arriving)
+    index = index_of([*facts.pods, *arriving])
+    key = next((pod.key for pod in arriving), "")
+    nodes, settings, now = facts.cluster.nodes, facts.cluster.settings, facts.snapshot.now
+    others = Others(_usage(facts.pods, nodes, settings, now), index)
+    super_nodes = SuperNodes(nodes, others, eligibility, gpus=settings.gpus)
+    made = plan(OfOneKey(index.of_key(key), {}, facts.cluster, now), super_nodes, Past())
+    placements = skipped | _placed(made, arriving)
     ordered = [placements[each["metadata"]["name"]] for each in facts.replicas]
-    siblings = Counter(standing(each, nodes.names) for each in _siblings(facts))
+    siblings = Counter(location_of(pod, nodes.names) for pod in _siblings(facts))
     found = Scale(
         facts.workload,
         facts.before,
         facts.before + len(facts.replicas),
-        siblings[Standing.LOCAL],
-        siblings[Standing.SUPER],
+        siblings[Location.LOCAL],
+        siblings[Location.SUPER],
         tuple(ordered),
-        tuple(_later(settings.max_super_pods.budgets, arriving, facts.snapshot.now)),
+        tuple(_later(settings.max_super_pods.budgets, arriving, now)),
     )
-    return Trial(found, destination.to_look_up)
+    return Trial(found, made.to_look_up)
 
 
 def scale_parts(found: Scale) -> Iterator[Part]:
@@ -162,12 +137,12 @@ def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
     return skipped, arriving
 
 
-def _placed(decision: Decision, arriving: Sequence[Pod]) -> dict[str, Placement]:
-    decided = {each.uid: each for each in decision.actions if each.kind in PLACES}
+def _placed(made: Plan, arriving: Sequence[Pod]) -> dict[str, Placement]:
+    decided = {each.uid: each for each in made.actions if each.kind in PLACES}
     return {
         pod.metadata.name: Placement(pod.metadata.name, PLACES[action.kind], action.why)
         if (action := decided.get(pod.metadata.uid))
-        else Placement(pod.metadata.name, "waits", decision.waits.get(pod.metadata.uid, ""))
+        else Placement(pod.metadata.name, "waits", made.waits.get(pod.metadata.uid, ""))
         for pod in arriving
     }
 
@@ -177,11 +152,11 @@ def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
     return (each for each in facts.pods if each.key in keys)
 
 
-def _room(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings, now: datetime) -> Room:
+def _usage(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings, now: datetime) -> Usage:
     limits = settings.max_super_pods
     there = [each for each in pods if counts(each, nodes.names)]
     taken = Counter(each.metadata.namespace for each in there)
-    return Room(limits, taken, count_under(limits.budgets, there), now=now)
+    return Usage(limits, taken, count_under(limits.budgets, there), now)
 
 
 def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:

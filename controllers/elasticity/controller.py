@@ -1,4 +1,4 @@
-"""Wire the feature: informers, work queues and reconcilers, for as long as this process leads."""
+"""The controllers of elasticity, for as long as this process leads: what they watch, and how they reconcile."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from dataclasses import replace
 
 from api.elasticity import MODE
 from controllers.clock import CLOCK, Clock
+from controllers.controller import Controller, Watch
+from controllers.elasticity.assumptions import Assumptions
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.nodes import NodeCache, Outages, WatchedNode, matters
+from controllers.elasticity.nodes import WatchedNode, matters
 from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import cost_change
-from controllers.elasticity.planner import standing
-from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import KEPT, Pod, oldest_first
-from controllers.elasticity.quota import Quota, counts, waits
-from controllers.elasticity.reconciler import Reconciler, Rejections, Standstills, SuperNodeState
+from controllers.elasticity.reconciler import Reconciler
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home.reconciler import ReturnHomeController
-from controllers.elasticity.snapshot import GlobalSwitch, Sources, informed
+from controllers.elasticity.room import counts, waits
+from controllers.elasticity.snapshot import location_of
+from controllers.elasticity.sources import (
+    ElasticityInformers,
+    GlobalSwitch,
+    NodeCache,
+    PodCache,
+    Sources,
+    informed,
+)
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.tiers import tier_of
@@ -37,134 +45,6 @@ from settings import ElasticitySettings
 from settings import Settings as AllSettings
 
 FENCE_PAUSES = Backoff(base=0.2, cap=5.0)
-
-
-class Elasticity:
-    """Keys are decided on, and pods written to and fenced, by three queues."""
-
-    def __init__(
-        self, sources: Sources, client: Client, recorder: EventRecorder, clock: Clock = CLOCK
-    ) -> None:
-        self.keys = WorkQueue("elasticity", clock=clock.monotonic)
-        self.writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
-        self.fences = WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic)
-        self.takeover = Takeover(
-            sources.pods,
-            f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
-            self.keys.add,
-            is_limited=sources.settings().max_super_pods.is_limited,
-            clock=clock.monotonic,
-        )
-        self._sources, self._settings = sources, sources.settings()
-        quota = Quota(self.keys.add, clock.now)
-        self._reporter = Reporter(recorder, clock.now)
-        self._reporter.report_left(oldest_first(sources.pods.having("gated")))
-        self._eligibility = Eligibility(
-            client, lambda: sources.settings().excluded_namespaces, clock.monotonic
-        )
-        self.writer = Writer(sources.pods, quota, self._reporter, self.writes, self.keys.add, clock.monotonic)
-        self._standstills = Standstills(clock.monotonic)
-        state = SuperNodeState(
-            quota,
-            self._eligibility,
-            Outages(clock.monotonic),
-            Rejections(clock.monotonic),
-            self._standstills,
-        )
-        self.reconciler = Reconciler(sources, self.takeover, self.writer, state, self._reporter, clock.now)
-        self.handlers = EventHandlers(sources, quota, self.keys.add)
-        for uid in self.takeover.due:
-            self.fences.add(uid)
-
-    def upkeep(self) -> None:
-        """What no event asks for: follow the settings, report, and forget pods that are gone."""
-        settings, having = self._sources.settings(), self._sources.pods.having
-        if settings != self._settings:
-            self._settings = settings
-            self.handlers.look_again(all_keys=True)
-        self._report()
-        self._eligibility.keep_only(lambda: _uids(*having("gated"), *having("unbound")))
-        self._standstills.keep_only(lambda: {pod.key for pod in having("gated")})
-        for each in (self.writer, self._reporter):
-            each.keep_only(lambda: _uids(*self._sources.pods.all()))
-
-    def _report(self) -> None:
-        having, settings = self._sources.pods.having, self._settings
-        self._reporter.hold(settings.max_super_pods.budgets)
-        self._reporter.report_waiting(having("gated"))
-        tiers: Counter[int] = Counter()
-        for node in self._sources.nodes().super:
-            tiers[tier_of(node)] += len(having(f"held {node.metadata.name}"))
-        self._reporter.count_tiers(tiers)
-        self._reporter.count(
-            pending=sum(pod.stuck_since is not None for pod in having("unbound")),
-            capped=sum(map(waits, (*having("gated"), *having("unbound")))),
-            local=len(having("placed local")),
-            super=tiers.total() + len(having("sent")),
-        )
-
-
-READ = KEPT | {MODE}
-"""The annotations that a decision reads."""
-
-
-class EventHandlers:
-    """*enqueue* takes keys; handlers do nothing else that takes time."""
-
-    def __init__(self, sources: Sources, quota: Quota, enqueue: Callable[[str], None]) -> None:
-        self._sources, self._quota, self._enqueue = sources, quota, enqueue
-        self._names = sources.nodes().names
-
-    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        seen = new or old
-        if seen is None:
-            return
-        self.count(seen)
-        if self._role(old) != self._role(new):
-            for key in {pod.key for pod in (old, new) if pod is not None}:
-                self._enqueue(key)
-
-    def node_changed(self, old: WatchedNode | None, new: WatchedNode | None) -> None:
-        if not matters(old, new):
-            return
-        names = self._sources.nodes().names
-        if names == self._names:
-            self.look_again()
-            return
-        self._names = names
-        for pod in self._sources.pods.all():
-            self.count(pod)
-        self.look_again(all_keys=True)
-
-    def look_again(self, *, all_keys: bool = False) -> None:
-        """At all keys with undecided pods, or at all: the switch, the nodes or the settings have changed."""
-        pods = self._sources.pods
-        found: Iterable[Pod] = pods.all() if all_keys else (*pods.having("gated"), *pods.having("unbound"))
-        for key in dict.fromkeys(pod.key for pod in found):
-            self._enqueue(key)
-
-    def count(self, pod: Pod) -> None:
-        """All that follows from a write of ours: it was decided."""
-        self._quota.see(pod, lambda: self._counts(self._sources.pods.current(pod)))
-
-    def _counts(self, pod: Pod | None) -> bool:
-        """Whether it is on a super node, or may come there."""
-        return pod is not None and counts(pod, self._sources.nodes().names)
-
-    def _role(self, pod: Pod | None) -> object:
-        """All of a pod that a decision reads, without what the kubelet reports all the time."""
-        if pod is None:
-            return None
-        names, annotations = self._sources.nodes().names, pod.metadata.annotations
-        return (
-            pod.key,
-            standing(pod, names),
-            pod.stuck_since,
-            cost_change(pod, names) is None,
-            [annotations.get(name) for name in READ],
-        )
-
-
 WORKERS = 4
 """They decide, which takes no I/O but the look-up of volumes."""
 WRITERS, FENCERS = 32, 16
@@ -174,6 +54,8 @@ PERIOD = 5.0
 RETRY = Backoff(base=1.0, cap=15.0)
 CHECK = 0.5
 """Seconds within which a change of the settings is seen."""
+READ = KEPT | {MODE}
+"""The annotations that a decision reads."""
 
 Settings = Callable[[], ElasticitySettings]
 
@@ -196,28 +78,165 @@ def place(context: Context, settings: Settings) -> None:
         if context.stop.is_set():
             return
         pods = PodCache(context.client, informers.pods)
-        nodes = NodeCache(informers.nodes)
         switch = GlobalSwitch(informers.switches, context.recorder, settings)
-        sources = Sources(pods, nodes, settings, switch.read, informers.first_ordinal, informers.replicas)
-        parts = Elasticity(sources, context.client, context.recorder)
-        pods.on_change(parts.handlers.pod_changed)
-        pods.on_write(parts.handlers.count)
-        informers.nodes.on_change(parts.handlers.node_changed)
-        informers.switches.on_change(lambda *_: parts.handlers.look_again())
+        workloads = informers.workloads
+        sources = Sources(
+            pods,
+            NodeCache(informers.nodes),
+            settings,
+            switch.read,
+            workloads.first_ordinal,
+            workloads.replicas,
+        )
+        elasticity = Elasticity(sources, informers, context.client, context.recorder)
         super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)
         daemon_sets = DaemonSetCorrector(context, sources)
-        returns = ReturnHomeController(context, sources)
-        with (
-            context.working(parts.fences, parts.takeover.reconcile, FENCERS),
-            context.working(parts.writes, parts.writer.reconcile, WRITERS),
-            context.working(parts.keys, parts.reconciler.reconcile, WORKERS),
-            _periodically(context, "elasticity-upkeep", parts.upkeep),
-            _periodically(context, "super-nodes", super_nodes.reconcile),
-            _periodically(context, "daemon-sets", daemon_sets.reconcile),
-            closing(returns),
-            _periodically(context, "return-home", returns.reconcile),
-        ):
-            context.stop.wait()
+        with closing(ReturnHomeController(context, sources)) as returns:
+            context.run(
+                elasticity.takeover,
+                elasticity.writer,
+                elasticity.placement,
+                _side_work("elasticity-upkeep", elasticity.upkeep),
+                _side_work("super-nodes", super_nodes.reconcile),
+                _side_work("daemon-sets", daemon_sets.reconcile),
+                _side_work("return-home", returns.reconcile),
+            )
+
+
+class Elasticity:
+    """A takeover fences pods, placement decides on keys, and what it decides is written."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        informers: ElasticityInformers,
+        client: Client,
+        recorder: EventRecorder,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._sources, self._settings = sources, sources.settings()
+        self._names = sources.nodes().names
+        self._keys = WorkQueue("elasticity", clock=clock.monotonic)
+        self._assumptions = Assumptions(self._keys.add, clock.now)
+        self._reporter = Reporter(recorder, clock.now)
+        self._reporter.report_left(oldest_first(sources.pods.gated()))
+        self._eligibility = Eligibility(
+            client, lambda: sources.settings().excluded_namespaces, clock.monotonic
+        )
+        takeover = Takeover(
+            sources.pods,
+            f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
+            self._keys.add,
+            is_limited=self._settings.max_super_pods.is_limited,
+            clock=clock.monotonic,
+        )
+        writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
+        self._writer = Writer(
+            sources.pods, self._assumptions, self._reporter, writes, self._keys.add, clock.monotonic
+        )
+        self._reconciler = Reconciler(
+            sources, takeover, self._writer, self._eligibility, self._reporter, clock
+        )
+        # before a worker decides, all that is there is counted
+        informers.pods.on_change(lambda old, new: self._count(new or old))
+        sources.pods.on_write(self._count)
+        self.takeover = Controller(
+            WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic),
+            takeover.reconcile,
+            workers=FENCERS,
+            first=takeover.due,
+        )
+        self.writer = Controller(writes, self._writer.reconcile, workers=WRITERS)
+        self.placement = Controller(
+            self._keys,
+            self._reconciler.reconcile,
+            Watch(informers.pods, self._of_pod),
+            Watch(informers.nodes, self._of_node),
+            Watch(informers.switches, lambda _old, _new: self._undecided()),
+            workers=WORKERS,
+        )
+
+    def upkeep(self) -> None:
+        """What no event asks for: follow the settings, report, and forget pods that are gone."""
+        settings, pods = self._sources.settings(), self._sources.pods
+        if settings != self._settings:
+            self._settings = settings
+            for key in self._all():
+                self._keys.add(key)
+        self._report()
+        self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
+        self._reconciler.keep_only(lambda: {pod.key for pod in pods.gated()})
+        self._writer.keep_only(lambda: _uids(*pods.all()))
+        self._reporter.keep_only(lambda: _uids(*pods.all()))
+
+    def _report(self) -> None:
+        pods, settings = self._sources.pods, self._settings
+        self._reporter.hold(settings.max_super_pods.budgets)
+        self._reporter.report_waiting(pods.gated())
+        tiers: Counter[int] = Counter()
+        for node in self._sources.nodes().super:
+            tiers[tier_of(node)] += len(pods.holding(node.metadata.name))
+        self._reporter.count_tiers(tiers)
+        self._reporter.count(
+            pending=sum(pod.stuck_since is not None for pod in pods.unbound()),
+            capped=sum(map(waits, (*pods.gated(), *pods.unbound()))),
+            local=len(pods.placed_locally()),
+            super=tiers.total() + len(pods.sent()),
+        )
+
+    def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """What a decision does not read of a pod, the kubelet reports all the time."""
+        if self._role(old) == self._role(new):
+            return ()
+        return {pod.key for pod in (old, new) if pod is not None}
+
+    def _of_node(self, old: WatchedNode | None, new: WatchedNode | None) -> Iterable[str]:
+        if not matters(old, new):
+            return ()
+        names = self._sources.nodes().names
+        if names == self._names:
+            return self._undecided()
+        self._names = names
+        for pod in self._sources.pods.all():
+            self._count(pod)
+        return self._all()
+
+    def _undecided(self) -> Iterable[str]:
+        pods = self._sources.pods
+        return dict.fromkeys(pod.key for pod in (*pods.gated(), *pods.unbound()))
+
+    def _all(self) -> Iterable[str]:
+        return dict.fromkeys(pod.key for pod in self._sources.pods.all())
+
+    def _count(self, pod: Pod | None) -> None:
+        """Of a write of ours nothing else follows: it was decided."""
+        if pod is not None:
+            self._assumptions.see(pod, lambda: self._counts(self._sources.pods.current(pod)))
+
+    def _counts(self, pod: Pod | None) -> bool:
+        """Whether it is on a super node, or may come there."""
+        return pod is not None and counts(pod, self._sources.nodes().names)
+
+    def _role(self, pod: Pod | None) -> object:
+        """All of a pod that a decision reads."""
+        if pod is None:
+            return None
+        names, annotations = self._sources.nodes().names, pod.metadata.annotations
+        return (
+            pod.key,
+            location_of(pod, names),
+            pod.stuck_since,
+            cost_change(pod, names) is None,
+            [annotations.get(name) for name in READ],
+        )
+
+
+def _side_work(name: str, work: Callable[[], None]) -> Controller:
+    def reconcile(_: str) -> float:
+        work()
+        return PERIOD
+
+    return Controller(name, reconcile, first=[name], rate=RETRY)
 
 
 def _watches_the_same(one: ElasticitySettings, other: ElasticitySettings) -> bool:
@@ -226,19 +245,6 @@ def _watches_the_same(one: ElasticitySettings, other: ElasticitySettings) -> boo
 
 def _uids(*pods: Pod) -> set[str]:
     return {pod.metadata.uid for pod in pods}
-
-
-@contextmanager
-def _periodically(context: Context, name: str, work: Callable[[], None]) -> Iterator[None]:
-    queue = WorkQueue(name, pauses=RETRY)
-    queue.add(name)
-
-    def reconcile(_: str) -> float:
-        work()
-        return PERIOD
-
-    with context.working(queue, reconcile):
-        yield
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import structlog
 
 from api.elasticity import affinity_to_set, is_daemon_pod
 from controllers.elasticity.pods import Pod, spec_of
-from controllers.elasticity.snapshot import Sources
+from controllers.elasticity.sources import Sources
 from controllers.manager import Context
 from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
@@ -135,12 +135,12 @@ class DaemonSetCorrector:
                 return
 
     def _daemon_pods(self) -> Iterator[Pod]:
-        having, names = self.sources.pods.having, self.sources.nodes().names
+        pods, names = self.sources.pods, self.sources.nodes().names
         if not names:
             return
-        yield from having("unbound")
+        yield from pods.unbound()
         for name in names:
-            yield from having(f"node {name}")
+            yield from pods.on_node(name)
 
     def _is_rolling_out(self) -> bool:
         if self._rollout is None:

@@ -6,7 +6,7 @@ Each yields what the node misses, so that messages read "no super node has gpu=t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controllers.elasticity.nodes import CONDITIONS, WatchedNode
-from controllers.elasticity.pods import Pod, PodAffinityTerm, PodSpec, SpreadConstraint, conflict
+from controllers.elasticity.pods import Pod, PodAffinityTerm, PodIndex, PodSpec, SpreadConstraint, conflict
 from kube.quantities import amount
 from kube.selectors import (
     REPELLING,
@@ -30,8 +30,6 @@ from kube.selectors import (
 from kube.types import Taint
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-Lookup = Callable[[str], Sequence[Pod]]
-"""Pods by facet, as `PodCache.having`."""
 Match = tuple[tuple[str, ...] | None, LabelSelector | None]
 """Namespaces, None for all, and labels."""
 EVERYTHING = LabelSelector()
@@ -121,12 +119,12 @@ class Topology:
     """The pods on all *nodes*, of which some are *candidates*; pods on their way are added where they are expected."""
 
     def __init__(
-        self, nodes: Iterable[WatchedNode], candidates: Iterable[WatchedNode], having: Lookup
+        self, nodes: Iterable[WatchedNode], candidates: Iterable[WatchedNode], pods: PodIndex
     ) -> None:
         self._nodes = {node.metadata.name: node for node in nodes}
         self._candidates = tuple(candidates)
-        self._having = having
-        self._repelling = [each for pod in having("repels") for each in self._repulsions(pod, pod.node_name)]
+        self._pods = pods
+        self._repelling = [each for pod in pods.repelling() for each in self._repulsions(pod, pod.node_name)]
         self._added: list[tuple[Pod, str]] = []
         self._counts: dict[bytes, tuple[tuple[Match, ...], Counter[str]]] = {}
         self._domains: dict[bytes, list[WatchedNode]] = {}
@@ -215,13 +213,13 @@ class Topology:
         if cached not in self._counts:
             self._counts[cached] = (
                 matches,
-                Counter(node for pod, node in self._pods(matches[0][0]) if _meets_all(pod, matches)),
+                Counter(node for pod, node in self._placed(matches[0][0]) if _meets_all(pod, matches)),
             )
         return self._counts[cached][1]
 
-    def _pods(self, namespaces: tuple[str, ...] | None) -> Iterator[tuple[Pod, str]]:
-        facets = ["bound"] if namespaces is None else [f"in {each}" for each in namespaces]
-        yield from ((pod, pod.node_name) for facet in facets for pod in self._having(facet) if pod.node_name)
+    def _placed(self, namespaces: tuple[str, ...] | None) -> Iterator[tuple[Pod, str]]:
+        groups = [self._pods.bound()] if namespaces is None else map(self._pods.in_namespace, namespaces)
+        yield from ((pod, pod.node_name) for pods in groups for pod in pods if pod.node_name)
         yield from self._added
 
     def _repulsions(self, pod: Pod, name: str) -> Iterator[tuple[str, str, Match]]:
@@ -235,7 +233,7 @@ class Topology:
                 yield key, labels[key], _match(term, pod, unknown=None)
 
     def _on(self, name: str) -> Iterator[Pod]:
-        yield from self._having(f"node {name}")
+        yield from self._pods.on_node(name)
         yield from (pod for pod, node in self._added if node == name)
 
     def _in_domain(self, counts: Mapping[str, int], key: str, node: WatchedNode) -> bool:

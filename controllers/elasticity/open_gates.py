@@ -22,7 +22,6 @@ from prometheus_client import Counter
 
 from api.elasticity import GATE
 from controllers.elasticity.patches import opened
-from controllers.elasticity.pod_cache import CALL_TIMEOUT
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
@@ -55,6 +54,7 @@ CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
 LOOK = 1.0
+CALL_TIMEOUT = 4.0
 NAMED = 10
 """As many pods are named of those that are left."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ from api.elasticity import (
     BURST,
     COST,
     GATE,
+    LOCAL,
     LOCAL_REPLICAS,
     OUR_COST,
     PLACEMENT,
@@ -417,7 +418,7 @@ def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def facets(pod: Pod) -> Iterable[str]:
-    """The index values of a pod; one that is over has none, but takes its place until it is gone."""
+    """The values by which `PodIndex` finds a pod; one that is over has none, but takes its place until it is gone."""
     if pod.finished:
         return
     if pod.node_name:
@@ -437,8 +438,56 @@ def facets(pod: Pod) -> Iterable[str]:
         yield "repels"
     if pod.may_come_to_super_nodes:
         yield "sent"
-    if pod.placed:
-        yield f"placed {pod.placed}"
+    if pod.placed == LOCAL:
+        yield "local"
+
+
+class PodIndex:
+    """The questions that decisions ask about other pods; *having* finds those with one of their `facets`.
+
+    All are about pods that are active, but for `holding` and `of_workload`: they include those that terminate.
+    """
+
+    def __init__(self, having: Callable[[str], Sequence[Pod]]) -> None:
+        self._having = having
+
+    def gated(self) -> Sequence[Pod]:
+        return self._having("gated")
+
+    def unbound(self) -> Sequence[Pod]:
+        """Those that have no node and are not gated by us."""
+        return self._having("unbound")
+
+    def bound(self) -> Sequence[Pod]:
+        return self._having("bound")
+
+    def repelling(self) -> Sequence[Pod]:
+        """Those with required anti-affinity."""
+        return self._having("repels")
+
+    def sent(self) -> Sequence[Pod]:
+        """Those that have no node yet, and may come to super nodes."""
+        return self._having("sent")
+
+    def placed_locally(self) -> Sequence[Pod]:
+        return self._having("local")
+
+    def of_key(self, key: str) -> Sequence[Pod]:
+        return self._having(f"key {key}")
+
+    def of_workload(self, workload: str) -> Sequence[Pod]:
+        return self._having(f"workload {workload}")
+
+    def on_node(self, name: str) -> Sequence[Pod]:
+        return self._having(f"node {name}")
+
+    def holding(self, name: str) -> Sequence[Pod]:
+        """Those that take a place of that node until they are gone."""
+        return self._having(f"held {name}")
+
+    def in_namespace(self, name: str) -> Sequence[Pod]:
+        """Those that have a node."""
+        return self._having(f"in {name}")
 
 
 def _key(metadata: ObjectMeta) -> str:

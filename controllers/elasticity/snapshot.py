@@ -1,68 +1,75 @@
-"""What one decision rests on: the pods of a key, what was decided of them before, nodes, switches and settings."""
+"""What one decision rests on: the pods of a key, what they ask for, and the cluster around them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Protocol
+from enum import StrEnum
+from functools import lru_cache
 
-import msgspec
-import structlog
-
-from api.elasticity import SWITCH
-from controllers.elasticity.annotations import Wanted, Wish, parse, wish_of
-from controllers.elasticity.nodes import Nodes, WatchedNode
+from api.elasticity import (
+    LOCAL_REPLICAS,
+    MODE,
+    PIN,
+    PREFER,
+    SUPER,
+    SWITCH,
+    Share,
+    local_replicas,
+    replicas_in,
+    why_no_share,
+)
+from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Action, Kind
-from controllers.elasticity.planner import Ordinal, Siblings, Standing, standing
-from controllers.elasticity.pod_cache import PodCache
-from controllers.elasticity.pods import Pod, decode, oldest_first
-from controllers.elasticity.workload_replicas import Replicas, WorkloadReplicas
-from controllers.manager import Context
-from kube.event_recorder import EventRecorder, Regarding
-from kube.informer import Informer
-from kube.list_watch import Selection
-from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS
-from kube.types import ConfigMap, ObjectMeta, Value, complete
+from controllers.elasticity.pods import Pod, oldest_first
 from settings import ElasticitySettings
-
-log = structlog.stdlib.get_logger(__name__)
 
 INDEX = "apps.kubernetes.io/pod-index"
 PATIENCE = 10.0
 """Seconds from its creation for which a pod waits until its workload is known."""
+NAMES = {True: "true", False: "false", None: "unset"}
 
 
-class Ordinals(Value, frozen=True):
-    start: int = 0
+class Location(StrEnum):
+    """Where a pod counts."""
+
+    GATED = "gated"
+    LOCAL = "local"
+    SUPER = "super"
+    OVER = "over"
 
 
-class StatefulSetSpec(Value, frozen=True):
-    replicas: int = 1
-    ordinals: Ordinals = Ordinals()
+def location_of(pod: Pod, super_nodes: frozenset[str]) -> Location:
+    """A pod without a placement counts as local before it is bound, too.
+
+    One that was placed on super nodes can be nowhere else, also when its node is not known yet, or is gone.
+    """
+    if not pod.active:
+        return Location.OVER
+    if pod.node_name and pod.placed != SUPER:
+        return Location.SUPER if pod.node_name in super_nodes else Location.LOCAL
+    if pod.gated:
+        return Location.GATED
+    return Location.SUPER if pod.placed == SUPER else Location.LOCAL
 
 
-class StatefulSet(Value, frozen=True):
-    """All that is read of one."""
+@dataclass(frozen=True)
+class Siblings:
+    """How many pods of a key are where."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: StatefulSetSpec = StatefulSetSpec()
-
-
-complete(StatefulSet)
-_DECODER = msgspec.json.Decoder(StatefulSet)
+    local: int = 0
+    super: int = 0
 
 
-def slim(raw: msgspec.Raw) -> StatefulSet:
-    """Without labels and annotations. MsgspecError when it cannot be read."""
-    found = _DECODER.decode(raw)
-    at = found.metadata
-    kept = ObjectMeta(name=at.name, namespace=at.namespace, uid=at.uid, resource_version=at.resource_version)
-    return StatefulSet(kept, found.spec)
+@dataclass(frozen=True)
+class Ordinal:
+    """Of a pod of a StatefulSet, counted from its first; *unknown* says what is not known yet."""
+
+    number: int | None = None
+    unknown: str | None = None
 
 
 def ordinal_of(pod: Pod) -> int | None:
@@ -78,60 +85,56 @@ def ordinal_of(pod: Pod) -> int | None:
 
 
 @dataclass(frozen=True)
-class Sources:
-    """*first_ordinal* is the least ordinal of a pod's StatefulSet, *replicas* how many its workload wants.
+class Replicas:
+    """*wanted* by the workload; *made* at most by the pods' own controller, which is less in a rolling update."""
 
-    Both are None while that is not known.
+    wanted: int
+    made: int
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """*switch* is the global one. The functions answer None while a pod's workload is not known."""
+
+    nodes: Nodes
+    settings: ElasticitySettings
+    switch: bool | None
+    first_ordinal: Callable[[Pod], int | None]
+    replicas: Callable[[Pod], Replicas | None]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a pod and the switches ask for; what is wrong counts as not set, and is one of *problems*.
+
+    These are (reason of the Event, message). *share* is what *replicas* are of, and *unknown* says what is not known
+    of that yet.
     """
 
-    pods: PodCache
-    nodes: Callable[[], Nodes]
-    settings: Callable[[], ElasticitySettings]
-    switch: Callable[[], bool | None]
-    first_ordinal: Callable[[Pod], int | None]
-    replicas: Callable[[Pod], Replicas | None] = lambda _: None
-
-    def snapshot(self, key: str, assumed: Mapping[str, Action], now: datetime) -> Snapshot:
-        """*assumed* is read before; a pod that only gets a reason may be decided on."""
-        deciding = {uid: action for uid, action in assumed.items() if action.kind is not Kind.WAIT}
-        return Snapshot(deciding, self.pods.having(f"key {key}"), self, now)
-
-
-class Surroundings(Protocol):
-    """What decisions rest on besides pods; Sources has it, too."""
+    allowed: bool
+    inputs: str
+    replicas: int | None
+    pin: bool = False
+    problems: tuple[tuple[str, str], ...] = ()
+    share: str = ""
+    unknown: str | None = None
 
     @property
-    def nodes(self) -> Callable[[], Nodes]: ...
-    @property
-    def settings(self) -> Callable[[], ElasticitySettings]: ...
-    @property
-    def switch(self) -> Callable[[], bool | None]: ...
-    @property
-    def first_ordinal(self) -> Callable[[Pod], int | None]: ...
-    @property
-    def replicas(self) -> Callable[[Pod], Replicas | None]: ...
+    def number(self) -> str:
+        """Of local replicas, as messages have it."""
+        if self.replicas is None:
+            return "unset"
+        return f"{self.replicas} ({self.share})" if self.share else str(self.replicas)
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """*pods* are those of one key that are not over; *assumed* is by uid."""
 
-    assumed: Mapping[str, Action]
     pods: Sequence[Pod]
-    sources: Surroundings
+    assumed: Mapping[str, Action]
+    cluster: ClusterState
     now: datetime
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        return self.sources.nodes()
-
-    @cached_property
-    def settings(self) -> ElasticitySettings:
-        return self.sources.settings()
-
-    @cached_property
-    def switch(self) -> bool | None:
-        return self.sources.switch()
 
     @property
     def gated(self) -> list[Pod]:
@@ -145,11 +148,8 @@ class Snapshot:
     @property
     def siblings(self) -> Siblings:
         """How many are local or will be, and how many are on super nodes or on their way there."""
-        found = [self._standing(pod) for pod in self.pods]
-        return Siblings(found.count(Standing.LOCAL), found.count(Standing.SUPER))
-
-    def wish(self, pod: Pod) -> Wish:
-        return wish_of(pod, self.switch, self.settings, lambda: self._wanted(pod))
+        found = [self._location(pod) for pod in self.pods]
+        return Siblings(found.count(Location.LOCAL), found.count(Location.SUPER))
 
     def age(self, pod: Pod) -> float:
         created = pod.metadata.creation_timestamp
@@ -159,104 +159,118 @@ class Snapshot:
         number = ordinal_of(pod)
         if number is None:
             return Ordinal()
-        first = self.sources.first_ordinal(pod)
+        first = self.cluster.first_ordinal(pod)
         if first is None and self.age(pod) < PATIENCE:
             return Ordinal(unknown="its StatefulSet is not known yet")
         return Ordinal(number - (first or 0))
 
-    def _wanted(self, pod: Pod) -> Wanted:
+    def policy(self, pod: Pod) -> Policy:
+        settings, everywhere = self.cluster.settings, self.cluster.switch
+        own, wrong_switch = parse(pod.metadata.annotations.get(SWITCH))
+        number, wrong_number = _replicas(pod, settings)
+        pin, wrong_mode = _pin(pod, settings)
+        share, unknown = "", None
+        if isinstance(number, Share):
+            desired = self._desired(pod)
+            share, unknown = f"{number} of {desired.replicas}", desired.unknown
+            number, wrong_number = (
+                (None, desired.problem) if desired.problem else (number.of(desired.replicas), "")
+            )
+        problems = (
+            ("BadSwitch", wrong_switch),
+            ("BadLocalReplicas", wrong_number),
+            ("BadPlacementMode", wrong_mode),
+        )
+        return Policy(
+            allows(everywhere, own, local_opt_out=settings.local_opt_out),
+            f"global={NAMES[everywhere]} local={NAMES[own]}",
+            number,
+            pin,
+            tuple((reason, message) for reason, message in problems if message),
+            share,
+            unknown,
+        )
+
+    def _desired(self, pod: Pod) -> _Desired:
         """A pod without a controller is the only one of its kind."""
         if (owner := pod.metadata.controller) is None:
-            return Wanted(1)
-        found, is_new = self.sources.replicas(pod), self.age(pod) < PATIENCE
+            return _Desired(1)
+        found, is_new = self.cluster.replicas(pod), self.age(pod) < PATIENCE
         if found is not None and (len(self.pods) <= found.made or not is_new):
-            return Wanted(found.wanted)
+            return _Desired(found.wanted)
         if is_new:
-            return Wanted(unknown=f"its {owner.kind} is not known {'as it is now' if found else 'yet'}")
-        return Wanted(
+            return _Desired(unknown=f"its {owner.kind} is not known {'as it is now' if found else 'yet'}")
+        return _Desired(
             problem=f"{owner.kind} {owner.name}, of which a share is local, is not known: write a number"
         )
 
     def _idle(self, pods: Iterable[Pod]) -> list[Pod]:
         return oldest_first(pod for pod in pods if pod.metadata.uid not in self.assumed)
 
-    def _standing(self, pod: Pod) -> Standing:
-        now = standing(pod, self.nodes.names)
-        action = self.assumed.get(pod.metadata.uid) if now is Standing.GATED else None
+    def _location(self, pod: Pod) -> Location:
+        now = location_of(pod, self.cluster.nodes.names)
+        action = self.assumed.get(pod.metadata.uid) if now is Location.GATED else None
         if action is None:
             return now
-        return {Kind.LOCAL: Standing.LOCAL, Kind.SUPER: Standing.SUPER}.get(action.kind, now)
+        return {Kind.LOCAL: Location.LOCAL, Kind.SUPER: Location.SUPER}.get(action.kind, now)
 
 
 @dataclass(frozen=True)
-class ElasticityInformers:
-    pods: Informer[Pod]
-    nodes: Informer[WatchedNode]
-    switches: Informer[ConfigMap]
-    stateful_sets: Informer[StatefulSet]
-    workloads: WorkloadReplicas | None
+class _Desired:
+    """How many replicas a workload wants; *unknown* says what is not known yet, *problem* what will not be."""
 
-    def first_ordinal(self, pod: Pod) -> int | None:
-        """The least ordinal of its StatefulSet; None while that is not known."""
-        owner = pod.metadata.controller
-        found = owner and self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
-        return found.spec.ordinals.start if owner and found and found.metadata.uid == owner.uid else None
-
-    def replicas(self, pod: Pod) -> Replicas | None:
-        """How many its workload wants; None while that is not known, or not read."""
-        owner = pod.metadata.controller
-        if owner is None or self.workloads is None:
-            return None
-        if owner.kind != "StatefulSet":
-            return self.workloads.of(pod)
-        found = self.stateful_sets.get(f"{pod.metadata.namespace}/{owner.name}")
-        if found is None or found.metadata.uid != owner.uid:
-            return None
-        return Replicas(found.spec.replicas, found.spec.replicas)
+    replicas: int = 0
+    unknown: str | None = None
+    problem: str = ""
 
 
-@contextmanager
-def informed(context: Context, settings: ElasticitySettings) -> Iterator[ElasticityInformers]:
-    """Complete informers, unless it is time to stop; they list now, not before."""
-    switch, informers = settings.switch, context.informers
-    where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
-    found = ElasticityInformers(
-        informers.of(PODS, Pod, decode=decode),
-        informers.of(NODES, WatchedNode),
-        informers.of(CONFIG_MAPS, ConfigMap, where),
-        informers.of(STATEFUL_SETS, StatefulSet, decode=slim),
-        WorkloadReplicas(informers) if settings.percentages else None,
-    )
-    every: tuple[Informer[Any], ...] = (
-        *(found.pods, found.nodes, found.switches, found.stateful_sets),
-        *(found.workloads.informers if found.workloads else ()),
-    )
+def is_readable(pod: Pod, settings: ElasticitySettings) -> bool:
+    """Whether what it says of switch and number can be followed, or it says nothing."""
+    annotations = pod.metadata.annotations
+    number = annotations.get(LOCAL_REPLICAS)
+    if number and "%" in number and why_no_share(pod.metadata, settings):
+        return False
+    return _are_readable(annotations.get(SWITCH), number)
+
+
+def allows(everywhere: bool | None, of_pod: bool | None, *, local_opt_out: bool) -> bool:
+    """Whether super nodes are open to a pod, by the table of the original; None is a switch that is not set.
+
+    In the original's table (TKE Resilience) a pod's own switch only opens what is closed for all; in its later
+    one, with *local_opt_out*, it closes, too.
+    """
+    if local_opt_out and of_pod is False:
+        return False
+    return of_pod is True or everywhere is not False
+
+
+def parse(value: str | None) -> tuple[bool | None, str]:
+    """A switch, and what is wrong with it: then, too, it counts as not set."""
+    word = (value or "").strip().lower()
+    if value is None or word in ("true", "false"):
+        return {"true": True, "false": False}.get(word), ""
+    return None, f'{SWITCH} is {value[:20]!r}, neither "true" nor "false", and counts as not set'
+
+
+@lru_cache(maxsize=1024)
+def _are_readable(switch: str | None, number: str | None) -> bool:
     try:
-        context.wait_synced(*every)
-        yield found
-    finally:
-        for each in every:
-            informers.release(each)
+        _ = number is None or replicas_in(number)
+    except ValueError:
+        return False
+    return not parse(switch)[1]
 
 
-class GlobalSwitch:
-    """The global switch of the ConfigMap; a value that cannot be read is reported on it, once."""
+def _pin(pod: Pod, settings: ElasticitySettings) -> tuple[bool, str]:
+    mode = pod.metadata.annotations.get(MODE, settings.placement).strip().lower()
+    if mode in (PREFER, PIN):
+        return mode == PIN, ""
+    wrong = f'{MODE} is {mode[:20]!r}, neither "{PREFER}" nor "{PIN}", and counts as not set'
+    return settings.placement == PIN, wrong
 
-    def __init__(
-        self,
-        config_maps: Informer[ConfigMap],
-        recorder: EventRecorder,
-        settings: Callable[[], ElasticitySettings],
-    ) -> None:
-        self._config_maps, self._recorder, self._settings = config_maps, recorder, settings
-        self._reported = ""
 
-    def read(self) -> bool | None:
-        value, problem = parse(next((each.data.get(SWITCH) for each in self._config_maps.list()), None))
-        if problem and problem != self._reported:
-            at = self._settings().switch
-            regarding = Regarding(CONFIG_MAPS.api_version, "ConfigMap", at.name, at.namespace)
-            log.warning("global switch not readable", namespace=at.namespace, name=at.name, error=problem)
-            self._recorder.event(regarding, "BadSwitch", problem, type="Warning")
-        self._reported = problem
-        return value
+def _replicas(pod: Pod, settings: ElasticitySettings) -> tuple[int | Share | None, str]:
+    try:
+        return local_replicas(pod.metadata, settings), ""
+    except ValueError as error:
+        return None, str(error)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from controllers.elasticity.patches import fenced
-from controllers.elasticity.pod_cache import PodCache
 from controllers.elasticity.pods import Pod, oldest_first
+from controllers.elasticity.sources import PodCache
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from runtime import threading, time
 

@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import structlog
 
-from controllers.elasticity.patches import TO_SUPER_NODES, Action, Kind
-from controllers.elasticity.pod_cache import PodCache
+from controllers.elasticity.assumptions import Assumptions
+from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import keep_only
-from controllers.elasticity.quota import Quota
 from controllers.elasticity.reporter import Reporter
+from controllers.elasticity.sources import PodCache
 from controllers.workqueue import WorkQueue
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
-from runtime import threading
-
-
-class Assumptions:
-    """One action for each pod at most; safe to share between threads."""
-
-    def __init__(self) -> None:
-        self._actions: dict[str, Action] = {}
-        self._by_key: dict[str, dict[str, Action]] = {}
-        self._lock = threading.Lock()
-
-    def get(self, uid: str) -> Action | None:
-        return self._actions.get(uid)
-
-    def of(self, key: str) -> Mapping[str, Action]:
-        """By uid, those of the pods of *key*. Read them before the pods: they go after their outcome is known."""
-        with self._lock:
-            return dict(self._by_key.get(key, {}))
-
-    def to_super_nodes(self) -> Sequence[Action]:
-        with self._lock:
-            return [each for each in self._actions.values() if each.kind in TO_SUPER_NODES]
-
-    def assume(self, action: Action) -> None:
-        with self._lock:
-            self._actions[action.uid] = action
-            self._by_key.setdefault(action.pod.key, {})[action.uid] = action
-
-    def forget(self, action: Action) -> None:
-        key = action.pod.key
-        with self._lock:
-            self._actions.pop(action.uid, None)
-            of_key = self._by_key.get(key, {})
-            of_key.pop(action.uid, None)
-            if not of_key:
-                self._by_key.pop(key, None)
-
 
 PAUSES = Backoff(base=0.2, cap=30.0)
 """Between two attempts at one pod."""
@@ -64,15 +27,14 @@ class Writer:
     def __init__(
         self,
         pods: PodCache,
-        quota: Quota,
+        assumptions: Assumptions,
         reporter: Reporter,
         queue: WorkQueue,
         enqueue: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._pods, self._quota, self._reporter = pods, quota, reporter
+        self._pods, self.assumptions, self._reporter = pods, assumptions, reporter
         self._queue, self._enqueue = queue, enqueue
-        self.assumptions = Assumptions()
         self._clock = clock
         self._refusals: dict[str, tuple[int, float]] = {}
         """By uid: how many in a row, and until when the pod rests."""
@@ -89,8 +51,6 @@ class Writer:
         begun = list(actions)
         for action in begun:
             self.assumptions.assume(action)
-            if action.kind in TO_SUPER_NODES:
-                self._quota.assume(action.pod)
         for action in begun:
             self._queue.add(action.uid)
 
@@ -119,10 +79,10 @@ class Writer:
             self._write(action)
         except Conflict:
             self._pods.refresh(action.pod)  # another client has written, or we have, without an answer
-            self._forget(action)
+            self.assumptions.forget(action)
             self._enqueue(action.pod.key)
         except NotFound:
-            self._forget(action)
+            self.assumptions.forget(action)
         except KubeError as error:
             # what is refused now may have arrived before
             if isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
@@ -130,7 +90,7 @@ class Writer:
             self._refuse(action, error)
         else:
             self._refusals.pop(action.uid, None)
-            self._forget(action)
+            self.assumptions.forget(action)
             self._reporter.done(action)
         return None
 
@@ -150,10 +110,6 @@ class Writer:
         count = self._refusals.get(action.uid, (0, 0.0))[0] + 1
         pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
         self._refusals[action.uid] = count, self._clock() + pause
-        self._forget(action)
+        self.assumptions.forget(action)
         self._reporter.refused(action, error)
         self._enqueue(action.pod.key)
-
-    def _forget(self, action: Action) -> None:
-        self.assumptions.forget(action)
-        self._quota.forget(action.pod)

@@ -12,10 +12,10 @@ import pytest
 from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, bound_to_super_nodes
 from controllers.elasticity.eligibility import candidate_of, gather
 from controllers.elasticity.filters import Request
-from controllers.elasticity.fleet import Fleet
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pods import PodSpec, decode
+from controllers.elasticity.room import Fleet
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.client import Resource
@@ -25,7 +25,7 @@ from kube.types import Pod
 from tests import field_charts
 from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
 from tests.cluster.workloads import PODS, STATEFULSETS
-from tests.elasticity_world import having
+from tests.elasticity_world import index_of
 
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
@@ -147,7 +147,7 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
     claims = gather(needs(candidate_of(pod)), shop.namespace, shop.client)
     request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(candidate_of(pod), claims))
-    return Fleet(nodes, having(pods)).why_not(request)
+    return Fleet(nodes, index_of(*pods)).why_not(request) or ""
 
 
 def _verdict(pod: Pod) -> str:

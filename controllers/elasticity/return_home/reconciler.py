@@ -32,7 +32,8 @@ from controllers.elasticity.return_home.planner import (
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.room import BURSTS, ON_NODES, LocalRoom, Occupant, decode, facets
 from controllers.elasticity.rules import needs, reach
-from controllers.elasticity.snapshot import Snapshot, Sources, ordinal_of
+from controllers.elasticity.snapshot import Snapshot, ordinal_of
+from controllers.elasticity.sources import Sources
 from controllers.manager import Context
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
@@ -71,9 +72,9 @@ class Look:
 
     def members(self, pod: Pod) -> list[Member]:
         """The active pods of its workload; those of a StatefulSet may be of several revisions."""
-        having = self._sources.pods.having
+        pods = self._sources.pods
         is_of_set = ordinal_of(pod) is not None and bool(pod.workload)
-        found = having(f"workload {pod.workload}") if is_of_set else having(f"key {pod.key}")
+        found = pods.of_workload(pod.workload) if is_of_set else pods.of_key(pod.key)
         return [Member(each, self._is_ready(each)) for each in found if each.active]
 
     def room(self, begun: Iterable[Return]) -> LocalRoom | None:
@@ -81,9 +82,9 @@ class Look:
 
         None when too many of them could take it. Those that others hold back could not.
         """
-        having = self._sources.pods.having
-        room = LocalRoom(self.nodes, self._occupants.by_index(FACET, ON_NODES), having)
-        waiting = (pod for pod in having("unbound") if pod.unbound and not pod.unbound.held)
+        pods = self._sources.pods
+        room = LocalRoom(self.nodes, self._occupants.by_index(FACET, ON_NODES), pods)
+        waiting = (pod for pod in pods.unbound() if pod.unbound and not pod.unbound.held)
         took = 0
         for pod in waiting:
             took += room.reserve(Request(pod, candidate_of(pod).spec))
@@ -196,8 +197,8 @@ class ReturnReconciler:
         self._reporter.waits(why)
         self._reporter.keep_only({each.metadata.uid for group in groups.values() for each in _pods(group)})
         self._attempts.keep_only({*groups, *self._begun})
-        having, now = self._sources.pods.having, self._clock.now()
-        self._failures.keep_only(lambda key, failed: bool(having(f"key {key}")) or now < failed.until)
+        pods, now = self._sources.pods, self._clock.now()
+        self._failures.keep_only(lambda key, failed: bool(pods.of_key(key)) or now < failed.until)
 
     def _return_one(
         self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
@@ -280,7 +281,7 @@ def _since(occupant: Occupant) -> tuple[float, str]:
 
 
 def _burst(pod: Pod, occupant: Occupant, snapshot: Snapshot) -> Burst:
-    return Burst(pod, occupant, snapshot.wish(pod).replicas, snapshot.ordinal(pod).number)
+    return Burst(pod, occupant, snapshot.policy(pod).replicas, snapshot.ordinal(pod).number)
 
 
 def _request(burst: Burst) -> Request:

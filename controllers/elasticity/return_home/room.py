@@ -15,10 +15,10 @@ from itertools import chain
 import msgspec
 
 from api.elasticity import BURST
-from controllers.elasticity.filters import Lookup, Request, misses
-from controllers.elasticity.fleet import Fleet
+from controllers.elasticity.filters import Request, misses
 from controllers.elasticity.nodes import Nodes, WatchedNode
-from controllers.elasticity.pods import PodSpec
+from controllers.elasticity.pods import PodIndex, PodSpec
+from controllers.elasticity.room import Fleet
 from kube.quantities import amount
 from kube.types import Condition, ObjectMeta, Value, complete
 
@@ -116,9 +116,9 @@ def free(nodes: Iterable[WatchedNode], occupants: Iterable[Occupant]) -> dict[st
 class LocalRoom:
     """Of *nodes*' local ones, with the pods on them; what is reserved counts as taken. Built for one look."""
 
-    def __init__(self, nodes: Nodes, occupants: Iterable[Occupant], having: Lookup) -> None:
+    def __init__(self, nodes: Nodes, occupants: Iterable[Occupant], pods: PodIndex) -> None:
         names = frozenset(node.metadata.name for node in nodes.local)
-        self._fleet = Fleet(Nodes(names, nodes.any_ready, nodes.local, nodes.super), having)
+        self._fleet = Fleet(Nodes(names, nodes.any_ready, nodes.local, nodes.super), pods)
         self._nodes, self._free = nodes.local, free(nodes.local, occupants)
         self._hopeless: set[bytes] = set()
         """What asks as these do has no node, whatever other pods there are: room only becomes less."""

@@ -12,12 +12,12 @@ from controllers.elasticity.pods import decode as decode_pod
 from controllers.elasticity.return_home.planner import Member, never, unavailable
 from controllers.elasticity.return_home.room import Occupant
 from controllers.elasticity.return_home.room import decode as decode_occupant
-from controllers.elasticity.snapshot import Ordinals, ordinal_of
-from kube.client import Client, Resource
+from controllers.elasticity.snapshot import ordinal_of
+from controllers.elasticity.sources import REPLICA_SETS, Ordinals
+from kube.client import Client
 from kube.resources import PODS, STATEFUL_SETS
 from kube.types import ObjectMeta, Value, complete
 
-REPLICA_SETS = Resource("apps", "v1", "replicasets")
 POD_NAME, REVISION = "statefulset.kubernetes.io/pod-name", "controller-revision-hash"
 """The labels of each pod of a StatefulSet."""
 ROLLING_UPDATE, ON_DELETE = "RollingUpdate", "OnDelete"

@@ -1,0 +1,280 @@
+"""Where decisions read from: informers of pods, nodes, workloads and the global switch.
+
+The copy of the pods is the one that our own writes go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from api.elasticity import SWITCH
+from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
+from controllers.elasticity.patches import Action, Kind, Patch
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.snapshot import ClusterState, Replicas, Snapshot, parse
+from controllers.informers import Informers
+from controllers.manager import Context
+from kube.client import Client
+from kube.errors import NotFound
+from kube.event_recorder import EventRecorder, Regarding
+from kube.informer import Informer
+from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS, Resource, Selection
+from kube.types import ConfigMap, ObjectMeta, Value, complete, key_of
+from settings import ElasticitySettings
+
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+JOBS = Resource("batch", "v1", "jobs")
+DESIRED = ("deployment.kubernetes.io/desired-replicas", "rollout.argoproj.io/desired-replicas")
+"""What the controllers of Deployments and Argo Rollouts write on a ReplicaSet, in the update that scales it.
+
+In a rolling update a ReplicaSet grows step by step: a share of what it has would begin too low.
+"""
+FACET = "facet"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class PodCache(PodIndex):
+    """Safe to share between threads."""
+
+    def __init__(self, client: Client, informer: Informer[Pod]) -> None:
+        super().__init__(lambda facet: informer.by_index(FACET, facet))
+        self._client, self._informer = client, informer
+        self._write_observers: list[Callable[[Pod], None]] = []
+        informer.add_index(FACET, facets)
+
+    def on_write(self, observer: Callable[[Pod], None]) -> None:
+        """Call *observer* with what we have written or read; the informer has the changes that are not ours."""
+        self._write_observers.append(observer)
+
+    def all(self) -> Sequence[Pod]:
+        return self._informer.list()
+
+    def get(self, key: str) -> Pod | None:
+        """By ``namespace/name``."""
+        return self._informer.get(key)
+
+    def current(self, pod: Pod) -> Pod | None:
+        """As it is known now; None when it is gone, also when another pod has its name."""
+        found = self._informer.get(key_of(pod.metadata))
+        return found if found is not None and found.metadata.uid == pod.metadata.uid else None
+
+    def patch(self, pod: Pod, patch: Patch) -> None:
+        """KubeError."""
+        at = pod.metadata
+        self._take_in(self._client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw))
+
+    def delete(self, pod: Pod) -> None:
+        """That version of it. KubeError."""
+        at = pod.metadata
+        seen = {"uid": at.uid, "resourceVersion": at.resource_version}
+        self._client.delete(PODS, at.name, at.namespace, preconditions=seen)
+
+    def refresh(self, pod: Pod) -> None:
+        """Read it from the API server. KubeError, but for a pod that is gone."""
+        at = pod.metadata
+        try:
+            answer = self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw)
+        except NotFound:
+            return
+        self._take_in(answer)
+
+    def _take_in(self, answer: msgspec.Raw) -> None:
+        if (new := self._informer.wrote(answer)) is not None:
+            for observer in self._write_observers:
+                observer(new)
+
+
+class NodeCache:
+    """The nodes of *informer*, sorted out once for each change."""
+
+    def __init__(self, informer: Informer[WatchedNode]) -> None:
+        self._informer = informer
+        self._changes = 0
+        self._sorted = 0, sorted_out(())
+        informer.on_change(lambda *_: self._count())
+
+    def __call__(self) -> Nodes:
+        changes, (as_of, known) = self._changes, self._sorted
+        if as_of != changes:
+            known = sorted_out(self._informer.list())
+            self._sorted = changes, known
+        return known
+
+    def _count(self) -> None:
+        self._changes += 1
+
+
+@dataclass(frozen=True)
+class Sources:
+    """*first_ordinal* is the least ordinal of a pod's StatefulSet, *replicas* how many its workload wants.
+
+    Both are None while that is not known.
+    """
+
+    pods: PodCache
+    nodes: Callable[[], Nodes]
+    settings: Callable[[], ElasticitySettings]
+    switch: Callable[[], bool | None]
+    first_ordinal: Callable[[Pod], int | None]
+    replicas: Callable[[Pod], Replicas | None] = lambda _: None
+
+    def snapshot(self, key: str, assumed: Mapping[str, Action], now: datetime) -> Snapshot:
+        """*assumed* is read before; a pod that only gets a reason may be decided on."""
+        deciding = {uid: action for uid, action in assumed.items() if action.kind is not Kind.WAIT}
+        cluster = ClusterState(
+            self.nodes(), self.settings(), self.switch(), self.first_ordinal, self.replicas
+        )
+        return Snapshot(self.pods.of_key(key), deciding, cluster, now)
+
+
+class Ordinals(Value, frozen=True):
+    start: int = 0
+
+
+class _Spec(Value, frozen=True):
+    """Of a StatefulSet, a ReplicaSet or a Job."""
+
+    replicas: int = 1
+    ordinals: Ordinals = Ordinals()
+    parallelism: int = 1
+    completions: int | None = None
+
+
+class _Workload(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+
+
+class Workload(Value, frozen=True):
+    """All that is kept of one; *first* is its least ordinal."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    wanted: int = 1
+    made: int = 1
+    first: int = 0
+
+
+complete(_Workload, Workload)
+_WORKLOAD = msgspec.json.Decoder(_Workload)
+
+
+def stateful_set(raw: msgspec.Raw) -> Workload:
+    """MsgspecError when it cannot be read."""
+    found = _WORKLOAD.decode(raw)
+    spec = found.spec
+    return Workload(_slim(found.metadata), spec.replicas, spec.replicas, spec.ordinals.start)
+
+
+def replica_set(raw: msgspec.Raw) -> Workload:
+    """MsgspecError when it cannot be read."""
+    found = _WORKLOAD.decode(raw)
+    made, annotations = found.spec.replicas, found.metadata.annotations
+    said = next((annotations[name] for name in DESIRED if name in annotations), "")
+    is_number = said.isascii() and said.isdigit() and len(said) < 10
+    return Workload(_slim(found.metadata), int(said) if is_number else made, made)
+
+
+def job(raw: msgspec.Raw) -> Workload:
+    """As many as run at a time. MsgspecError when it cannot be read."""
+    found = _WORKLOAD.decode(raw)
+    limits = (found.spec.parallelism, found.spec.completions)
+    wanted = min(each for each in limits if each is not None)
+    return Workload(_slim(found.metadata), wanted, wanted)
+
+
+def _slim(at: ObjectMeta) -> ObjectMeta:
+    return ObjectMeta(name=at.name, namespace=at.namespace, uid=at.uid, resource_version=at.resource_version)
+
+
+class Workloads:
+    """StatefulSets, for their ordinals; ReplicaSets and Jobs only while a share of their replicas is local.
+
+    The caller releases *informers*.
+    """
+
+    def __init__(self, informers: Informers, *, percentages: bool) -> None:
+        self._counts = percentages
+        self._by_kind = {"StatefulSet": informers.of(STATEFUL_SETS, Workload, decode=stateful_set)}
+        if percentages:
+            self._by_kind["ReplicaSet"] = informers.of(REPLICA_SETS, Workload, decode=replica_set)
+            self._by_kind["Job"] = informers.of(JOBS, Workload, decode=job)
+
+    @property
+    def informers(self) -> Sequence[Informer[Workload]]:
+        return [*self._by_kind.values()]
+
+    def first_ordinal(self, pod: Pod) -> int | None:
+        """The least ordinal of its StatefulSet; None while that is not known."""
+        found = self._of(pod, "StatefulSet")
+        return found.first if found else None
+
+    def replicas(self, pod: Pod) -> Replicas | None:
+        """How many its workload wants; None while that is not known, or not read."""
+        found = self._of(pod, *self._by_kind) if self._counts else None
+        return Replicas(found.wanted, found.made) if found else None
+
+    def _of(self, pod: Pod, *kinds: str) -> Workload | None:
+        owner = pod.metadata.controller
+        if owner is None or owner.kind not in kinds:
+            return None
+        found = self._by_kind[owner.kind].get(f"{pod.metadata.namespace}/{owner.name}")
+        return found if found and found.metadata.uid == owner.uid else None
+
+
+class GlobalSwitch:
+    """The global switch of the ConfigMap; a value that cannot be read is reported on it, once."""
+
+    def __init__(
+        self,
+        config_maps: Informer[ConfigMap],
+        recorder: EventRecorder,
+        settings: Callable[[], ElasticitySettings],
+    ) -> None:
+        self._config_maps, self._recorder, self._settings = config_maps, recorder, settings
+        self._reported = ""
+
+    def read(self) -> bool | None:
+        value, problem = parse(next((found.data.get(SWITCH) for found in self._config_maps.list()), None))
+        if problem and problem != self._reported:
+            at = self._settings().switch
+            regarding = Regarding(CONFIG_MAPS.api_version, "ConfigMap", at.name, at.namespace)
+            log.warning("global switch not readable", namespace=at.namespace, name=at.name, error=problem)
+            self._recorder.event(regarding, "BadSwitch", problem, type="Warning")
+        self._reported = problem
+        return value
+
+
+@dataclass(frozen=True)
+class ElasticityInformers:
+    pods: Informer[Pod]
+    nodes: Informer[WatchedNode]
+    switches: Informer[ConfigMap]
+    workloads: Workloads
+
+
+@contextmanager
+def informed(context: Context, settings: ElasticitySettings) -> Iterator[ElasticityInformers]:
+    """Complete informers, unless it is time to stop; they list now, not before."""
+    switch, informers = settings.switch, context.informers
+    where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
+    found = ElasticityInformers(
+        informers.of(PODS, Pod, decode=decode),
+        informers.of(NODES, WatchedNode),
+        informers.of(CONFIG_MAPS, ConfigMap, where),
+        Workloads(informers, percentages=settings.percentages),
+    )
+    every: Sequence[Informer[Any]] = (found.pods, found.nodes, found.switches, *found.workloads.informers)
+    try:
+        context.wait_synced(*every)
+        yield found
+    finally:
+        for informer in every:
+            informers.release(informer)
