@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import convert
+
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
-from api.ingress_daemonset.types import Metadata, resource, time_of
+from api.ingress_daemonset.status import Progressing, Result, Status, WavesStatus, status_of
+from api.ingress_daemonset.types import Metadata, resource
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
-from controllers.ingress_daemonset.children import applied_digest, revision_of_template, without_timestamp
-from controllers.ingress_daemonset.revisions import Revision, of
+from controllers.ingress_daemonset.children import applied_digest, revision_of_template
 from kube.types import Value
 
-Raw = Mapping[str, Any]
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+"""As kubectl rollout restart writes it."""
+UNKNOWN = "Unknown"
+STOPPED = (
+    Progressing.HALTED,
+    Progressing.ROLLING_BACK,
+    Progressing.ROLLED_BACK,
+    Progressing.CANARY_DEGRADED,
+)
+"""States in which a rollout does not go on by itself."""
 
 
-class Course(Document, frozen=True):
+class StoredResource(Value, frozen=True):
+    """An IngressDaemonSet: *spec* and *status* as they are, also when the controllers cannot read them."""
+
+    metadata: Metadata = Metadata()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+    @property
+    def reported(self) -> Status:
+        return status_of(self.status)
+
+
+class Condition(Document, frozen=True):
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+class Waiting(Document, frozen=True):
+    """A node that the rollout waits for, or is working on."""
+
+    node: str
+    phase: str
+    reason: str
+    since: datetime | None
+
+
+class RolloutProgress(Document, frozen=True):
     """A rollout in progress; *next_nodes* has five at most, *estimated_end* is None when it cannot be known.
 
     *window_opens_at* is None while nodes may begin.
@@ -48,86 +88,6 @@ class Ended(Document, frozen=True):
     seconds: int
 
 
-def course_of(status: Raw) -> Course | None:
-    raw = status.get("rollout")
-    if not raw:
-        return None
-    return Course(
-        from_revision=raw.get("fromRevision", ""),
-        to_revision=raw.get("toRevision", ""),
-        started_at=time_of(raw.get("startedAt", "")),
-        nodes=raw.get("nodes", 0),
-        nodes_left=raw.get("nodesLeft", 0),
-        at_a_time=raw.get("atATime", 0),
-        wave=raw.get("wave", 0),
-        waves=raw.get("waves", 0),
-        next_nodes=tuple(raw.get("nextNodes") or ()),
-        estimated_end=time_of(raw.get("estimatedEnd", "")),
-        window_opens_at=time_of(raw.get("windowOpensAt", "")),
-    )
-
-
-def ended_rollouts(status: Raw) -> tuple[Ended, ...]:
-    """The latest first."""
-    return tuple(
-        Ended(
-            raw.get("fromRevision", ""),
-            raw.get("toRevision", ""),
-            time_of(raw.get("startedAt", "")),
-            time_of(raw.get("endedAt", "")),
-            raw.get("result", ""),
-            raw.get("nodes", 0),
-            raw.get("seconds", 0),
-        )
-        for raw in status.get("history") or ()
-    )
-
-
-def course_sentence(course: Course, now: datetime) -> str:
-    """Where it is, and when it is expected to end."""
-    return (
-        f"wave {course.wave} of {course.waves}, {course.nodes_left} of {course.nodes} nodes left,"
-        f" {course.at_a_time} at a time; {opening(course, now)}{expectation(course, now)}"
-    )
-
-
-def opening(course: Course, now: datetime) -> str:
-    """Empty while nodes may begin."""
-    if course.window_opens_at is None or course.window_opens_at <= now:
-        return ""
-    left = duration((course.window_opens_at - now).total_seconds())
-    return f"its window opens in {left}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
-
-
-def expectation(course: Course, now: datetime) -> str:
-    if course.estimated_end is None:
-        return "its end is not known"
-    if course.estimated_end <= now:
-        return "it should have ended"
-    left = duration((course.estimated_end - now).total_seconds())
-    return f"about {left} left, until {course.estimated_end:%H:%M:%S} UTC"
-
-
-def history_table(history: Sequence[Ended], now: datetime) -> Table:
-    rows: list[Sequence[Cell]] = [
-        (
-            age(each.ended_at, now),
-            _result_cell(each.result),
-            str(each.nodes),
-            duration(each.seconds),
-            f"{each.from_revision or '?'} → {each.to_revision}",
-        )
-        for each in history
-    ]
-    return Table(("ENDED", "RESULT", "NODES", "TOOK", "TEMPLATE"), rows)
-
-
-def _result_cell(result: str) -> Cell:
-    if result in ("Halted", "RolledBack"):
-        return bad(result)
-    return good(result) if result == "Complete" else warning(result)
-
-
 class Metric(Document, frozen=True):
     """What was measured of a canary; *value* is empty, and *message* says why, when that was not conclusive."""
 
@@ -150,60 +110,6 @@ class Canary(Document, frozen=True):
     metric: Metric | None = None
 
 
-def canary_of(status: Raw) -> Canary | None:
-    raw = status.get("canary")
-    if not raw:
-        return None
-    return Canary(
-        raw["id"],
-        raw.get("nodes", 0),
-        raw.get("nodesComplete", 0),
-        time_of(raw.get("completeSince", "")),
-        time_of(raw.get("promotedAt", "")),
-        _metric(raw["metric"]) if "metric" in raw else None,
-    )
-
-
-def _metric(raw: Raw) -> Metric:
-    measured, passing, failed = (
-        time_of(raw.get(name, "")) for name in ("measuredAt", "passingSince", "failedAt")
-    )
-    return Metric(
-        raw.get("value", ""), raw.get("message", ""), measured, passing, raw.get("failures", 0), failed
-    )
-
-
-def metric_sentence(metric: Metric, now: datetime) -> str:
-    if metric.measured_at is None:
-        return "Its metric has not been measured yet"
-    measured = f"measured {duration((now - metric.measured_at).total_seconds())} ago"
-    if metric.failed_at:
-        return f"Its metric has failed: {metric.message}"
-    if metric.message:
-        return f"Its metric: {metric.message}; {measured}"
-    since = metric.passing_since or metric.measured_at
-    return f"Its metric: {metric.value}, good for {duration((now - since).total_seconds())}; {measured}"
-
-
-def canary_sentence(canary: Canary, now: datetime) -> str:
-    counted = f"{canary.nodes_complete} of {canary.nodes} nodes"
-    if canary.promoted_at:
-        return f"Canary: {canary.nodes} nodes, promoted {duration((now - canary.promoted_at).total_seconds())} ago"
-    if canary.complete_since:
-        return f"Canary: {counted}, complete for {duration((now - canary.complete_since).total_seconds())}"
-    return f"Canary: {counted} complete"
-
-
-def promote(stored: Stored) -> dict[str, Any] | None:
-    """The patch; None when its canary is promoted already. Failure without a canary."""
-    canary = canary_of(stored.status)
-    if canary is None:
-        raise Failure("it has no canary in progress", "drawbridge rollout get shows what it waits for")
-    if canary.promoted_at or stored.metadata.annotations.get(PROMOTE) == canary.id:
-        return None
-    return {"metadata": {"annotations": {PROMOTE: canary.id}}}
-
-
 class Waves(Document, frozen=True):
     """By the values of *label*; an empty value is of the nodes without it. *completed_at* is None but in a pause."""
 
@@ -211,71 +117,6 @@ class Waves(Document, frozen=True):
     current: str
     next: tuple[str, ...]
     completed_at: datetime | None
-
-
-def waves_of(status: Raw) -> Waves | None:
-    raw = status.get("waves")
-    if not raw:
-        return None
-    completed = time_of(raw.get("completedAt", ""))
-    return Waves(raw.get("label", ""), raw.get("current", ""), tuple(raw.get("next") or ()), completed)
-
-
-def waves_sentence(waves: Waves) -> str:
-    state = "complete" if waves.completed_at else "in progress"
-    following = f", then {', '.join(map(_named, waves.next))}" if waves.next else ""
-    return f"Waves by {waves.label}: {_named(waves.current)} is {state}{following}"
-
-
-def update_now(stored: Stored) -> dict[str, Any] | None:
-    """The patch; None when it does not wait for its window. Failure without one."""
-    spec = stored.spec
-    if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
-        raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
-    rolled_out = (stored.status.get("rollout") or {}).get("digest")
-    digest = rolled_out or applied_digest(resource({"metadata": {}, "spec": spec}))
-    if stored.metadata.annotations.get(UPDATE_NOW) == digest:
-        return None
-    return {"metadata": {"annotations": {UPDATE_NOW: digest}}}
-
-
-def _named(value: str) -> str:
-    return value or "nodes without it"
-
-
-RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
-"""As kubectl rollout restart writes it."""
-COMPLETE, UNKNOWN = "Complete", "Unknown"
-WRONG = ("Halted", "RollingBack", "RolledBack", "CanaryDegraded")
-
-
-class Stored(Value, frozen=True):
-    """An IngressDaemonSet: *spec* and *status* as they are."""
-
-    metadata: Metadata = Metadata()
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-    def condition(self, kind: str) -> dict[str, str]:
-        found: Sequence[dict[str, str]] = self.status.get("conditions") or ()
-        return next((each for each in found if each.get("type") == kind), {})
-
-
-class Condition(Document, frozen=True):
-    type: str
-    status: str
-    reason: str
-    message: str
-    since: datetime | None
-
-
-class Waiting(Document, frozen=True):
-    """A node that the rollout waits for, or is working on."""
-
-    node: str
-    phase: str
-    reason: str
-    since: datetime | None
 
 
 class Rollout(Document, frozen=True):
@@ -297,7 +138,7 @@ class Rollout(Document, frozen=True):
     conditions: tuple[Condition, ...]
     waiting_for: tuple[Waiting, ...]
     revision: str
-    course: Course | None
+    course: RolloutProgress | None
     history: tuple[Ended, ...]
     canary: Canary | None = None
     waves: Waves | None = None
@@ -319,31 +160,49 @@ class Rollouts(Document, frozen=True):
     rollouts: tuple[Rollout, ...]
 
 
-def rollout_of(stored: Stored) -> Rollout:
-    status = stored.status
-    conditions = tuple(_condition(each) for each in status.get("conditions") or ())
-    progressing = next((each.reason for each in conditions if each.type == "Progressing"), UNKNOWN)
-    names = ("desired", "updated", "ready", "detached", "unavailable", "degraded")
+def rollout_of(stored: StoredResource) -> Rollout:
+    status = stored.reported
     return Rollout(
         stored.metadata.namespace,
         stored.metadata.name,
-        progressing,
+        status.condition("Progressing").reason or UNKNOWN,
         stored.spec.get("paused", False),
-        **{f"{name}_nodes": status.get(f"{name}Nodes", 0) for name in names},
-        conditions=conditions,
-        waiting_for=tuple(_waiting(each) for each in status.get("waitingFor") or ()),
-        revision=status.get("currentRevision", ""),
-        course=course_of(status),
+        status.desired_nodes,
+        status.updated_nodes,
+        status.ready_nodes,
+        status.detached_nodes,
+        status.unavailable_nodes,
+        status.degraded_nodes,
+        conditions=tuple(
+            Condition(each.type, each.status, each.reason, each.message, each.last_transition_time)
+            for each in status.conditions
+        ),
+        waiting_for=convert(status.waiting_for, tuple[Waiting, ...], from_attributes=True),
+        revision=status.current_revision,
+        course=progress_of(status),
         history=ended_rollouts(status),
-        canary=canary_of(status),
-        waves=waves_of(status),
+        canary=convert(status.canary, Canary | None, from_attributes=True),
+        waves=waves_of(status.waves),
         spec_revision=revision_of_template(stored.spec.get("template") or {}),
         generation=stored.metadata.generation,
     )
 
 
+def progress_of(status: Status) -> RolloutProgress | None:
+    return convert(status.rollout, RolloutProgress | None, from_attributes=True)
+
+
+def ended_rollouts(status: Status) -> tuple[Ended, ...]:
+    """The latest first."""
+    return convert(status.history, tuple[Ended, ...], from_attributes=True)
+
+
+def waves_of(found: WavesStatus | None) -> Waves | None:
+    return Waves(found.label, found.current or "", found.next, found.completed_at) if found else None
+
+
 def is_wrong(rollout: Rollout) -> bool:
-    return rollout.state in WRONG or any(
+    return rollout.state in STOPPED or any(
         each.type == "Degraded" and each.status == "True" for each in rollout.conditions
     )
 
@@ -365,7 +224,7 @@ def rollout_parts(rollout: Rollout, now: datetime) -> Iterator[Part]:
     if rollout.course:
         yield (
             f"Rollout {rollout.course.from_revision or '?'} → {rollout.course.to_revision}: "
-            + course_sentence(rollout.course, now)
+            + progress_sentence(rollout.course, now)
         )
         if rollout.course.next_nodes:
             yield f"Next: {', '.join(rollout.course.next_nodes)}"
@@ -397,20 +256,110 @@ def restart(now: datetime) -> dict[str, Any]:
     return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
 
 
-def pause(stored: Stored, paused: bool) -> dict[str, Any] | None:
+def pause(stored: StoredResource, paused: bool) -> dict[str, Any] | None:
     """The patch; None when it is so already."""
     if stored.spec.get("paused", False) == paused:
         return None
     return {"spec": {"paused": paused}}
 
 
-def _condition(raw: dict[str, str]) -> Condition:
-    since = time_of(raw.get("lastTransitionTime", ""))
-    return Condition(raw["type"], raw.get("status", ""), raw.get("reason", ""), raw.get("message", ""), since)
+def promote(stored: StoredResource) -> dict[str, Any] | None:
+    """The patch; None when its canary is promoted already. Failure without a canary."""
+    canary = stored.reported.canary
+    if canary is None:
+        raise Failure("it has no canary in progress", "drawbridge rollout get shows what it waits for")
+    if canary.promoted_at or stored.metadata.annotations.get(PROMOTE) == canary.id:
+        return None
+    return {"metadata": {"annotations": {PROMOTE: canary.id}}}
 
 
-def _waiting(raw: dict[str, str]) -> Waiting:
-    return Waiting(raw["node"], raw.get("phase", ""), raw.get("reason", ""), time_of(raw.get("since", "")))
+def update_now(stored: StoredResource) -> dict[str, Any] | None:
+    """The patch; None when it does not wait for its window. Failure without one."""
+    spec = stored.spec
+    if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
+        raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
+    rolled_out = stored.reported.rollout
+    digest = rolled_out.digest if rolled_out else ""
+    digest = digest or applied_digest(resource({"metadata": {}, "spec": spec}))
+    if stored.metadata.annotations.get(UPDATE_NOW) == digest:
+        return None
+    return {"metadata": {"annotations": {UPDATE_NOW: digest}}}
+
+
+def progress_sentence(course: RolloutProgress, now: datetime) -> str:
+    """Where it is, and when it is expected to end."""
+    return (
+        f"wave {course.wave} of {course.waves}, {course.nodes_left} of {course.nodes} nodes left,"
+        f" {course.at_a_time} at a time; {opening(course, now)}{expectation(course, now)}"
+    )
+
+
+def opening(course: RolloutProgress, now: datetime) -> str:
+    """Empty while nodes may begin."""
+    if course.window_opens_at is None or course.window_opens_at <= now:
+        return ""
+    left = duration((course.window_opens_at - now).total_seconds())
+    return f"its window opens in {left}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
+
+
+def expectation(course: RolloutProgress, now: datetime) -> str:
+    if course.estimated_end is None:
+        return "its end is not known"
+    if course.estimated_end <= now:
+        return "it should have ended"
+    left = duration((course.estimated_end - now).total_seconds())
+    return f"about {left} left, until {course.estimated_end:%H:%M:%S} UTC"
+
+
+def history_table(history: Sequence[Ended], now: datetime) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            age(each.ended_at, now),
+            _result_cell(each.result),
+            str(each.nodes),
+            duration(each.seconds),
+            f"{each.from_revision or '?'} → {each.to_revision}",
+        )
+        for each in history
+    ]
+    return Table(("ENDED", "RESULT", "NODES", "TOOK", "TEMPLATE"), rows)
+
+
+def _result_cell(result: str) -> Cell:
+    if result in (Result.HALTED, Result.ROLLED_BACK):
+        return bad(result)
+    return good(result) if result == Result.COMPLETE else warning(result)
+
+
+def metric_sentence(metric: Metric, now: datetime) -> str:
+    if metric.measured_at is None:
+        return "Its metric has not been measured yet"
+    measured = f"measured {duration((now - metric.measured_at).total_seconds())} ago"
+    if metric.failed_at:
+        return f"Its metric has failed: {metric.message}"
+    if metric.message:
+        return f"Its metric: {metric.message}; {measured}"
+    since = metric.passing_since or metric.measured_at
+    return f"Its metric: {metric.value}, good for {duration((now - since).total_seconds())}; {measured}"
+
+
+def canary_sentence(canary: Canary, now: datetime) -> str:
+    counted = f"{canary.nodes_complete} of {canary.nodes} nodes"
+    if canary.promoted_at:
+        return f"Canary: {canary.nodes} nodes, promoted {duration((now - canary.promoted_at).total_seconds())} ago"
+    if canary.complete_since:
+        return f"Canary: {counted}, complete for {duration((now - canary.complete_since).total_seconds())}"
+    return f"Canary: {counted} complete"
+
+
+def waves_sentence(waves: Waves) -> str:
+    state = "complete" if waves.completed_at else "in progress"
+    following = f", then {', '.join(map(_named, waves.next))}" if waves.next else ""
+    return f"Waves by {waves.label}: {_named(waves.current)} is {state}{following}"
+
+
+def _named(value: str) -> str:
+    return value or "nodes without it"
 
 
 def _nodes(waiting: Sequence[Waiting], now: datetime) -> Table:
@@ -435,89 +384,4 @@ def _ends(each: Rollout, now: datetime) -> str:
 def _state(rollout: Rollout) -> Cell:
     if is_wrong(rollout):
         return bad(rollout.state)
-    return good(rollout.state) if rollout.state == COMPLETE else warning(rollout.state)
-
-
-KEPT = "drawbridge rollout history shows those that are kept; spec.revisionHistoryLimit says how many"
-
-
-class Former(Document, frozen=True):
-    """*current* is the one that the spec has; *template* is whole."""
-
-    revision: int
-    current: bool
-    created_at: datetime | None
-    images: tuple[str, ...]
-    template: dict[str, Any]
-
-
-class History(Document, frozen=True):
-    """The latest one first."""
-
-    namespace: str
-    name: str
-    revisions: tuple[Former, ...]
-
-
-def kept_templates(stored: Stored, held: Sequence[Revision]) -> History:
-    ours = of(stored.metadata.uid, held)
-    shown = tuple(_former(each, is_current=_is_current(stored, each)) for each in reversed(ours))
-    return History(stored.metadata.namespace, stored.metadata.name, shown)
-
-
-def chosen(stored: Stored, held: Sequence[Revision], number: int | None) -> Revision:
-    """The revision of this *number*, or the latest that the spec does not have; Failure without it."""
-    former = [each for each in of(stored.metadata.uid, held) if not _is_current(stored, each)]
-    if number is None and not former:
-        raise Failure("no former template is kept", KEPT)
-    found = former[-1:] if number is None else [each for each in former if each.revision == number]
-    if not found:
-        raise Failure(f"revision {number} is not kept, or is the current one", KEPT)
-    return found[0]
-
-
-def aborted(stored: Stored, held: Sequence[Revision]) -> Revision:
-    """The revision that all nodes had last; Failure when no template is being rolled out."""
-    rollout = rollout_of(stored)
-    if not rollout.revision:
-        raise Failure("no template has reached all nodes yet: there is none to return to", KEPT)
-    if not rollout.is_of_template:
-        raise Failure(
-            "no template is being rolled out: the spec has the last one that all nodes had",
-            "drawbridge rollout undo starts a rollout, to the former template",
-        )
-    found = [each for each in of(stored.metadata.uid, held) if each.digest == rollout.revision]
-    if not found:
-        raise Failure(f"the last template that all nodes had, {rollout.revision}, is not kept", KEPT)
-    return found[0]
-
-
-def undo(revision: Revision) -> list[dict[str, Any]]:
-    """The JSON patch; a merge patch would keep fields that the former one lacks."""
-    return [{"op": "replace", "path": "/spec/template", "value": revision.template}]
-
-
-def _is_current(stored: Stored, revision: Revision) -> bool:
-    return revision.template == without_timestamp(stored.spec.get("template") or {})
-
-
-def history_parts(history: History, now: datetime) -> Iterator[Part]:
-    columns = ("REVISION", "CURRENT", "AGE", "IMAGES")
-    rows = [_former_row(each, now) for each in history.revisions]
-    yield Table(columns, rows, empty="no revision is recorded yet: is there a leader?")
-
-
-def images_of(revision: Revision) -> tuple[str, ...]:
-    pod = revision.template.get("spec") or {}
-    containers = (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
-    return tuple(each.get("image", "") for each in containers)
-
-
-def _former_row(each: Former, now: datetime) -> list[Cell]:
-    current: Cell = good("yes") if each.current else ""
-    return [str(each.revision), current, age(each.created_at, now), ", ".join(each.images)]
-
-
-def _former(each: Revision, *, is_current: bool) -> Former:
-    created = each.metadata.creation_timestamp
-    return Former(each.revision, is_current, created, images_of(each), each.template)
+    return good(rollout.state) if rollout.state == Progressing.COMPLETE else warning(rollout.state)

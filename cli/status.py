@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from api.anycast_ip import TAINT, is_tainted, wanted
+from api.ingress_daemonset.status import Progressing
 from calico.segment import IPReservation as Segment
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by, not_after
@@ -21,7 +22,7 @@ from cli.output import Cell, Document, Part, Table, age, bad, duration, faint, g
 from cli.placements import Pod
 from cli.pools import PoolFacts, headroom
 from cli.reservations import address_of, by_address, kept_by, release_at, unmanaged_entries
-from cli.rollouts import Stored
+from cli.rollouts import STOPPED, UNKNOWN, StoredResource
 from features import unregistered
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.types import Node, ObjectMeta, key_of
@@ -146,7 +147,7 @@ class Facts:
     segments: Sequence[Segment] | Exception | None = None
     nodes: Sequence[Node] | KubeError | None = None
     pods: PodCounts | KubeError | None = None
-    rollouts: Sequence[Stored] | KubeError | None = None
+    rollouts: Sequence[StoredResource] | KubeError | None = None
     pools: PoolFacts | Exception | None = None
 
 
@@ -313,11 +314,11 @@ def _pools_of_calico(facts: Facts) -> Iterator[Problem]:
             )
 
 
-STOPPED = {
-    "Halted": "is halted",
-    "CanaryDegraded": "waits for its canary, which fails",
-    "RollingBack": "has failed, and nodes return to the former template",
-    "RolledBack": "has failed, and nodes have the former template",
+WHAT_STOPPED: Mapping[str, str] = {
+    Progressing.HALTED: "is halted",
+    Progressing.CANARY_DEGRADED: "waits for its canary, which fails",
+    Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
+    Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
 }
 
 
@@ -325,16 +326,16 @@ def _rollouts(facts: Facts, status: Status) -> Iterator[Problem]:
     for each in status.ingress_daemon_sets or ():
         if each.state in STOPPED:
             yield Problem(
-                f"the rollout of {each.namespace}/{each.name} {STOPPED[each.state]}: {each.message}",
+                f"the rollout of {each.namespace}/{each.name} {WHAT_STOPPED[each.state]}: {each.message}",
                 f"drawbridge rollout get {each.name} -n {each.namespace};"
                 " then correct the template, or restore the former one",
             )
     for resource in facts.rollouts if isinstance(facts.rollouts, list) else ():
-        degraded = resource.condition("Degraded")
-        if degraded.get("status") == "True":
+        degraded = resource.reported.condition("Degraded")
+        if degraded.status == "True":
             name = key_of(resource.metadata)
             yield Problem(
-                f"IngressDaemonSet {name}: {degraded.get('message', '')}",
+                f"IngressDaemonSet {name}: {degraded.message}",
                 "docs/reference/ingressdaemonset.md#when-it-waits",
             )
 
@@ -430,17 +431,18 @@ def authority_ends(configuration: WebhookConfiguration) -> datetime | None:
     return min((each for each in ends if each), default=None)
 
 
-def rollout_of(resource: Stored) -> Rollout:
-    status, progressing = resource.status, resource.condition("Progressing")
+def rollout_of(resource: StoredResource) -> Rollout:
+    status = resource.reported
+    progressing = status.condition("Progressing")
     return Rollout(
         resource.metadata.namespace,
         resource.metadata.name,
-        progressing.get("reason", "Unknown"),
-        desired_nodes=status.get("desiredNodes", 0),
-        updated_nodes=status.get("updatedNodes", 0),
-        ready_nodes=status.get("readyNodes", 0),
-        detached_nodes=status.get("detachedNodes", 0),
-        message=progressing.get("message", ""),
+        progressing.reason or UNKNOWN,
+        status.desired_nodes,
+        status.updated_nodes,
+        status.ready_nodes,
+        status.detached_nodes,
+        progressing.message,
     )
 
 
@@ -523,7 +525,7 @@ def _moment(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-DONE = ("Complete", "Unknown")
+DONE = (Progressing.COMPLETE, UNKNOWN)
 
 
 def parts_of(status: Status, now: datetime) -> Iterator[Part]:

@@ -26,7 +26,8 @@ from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, age, duration
 from cli.placements import Pod
 from cli.placements import listed as placements_listed
-from cli.rollouts import Stored, aborted, pause, promote, rollout_of, undo
+from cli.revisions import aborted, undo
+from cli.rollouts import StoredResource, pause, promote, rollout_of
 from cli.status import Status, status_of
 from controllers.ingress_daemonset.children import Workload
 from dashboard import addresses, elasticity, reservations, rollouts
@@ -238,11 +239,11 @@ Write = Callable[[str, str, str, str], None]
 """Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
 
 
-def _abort(client: Client, stored: Stored) -> Patch:
+def _abort(client: Client, stored: StoredResource) -> Patch:
     return undo(aborted(stored, revisions_of(client, stored)))
 
 
-VERBS: Mapping[str, Callable[[Client, Stored], Patch | None]] = {
+VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {
     "pause": lambda _, stored: pause(stored, True),
     "resume": lambda _, stored: pause(stored, False),
     "promote": lambda _, stored: promote(stored),

@@ -14,7 +14,7 @@ from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.output import Document
-from cli.rollouts import Rollout, Stored, is_wrong, rollout_of
+from cli.rollouts import Rollout, StoredResource, is_wrong, rollout_of
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.nodes import NodeRollout, why
@@ -85,7 +85,7 @@ def page_of(found: Found, now: datetime) -> RolloutsPage:
 
 
 def _view(raw: dict[str, object], found: Found, now: datetime) -> RolloutView:
-    rollout = rollout_of(msgspec.convert(raw, Stored))
+    rollout = rollout_of(msgspec.convert(raw, StoredResource))
     may_change = rollout.namespace in found.writable
     try:
         resource = readable(raw)

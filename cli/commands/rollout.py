@@ -11,23 +11,18 @@ from api.health_checks import shortened
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from cli.errors import WRONG, Failure
 from cli.output import timed
+from cli.revisions import aborted, chosen, history_parts, images_of, kept_templates, undo
 from cli.rollouts import (
     Rollout,
     Rollouts,
-    Stored,
-    aborted,
-    chosen,
-    history_parts,
-    images_of,
+    StoredResource,
     is_wrong,
-    kept_templates,
     pause,
     promote,
     restart,
     rollout_of,
     rollout_parts,
     rollouts_parts,
-    undo,
     update_now,
 )
 from cli.session import Command, Commands, Session, pass_session
@@ -36,7 +31,7 @@ from kube.client import Client
 from kube.errors import Conflict
 
 NAME = "INGRESSDAEMONSET"
-Choose = Callable[[Stored, list[Revision]], Revision]
+Choose = Callable[[StoredResource, list[Revision]], Revision]
 
 
 @click.group(cls=Commands)
@@ -156,7 +151,7 @@ def abort_rollout(session: Session, name: str) -> None:
 
 
 def _all(session: Session) -> Rollouts:
-    found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=Stored).items
+    found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=StoredResource).items
     return Rollouts(tuple(map(rollout_of, found)))
 
 
@@ -164,12 +159,12 @@ def _one(session: Session, name: str) -> Rollout:
     return rollout_of(_read(session, name))
 
 
-def _read(session: Session, name: str) -> Stored:
+def _read(session: Session, name: str) -> StoredResource:
     return stored_of(session.cluster.client, session.namespace, name)
 
 
 def _return(session: Session, name: str, choose: Choose) -> None:
-    def chosen_now(stored: Stored) -> Revision:
+    def chosen_now(stored: StoredResource) -> Revision:
         return choose(stored, revisions_of(session.cluster.client, stored))
 
     stored = _read(session, name)
@@ -193,7 +188,7 @@ def _write(
     _apply(session, stored, change, question, done)
 
 
-def _apply(session: Session, shown: Stored, change: Change, question: str, done: str) -> None:
+def _apply(session: Session, shown: StoredResource, change: Change, question: str, done: str) -> None:
     name = shown.metadata.name
     place = f"{session.namespace}/{name}"
     session.confirm(f"{question} of {place}?")
@@ -206,12 +201,12 @@ def _apply(session: Session, shown: Stored, change: Change, question: str, done:
     session.output.say(f"{place}: {done}; drawbridge rollout get {name} -n {session.namespace} -w shows it")
 
 
-def stored_of(client: Client, namespace: str, name: str) -> Stored:
+def stored_of(client: Client, namespace: str, name: str) -> StoredResource:
     """KubeError."""
-    return client.get(INGRESS_DAEMONSETS, name, namespace, type=Stored)
+    return client.get(INGRESS_DAEMONSETS, name, namespace, type=StoredResource)
 
 
-def revisions_of(client: Client, stored: Stored) -> list[Revision]:
+def revisions_of(client: Client, stored: StoredResource) -> list[Revision]:
     """KubeError."""
     selector = f"{REVISION_OF}={shortened(stored.metadata.name)}"
     namespace = stored.metadata.namespace
@@ -220,13 +215,13 @@ def revisions_of(client: Client, stored: Stored) -> list[Revision]:
 
 Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A merge patch, or a JSON patch."""
-Change = Callable[[Stored], Patch | None]
+Change = Callable[[StoredResource], Patch | None]
 """The patch of what is stored; None when there is nothing to do."""
 ATTEMPTS = 10
 """The leader writes a status once a second at most."""
 
 
-def write(client: Client, shown: Stored, change: Change) -> bool:
+def write(client: Client, shown: StoredResource, change: Change) -> bool:
     """Write the *change* of what was *shown*; whether there was one.
 
     KubeError; Conflict when the spec is another one by now, or the change would be.
@@ -246,16 +241,16 @@ def write(client: Client, shown: Stored, change: Change) -> bool:
     return True
 
 
-def _place(stored: Stored, patch: object) -> tuple[str, object, str]:
+def _place(stored: StoredResource, patch: object) -> tuple[str, object, str]:
     return stored.metadata.name, patch, stored.metadata.namespace
 
 
-def _at_version(patch: Patch, stored: Stored) -> object:
+def _at_version(patch: Patch, stored: StoredResource) -> object:
     version = stored.metadata.resource_version
     if isinstance(patch, Mapping):
         return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
     return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *patch]
 
 
-def _has_same_spec(one: Stored, other: Stored) -> bool:
+def _has_same_spec(one: StoredResource, other: StoredResource) -> bool:
     return (one.metadata.uid, one.metadata.generation) == (other.metadata.uid, other.metadata.generation)

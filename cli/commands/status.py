@@ -16,7 +16,7 @@ from cli.errors import WRONG
 from cli.inventory import Inventory
 from cli.output import timed
 from cli.placements import Pod
-from cli.rollouts import Stored
+from cli.rollouts import StoredResource
 from cli.session import Command, Session, pass_session
 from cli.status import Facts, PodCounts, Status, parts_of, status_of
 from kube.client import Resource
@@ -90,7 +90,7 @@ def _reads(inventory: Inventory) -> dict[str, Callable[[], Any]]:
         reads["pending"] = partial(inventory.cached, PODS, Pod, pending)
         reads["super nodes"] = inventory.super_nodes
     if settings.ingress_daemonset.enabled:
-        reads["rollouts"] = partial(inventory.list, INGRESS_DAEMONSETS, Stored)
+        reads["rollouts"] = partial(inventory.list, INGRESS_DAEMONSETS, StoredResource)
     return reads
 
 

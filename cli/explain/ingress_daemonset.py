@@ -9,18 +9,19 @@ from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
+from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
 from cli.explain.foresight import Snapshot, creation_of, eviction_of, foresee
 from cli.output import Document, Part, Table, title
 from cli.rollouts import (
-    Course,
     Ended,
+    RolloutProgress,
     Waves,
-    course_of,
-    course_sentence,
     ended_rollouts,
     history_table,
+    progress_of,
+    progress_sentence,
     waves_of,
     waves_sentence,
 )
@@ -54,7 +55,7 @@ class IngressDaemonSetExplanation(Document, frozen=True):
     questions: tuple[Question, ...]
     nodes: tuple[OnNode, ...]
     conditions: dict[str, str]
-    course: Course | None
+    course: RolloutProgress | None
     history: tuple[Ended, ...]
     now: datetime
     events: tuple[EventRow, ...]
@@ -64,23 +65,20 @@ class IngressDaemonSetExplanation(Document, frozen=True):
 def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
     metadata = facts.resource.metadata
     request = creation_of(INGRESS_DAEMONSETS, facts.raw)
-    status = facts.raw.get("status", {})
-    conditions = status.get("conditions", ())
+    status = status_of(facts.resource.status)
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{metadata.namespace}/{metadata.name}",
         questions=(question("create", foresee(request, facts.snapshot)),),
         nodes=tuple(_nodes(facts)),
-        conditions={each["type"]: _said(each) for each in conditions},
-        course=course_of(status),
+        conditions={
+            each.type: ": ".join(filter(None, (each.status, each.message))) for each in status.conditions
+        },
+        course=progress_of(status),
         history=ended_rollouts(status),
         now=facts.snapshot.now,
         events=tuple(events(facts.events)),
-        waves=waves_of(status),
+        waves=waves_of(status.waves),
     )
-
-
-def _said(condition: Raw) -> str:
-    return ": ".join(filter(None, [condition.get("status"), condition.get("message")]))
 
 
 def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
@@ -95,7 +93,7 @@ def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
     if explained.conditions:
         yield Table(("CONDITION", "STATUS"), sorted(explained.conditions.items()))
     if explained.course:
-        yield f"Its rollout: {course_sentence(explained.course, explained.now)}"
+        yield f"Its rollout: {progress_sentence(explained.course, explained.now)}"
     if explained.waves:
         yield waves_sentence(explained.waves)
     if explained.history:
