@@ -88,7 +88,7 @@ FEATURES = (
         controllers="controllers.anycast_ip.controller:run",
         paths=_of_anycast_ip,
         webhooks="webhook.anycast_ip.routes:webhooks",
-        endpoint="controllers.anycast_ip.endpoint:serve",
+        endpoint="controllers.anycast_ip.feed:serve",
     ),
     Feature(
         elasticity.NAME,

@@ -5,7 +5,13 @@ Invariant: no pod is scheduled on a selected node before its address is proven b
 
 from __future__ import annotations
 
-from kube.types import Node, Taint, is_super
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from kube.types import ConfigMap, Node, Taint, Value, complete, is_super
 from settings import AnycastIPSettings
 
 NAME = "anycast_ip"
@@ -42,5 +48,106 @@ def is_proven_bound(node: Node) -> bool:
     return bool(address) and uid == node.metadata.uid != ""
 
 
+def is_open(node: Node) -> bool:
+    return is_proven_bound(node) and not is_tainted(node)
+
+
 def proof(node: Node, address_id: str) -> str:
     return f"{node.metadata.uid}/{address_id}"
+
+
+TRANSITIONS_KEPT = 5
+
+
+class Transition(Value, frozen=True):
+    """The node was opened or closed; *address* is the id of the one that it had got, or had lost."""
+
+    at: datetime
+    to: str
+    address: str = ""
+
+
+OPEN, CLOSED = "open", "closed"
+
+complete(Transition)
+TRANSITIONS = msgspec.json.Decoder(tuple[Transition, ...])
+
+
+def transitions_of(node: Node) -> tuple[Transition, ...]:
+    """The latest first; none where another client has written something else."""
+    try:
+        return TRANSITIONS.decode(node.metadata.annotations.get(HISTORY, "[]"))
+    except (msgspec.MsgspecError, ValueError):
+        return ()
+
+
+def with_transition(node: Node, at: datetime, to: str, address: str) -> dict[str, str]:
+    """The annotation, with one more of the last few."""
+    latest = Transition(at.replace(microsecond=0), to, address)
+    kept = (latest, *transitions_of(node))[:TRANSITIONS_KEPT]
+    return {HISTORY: msgspec.json.encode(kept).decode()}
+
+
+def opened_after(transitions: Sequence[Transition], created: datetime | None) -> float | None:
+    """Seconds from when the node was last closed, or from its creation, until it was last opened.
+
+    None when it was never opened, or when that is no longer known.
+    """
+    for index, each in enumerate(transitions):
+        if each.to == OPEN:
+            since = closed_since(
+                transitions[index + 1 :], created if len(transitions) < TRANSITIONS_KEPT else None
+            )
+            return max(0.0, (each.at - since).total_seconds()) if since else None
+    return None
+
+
+def closed_since(transitions: Sequence[Transition], created: datetime | None) -> datetime | None:
+    """Since when the node had been closed before these *transitions* were followed by another, or until now."""
+    if not transitions:
+        return created
+    return transitions[0].at if transitions[0].to == CLOSED else None
+
+
+ALLOW_LIST_LABEL, ALLOW_LIST_VALUE = "drawbridge.io/allow-list", "anycast-ip"
+TEXT, JSON = "addresses.txt", "addresses.json"
+IN_USE, PROMISED, IDLE = "in use", "promised", "idle"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """*state*: an open node uses it; or it is promised to a node that is not open yet; or it is idle in the pool.
+
+    *since* is when the write began that brought it into the list. Versions before this field wrote none.
+    """
+
+    address: str
+    id: str
+    node: str = ""
+    state: str
+    since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+Entries = tuple[Entry, ...]
+ENTRIES = msgspec.json.Decoder(Entries)
+
+
+def recorded(found: Entries) -> dict[str, datetime | None]:
+    """Since when each address was listed, by its id."""
+    return {each.id: each.since for each in found}
+
+
+def data_of(found: Entries) -> dict[str, str]:
+    """One address a line, and the same as JSON."""
+    lines = dict.fromkeys(each.address for each in found)
+    return {
+        TEXT: "".join(f"{each}\n" for each in lines),
+        JSON: msgspec.json.format(msgspec.json.encode(found)).decode() + "\n",
+    }
+
+
+def entries_in(found: ConfigMap | None) -> Entries:
+    """What was written last; none where another client has written something else."""
+    try:
+        return ENTRIES.decode(found.data.get(JSON, "[]")) if found else ()
+    except (msgspec.MsgspecError, ValueError):
+        return ()

@@ -6,12 +6,23 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, is_proven_bound, is_tainted, wanted
+from api.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    IN_USE,
+    Entries,
+    Entry,
+    Transition,
+    closed_since,
+    is_proven_bound,
+    is_tainted,
+    opened_after,
+    transitions_of,
+    wanted,
+)
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, moment, warning
 from controllers.anycast_ip.claim import Claim, instance_of, read
-from controllers.anycast_ip.entries import IN_USE, Entries, Entry
-from controllers.anycast_ip.quotas import QuotasRead
-from controllers.anycast_ip.transitions import Transition, closed_since, opened_after, transitions_of
+from controllers.anycast_ip.inventory import QuotasRead
 from kube.types import ConfigMap, Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import AllowList

@@ -235,6 +235,8 @@ def _reconcile(queue: WorkQueue, reconcile: Reconcile, key: str) -> None:
         again = reconcile(key)
     except LeadershipLost:
         raise
+    except Stopping:
+        return
     except Exception:
         log.exception("reconcile failed", queue=queue.name, key=key, pause=queue.retry(key))
         return

@@ -19,15 +19,11 @@ from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
 from controllers.anycast_ip.allow_list import AllowListStore
-from controllers.anycast_ip.brake import unbinds_in
-from controllers.anycast_ip.brake_watch import Releases, read_releases
+from controllers.anycast_ip.brake import Releases, read_releases, unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, instance_of
-from controllers.anycast_ip.claim_store import CONFIG_MAPS, ClaimStore
-from controllers.anycast_ip.condition import ReportedNode, decode
 from controllers.anycast_ip.controller import Edges, KnownCluster, Published, assemble
-from controllers.anycast_ip.egress_store import ProbePods
-from controllers.anycast_ip.memory import Clocks
-from controllers.anycast_ip.sources import NODES, Nodes
+from controllers.anycast_ip.egress import ProbePods
+from controllers.anycast_ip.sources import NODES, ClaimStore, Clocks, Nodes, ReportedNode, decode
 from controllers.workqueue import Reconcile, WorkQueue
 from controllers.workqueue import _reconcile as reconcile_key
 from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
@@ -40,7 +36,7 @@ from dev.lab.cloud.world import World
 from kube.client import Client
 from kube.informer import Informer
 from kube.list_watch import identity_of
-from kube.resources import PODS
+from kube.resources import CONFIG_MAPS, PODS
 from settings import AnycastIPSettings, LeaderElection
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
@@ -241,18 +237,19 @@ class Lab:
         releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
         edges = Edges(nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
-        self.feature = assemble(edges, lambda: self.settings, clocks)
-        self.feature.start(self.watch.informer)
+        self.feature = assemble(edges, lambda: self.settings, clocks, self.watch.informer)
+        self.feature.sources.enqueue_all()
+        for controller in self.feature.controllers:
+            controller.start()
 
     def turn(self) -> bool:
         """All that can be done now; whether anything was."""
         self.watch.show(self.shown())
-        self.feature.turn()
-        conditions = self.feature.conditions
-        worked = self._work(self.feature.queue, self.feature.reconciler.reconcile)
-        worked |= self._work(conditions.queue, conditions.reconcile)
-        sent = [batcher.step() for batcher in self.feature.sources.cloud.batchers]
-        return worked or any(sent)
+        worked = [
+            self._work(each.queue, each.reconcile) and not each._first for each in self.feature.controllers
+        ]
+        sent = [batcher.step() for batcher in self.feature.cloud.batchers]
+        return any(worked) or any(sent)
 
     def _work(self, queue: WorkQueue, reconcile: Reconcile) -> bool:
         worked = False
@@ -274,10 +271,8 @@ class Lab:
 
     def _due(self) -> float:
         """When something can be done next."""
-        batchers = self.feature.sources.cloud.batchers
-        queues = (self.feature.queue, self.feature.conditions.queue)
-        promised = [due for queue in queues for due, _ in queue._delayed[:1]]
-        return min([each.due for each in batchers] + promised)
+        promised = [due for each in self.feature.controllers for due, _ in each.queue._delayed[:1]]
+        return min([each.due for each in self.feature.cloud.batchers] + promised)
 
     def run_for(self, seconds: float) -> None:
         end = self.clock() + seconds

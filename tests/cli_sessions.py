@@ -24,13 +24,13 @@ import msgspec
 import yaml
 
 from api import ip_history
+from api.anycast_ip import ALLOW_LIST_LABEL, Entry, data_of
 from api.elasticity import TAINT
 from api.ingress_daemonset.types import resource
 from calico.ipam_config import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import POOL, Claim
 from controllers.anycast_ip.claim import body as claim_body
-from controllers.anycast_ip.entries import LABEL, Entry, data_of
 from controllers.ingress_daemonset.children import revision_of
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ip_reservation.history import packed
@@ -145,7 +145,11 @@ class World:
                 self._put("ConfigMap", _claim(**_read(rest)))
             case "allowed":
                 found = msgspec.convert(_read(rest), tuple[Entry, ...])
-                metadata = {"name": "anycast-ips", "namespace": "drawbridge", "labels": {LABEL: "anycast-ip"}}
+                metadata = {
+                    "name": "anycast-ips",
+                    "namespace": "drawbridge",
+                    "labels": {ALLOW_LIST_LABEL: "anycast-ip"},
+                }
                 self._put("ConfigMap", {"metadata": metadata, "data": data_of(found)})
             case "web":
                 status = _read(rest).pop("status", {})

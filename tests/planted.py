@@ -40,12 +40,12 @@ SWAPS = [
         "            self.reservations.delete(each)",
     ),
     (  # a claim is dropped before its address is unbound
-        "controllers/anycast_ip/actions.py",
+        "controllers/anycast_ip/reconciler.py",
         "await self._cloud.disassociate(claim.address)",
         "self._claims.drop(snapshot.uid)",
     ),
     (  # the taint is taken off before the address is bound
-        "controllers/anycast_ip/actions.py",
+        "controllers/anycast_ip/reconciler.py",
         "await self._cloud.associate(claim.address, claim.instance)",
         "await self.by_name[Do.OPEN](snapshot, _)",
     ),

@@ -10,20 +10,22 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, proof
-from controllers.anycast_ip.claim import claim_for
-from controllers.anycast_ip.entries import (
+from api.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    ALLOW_LIST_LABEL,
+    BOUND,
     IDLE,
     IN_USE,
     JSON,
-    LABEL,
     PROMISED,
     TEXT,
     Entry,
     data_of,
-    dated,
-    entries,
+    proof,
 )
+from controllers.anycast_ip.allow_list import dated, entries
+from controllers.anycast_ip.claim import claim_for
 from dev.lab.cloud import Knobs
 from kube.errors import Conflict, KubeError, Unreachable
 from kube.types import rfc3339
@@ -250,7 +252,7 @@ def test_a_config_map_of_another_kind_is_left_alone() -> None:
     lab.run_for(600)
     assert data_in(lab) == {"config.yaml": "a: b"}
     assert lab.all_open()
-    theirs["metadata"]["labels"] = {LABEL: "anycast-ip"}
+    theirs["metadata"]["labels"] = {ALLOW_LIST_LABEL: "anycast-ip"}
     lab.kube.place("configmaps", theirs)
     lab.run(lambda: TEXT in data_in(lab), 60, "adopted")
 

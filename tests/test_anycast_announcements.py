@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from api.anycast_ip import is_tainted
-from controllers.anycast_ip.allow_list import REREAD
+from api.anycast_ip import TEXT, is_tainted
+from controllers.anycast_ip.allow_list import LONGEST_WRITE, REREAD, Announcements
 from controllers.anycast_ip.allow_list import AllowList as Published
-from controllers.anycast_ip.announcements import LISTED, LONGEST_WRITE, Announcement, Announcements
-from controllers.anycast_ip.entries import TEXT
+from controllers.anycast_ip.snapshot import LISTED, Announcement
 from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from kube.leader_election import LeadershipLost
@@ -283,7 +282,11 @@ def test_a_former_leader_does_not_overwrite_the_list() -> None:
     watched = Watched(lab)
     lab.run(lambda: len(listed_in(lab)) == 1, 60, "listed")
     lab.run_for(10)
-    former = next(each for each in lab.feature.chores if isinstance(each, Published))
+    (former,) = (
+        found
+        for each in lab.feature.controllers
+        if isinstance(found := getattr(each.reconcile, "__self__", None), Published)
+    )
     lab.start()
     lab.settings = announcing(idle=3)
     lab.run(lambda: len(listed_in(lab)) == 3, 300, "more are listed")
@@ -296,7 +299,7 @@ def test_a_former_leader_does_not_overwrite_the_list() -> None:
 
     lab.kube.before_write = overtake
     lab.clock.advance(REREAD)
-    former.turn()
+    former.reconcile("")
     assert former._failing_since is not None, "it has tried"
     assert listed_in(lab) == listed, "what it has read is not the newest version"
 
@@ -306,7 +309,7 @@ def test_a_former_leader_does_not_overwrite_the_list() -> None:
     lab.may_write = lost
     lab.clock.advance(40)
     with pytest.raises(LeadershipLost):
-        former.turn()
+        former.reconcile("")
     lab.may_write = lambda: None
 
     assert listed_in(lab) == listed

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
-from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid
+from controllers.anycast_ip.sources import ClaimStore, cluster_uuid
 from kube.errors import AlreadyExists, Conflict
 from tests.anycast_world import Kube
 from tests.factories import NOW

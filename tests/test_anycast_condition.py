@@ -10,19 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
-from controllers.anycast_ip.condition import (
-    NodeCondition,
-    NodeStatus,
-    Ready,
-    ReportedNode,
-    decode,
-    desired,
-    held_by,
-    patch,
-)
-from controllers.anycast_ip.condition_reconciler import REWORDED
+from controllers.anycast_ip.condition import REWORDED, Ready, desired, held_by, patch
 from controllers.anycast_ip.snapshot import Note
-from controllers.anycast_ip.sources import NODES
+from controllers.anycast_ip.sources import NODES, NodeCondition, NodeStatus, ReportedNode, decode
 from dev.lab.cloud import Knobs
 from kube.errors import KubeError
 from kube.types import NodeSpec, ObjectMeta

@@ -16,18 +16,21 @@ from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import claim_for
 from controllers.anycast_ip.condition import held_by
-from controllers.anycast_ip.egress import Check, EgressChecks, decided, judged
-from controllers.anycast_ip.egress_pod import (
+from controllers.anycast_ip.egress import (
     LABEL,
     LABEL_VALUE,
+    Check,
     ContainerState,
     ContainerStatus,
+    EgressChecks,
     Outcome,
     ProbePod,
     ProbeStatus,
     Terminated,
     Waiting,
     body,
+    decided,
+    judged,
     outcome_of,
 )
 from controllers.anycast_ip.planner import plan

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from controllers.anycast_ip.endpoint import serve
-from controllers.anycast_ip.entries import IN_USE, JSON, LABEL, TEXT, Entry, data_of
-from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, wants_json
+from api.anycast_ip import ALLOW_LIST_LABEL, IN_USE, JSON, TEXT, Entry, data_of
+from controllers.anycast_ip.feed import PAUSE, Feed, Unavailable, matches, representations, serve, wants_json
 from dev.fake_api import FakeAPI, connection_to
 from dev.lab.waiting import until
 from kube.client import Client
@@ -125,7 +124,7 @@ class World:
         return next((each for each in found if each.metadata.name == NAME), None)
 
     def write(self, data: dict[str, str]) -> None:
-        metadata = {"name": NAME, "namespace": "drawbridge", "labels": {LABEL: "anycast-ip"}}
+        metadata = {"name": NAME, "namespace": "drawbridge", "labels": {ALLOW_LIST_LABEL: "anycast-ip"}}
         self.api.put(CONFIG_MAPS, {"metadata": metadata, "data": data})
 
     def ask(self, replica: int = 0, path: str = "/", **headers: str) -> Response:

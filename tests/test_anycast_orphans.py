@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloud.types import Address
-from controllers.anycast_ip.orphans import due
+from controllers.anycast_ip.resync import due
 from kube.errors import Unreachable
 from settings.anycast_ip import ReverseReconcile
 from tests.anycast_world import SETTINGS, Lab, original

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS_ID, TAINT
 from cloud.types import Address
-from controllers.anycast_ip.bound import bound_annotations
 from controllers.anycast_ip.claim import (
     INSTANCE_LABEL,
     Claim,
@@ -21,7 +20,7 @@ from controllers.anycast_ip.claim import (
     order_for,
     renewed,
 )
-from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import GONE, Do, Lookup, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
@@ -330,6 +329,6 @@ def test_what_another_node_has_a_claim_to_is_not_found() -> None:
     lab.claims.put(replace(CLAIM, uid="u9", node="other", instance="ins-other", address=address_id))
     node = lab.join()
     lab.watch.show(lab.nodes())
-    lab.feature.turn()
+    lab.turn()
 
     assert lab.feature.reconciler._reader.local(node.metadata.uid).related.found is None

@@ -24,7 +24,6 @@ from controllers.anycast_ip.claim import (
     spare_for,
     taken,
 )
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
 from controllers.anycast_ip.reader import UNPROVEN
@@ -32,6 +31,7 @@ from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Re
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
 from kube.errors import ServerError, Unreachable
+from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
@@ -331,7 +331,7 @@ def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
     end = lab.clock() + 600
     while lab.clock() < end:
         vanish()
-        lab.feature.enqueue_all()
+        lab.feature.sources.enqueue_all()
         lab.run_for(5)
 
     assert lab.count("AllocateAddresses") <= 2 + 2 * 11

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloud.types import Quota
-from controllers.anycast_ip.quotas import QUOTAS, QuotasRead, annotation, quotas_in
+from controllers.anycast_ip.inventory import QUOTAS, QuotasRead, annotation, quotas_in
 from dev.fake_api import FakeAPI
 from dev.lab.cloud import Knobs
 from tests import cli

@@ -8,9 +8,17 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, TAINT, is_tainted
+from api.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    BOUND,
+    OPEN,
+    TAINT,
+    is_tainted,
+    transitions_of,
+    with_transition,
+)
 from controllers.anycast_ip.claim import INSTANCE_LABEL
-from controllers.anycast_ip.transitions import OPEN, transitions_of, with_transition
 from dev.lab.cloud import Knobs
 from kube.leader_election import LeadershipLost
 from kube.types import Node

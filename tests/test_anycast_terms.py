@@ -9,11 +9,9 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT
 from cloud.types import Address
-from controllers.anycast_ip.bound import bound_annotations
-from controllers.anycast_ip.claim import claim_for, order_for
-from controllers.anycast_ip.planner import plan
+from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for, wanted_bandwidth
+from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
-from controllers.anycast_ip.terms import Terms, is_paid_as, terms_for, wanted_bandwidth
 from dev.lab.cloud import Knobs
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings

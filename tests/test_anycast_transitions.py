@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.anycast_ip import HISTORY
-from controllers.anycast_ip.transitions import (
+from api.anycast_ip import (
     CLOSED,
+    HISTORY,
     OPEN,
-    SIZE,
+    TRANSITIONS_KEPT,
     Transition,
     closed_since,
     opened_after,
@@ -44,7 +44,9 @@ def test_the_latest_comes_first() -> None:
 def test_the_last_few_are_kept_and_are_small() -> None:
     node = noted(*[OPEN, CLOSED] * 10)
 
-    assert [each.address for each in transitions_of(node)] == [f"eip-{19 - number}" for number in range(SIZE)]
+    assert [each.address for each in transitions_of(node)] == [
+        f"eip-{19 - number}" for number in range(TRANSITIONS_KEPT)
+    ]
     assert len(node.metadata.annotations[HISTORY]) < 400
 
 
@@ -65,7 +67,9 @@ def test_what_another_client_wrote_is_no_history_and_is_replaced(text: str) -> N
         pytest.param(noted(OPEN, CLOSED, OPEN), 60.0, id="opened again"),
         pytest.param(noted(CLOSED, OPEN), 60.0, id="closed when it was labelled"),
         pytest.param(noted(OPEN, OPEN), None, id="closed by another client"),
-        pytest.param(noted(CLOSED, OPEN, *[CLOSED] * (SIZE - 1)), None, id="its beginning is not kept"),
+        pytest.param(
+            noted(CLOSED, OPEN, *[CLOSED] * (TRANSITIONS_KEPT - 1)), None, id="its beginning is not kept"
+        ),
     ],
 )
 def test_how_long_a_node_took_to_open(node: Node, seconds: float | None) -> None:

@@ -98,8 +98,6 @@ PLANS = [
     "controllers/anycast_ip/claim.py",
     "controllers/anycast_ip/snapshot.py",
     "controllers/anycast_ip/planner.py",
-    "controllers/anycast_ip/condition.py",
-    "controllers/anycast_ip/transitions.py",
     "controllers/elasticity/patches.py",
     "controllers/elasticity/filters.py",
     "controllers/elasticity/room.py",

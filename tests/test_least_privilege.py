@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.anycast_ip import egress_pod
+from controllers.anycast_ip import egress
 from controllers.ingress_daemonset.health_checks import access
 from dev.lab.install import merged
 from tests.charts import ANYCAST_IP, CA, NAMESPACE, SETS, Objects, helm_needed, render
@@ -240,7 +240,7 @@ EGRESS_CHECKS = ("ValidatingAdmissionPolicy", "drawbridge-egress-checks")
 
 @helm_needed
 def test_policies_limit_pods_to_those_that_check_the_egress_of_nodes() -> None:
-    words = ("volumes", "serviceAccountName", "privileged", *egress_pod.COMMAND)
+    words = ("volumes", "serviceAccountName", "privileged", *egress.COMMAND)
     for others in ((), ("elasticity",), ("openGates: controllers",)):
         assert EGRESS_CHECKS not in installed("anycastIP", *others)
         objects = installed("anycastIP", "egressCheck", *others)

@@ -9,13 +9,13 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from api.anycast_ip import Entries, entries_in
 from cli.addresses import Addresses, announcing, listed, parts_of, with_quotas
 from cli.inventory import Inventory
 from cli.output import timed
 from cli.session import Command, Commands, Session, pass_session
 from controllers.anycast_ip.claim import SELECTED
-from controllers.anycast_ip.entries import Entries, entries_in
-from controllers.anycast_ip.quotas import QuotasRead, quotas_in
+from controllers.anycast_ip.inventory import QuotasRead, quotas_in
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, Selection
 from kube.types import ConfigMap

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from api.anycast_ip import recorded
 from api.elasticity import SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode
@@ -61,7 +62,6 @@ from cli.simulate.values import (
     values_in,
     values_parts,
 )
-from controllers.anycast_ip.entries import recorded
 from controllers.anycast_ip.pool import in_line
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, sorted_out

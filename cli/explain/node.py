@@ -9,12 +9,21 @@ from typing import Any
 
 import msgspec
 
-from api.anycast_ip import BOUND, CONDITION, HISTORY, TAINT, is_proven_bound, is_tainted, wanted
+from api.anycast_ip import (
+    BOUND,
+    CONDITION,
+    HISTORY,
+    TAINT,
+    Transition,
+    is_proven_bound,
+    is_tainted,
+    transitions_of,
+    wanted,
+)
 from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
 from cli.explain.foresight import Snapshot, change_of, creation_of, foresee
 from cli.output import Document, Part, Table, age, moment, title
-from controllers.anycast_ip.terms import terms_for, terms_of_all
-from controllers.anycast_ip.transitions import Transition, transitions_of
+from controllers.anycast_ip.claim import terms_for, terms_of_all
 from kube.resources import NODES
 from kube.types import Node, is_super
 from settings import AnycastIPSettings

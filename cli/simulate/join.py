@@ -17,7 +17,7 @@ from cli.explain.foresight import Snapshot, creation_of, foresee
 from cli.explain.node import opens_when, terms_in_words
 from cli.output import Document, Part, Table, count_of, duration, title, warning
 from cloud.apis import ALLOCATE
-from controllers.anycast_ip.quotas import QuotasRead
+from controllers.anycast_ip.inventory import QuotasRead
 from kube.resources import NODES
 from kube.types import ObjectMeta, Value
 from settings import Settings

@@ -1,6 +1,11 @@
 """Bind an anycast IP to each node that needs one, open the node when that is proven, and release the IP afterwards.
 
-Each node is reconciled by its uid: read a snapshot, plan the next action, run it. An address claim is written before
-an address is ordered and deleted after its address and tags are gone, so that a crash between any two lines neither
-leaks an address nor orders a second one.
+A node that changes is queued by its uid. ``reconciler`` has the ``reader`` take a snapshot (the node, its address
+claim, what other claims and the cloud say), has the ``planner`` plan the next action, and runs it: on the claim, the
+cloud or the node. A ``claim`` is written before an address is ordered and deleted after its address and tags are gone,
+so that a crash between any two lines neither leaks an address nor orders a second one.
+
+Controllers beside it have nodes reconciled when something else changes: the addresses at the cloud (``resync``), the
+``pool``, the ``egress`` of a node, the ``allow_list``, an operator's confirmation (``brake``). ``condition`` writes
+what was decided to the node; ``feed`` serves the allow-list on each replica. ``controller`` puts all together.
 """

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 from prometheus_client import Gauge
 
-from controllers.anycast_ip.claim import MANAGED_BY, MANAGER
-from controllers.anycast_ip.entries import (
+from api.anycast_ip import (
+    ADDRESS_ID,
+    ALLOW_LIST_LABEL,
+    ALLOW_LIST_VALUE,
+    IDLE,
     IN_USE,
-    LABEL,
-    LABEL_VALUE,
+    PROMISED,
     Entries,
+    Entry,
     data_of,
-    dated,
-    entries,
     entries_in,
+    is_open,
     recorded,
 )
+from controllers.anycast_ip.claim import MANAGED_BY, MANAGER, ORPHAN, Claim
+from controllers.anycast_ip.snapshot import Announcement
 from controllers.anycast_ip.sources import Sources
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import CONFIG_MAPS
-from kube.types import ConfigMap
+from kube.types import ConfigMap, Node
 
-PERIOD = 2.0
-"""Seconds from one look at the addresses to the next."""
+PERIOD, SOON = 2.0, 0.2
+"""Seconds from one look at the addresses to the next, and to that whether they were read for the first time."""
 AGAIN = 30.0
 """Seconds after which a write that failed is repeated."""
 REREAD = 300.0
@@ -53,16 +60,19 @@ class AllowListStore:
             found = self._client.get(CONFIG_MAPS, name, self._namespace, type=ConfigMap, timeout=timeout)
         except NotFound:
             return None
-        if LABEL not in found.metadata.labels:
+        if ALLOW_LIST_LABEL not in found.metadata.labels:
             raise ValueError(
-                f"ConfigMap {self._namespace}/{name} has no label {LABEL}: give another name, or label it"
-                f" {LABEL}={LABEL_VALUE} to have it overwritten"
+                f"ConfigMap {self._namespace}/{name} has no label {ALLOW_LIST_LABEL}: give another name, or label it"
+                f" {ALLOW_LIST_LABEL}={ALLOW_LIST_VALUE} to have it overwritten"
             )
         return found
 
     def write(self, name: str, data: Mapping[str, str], over: ConfigMap | None) -> ConfigMap:
         """Conflict or AlreadyExists when it is not as it was read."""
-        metadata: dict[str, Any] = {"name": name, "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}}
+        metadata: dict[str, Any] = {
+            "name": name,
+            "labels": {MANAGED_BY: MANAGER, ALLOW_LIST_LABEL: ALLOW_LIST_VALUE},
+        }
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
         if over is None:
             return self._client.create(CONFIG_MAPS, body, self._namespace, type=ConfigMap)
@@ -71,33 +81,31 @@ class AllowListStore:
 
 
 class AllowList:
-    """`turn` writes it when it changes; *enqueue* adds the uid of a claim whose address was listed."""
+    """Write the list when it changes, and say since when each address is in it."""
 
-    def __init__(self, sources: Sources, store: AllowListStore, enqueue: Callable[[str], None]) -> None:
-        self._sources, self._store, self._enqueue = sources, store, enqueue
-        self._clock = sources.memory.clocks.monotonic
-        self._announcements = sources.memory.announcements
-        self._name, self._due, self._read_at = "", -math.inf, -math.inf
+    def __init__(self, sources: Sources, announcements: Announcements, store: AllowListStore) -> None:
+        self._sources, self._announcements, self._store = sources, announcements, store
+        self._clock = sources.clocks.monotonic
+        self._name, self._read_at = "", -math.inf
         self._failing_since: float | None = None
         self._found: ConfigMap | None = None
         self._ips: dict[str, str] = {}
 
-    def turn(self) -> None:
-        """What is due; before the cluster's addresses were read once, they are not known well enough."""
+    def reconcile(self, _: str) -> float:
+        """Before the cluster's addresses were read once, they are not known well enough."""
         name = self._sources.settings().allow_list.config_map
-        if not name:
-            self._report("")
-            return
-        if self._clock() < self._due or self._sources.inventory.read_at is None:
-            return
-        self._due = self._clock() + PERIOD
+        if name and self._sources.inventory.read_at is None:
+            return SOON
         try:
-            self._publish(name)
-            self._report("")
+            if name:
+                self._publish(name)
         except (KubeError, ValueError) as error:
-            self._due, self._read_at = self._clock() + AGAIN, -math.inf
+            self._read_at = -math.inf
             self._report(str(error))
             log.warning("allow-list not written", name=name, error=str(error))
+            return AGAIN
+        self._report("")
+        return PERIOD
 
     def _report(self, problem: str) -> None:
         self._announcements.failed(problem)
@@ -128,11 +136,112 @@ class AllowList:
         claims = self._sources.claims.claims.values()
         known = {each.id: each.address for each in before} | self._ips | self._sources.inventory.ips()
         self._ips = {each.address: known[each.address] for each in claims if each.address in known}
-        return dated(entries(claims, nodes, self._ips, before), before, self._sources.memory.clocks.now())
+        return dated(entries(claims, nodes, self._ips, before), before, self._sources.clocks.now())
 
     def _enqueue_waiting(self, listed: Entries, before: Entries = ()) -> None:
         """Nodes may wait for what is listed and was not *before*."""
         new = {each.id for each in listed if each.state != IN_USE} - {each.id for each in before}
         for claim in self._sources.claims.claims.values() if new else ():
             if claim.address in new:
-                self._enqueue(claim.uid)
+                self._sources.enqueue(claim.uid)
+
+
+def entries(
+    claims: Iterable[Claim], nodes: Mapping[str, Node], ips: Mapping[str, str], before: Entries = ()
+) -> Entries:
+    """One for each address, sorted; *nodes* by uid, *ips* by the ids of addresses, *before* what was listed last.
+
+    What is being released is no longer among them, nor is what has no IP that is known yet.
+    """
+    known = list(claims)
+    by_id = {each.id: each for each in _in_use_without_claim(before, known, nodes)}
+    by_id |= {
+        each.address: _entry(each, nodes.get(each.uid), ips[each.address])
+        for each in known
+        if ips.get(each.address) and _stays(each)
+    }
+    return tuple(sorted(by_id.values(), key=lambda each: (each.address, each.id)))
+
+
+def _stays(claim: Claim) -> bool:
+    return not claim.releasing and not claim.uid.startswith(ORPHAN)
+
+
+def _entry(claim: Claim, node: Node | None, ip: str) -> Entry:
+    state = IN_USE if node and is_open(node) else IDLE if claim.pooled else PROMISED
+    return Entry(address=ip, id=claim.address, node="" if claim.pooled else claim.node, state=state)
+
+
+def _in_use_without_claim(
+    before: Entries, claims: Sequence[Claim], nodes: Mapping[str, Node]
+) -> Iterator[Entry]:
+    """Those of open nodes whose claims were deleted or cannot be read: the nodes are about to get new claims.
+
+    Only what was listed before: a kubelet can write any address to its own node.
+    """
+    claimed = {each.uid for each in claims} | {each.address for each in claims}
+    shown = {
+        (each.metadata.name, each.metadata.annotations.get(ADDRESS_ID, ""))
+        for uid, each in nodes.items()
+        if uid not in claimed and is_open(each)
+    }
+    return (each for each in before if (each.node, each.id) in shown and each.id not in claimed)
+
+
+def dated(found: Entries, before: Entries, now: datetime) -> Entries:
+    """*found*, each since it was listed first: as *before* says, or since *now*."""
+    known = {(each.id, each.address): each.since for each in before}
+    at = now.replace(microsecond=0)
+    return tuple(replace(each, since=min(known.get((each.id, each.address)) or at, at)) for each in found)
+
+
+Recorded = Mapping[str, datetime | None]
+"""When the write of each address began, by its id; None where that was not recorded."""
+LONGEST_WRITE = timedelta(seconds=15)
+"""From the beginning of a write until it is seen by others: the client gives up after ten seconds."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """*recorded* is what the entry says, *since* what is certain."""
+
+    recorded: datetime | None
+    since: datetime
+
+
+class Announcements:
+    """One thread calls `written`, `read` and `failed`; any may call `of`."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._listed: Mapping[str, _Listed] = {}
+        self._problem = ""
+
+    def written(self, found: Recorded) -> None:
+        """*found* is what the list is from now on."""
+        self._update(found, lambda _: self._now())
+
+    def read(self, found: Recorded) -> None:
+        """*found* was in the list: written by this process, or by another one."""
+        now = self._now()
+        self._update(found, lambda since: min(now, since + LONGEST_WRITE) if since else now)
+
+    def failed(self, problem: str) -> None:
+        """Empty when the list was written since."""
+        self._problem = problem
+
+    def _update(self, found: Recorded, certain: Callable[[datetime | None], datetime]) -> None:
+        known, listed = self._listed, dict[str, _Listed]()
+        for address_id, written in found.items():
+            before = known.get(address_id)
+            is_same = before is not None and before.recorded == written
+            listed[address_id] = before if before and is_same else _Listed(written, certain(written))
+        self._listed = listed
+
+    def of(self, address_id: str, seconds: float) -> Announcement | None:
+        """None when it has been listed for *seconds*."""
+        listed = self._listed.get(address_id)
+        if listed is None:
+            return Announcement(problem=self._problem)
+        until = listed.since + timedelta(seconds=seconds)
+        return Announcement(listed.since, until) if self._now() < until else None

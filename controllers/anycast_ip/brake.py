@@ -6,13 +6,23 @@ their Node objects go there, the instances go on running: those of a node pool t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
+import structlog
 
+from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE
+from kube.client import Client, Resource
+from kube.errors import KubeError, NotFound
+from kube.resources import CONFIG_MAPS, LEASES
 from runtime import threading
+from settings import LeaderElection
 
 MOST, PERIOD = 3, timedelta(hours=1)
 """So many are unbound in a period without an operator's word, which holds as long."""
@@ -103,3 +113,64 @@ def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:
         }
     except (msgspec.MsgspecError, ValueError):
         return {}
+
+
+POLL, LOOK = 1.0, 10.0
+"""Seconds from one look whether something waits to the next, and from one read of an operator's word to the next."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Releases:
+    """*unbound* are the addresses that earlier leaders unbound; *confirmed* brings when an operator confirmed more."""
+
+    unbound: Unbinds = field(default_factory=dict)
+    confirmed: Callable[[], datetime | None] = lambda: None
+
+
+def read_releases(client: Client, election: LeaderElection) -> Releases:
+    """Without an election, nothing is known of earlier leaders. KubeError."""
+    lease = dict[str, str]()
+    if election.leader_elect:
+        lease = _annotations(client, LEASES, election.resource_name, election.resource_namespace)
+    return Releases(unbinds_in(lease), partial(_confirmed, client))
+
+
+def _confirmed(client: Client) -> datetime | None:
+    return confirmed_in(_annotations(client, CONFIG_MAPS, CLUSTER_UUID, NAMESPACE))
+
+
+def _annotations(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, str]:
+    try:
+        found: dict[str, Any] = client.get(resource, name, namespace)
+    except NotFound:
+        return {}
+    return found["metadata"].get("annotations") or {}
+
+
+class Confirmations:
+    """Read an operator's confirmation while something waits for it; *enqueue* adds the uid of a node to the queue."""
+
+    def __init__(
+        self,
+        brake: Brake,
+        read: Callable[[], datetime | None],
+        enqueue: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._brake, self._read, self._enqueue, self._clock = brake, read, enqueue, clock
+        self._next = -math.inf
+
+    def reconcile(self, _: str) -> float:
+        if not self._brake.held or self._clock() < self._next:
+            return POLL
+        self._next = self._clock() + LOOK
+        try:
+            is_confirmed = self._brake.confirm(self._read())
+        except KubeError as error:
+            log.warning("confirmation of releases not read", error=str(error))
+            return POLL
+        for uid in sorted(self._brake.held) if is_confirmed else ():
+            self._enqueue(uid)
+        return POLL

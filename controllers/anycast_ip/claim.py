@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import msgspec
 
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
-from controllers.anycast_ip.terms import Terms, terms_for, terms_of, terms_of_all
 from kube.types import ConfigMap, Node, complete
 from settings import AnycastIPSettings
+from settings.anycast_ip import AddressSettings, Pool
 
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"
 KIND, KIND_VALUE = "drawbridge.io/claim", "anycast-ip"
@@ -33,9 +33,22 @@ POOLED = "pooled"
 ORPHAN, LENT = "orphan-", "lent-"
 """The uid of a claim to an orphan, or to an address that its user has lent to the pool, begins so."""
 
+NAMESPACE = "kube-system"
+"""Of the ConfigMap with the uuid, which has the name of its tag."""
 _INSTANCE = re.compile(r"ins-[0-9a-z]+")
 HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """*bandwidth* is in Mbps; 0 and "" leave it to the cloud."""
+
+    bandwidth: int = 0
+    charge_type: str = ""
+    bandwidth_package: str = ""
+
+
+complete(Terms)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,3 +251,54 @@ def read(found: ConfigMap) -> Claim:
 def _unreadable(found: ConfigMap, why: str) -> ValueError:
     name = f"{found.metadata.namespace}/{found.metadata.name}"
     return ValueError(f"ConfigMap {name}, data.{FIELD}: {why}; delete it when its address is gone")
+
+
+def terms_of_all(settings: AnycastIPSettings) -> Terms:
+    """Those of nodes that no entry of the settings selects."""
+    return Terms(settings.bandwidth, settings.internet_charge_type, settings.bandwidth_package_id)
+
+
+def terms_for(node: Node, settings: AnycastIPSettings) -> Terms | None:
+    """Those of the first entry that selects *node*; None when none does."""
+    selecting = (
+        each for each in settings.addresses if each.node_selector.items() <= node.metadata.labels.items()
+    )
+    return next((_merged(each, settings) for each in selecting), None)
+
+
+def _merged(entry: AddressSettings, settings: AnycastIPSettings) -> Terms:
+    """A package belongs to a way to pay: with another way, that of all nodes is no default."""
+    is_paid_alike = entry.internet_charge_type in ("", settings.internet_charge_type)
+    package = settings.bandwidth_package_id if is_paid_alike else ""
+    return Terms(
+        entry.bandwidth or settings.bandwidth,
+        entry.internet_charge_type or settings.internet_charge_type,
+        entry.bandwidth_package_id or package,
+    )
+
+
+def terms_of(address: Address) -> Terms:
+    return Terms(address.bandwidth, address.charge_type, address.bandwidth_package)
+
+
+def is_paid_as(found: Terms, wanted: Terms) -> bool:
+    """Whether an address with the terms *found* will do. The cloud changes how it is paid twice at most."""
+    charge, package = wanted.charge_type, wanted.bandwidth_package
+    return charge in ("", found.charge_type) and package in ("", found.bandwidth_package)
+
+
+def wanted_bandwidth(node: Node, settings: AnycastIPSettings) -> int:
+    """What the address of *node* should have, in Mbps; 0 when it stays as it was ordered."""
+    if not settings.addresses:
+        return 0
+    return (terms_for(node, settings) or terms_of_all(settings)).bandwidth
+
+
+def is_usable(address: Address, settings: AnycastIPSettings) -> bool:
+    """Whether it is of the kind that would be ordered, and serves."""
+    return address.type == settings.address_type and not address.blocked and not address.arrears
+
+
+def is_offered(address: Address, settings: Pool) -> bool:
+    """Whether its tags lend it to the pool."""
+    return bool(settings.adopt) and settings.adopt.items() <= address.tags.items()

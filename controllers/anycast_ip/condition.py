@@ -7,55 +7,23 @@ reader an absent condition is not True.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-from msgspec.structs import replace
+import structlog
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, wanted
-from controllers.anycast_ip.bound import is_open
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, wanted
 from controllers.anycast_ip.snapshot import Note
-from kube.types import Node, Value, complete, rfc3339
+from controllers.anycast_ip.sources import ReportedNode, Sources
+from controllers.workqueue import PENDING, WorkQueue
+from kube.errors import Backoff, KubeError, NotFound
+from kube.types import rfc3339
 from settings import AnycastIPSettings
 
 TRUE, FALSE = "True", "False"
 MESSAGE_SIZE = 1024
-
-
-class NodeCondition(Value, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_heartbeat_time: datetime | None = None
-    last_transition_time: datetime | None = None
-
-
-class NodeStatus(Value, frozen=True):
-    conditions: tuple[NodeCondition, ...] = ()
-
-
-class ReportedNode(Node, frozen=True):
-    """A node with its condition of this feature, and no other."""
-
-    status: NodeStatus = NodeStatus()
-
-    @property
-    def condition(self) -> NodeCondition | None:
-        return next((each for each in self.status.conditions if each.type == CONDITION), None)
-
-
-complete(NodeCondition, NodeStatus, ReportedNode)
-DECODER = msgspec.json.Decoder(ReportedNode)
-
-
-def decode(raw: msgspec.Raw) -> ReportedNode:
-    """Without the conditions of others, which would be most of what is kept of a node."""
-    node = DECODER.decode(raw)
-    ours = (node.condition,) if node.condition else ()
-    return replace(node, status=NodeStatus(ours))
 
 
 @dataclass(frozen=True)
@@ -103,3 +71,47 @@ def patch(node: ReportedNode, ready: Ready | None, now: datetime) -> dict[str, A
         "lastHeartbeatTime": at,
         "lastTransitionTime": since,
     }
+
+
+PAUSES = Backoff(base=0.5, cap=300.0)
+REWORDED = 60.0
+"""Seconds from one write to the next that changes only why a node waits: clouds refuse in changing words."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ConditionReconciler:
+    """`reconcile` is for the workers of *queue*; *trouble* has what was last in the way of a node, by its uid."""
+
+    def __init__(self, sources: Sources, trouble: Callable[[str], Note | None]) -> None:
+        self._nodes, self._settings, self._clocks = sources.nodes, sources.settings, sources.clocks
+        self._trouble = trouble
+        self._written: dict[str, float] = {}
+        self.queue = WorkQueue("anycast_ip_conditions", pauses=PAUSES, clock=self._clocks.monotonic)
+
+    def reconcile(self, uid: str) -> float | None:
+        node = self._nodes.get(uid)
+        if node is None:
+            self._written.pop(uid, None)
+            return None
+        ready, held = desired(node, self._trouble(uid), self._settings()), held_by(node)
+        if ready == held:
+            return None
+        if left := self._left(uid, ready, held):
+            return left
+        try:
+            self._nodes.write_condition(node, patch(node, ready, self._clocks.now()))
+        except NotFound:
+            return None
+        except KubeError as error:
+            log.warning("node condition not written", node=node.metadata.name, uid=uid, error=str(error))
+            self.queue.retry(uid)
+            return PENDING
+        self._written[uid] = self._clocks.monotonic()
+        return None
+
+    def _left(self, uid: str, ready: Ready | None, held: Ready | None) -> float:
+        """Seconds until it may be written."""
+        if ready is None or held is None or ready.status != held.status or uid not in self._written:
+            return 0.0
+        return max(0.0, self._written[uid] + REWORDED - self._clocks.monotonic())

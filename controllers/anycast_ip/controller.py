@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Protocol
 
 import structlog
 
@@ -15,28 +13,33 @@ from cloud.batched import BatchedCloud
 from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
 from cloud.types import Quota
-from controllers.anycast_ip.adoption import Adoption
-from controllers.anycast_ip.allow_list import AllowList, AllowListStore
-from controllers.anycast_ip.brake import Brake
+from controllers.anycast_ip.allow_list import AllowList, AllowListStore, Announcements
+from controllers.anycast_ip.brake import Brake, Confirmations, Releases, read_releases
 from controllers.anycast_ip.brake import annotation as unbinds
-from controllers.anycast_ip.brake_watch import BrakeWatch, Releases, read_releases
 from controllers.anycast_ip.claim import instance_of
-from controllers.anycast_ip.claim_store import ClaimStore, cluster_uuid, incarnation
-from controllers.anycast_ip.condition import ReportedNode, decode, held_by
-from controllers.anycast_ip.condition_reconciler import ConditionReconciler
-from controllers.anycast_ip.egress_store import ProbePods
-from controllers.anycast_ip.egress_watch import EgressWatch
-from controllers.anycast_ip.memory import Clocks, Memory
-from controllers.anycast_ip.orphans import Orphans
-from controllers.anycast_ip.quotas import annotation
+from controllers.anycast_ip.condition import ConditionReconciler, held_by
+from controllers.anycast_ip.egress import EgressChecks, EgressResults, ProbePods
+from controllers.anycast_ip.inventory import Inventory, annotation
+from controllers.anycast_ip.pool import Adoption, Upkeep
+from controllers.anycast_ip.reader import Locks, Memory, Waits
 from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
-from controllers.anycast_ip.resync import Inventory, Resync
-from controllers.anycast_ip.sources import NODES, Nodes, Sources
-from controllers.anycast_ip.upkeep import Upkeep
-from controllers.liveness import RUNNING, Heartbeat
+from controllers.anycast_ip.resync import Orphans, Resync
+from controllers.anycast_ip.sources import (
+    NODES,
+    ClaimStore,
+    Clocks,
+    Nodes,
+    ReportedNode,
+    Sources,
+    cluster_uuid,
+    decode,
+    incarnation,
+)
+from controllers.controller import Controller, Watch
+from controllers.liveness import RUNNING
 from controllers.manager import Context
-from controllers.workqueue import Stopping, WorkQueue
+from controllers.workqueue import Reconcile, Stopping, WorkQueue
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
@@ -49,8 +52,6 @@ WORKERS = 8
 """They wait for the API server only: what waits for the cloud is suspended."""
 CONDITION_WORKERS = 2
 """So many conditions are written at a time, however many nodes change theirs at once."""
-TICK = 0.2
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -78,9 +79,14 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         nodes = Nodes(client, informer, probes)
         published = Published(AllowListStore(client, context.namespace), context.annotate)
         edges = Edges(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
-        feature = assemble(edges, lambda: settings().anycast_ip, Clocks())
-        feature.start(informer)
-        _work(feature, context)
+        feature = assemble(edges, lambda: settings().anycast_ip, Clocks(), informer)
+        feature.sources.enqueue_all()
+        with ExitStack() as stack:
+            for batcher in feature.cloud.batchers:
+                RUNNING.add(batcher)
+                stack.callback(RUNNING.discard, batcher)
+            stack.enter_context(feature.cloud.running())
+            context.run(*feature.controllers)
 
 
 def _connected(settings: Callable[[], CloudSettings], context: Context) -> Cloud | None:
@@ -128,100 +134,78 @@ class Edges:
     published: Published
 
 
-class Chore(Protocol):
-    """What is due apart from single nodes."""
-
-    def turn(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class Feature:
     """All parts, put together."""
 
     sources: Sources
-    queue: WorkQueue
     reconciler: Reconciler
-    conditions: ConditionReconciler
-    resync: Resync
-    chores: Sequence[Chore]
-
-    def start(self, informer: Informer[ReportedNode]) -> None:
-        """Queue what *informer* has, in order, and from now on what changes."""
-        self.enqueue_all()
-        informer.on_change(self._on_change)
-
-    def enqueue_all(self) -> None:
-        """The oldest node first, then the claims whose nodes are gone."""
-        nodes = sorted(
-            self.sources.nodes.list(), key=lambda each: each.metadata.creation_timestamp or LONG_AGO
-        )
-        for uid in dict.fromkeys([*(each.metadata.uid for each in nodes), *self.sources.claims.claims]):
-            self.reconciler.add(uid)
-
-    def _on_change(self, old: ReportedNode | None, new: ReportedNode | None) -> None:
-        """Queue the node, and claims to its instance: a node that comes or goes may be their heir."""
-        if not _matters(old, new):
-            return
-        for node in filter(None, (old, new)):
-            self.reconciler.add(node.metadata.uid)
-            for claim in self.sources.claims.having(instance_of(node)):
-                self.reconciler.add(claim.uid)
-
-    def turn(self) -> None:
-        """What is due apart from single nodes."""
-        if self.resync.turn(self.sources.settings()):
-            self.enqueue_all()
-        for each in self.chores:
-            each.turn()
+    cloud: BatchedCloud
+    controllers: Sequence[Controller]
 
 
-def assemble(edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks) -> Feature:
+def assemble(
+    edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks, informer: Informer[ReportedNode]
+) -> Feature:
     clock = clocks.monotonic
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
     cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
     inventory = Inventory(edges.cloud, edges.cluster.uuid, clock)
+    sources = Sources(edges.nodes, edges.claims, inventory, settings, clocks, lambda uid: reconciler.add(uid))
     brake = Brake(
         clocks.now, edges.cluster.releases.unbound, lambda times: edges.published.annotate(unbinds(times))
     )
-    sources = Sources(edges.nodes, edges.claims, inventory, cloud, Memory(clocks, brake), settings)
+    memory = Memory(Waits(clock), Locks(), Announcements(clocks.now), brake, EgressChecks(clock))
     reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
     conditions = ConditionReconciler(sources, reporter.trouble)
-    reconciler = Reconciler(sources, reporter, queue, conditions.queue.add)
+    reconciler = Reconciler(sources, memory, cloud, reporter, queue, conditions.queue.add)
 
     def report(quotas: Sequence[Quota]) -> None:
         reporter.quotas(quotas)
         edges.published.annotate(annotation(quotas, clocks.now()))
 
-    resync = Resync(edges.cloud, inventory, report, clock)
-    chores = (
-        Orphans(sources, edges.recorder, reconciler.add),
-        Upkeep(sources, reconciler.add),
-        Adoption(sources, reconciler.add),
-        EgressWatch(sources, reconciler.add),
-        BrakeWatch(sources, edges.cluster.releases.confirmed, reconciler.add),
-        AllowList(sources, edges.published.allow_list, reconciler.add),
+    def node_changed(old: ReportedNode | None, new: ReportedNode | None) -> Iterable[str]:
+        for uid in _to_reconcile(edges.claims, old, new):
+            reconciler.add(uid)
+        return ()
+
+    def periodic(name: str, reconcile: Reconcile) -> Controller:
+        return Controller(
+            WorkQueue(f"anycast_ip_{name}", pauses=PAUSES, clock=clock), reconcile, first=[name]
+        )
+
+    enqueue = sources.enqueue
+    egress = EgressResults(memory.egress, edges.nodes.probes, lambda: settings().egress_check, enqueue, clock)
+    return Feature(
+        sources,
+        reconciler,
+        cloud,
+        (
+            periodic("resync", Resync(edges.cloud, sources, report).reconcile),
+            periodic("orphans", Orphans(sources, edges.recorder).reconcile),
+            periodic("pool", Upkeep(sources).reconcile),
+            periodic("adoption", Adoption(sources).reconcile),
+            periodic("egress", egress.reconcile),
+            periodic(
+                "brake", Confirmations(brake, edges.cluster.releases.confirmed, enqueue, clock).reconcile
+            ),
+            periodic(
+                "allow_list", AllowList(sources, memory.announcements, edges.published.allow_list).reconcile
+            ),
+            Controller(queue, reconciler.reconcile, Watch(informer, node_changed), workers=WORKERS),
+            Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),
+        ),
     )
-    return Feature(sources, queue, reconciler, conditions, resync, chores)
 
 
-def _work(feature: Feature, context: Context) -> None:
-    beat = Heartbeat("anycast_ip_resync")
-    with ExitStack() as stack:
-        for each in feature.sources.cloud.batchers:
-            RUNNING.add(each)
-            stack.callback(RUNNING.discard, each)
-        conditions = feature.conditions
-        stack.enter_context(context.working(conditions.queue, conditions.reconcile, CONDITION_WORKERS))
-        stack.enter_context(context.working(feature.queue, feature.reconciler.reconcile, WORKERS))
-        stack.enter_context(feature.sources.cloud.running())
-        while not context.stop.is_set():
-            beat()
-            context.check()
-            try:
-                feature.turn()
-            except Stopping:
-                return
-            context.stop.wait(TICK)
+def _to_reconcile(claims: ClaimStore, old: ReportedNode | None, new: ReportedNode | None) -> Iterator[str]:
+    """The node, and claims to its instance: a node that comes or goes may be their heir."""
+    if not _matters(old, new):
+        return
+    for node in filter(None, (old, new)):
+        yield node.metadata.uid
+        for claim in claims.having(instance_of(node)):
+            yield claim.uid
 
 
 def _matters(old: ReportedNode | None, new: ReportedNode | None) -> bool:

@@ -8,13 +8,24 @@ an earlier leader or of a check that is over, are deleted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from controllers.anycast_ip.egress_pod import Outcome, ProbePod, outcome_of, waits_for
+import structlog
+from prometheus_client import Counter, Gauge
+
+from cloud.types import Address
+from controllers.anycast_ip.claim import MANAGED_BY, MANAGER
+from controllers.anycast_ip.egress_probe import ANOTHER, NO_ANSWER
 from controllers.anycast_ip.snapshot import Checked, Egress
-from kube.errors import Backoff
+from kube.client import Client
+from kube.errors import AlreadyExists, Backoff, Conflict, KubeError, NotFound
+from kube.resources import PODS
+from kube.types import Node, ObjectMeta, Value, complete
 from runtime import threading, uuid4
+from settings.anycast_ip import EgressCheck
 
 PAUSES = Backoff(base=10.0, cap=300.0)
 """From a check that failed to the next."""
@@ -119,3 +130,226 @@ class EgressChecks:
                 return False
             self._checks[uid] = after
             return True
+
+
+LABEL, LABEL_VALUE = "drawbridge.io/egress-check", "anycast-ip"
+SELECTED = f"{LABEL}={LABEL_VALUE}"
+PREFIX = "egress-check-"
+TRIES = 20
+"""Seconds for which the program asks, once it runs."""
+COMMAND = ("python", "-E", "-m", "controllers.anycast_ip.egress_probe")
+"""It ignores variables that could have it run something else; the admission policy allows nothing but this."""
+
+Result = Literal["passed", "another address", "no answer", "no result"]
+
+
+class Terminated(Value, frozen=True):
+    exit_code: int = 0
+    message: str = ""
+
+
+class Waiting(Value, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Value, frozen=True):
+    terminated: Terminated | None = None
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(Value, frozen=True):
+    state: ContainerState = ContainerState()
+
+
+class ProbeStatus(Value, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class ProbePod(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: ProbeStatus = ProbeStatus()
+
+    @property
+    def token(self) -> str:
+        return self.metadata.name.removeprefix(PREFIX)
+
+    @property
+    def state(self) -> ContainerState:
+        return next((each.state for each in self.status.container_statuses), ContainerState())
+
+
+complete(Terminated, Waiting, ContainerState, ContainerStatus, ProbeStatus, ProbePod)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: Result
+    text: str = ""
+
+
+def outcome_of(pod: ProbePod) -> Outcome | None:
+    """What the end of *pod* says; None before its end."""
+    status, ended = pod.status, pod.state.terminated
+    if status.phase == "Succeeded":
+        return Outcome("passed")
+    if status.phase != "Failed":
+        return None
+    if ended and ended.exit_code == ANOTHER:
+        return Outcome("another address", _with("the service does not see that address", ended.message))
+    if ended and ended.exit_code == NO_ANSWER:
+        return Outcome("no answer", _with("the service gives no usable answer", ended.message))
+    why = status.reason or (f"exit code {ended.exit_code}" if ended else "without a reason")
+    return Outcome("no result", f"its pod failed: {why} {status.message}".rstrip())
+
+
+def _with(text: str, message: str) -> str:
+    """A container that is killed, or whose node has no disk left, leaves no *message*."""
+    return f"{text}: {message.strip()}" if message.strip() else text
+
+
+def waits_for(pod: ProbePod) -> str:
+    """Why *pod* has not ended, in words that stay the same."""
+    waiting = pod.state.waiting
+    return f"{pod.status.phase or 'Pending'} {waiting.reason if waiting else ''}".rstrip()
+
+
+def body(token: str, node: Node, address: Address, check: EgressCheck) -> dict[str, Any]:
+    """Bound to *node* without the scheduler, on its network, with no permission, and gone with it at the latest."""
+    name, uid = node.metadata.name, node.metadata.uid
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{PREFIX}{token}",
+            "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}],
+        },
+        "spec": {
+            "nodeName": name,
+            "hostNetwork": True,
+            # The node's own: its services may not work yet.
+            "dnsPolicy": "Default",
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": max(1, int(check.timeout)),
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": [{"operator": "Exists"}],
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [_container(address, check)],
+        },
+    }
+
+
+def _container(address: Address, check: EgressCheck) -> dict[str, Any]:
+    return {
+        "name": "egress-check",
+        "image": check.image,
+        "imagePullPolicy": check.image_pull_policy or "IfNotPresent",
+        "command": [*COMMAND],
+        "args": [check.url, address.ip, str(TRIES)],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "32Mi"},
+            "limits": {"memory": "128Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+class ProbePods:
+    """Pods of checks in the release's namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+
+    def create(self, token: str, node: Node, address: Address, check: EgressCheck) -> None:
+        """Once for each *token*, however often it is called."""
+        with suppress(AlreadyExists):
+            self._client.create(PODS, body(token, node, address, check), self._namespace)
+
+    def list(self) -> Collection[ProbePod]:
+        return self._client.list(PODS, self._namespace, type=ProbePod, label_selector=SELECTED).items
+
+    def delete(self, pod: ProbePod) -> None:
+        """At once: there is nothing to save, and its kubelet may not answer."""
+        preconditions = {"uid": pod.metadata.uid}
+        with suppress(NotFound, Conflict):
+            self._client.delete(
+                PODS, pod.metadata.name, self._namespace, preconditions=preconditions, grace_seconds=0
+            )
+
+
+PERIOD, REST = 1.0, 300.0
+"""Seconds from one look at the pods to the next, while a check runs, and while none does."""
+DELETIONS = 50
+"""Pods that are deleted in one look."""
+
+CHECKS = Counter(
+    "drawbridge_anycast_ip_egress_checks", "Checks of the egress of nodes, by result.", ["result"]
+)
+for _result in ("passed", "another address", "no answer", "no result"):
+    CHECKS.labels(_result)
+FAILING = Gauge(
+    "drawbridge_anycast_ip_egress_failing",
+    "Nodes that stay closed because the last check of their egress failed.",
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class EgressResults:
+    """Read how checks of the egress have ended, and delete the pods that are not awaited.
+
+    *enqueue* adds the uid of a node to the work queue.
+    """
+
+    def __init__(
+        self,
+        checks: EgressChecks,
+        pods: ProbePods,
+        settings: Callable[[], EgressCheck],
+        enqueue: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._checks, self._pods = checks, pods
+        self._settings, self._enqueue, self._clock = settings, enqueue, clock
+        self._looked_at = -math.inf
+
+    def reconcile(self, _: str) -> float:
+        """With the check off, there is no permission to read pods."""
+        FAILING.set(self._checks.failing())
+        settings, now = self._settings(), self._clock()
+        period = PERIOD if self._checks.awaited() else REST
+        if settings.url and now - self._looked_at >= period:
+            self._looked_at = now
+            try:
+                self._look(settings, now)
+            except KubeError as error:
+                log.warning("egress checks not read", error=str(error))
+        return PERIOD
+
+    def _look(self, settings: EgressCheck, now: float) -> None:
+        pods = {pod.token: pod for pod in self._pods.list()}
+        for uid, check in self._checks.awaited().items():
+            outcome = judged(check, pods.get(check.token), now, settings.timeout)
+            if outcome and self._checks.decide(uid, check, outcome):
+                CHECKS.labels(outcome.result).inc()
+                result, error = outcome.result, outcome.text
+                log.info("egress checked", uid=uid, address=check.of.address, result=result, error=error)
+                self._enqueue(uid)
+        self._sweep(list(pods.values()))
+
+    def _sweep(self, pods: Collection[ProbePod]) -> None:
+        """What was listed was created before; so a pod that no check awaits by now is awaited by none."""
+        awaited = {check.token for check in self._checks.awaited().values()}
+        over = [pod for pod in pods if pod.token not in awaited and not pod.metadata.deletion_timestamp]
+        for pod in over[:DELETIONS]:
+            self._pods.delete(pod)

@@ -7,6 +7,7 @@ across changes of the leader. What cannot be read, or was never written, is answ
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,12 +17,16 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from controllers.anycast_ip.entries import DECODER, JSON, TEXT, data_of
+from api.anycast_ip import ENTRIES, JSON, TEXT, data_of
+from controllers.anycast_ip.allow_list import AllowListStore
+from kube.client import Client
 from kube.errors import KubeError
 from kube.types import ConfigMap
-from runtime import threading
+from runtime import threading, time
+from settings import Settings
+from telemetry.http import serve as serve_at
 from telemetry.server import TEXT as PLAIN
-from telemetry.server import Request, Response, text
+from telemetry.server import Request, Response, Server, text
 
 ANY, CIDRS, ADDRESSES = "/", "/cidrs.txt", "/addresses.json"
 PAUSE = 0.05
@@ -123,7 +128,7 @@ def _answer(request: Request, found: Representation) -> Response:
 def representations(as_json: str, as_text: str) -> tuple[Representation, Representation]:
     """As plain text and as JSON, of what the ConfigMap has; Unavailable when both do not say the same."""
     try:
-        found = DECODER.decode(as_json)
+        found = ENTRIES.decode(as_json)
         cidrs = "".join(f"{cidr(each)}\n" for each in dict.fromkeys(each.address for each in found))
     except (msgspec.MsgspecError, ValueError) as error:
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {error}") from None
@@ -169,3 +174,24 @@ def matches(if_none_match: str, etag: str) -> bool:
     """Whether the client has it already."""
     known = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
     return bool(known & {etag, "*"})
+
+
+TIMEOUT = 3.0
+"""Seconds for a read of the ConfigMap: less than a third of what a connection has, for those who wait for another."""
+
+
+def serve(client: Client, settings: Callable[[], Settings]) -> Server | None:
+    """None when it is off; CannotListen."""
+    now = settings()
+    http = now.anycast_ip.allow_list.http
+    if not http.enabled:
+        return None
+    namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
+    store = AllowListStore(client, namespace)
+
+    def read() -> ConfigMap | None:
+        name = settings().anycast_ip.allow_list.config_map
+        return store.read(name, TIMEOUT)
+
+    feed = Feed(read, time.monotonic, time.sleep)
+    return serve_at("anycastIP.allowList.http.bindAddress", http.bind_address, feed.respond)

@@ -11,25 +11,37 @@ from api.anycast_ip import (
     ADDRESS_ID,
     BOUND,
     TAINT,
+    is_open,
     is_proven_bound,
     is_tainted,
+    proof,
     wanted,
 )
 from cloud.types import BIND, BIND_ENI, UNBIND, UNBINDING, Address
-from controllers.anycast_ip.announcements import Announcement
-from controllers.anycast_ip.bound import (
-    NOTHING,
-    is_open,
-    plan_bandwidth,
-    plan_when_bound,
-    serves,
-    stopped,
-)
 from controllers.anycast_ip.brake import CONFIRMED, MOST
-from controllers.anycast_ip.claim import CLUSTER_UUID, HOLDING, Claim, bound_to, instance_of
-from controllers.anycast_ip.claim_store import NAMESPACE
-from controllers.anycast_ip.pool import is_offered, is_usable
-from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Note, Order, Snapshot, Step
+from controllers.anycast_ip.claim import (
+    CLUSTER_UUID,
+    HOLDING,
+    NAMESPACE,
+    Claim,
+    bound_to,
+    instance_of,
+    is_offered,
+    is_usable,
+    wanted_bandwidth,
+)
+from controllers.anycast_ip.snapshot import (
+    GONE,
+    UNKNOWN,
+    Announcement,
+    Checked,
+    Do,
+    Egress,
+    Note,
+    Order,
+    Snapshot,
+    Step,
+)
 from kube.types import Node, is_super, rfc3339
 from settings import AnycastIPSettings
 
@@ -323,3 +335,63 @@ def _held(seen: Address) -> Note:
 def _moved(seen: Address, then: str) -> Note:
     where = seen.instance_id or seen.network_interface_id
     return Note("AnycastIpMoved", f"{seen.id} was bound to {where} by another user: {then}")
+
+
+NOTHING = Step(Do.NOTHING)
+
+
+def serves(address: Address, instance: str) -> bool:
+    """By its status, not by its instance id alone, which shows while it is still being bound."""
+    bound = address.status in (BIND, BIND_ENI) and address.instance_id == instance != ""
+    return bound and not address.blocked and not address.arrears
+
+
+def shows(node: Node, address: Address) -> bool:
+    """Whether *node* is open and says that it has *address*."""
+    return (
+        not is_tainted(node) and bound_annotations(node, address).items() <= node.metadata.annotations.items()
+    )
+
+
+def bound_annotations(node: Node, address: Address) -> dict[str, str]:
+    return {ADDRESS_ID: address.id, ADDRESS: address.ip, BOUND: proof(node, address.id)}
+
+
+def stopped(seen: Address) -> Note:
+    why = "blocked" if seen.blocked else "in arrears"
+    return Note(
+        "AnycastIpNotServing", f"{seen.id} is {why} at Tencent Cloud; the node opens when that is over"
+    )
+
+
+def plan_when_bound(
+    seen: Address, node: Node, claim: Claim, egress: Egress, settings: AnycastIPSettings
+) -> Step:
+    """*seen* is bound to the instance of *claim*."""
+    if not serves(seen, claim.instance):
+        return Step(Do.WATCH, stopped(seen))
+    if shows(node, seen):
+        return plan_bandwidth(seen, node, claim, settings)
+    # A node that is open just shows something else by mistake.
+    url = settings.egress_check.url
+    if is_tainted(node) and url and egress.passed != Checked(seen.id, seen.ip, url):
+        return Step(Do.CHECK, _closed_by(egress, seen), address=seen)
+    return Step(Do.OPEN, address=seen)
+
+
+def plan_bandwidth(seen: Address, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
+    """After the opening, which a refusal must not delay. What is not ours stays as it is."""
+    wanted = wanted_bandwidth(node, settings)
+    if claim.ours and wanted and seen.bandwidth not in (0, wanted):
+        return Step(Do.RESIZE, address=seen)
+    return NOTHING
+
+
+def _closed_by(egress: Egress, seen: Address) -> Note | None:
+    if not egress.trouble:
+        return None
+    return Note(
+        "AnycastIpEgressFailed",
+        f"{seen.id} is bound, but the check of the node's egress failed: {egress.trouble}; it is repeated, and the node"
+        f" opens when the service sees {seen.ip}",
+    )

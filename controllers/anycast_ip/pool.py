@@ -5,8 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from cloud.types import UNBIND, Address, Quota
-from controllers.anycast_ip.claim import CLUSTER_UUID, ORPHAN, POOL, Claim
+import structlog
+from prometheus_client import Counter, Gauge
+
+from cloud.errors import CloudError
+from cloud.types import UNBIND, Address, Quota, Tag
+from controllers.anycast_ip.claim import (
+    CLUSTER_UUID,
+    ORPHAN,
+    POOL,
+    POOLED,
+    Claim,
+    is_offered,
+    is_usable,
+    lent_claim,
+    spare_for,
+)
+from controllers.anycast_ip.sources import Sources
+from kube.errors import KubeError
+from runtime import uuid4
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 
@@ -53,16 +70,6 @@ def is_recent(claim: Claim, settings: Pool, now: datetime) -> bool:
     return (now - (claim.pooled or now)).total_seconds() < settings.retain.age
 
 
-def is_usable(address: Address, settings: AnycastIPSettings) -> bool:
-    """Whether it is of the kind that would be ordered, and serves."""
-    return address.type == settings.address_type and not address.blocked and not address.arrears
-
-
-def is_offered(address: Address, settings: Pool) -> bool:
-    """Whether its tags lend it to the pool."""
-    return bool(settings.adopt) and settings.adopt.items() <= address.tags.items()
-
-
 def adoptable(addresses: Iterable[Address], settings: AnycastIPSettings) -> list[Address]:
     """Those that are lent to the pool, and that neither an instance nor a cluster has."""
     return [
@@ -93,3 +100,113 @@ def _left(quota: Quota, claims: Collection[Claim]) -> int:
     pending = sum(not each.address for each in claims)
     in_use = len(claims) - pending if quota.id == TOTAL else 0
     return quota.limit - max(quota.current, in_use) - pending
+
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Adoption:
+    """Take free addresses with the tags of the settings into the pool: they stay the user's, and are never released."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources, self._claims, self._inventory = sources, sources.claims, sources.inventory
+        self._looked_at: object = None
+
+    def reconcile(self, _: str) -> float:
+        """Look once for each list of the cluster's addresses, and for each change of the tags."""
+        tags, read_at = self._sources.settings().pool.adopt, self._inventory.read_at
+        if tags and read_at is not None and self._looked_at != (tags, read_at):
+            self._looked_at = (tags, read_at)
+            try:
+                self._adopt(min(tags.items()))
+            except (CloudError, KubeError) as error:
+                log.warning("addresses not adopted", error=str(error))
+        return PERIOD
+
+    def _adopt(self, tag: Tag) -> None:
+        listed = self._free(self._inventory.tagged(tag))
+        # A list by tags may be old, and never is one adopted that is bound.
+        for address in self._free(self._inventory.as_they_are([each.id for each in listed])):
+            claim = lent_claim(address, self._sources.clocks.now())
+            self._claims.put(claim)
+            self._sources.enqueue(claim.uid)
+            log.info("address adopted for the pool", uid=claim.uid, address=address.id)
+
+    def _free(self, addresses: Iterable[Address]) -> list[Address]:
+        found = adoptable(addresses, self._sources.settings())
+        return [address for address in found if not self._claims.having(address.id)]
+
+
+IDLE = Gauge("drawbridge_anycast_ip_idle", "Addresses in the pool, which no node uses.")
+IDLE_LIMIT = Gauge("drawbridge_anycast_ip_idle_limit", "Addresses that the settings let be idle.")
+OLDEST = Gauge("drawbridge_anycast_ip_idle_oldest_seconds", "For how long the first of them has been idle.")
+IDLE_SECONDS = Counter(
+    "drawbridge_anycast_ip_idle_seconds", "Seconds in the pool, of all addresses together."
+)
+
+PERIOD = 1.0
+"""Seconds from one look at the pool to the next."""
+ORDERING = 60.0
+"""Seconds in which *min_idle* spares are ordered at most: what vanishes at once is not replaced at once."""
+
+
+class Upkeep:
+    """Keep the pool as the settings say: order what is missing, let go what has been idle too long, and count."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources, self._claims, self._inventory = sources, sources.claims, sources.inventory
+        self._settings, self._clock, self._now = (
+            sources.settings,
+            sources.clocks.monotonic,
+            sources.clocks.now,
+        )
+        self._counted: float | None = None
+        self._ended = set[str]()
+        self._ordered: list[float] = []
+        self._next: Claim | None = None
+
+    def reconcile(self, _: str) -> float:
+        settings, pooled = self._settings().pool, self._claims.having(POOLED)
+        useless = {claim.uid for claim in pooled if self._is_of_former_type(claim)}
+        self._count(pooled, settings)
+        self._end([claim for claim in pooled if claim.uid not in useless], settings)
+        self._order(settings, useless)
+        return PERIOD
+
+    def _is_of_former_type(self, claim: Claim) -> bool:
+        return is_of_former_type(self._inventory.get(claim.address), self._settings())
+
+    def _count(self, pooled: Collection[Claim], settings: Pool) -> None:
+        before, self._counted = self._counted, self._clock()
+        ages = [
+            (self._now() - claim.pooled).total_seconds() for claim in pooled if claim.address and claim.pooled
+        ]
+        IDLE.set(len(ages))
+        IDLE_LIMIT.set(settings.size + sum(claim.lent for claim in pooled))
+        OLDEST.set(max(ages, default=0.0))
+        IDLE_SECONDS.inc(len(ages) * (self._counted - before) if before is not None else 0.0)
+
+    def _end(self, pooled: Collection[Claim], settings: Pool) -> None:
+        """Reconcile, once, those that have lost their place."""
+        over = {claim.uid for claim in pooled if not has_place(claim, pooled, settings, self._now())}
+        for uid in over - self._ended:
+            self._sources.enqueue(uid)
+        self._ended = over
+
+    def _order(self, settings: Pool, useless: Collection[str]) -> None:
+        if not settings.min_idle or self._inventory.read_at is None:
+            return
+        now = self._clock()
+        self._ordered = [at for at in self._ordered if now - at < ORDERING]
+        wanted = missing(self._claims.claims.values(), settings, self._inventory.quotas, useless)
+        for _ in range(min(wanted, settings.min_idle - len(self._ordered))):
+            # A write without an answer is repeated, so that it leaves one claim.
+            claim = self._next = self._next or spare_for(str(uuid4()), self._settings(), self._now())
+            try:
+                self._claims.put_order(claim)
+            except KubeError as error:
+                log.warning("claim to a spare not written", uid=claim.uid, error=str(error))
+                return
+            self._next = None
+            self._ordered.append(now)
+            self._sources.enqueue(claim.uid)

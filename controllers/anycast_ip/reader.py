@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from api.anycast_ip import is_tainted, wanted
+from api.anycast_ip import is_open, is_tainted, wanted
+from cloud.batched import BatchedCloud
 from cloud.errors import CloudError, RetryAfter
 from cloud.types import BIND, BIND_ENI, Address
-from controllers.anycast_ip.announcements import Announcement
-from controllers.anycast_ip.bound import is_open, serves
+from controllers.anycast_ip.allow_list import Announcements
+from controllers.anycast_ip.brake import Brake
 from controllers.anycast_ip.claim import (
     NODE_INSTANCE,
     POOL,
@@ -18,14 +20,21 @@ from controllers.anycast_ip.claim import (
     Claim,
     bound_to,
     instance_of,
+    is_paid_as,
+    is_usable,
     order_for,
+    terms_for,
+    terms_of,
+    terms_of_all,
+    wanted_bandwidth,
 )
-from controllers.anycast_ip.locks import locked_by
-from controllers.anycast_ip.planner import has_left, is_leaving
-from controllers.anycast_ip.pool import has_place, in_line, is_of_former_type, is_recent, is_usable
+from controllers.anycast_ip.egress import EgressChecks
+from controllers.anycast_ip.planner import has_left, is_leaving, serves
+from controllers.anycast_ip.pool import has_place, in_line, is_of_former_type, is_recent
 from controllers.anycast_ip.snapshot import (
     GONE,
     UNKNOWN,
+    Announcement,
     Do,
     Lookup,
     Order,
@@ -36,14 +45,9 @@ from controllers.anycast_ip.snapshot import (
     Unseen,
 )
 from controllers.anycast_ip.sources import Sources
-from controllers.anycast_ip.terms import (
-    is_paid_as,
-    terms_for,
-    terms_of,
-    terms_of_all,
-    wanted_bandwidth,
-)
+from kube.errors import Backoff
 from kube.types import Node
+from runtime import threading
 
 ABSENT, ALONE = 60.0, 900.0
 """Seconds for which an address must be missing before it counts as gone: while others of the cluster are listed, or its
@@ -65,9 +69,10 @@ class NotBelieved(Exception):
 
 
 class Reader:
-    def __init__(self, sources: Sources) -> None:
-        self._nodes, self._claims, self._cloud = sources.nodes, sources.claims, sources.cloud
-        self._inventory, self._memory, self._settings = sources.inventory, sources.memory, sources.settings
+    def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
+        self._nodes, self._claims, self._inventory = sources.nodes, sources.claims, sources.inventory
+        self._settings, self._clocks = sources.settings, sources.clocks
+        self._memory, self._cloud = memory, cloud
 
     def instances(self, uid: str) -> set[str]:
         """Those that a reconcile of *uid* may change an address of."""
@@ -79,10 +84,10 @@ class Reader:
         """Without a question to the cloud."""
         node, claim = self._nodes.get(uid), self._claims.get(uid)
         if node and wanted(node, self._settings()):
-            self._memory.wanted.add(uid)
-        if not node or not is_tainted(node) or uid not in self._memory.wanted:
+            self._nodes.wanted.add(uid)
+        if not node or not is_tainted(node) or uid not in self._nodes.wanted:
             self._memory.egress.end(uid)  # it belongs to one wait of the node
-        related = replace(self._related(node, claim), was_wanted=uid in self._memory.wanted)
+        related = replace(self._related(node, claim), was_wanted=uid in self._nodes.wanted)
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
         egress = self._memory.egress.view(uid)
@@ -111,7 +116,7 @@ class Reader:
 
     def _place(self, claim: Claim) -> Pool:
         """What is of a former type takes no place from others."""
-        settings, now = self._settings(), self._memory.clocks.now()
+        settings, now = self._settings(), self._clocks.now()
         counted = [each for each in self._claims.having(POOLED) if not self._is_of_former_type(each)]
         unchanged = self._memory.waits.seconds(claim.uid, Do.KEEP, settings.address_type)
         is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
@@ -220,9 +225,9 @@ class Reader:
     def _order(self, claim: Claim) -> Order:
         tags = order_for(claim, self._settings(), self._inventory.cluster_uuid).tags
         return Order(
-            age=(self._memory.clocks.now() - claim.asked).total_seconds(),
-            in_doubt=claim.token not in self._memory.unsent,
-            refused=claim.token in self._memory.refused,
+            age=(self._clocks.now() - claim.asked).total_seconds(),
+            in_doubt=claim.token not in self._claims.unsent,
+            refused=claim.token in self._claims.refused,
             tagged=self._cloud.has_tags(tags.items()),
         )
 
@@ -252,7 +257,7 @@ class Reader:
     async def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
         # One that is lent would be adopted again.
-        if claim.address in self._memory.released or (claim.lent and claim.pooled):
+        if claim.address in self._inventory.released or (claim.lent and claim.pooled):
             return GONE
         missing = self._memory.waits.seconds(claim.uid, Do.WATCH, UNKNOWN.value)
         if missing < ABSENT:
@@ -308,3 +313,125 @@ def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
 def _is_for(address: Address, claim: Claim) -> bool:
     mine = address.tags.get(NODE_INSTANCE) == claim.instance
     return mine and bound_to(address) in ("", claim.instance)
+
+
+POLLS = 5
+"""So many in a row come at the same distance: a bind takes a few seconds."""
+PAUSES = {
+    Do.WATCH: Backoff(base=0.7, cap=10.0),
+    Do.LOOK: Backoff(base=2.0, cap=60.0),
+    Do.BIND: Backoff(base=2.0, cap=300.0),
+    Do.FIND: Backoff(base=2.0, cap=30.0),
+    # Until it runs no more, an operator confirms, or a period is over.
+    Do.EXAMINE: Backoff(base=5.0, cap=300.0),
+    # Until the cloud shows what was set.
+    Do.RESIZE: Backoff(base=5.0, cap=300.0),
+    # Until the index of tags knows that the address is gone.
+    Do.UNTAG: Backoff(base=5.0, cap=300.0),
+}
+
+
+@dataclass
+class _Wait:
+    state: str
+    since: float
+    times: int = 0
+    until: float = 0.0
+
+
+class Waits:
+    """How long and how often a node has waited for the same thing. Safe to share between threads.
+
+    A wait begins again when its *state*, what is waited for, is another one.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.now = clock
+        self._waits: dict[tuple[str, Do], _Wait] = {}
+
+    def seconds(self, uid: str, do: Do, state: str) -> float:
+        """Since this state was first seen, which is now if it was not."""
+        return self.now() - self._of(uid, do, state).since
+
+    def again(self, uid: str, do: Do) -> float:
+        """Seconds until the next attempt, longer each time."""
+        wait = self._waits.setdefault((uid, do), _Wait("", self.now()))
+        wait.times += 1
+        pause = PAUSES[do].delay(1 + wait.times // POLLS if do is Do.WATCH else wait.times)
+        wait.until = self.now() + pause
+        return pause
+
+    def left(self, uid: str, do: Do, state: str) -> float:
+        """Seconds of the last pause that are left."""
+        return max(0.0, self._of(uid, do, state).until - self.now())
+
+    def attempts(self, uid: str, do: Do) -> int:
+        """At what is refused again and again, with reconciles between that only see that its pause is not over."""
+        return self.times(uid, do) if do in (Do.BIND, Do.RESIZE) else 0
+
+    def times(self, uid: str, do: Do) -> int:
+        wait = self._waits.get((uid, do))
+        return wait.times if wait else 0
+
+    def end(self, uid: str, *which: Do) -> None:
+        """Forget the waits for *which*, or all."""
+        for do in which or Do:
+            self._waits.pop((uid, do), None)
+
+    def _of(self, uid: str, do: Do, state: str) -> _Wait:
+        wait = self._waits.get((uid, do))
+        if wait is None or wait.state != state:
+            wait = self._waits[uid, do] = _Wait(state, self.now())
+        return wait
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What may delay or forbid a step of a node, and what is under way."""
+
+    waits: Waits
+    locks: Locks
+    announcements: Announcements
+    brake: Brake
+    egress: EgressChecks
+
+    def forget(self, uid: str) -> None:
+        """The node is gone, and so is its claim."""
+        self.waits.end(uid)
+        self.egress.end(uid)
+        self.brake.note(uid, is_held=False)
+
+
+BUSY = 0.2
+"""Seconds after which to look again for what another reconcile is about."""
+
+
+def locked_by(claim: Claim) -> str:
+    """What only one reconcile at a time may be about: the instance of *claim*, or itself when it has none."""
+    return claim.uid if claim.instance == POOL else claim.instance
+
+
+class Busy(Exception):
+    """Another reconcile is about it, or was: look again in BUSY seconds."""
+
+
+class Locks:
+    """Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, str] = {}
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def held(self, names: Collection[str], uid: str) -> Generator[str, None, None]:
+        """Hold *names* for *uid*, for the length of the block; if others hold some, none, but the uid of one."""
+        with self._changing:
+            other = next((self._held[each] for each in names if each in self._held), "")
+            mine = set() if other else set(names)
+            self._held.update(dict.fromkeys(mine, uid))
+        try:
+            yield other
+        finally:
+            with self._changing:
+                for each in mine:
+                    del self._held[each]

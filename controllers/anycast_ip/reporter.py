@@ -9,11 +9,9 @@ from functools import partial
 import structlog
 from prometheus_client import Gauge, Histogram
 
-from api.anycast_ip import ADDRESS_ID, is_proven_bound, wanted
+from api.anycast_ip import ADDRESS_ID, is_open, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
-from controllers.anycast_ip.actions import StillThere
-from controllers.anycast_ip.bound import is_open
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
 from controllers.anycast_ip.sources import NODES
@@ -58,6 +56,10 @@ PATIENCE = 3
 """Failures in a row before an Event reports one that may pass."""
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+class StillThere(Exception):
+    """The API server has a node that the informer does not have."""
 
 
 class Reporter:

@@ -1,133 +1,62 @@
-"""Read all addresses of the cluster now and then, and reconcile every node against that list."""
+"""Find addresses of nodes that are gone without a claim, and release them if the settings say so.
+
+An address counts as an orphan after it was seen as one twice, over the whole grace period, each time with the nodes
+read from the API server; what cannot be read, or is suspiciously empty, makes no orphans.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
+from prometheus_client import Gauge
 
 from cloud.client import Cloud
 from cloud.errors import CloudError
-from cloud.types import Address, Quota, Tag
-from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
-from controllers.workqueue import Stopping
-from kube.errors import Backoff
-from kube.leader_election import LeadershipLost
-from runtime import threading
+from cloud.types import Address, Quota
+from controllers.anycast_ip.claim import (
+    CLUSTER_ID,
+    CLUSTER_UUID,
+    NAMESPACE,
+    NODE_INSTANCE,
+    NODE_NAME,
+    ORPHAN,
+    POOL,
+    Claim,
+    bound_to,
+    instance_of,
+)
+from controllers.anycast_ip.sources import Sources
+from kube.errors import Backoff, KubeError
+from kube.event_recorder import EventRecorder, Regarding
+from kube.resources import CONFIG_MAPS
+from kube.types import Node
 from settings import AnycastIPSettings
+from settings.anycast_ip import ReverseReconcile
 
 PAUSES = Backoff(base=2.0, cap=120.0)
-SPENT = 3600.0
-"""Seconds for which an address that was given up is not taken for a free one, though a list may still have it."""
+PERIOD = 1.0
+"""Seconds from one look whether something is due to the next: nodes may wait for it."""
+ORPHANS = Gauge(
+    "drawbridge_anycast_ip_orphans", "Addresses of the cluster whose nodes are gone without a claim."
+)
+
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Inventory:
-    """The addresses with the cluster's tag, as of the last resync. Safe to share between threads.
+class Resync:
+    """Read the addresses when that is due, and have *reconcile_all* called then, as after new settings.
 
-    *read_at* is None until they were read for the first time; *error* is why the last attempt failed.
+    *report* takes what is read of the quotas.
     """
 
-    def __init__(self, cloud: Cloud, cluster_uuid: str, clock: Callable[[], float]) -> None:
-        self._cloud, self.cluster_uuid, self._clock = cloud, cluster_uuid, clock
-        self._by_id: dict[str, Address] = {}
-        self._by_owner: dict[tuple[str, str], list[Address]] = {}
-        self._spent: dict[str, float] = {}
-        self._noted: dict[str, str] = {}
-        self._lock = threading.Lock()
-        self.read_at: float | None = None
-        self.error: CloudError | None = None
-        self.is_wanted = False
-        self.quotas: Sequence[Quota] = ()
-
-    def read(self) -> list[Address]:
-        """As far as the cloud's index of tags knows."""
-        return self._cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid])
-
-    def tagged(self, tag: Tag) -> list[Address]:
-        """Of this cluster or not, as far as the cloud's index of tags knows. CloudError."""
-        key, value = tag
-        return self._cloud.addresses_tagged(key, [value])
-
-    def as_they_are(self, ids: Collection[str]) -> list[Address]:
-        """Those that exist, not from an index. CloudError."""
-        return self._cloud.addresses(ids)
-
-    def refresh(self) -> None:
-        self.is_wanted = False
-        try:
-            found, now = self.read(), self._clock()
-        except CloudError as error:
-            self.error = error
-            raise
-        by_owner: dict[tuple[str, str], list[Address]] = {}
-        for each in found:
-            owner = each.tags.get(NODE_NAME, ""), each.tags.get(NODE_INSTANCE, "")
-            by_owner.setdefault(owner, []).append(each)
-        with self._lock:
-            self._by_id, self._by_owner = {each.id: each for each in found}, by_owner
-            self._noted.clear()
-            self._forget_spent(now)
-        self.read_at, self.error = now, None
-
-    def want_newer(self, than: float) -> bool:
-        """Whether there is a list newer *than* that; else one is read soon."""
-        if self.read_at is not None and self.read_at >= than:
-            return True
-        self.is_wanted = True
-        return False
-
-    def listed(self) -> Sequence[Address]:
-        """As of the last resync."""
-        return list(self._by_id.values())
-
-    def ids(self) -> Collection[str]:
-        return self._by_id.keys()
-
-    def get(self, address_id: str) -> Address | None:
-        return self._by_id.get(address_id)
-
-    def note(self, address: Address) -> None:
-        """It was read, and may be missing from the list."""
-        with self._lock:
-            self._noted[address.id] = address.ip
-
-    def ips(self) -> dict[str, str]:
-        """By the ids of addresses, as far as they were read since the last resync or in it."""
-        with self._lock:
-            return {**{each.id: each.ip for each in self._by_id.values()}, **self._noted}
-
-    def unspent(self, owner: tuple[str, str]) -> Sequence[Address]:
-        """Those with the tags of a node by its name and instance, but for those that were given up."""
-        with self._lock:
-            return [each for each in self._by_owner.get(owner, ()) if each.id not in self._spent]
-
-    def spend(self, address_id: str) -> None:
-        if address_id:
-            with self._lock:
-                self._spent[address_id] = self._clock()
-
-    def _forget_spent(self, now: float) -> None:
-        """What has not been listed for long cannot be mistaken for a free address."""
-        seen = {each: now if each in self._by_id else at for each, at in self._spent.items()}
-        self._spent = {each: at for each, at in seen.items() if now - at < SPENT}
-
-
-class Resync:
-    """*quotas* takes what is read of them."""
-
-    def __init__(
-        self,
-        cloud: Cloud,
-        inventory: Inventory,
-        quotas: Callable[[Sequence[Quota]], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._cloud, self._inventory = cloud, inventory
-        self._quotas, self._clock = quotas, clock
+    def __init__(self, cloud: Cloud, sources: Sources, report: Callable[[Sequence[Quota]], None]) -> None:
+        self._cloud, self._sources, self._inventory = cloud, sources, sources.inventory
+        self._report, self._clock = report, sources.clocks.monotonic
         self._settings: AnycastIPSettings | None = None
-        self._began, self._failures = clock(), 0
+        self._began, self._failures = self._clock(), 0
 
     def due(self, period: float) -> float:
         """On the clock; a change of the period counts from the last resync on."""
@@ -136,26 +65,134 @@ class Resync:
         is_wanted = self._settings is None or self._inventory.is_wanted
         return self._began if is_wanted else self._began + period
 
-    def turn(self, settings: AnycastIPSettings) -> bool:
-        """Read the addresses if that is due; whether every node is to be reconciled, as after new settings."""
+    def reconcile(self, _: str) -> float:
+        settings = self._sources.settings()
         is_due, have_changed = self.due(settings.resync_period) <= self._clock(), settings != self._settings
         self._settings = settings
-        if is_due:
-            self._run()
-        return is_due or have_changed
+        try:
+            if is_due:
+                self._read()
+        finally:
+            if is_due or have_changed:
+                self._sources.enqueue_all()
+        return PERIOD
 
-    def _run(self) -> None:
+    def _read(self) -> None:
         self._began = self._clock()
+        self._failures += 1
         try:
             self._inventory.refresh()
             self._failures = 0
             self._inventory.quotas = self._cloud.quotas()
-            self._quotas(self._inventory.quotas)
-        except (LeadershipLost, Stopping):
-            raise
+            self._report(self._inventory.quotas)
         except CloudError as error:
-            self._failures += self._inventory.error is error
             log.warning("resync failed", error=str(error))
-        except Exception:
-            self._failures += 1
-            log.exception("resync failed")
+
+
+def orphans(
+    addresses: Iterable[Address], nodes: Collection[Node], claims: Mapping[str, Claim], cluster_id: str
+) -> list[Address]:
+    """Those of *addresses* without a claim whose node is not among *nodes*, by name or instance.
+
+    One that is bound to another instance than its node's is in use.
+    """
+    names = {node.metadata.name for node in nodes}
+    instances = {instance_of(node) for node in nodes}
+    claimed = {claim.address for claim in claims.values()}
+    # The instance of spares is the same for all: only an order that has not brought its address yet may explain one.
+    counted = [claim for claim in claims.values() if claim.instance != POOL or not claim.address]
+    claimed_instances = {claim.instance for claim in counted}
+    return [
+        each
+        for each in addresses
+        if each.id not in claimed
+        and each.tags.get(CLUSTER_ID) == cluster_id
+        and (instance := each.tags.get(NODE_INSTANCE, ""))
+        and instance not in instances | claimed_instances
+        and each.tags.get(NODE_NAME, "") not in names | {""}
+        and bound_to(each) in ("", instance)
+    ]
+
+
+def due(
+    found: Collection[Address], since: Mapping[str, float], settings: ReverseReconcile, now: float
+) -> list[Address]:
+    """Those to give back in this round, the longest known first; *since* is when each was first seen."""
+    known = [each for each in found if now - since.get(each.id, math.inf) >= settings.grace]
+    return sorted(known, key=lambda each: (since[each.id], each.id))[: settings.max_per_round]
+
+
+class Orphans:
+    """Search for orphans in each period; give them claims, with which they are released, if the settings say so."""
+
+    def __init__(self, sources: Sources, recorder: EventRecorder) -> None:
+        self._sources, self._recorder = sources, recorder
+        self._settings, self._clock = sources.settings, sources.clocks.monotonic
+        self._since: dict[str, float] = {}
+        self._searched = -math.inf
+
+    def reconcile(self, _: str) -> float:
+        """Search if it is due; a search that fails is repeated in the next period."""
+        settings = self._settings().reverse_reconcile
+        if self._is_due(settings):
+            try:
+                self._search(settings)
+            except (CloudError, KubeError) as error:
+                log.warning("search for orphans failed", error=str(error))
+        return PERIOD
+
+    def _is_due(self, settings: ReverseReconcile) -> bool:
+        if settings.mode == "off":
+            self._since.clear()
+            return False
+        if self._clock() < self._searched + settings.period or self._sources.inventory.read_at is None:
+            return False
+        self._searched = self._clock()
+        return True
+
+    def _search(self, settings: ReverseReconcile) -> None:
+        if self._sources.claims.has_unmanaged:
+            log.warning("search for orphans skipped", reason="there are claims of another cluster")
+            return
+        inventory = self._sources.inventory
+        # A report is not worth another call.
+        addresses = inventory.read() if settings.mode == "release" else inventory.listed()
+        claims = self._sources.claims.claims
+        nodes = self._sources.nodes.read_all()  # last: a node that came meanwhile is among them
+        if not nodes:
+            log.warning("search for orphans skipped", reason="the API server lists no nodes")
+            return
+        found = orphans(addresses, nodes, claims, self._settings().cluster_id)
+        ORPHANS.set(len(found))
+        now = self._clock()
+        ripe = due(found, self._since, settings, now)
+        self._since = {each.id: self._since.get(each.id, now) for each in found}
+        for each in ripe:
+            self._handle(each, settings)
+
+    def _handle(self, address: Address, settings: ReverseReconcile) -> None:
+        node, releases = address.tags[NODE_NAME], settings.mode == "release"
+        log.warning("orphan found", address=address.id, node=node, released=releases)
+        text = f"{address.id} belongs to node {node}, which is gone: " + (
+            "it is released" if releases else "reverseReconcile.mode release would release it"
+        )
+        about = Regarding(CONFIG_MAPS.api_version, "ConfigMap", CLUSTER_UUID, NAMESPACE)
+        self._recorder.event(about, "OrphanedAnycastIp", text, type="Warning")
+        if releases:
+            claim = self._claim(address)
+            self._sources.claims.put(claim)
+            self._sources.enqueue(claim.uid)
+
+    def _claim(self, address: Address) -> Claim:
+        """With it, the address is released like any other whose node is gone."""
+        tags = tuple((key, address.tags[key]) for key in (NODE_NAME, NODE_INSTANCE))
+        return Claim(
+            uid=f"{ORPHAN}{address.id}",
+            node=address.tags[NODE_NAME],
+            instance=address.tags[NODE_INSTANCE],
+            token=f"drawbridge-orphan-{address.id}"[:64],
+            name=address.name,
+            asked=self._sources.clocks.now(),
+            address=address.id,
+            tags=tags,
+        )

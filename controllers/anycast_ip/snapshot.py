@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Literal
 
 from cloud.types import Address
-from controllers.anycast_ip.announcements import Announcement
 from controllers.anycast_ip.claim import Claim
 from kube.types import Node
 
@@ -139,6 +139,26 @@ class Pool:
     offer: Claim | None = None
     has_place: bool = False
     stays_anyway: bool = False
+
+
+LISTED = 10.0
+"""Seconds from one look whether an address is listed to the next; its node is queued when it was written, too."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """An address that is not to be bound yet: listed *since*, and to be bound from *until* on.
+
+    Both are None while it is not listed; *problem* is why the list could not be written.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    problem: str = ""
+
+    def left(self, now: datetime) -> float:
+        """Seconds until the next look."""
+        return max(0.0, (self.until - now).total_seconds()) if self.until else LISTED
 
 
 @dataclass(frozen=True)

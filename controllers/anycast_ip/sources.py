@@ -1,34 +1,248 @@
-"""What decisions rest on and actions change: nodes, address claims, addresses, the cloud, this process's memory."""
+"""Store address claims, and the uuid by which a cluster's addresses are known, as ConfigMaps.
+
+Claims are read once when this process begins to lead, and no other process writes them from then on. The uuid is that
+of the original, so that either finds the other's addresses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import structlog
+from msgspec.structs import replace
 
-from api.anycast_ip import is_ours
-from cloud.batched import BatchedCloud
-from controllers.anycast_ip.claim import instance_of
-from controllers.anycast_ip.claim_store import ClaimStore
-from controllers.anycast_ip.condition import ReportedNode
-from controllers.anycast_ip.egress_store import ProbePods
-from controllers.anycast_ip.memory import Memory
-from controllers.anycast_ip.resync import Inventory
+from api.anycast_ip import CONDITION, is_ours
+from controllers.anycast_ip.claim import (
+    CLUSTER_UUID,
+    NAMESPACE,
+    POOLED,
+    SELECTED,
+    Claim,
+    body,
+    instance_of,
+    name_of,
+    read,
+)
+from controllers.anycast_ip.egress import ProbePods
+from controllers.anycast_ip.inventory import Inventory
 from kube.client import Client, Resource, Typed
-from kube.errors import NotFound
+from kube.errors import AlreadyExists, Conflict, NotFound
+from kube.event_recorder import Regarding
 from kube.informer import Informer
-from kube.types import Node, Taint
+from kube.resources import CONFIG_MAPS
+from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value, complete
+from runtime import threading, time, utc_now, uuid4
 from settings import AnycastIPSettings
 
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ClaimStore:
+    """Safe to share between threads.
+
+    *unsent* are tokens of orders that have not been sent; after a start there is none, so that each order is in doubt:
+    it may have brought an address that no claim names yet. *refused* are tokens that the cloud takes no more.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+        self._claims: dict[str, Claim] = {}
+        self._stored: dict[str, ObjectMeta] = {}
+        self._index: dict[Hashable, set[str]] = {}
+        self._lock = threading.Lock()
+        self._cluster = ""
+        self.has_unmanaged = False
+        self.unsent, self.refused = set[str](), set[str]()
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """By the uid of their nodes, as they are now."""
+        with self._lock:
+            return dict(self._claims)
+
+    def get(self, uid: str) -> Claim | None:
+        return self._claims.get(uid)
+
+    def having(self, value: Hashable) -> Collection[Claim]:
+        """Claims with this instance, address, token or tag, or those that are POOLED."""
+        with self._lock:
+            return [self._claims[uid] for uid in self._index.get(value, ())]
+
+    def regarding(self, uid: str) -> Regarding:
+        """The claim's ConfigMap, for Events about an address whose node is gone."""
+        stored = self._stored.get(uid)
+        known_uid = stored.uid if stored else ""
+        return Regarding(CONFIG_MAPS.api_version, "ConfigMap", name_of(uid), self._namespace, known_uid)
+
+    def load(self, cluster: str = "") -> None:
+        """Read all claims. Those of another *cluster* come from its backup, and their addresses are in use there."""
+        self._cluster, self.has_unmanaged = cluster, False
+        found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=SELECTED)
+        for each in found.items:
+            try:
+                self._enter(self._of_here(each))
+            except ValueError as error:
+                log.error("address claim skipped", name=each.metadata.name, error=str(error))
+
+    def _of_here(self, found: ConfigMap) -> ConfigMap:
+        cluster = read(found).cluster
+        if cluster in ("", self._cluster) or not self._cluster:
+            return found
+        self.has_unmanaged = True
+        raise ValueError(
+            f"ConfigMap {found.metadata.name} belongs to another cluster, or to this one before {CLUSTER_UUID} was"
+            " created again: delete it here when its address is gone, or is in use over there"
+        )
+
+    def put(self, claim: Claim) -> None:
+        """Write *claim* over the former one of its node, if there was one."""
+        try:
+            self._enter(self._written(claim))
+        except (AlreadyExists, Conflict):
+            self._refresh_version(claim.uid)
+            raise
+
+    def _refresh_version(self, uid: str) -> None:
+        """An answer was lost, or another client wrote: the next write replaces what is there now."""
+        found = self._client.get(CONFIG_MAPS, name_of(uid), self._namespace, type=ConfigMap)
+        with self._lock:
+            self._stored[uid] = found.metadata
+
+    def _written(self, claim: Claim) -> ConfigMap:
+        version = self._version(claim.uid)
+        claim = replace(claim, cluster=self._cluster)
+        try:
+            if version:
+                name, new = name_of(claim.uid), body(claim, version)
+                return self._client.replace(CONFIG_MAPS, name, new, self._namespace, type=ConfigMap)
+        except NotFound:
+            log.warning("address claim was deleted by another client", node=claim.node, uid=claim.uid)
+        return self._client.create(CONFIG_MAPS, body(claim), self._namespace, type=ConfigMap)
+
+    def put_order(self, claim: Claim) -> None:
+        """Write *claim*, whose address is still to be ordered."""
+        self.put(claim)
+        self.unsent.add(claim.token)
+
+    def end_order(self, token: str) -> None:
+        self.unsent.discard(token)
+        self.refused.discard(token)
+
+    def drop(self, uid: str) -> None:
+        """Conflict, once, when it is not as we wrote it: another leader may have begun again with it."""
+        try:
+            with suppress(NotFound):
+                preconditions = {"resourceVersion": self._version(uid) or None}
+                self._client.delete(CONFIG_MAPS, name_of(uid), self._namespace, preconditions=preconditions)
+        except Conflict:
+            self._refresh_version(uid)
+            raise
+        with self._lock:
+            self._unindex(uid)
+            self._claims.pop(uid, None)
+            self._stored.pop(uid, None)
+
+    def _version(self, uid: str) -> str:
+        stored = self._stored.get(uid)
+        return stored.resource_version if stored else ""
+
+    def _enter(self, found: ConfigMap) -> None:
+        claim = read(found)
+        with self._lock:
+            self._unindex(claim.uid)
+            self._claims[claim.uid], self._stored[claim.uid] = claim, found.metadata
+            for value in _values(claim):
+                self._index.setdefault(value, set()).add(claim.uid)
+
+    def _unindex(self, uid: str) -> None:
+        for value in _values(self._claims[uid]) if uid in self._claims else ():
+            uids = self._index[value]
+            uids.discard(uid)
+            if not uids:
+                del self._index[value]
+
+
+def _values(claim: Claim) -> set[Hashable]:
+    pooled = POOLED if claim.pooled else ""
+    values: set[Hashable] = {claim.instance, claim.address, claim.token, pooled, *claim.tags}
+    return values - {""}
+
+
+def cluster_uuid(client: Client) -> str:
+    """Created when it is missing. ValueError when a user has emptied it."""
+    with suppress(NotFound):
+        return _read(client)
+    made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
+    with suppress(AlreadyExists):
+        client.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **made}, NAMESPACE)
+    return _read(client)
+
+
+def incarnation(client: Client) -> str:
+    """What a cluster that was restored elsewhere from a backup does not share with it: the uid of the same object."""
+    return client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap).metadata.uid
+
+
+def _read(client: Client) -> str:
+    found = client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap).data.get(CLUSTER_UUID, "")
+    if not found:
+        raise ValueError(
+            f"ConfigMap {NAMESPACE}/{CLUSTER_UUID} has no value {CLUSTER_UUID}: the cluster's addresses are tagged with"
+            " it; write it there again, or delete the ConfigMap when no address of the cluster is left"
+        )
+    return found
+
+
 NODES = Resource("", "v1", "nodes", namespaced=False)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 STRATEGIC = "application/strategic-merge-patch+json"
 """A list of conditions is merged by their types: what others report meanwhile is no conflict."""
 
 
+class NodeCondition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class NodeStatus(Value, frozen=True):
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class ReportedNode(Node, frozen=True):
+    """A node with its condition of this feature, and no other."""
+
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def condition(self) -> NodeCondition | None:
+        return next((each for each in self.status.conditions if each.type == CONDITION), None)
+
+
+complete(NodeCondition, NodeStatus, ReportedNode)
+DECODER = msgspec.json.Decoder(ReportedNode)
+
+
+def decode(raw: msgspec.Raw) -> ReportedNode:
+    """Without the conditions of others, which would be most of what is kept of a node."""
+    node = DECODER.decode(raw)
+    ours = (node.condition,) if node.condition else ()
+    return replace(node, status=NodeStatus(ours))
+
+
 class Nodes:
-    """Nodes of the informer, and writes to them, *check* before each; *probes* are the pods that check their egress."""
+    """Nodes of the informer, and writes to them; *probes* are the pods that check their egress.
+
+    *wanted* are uids of nodes that were seen with the labels, and have not been stripped since.
+    """
 
     def __init__(
         self,
@@ -38,6 +252,7 @@ class Nodes:
     ) -> None:
         self._client, self._informer, self.probes = client, informer, probes
         self.list = informer.list
+        self.wanted = set[str]()
         informer.add_index("uid", lambda node: (node.metadata.uid,))
         informer.add_index("instance", lambda node: (instance_of(node),))
 
@@ -75,12 +290,26 @@ class Nodes:
 
 
 @dataclass(frozen=True)
+class Clocks:
+    """*monotonic* in seconds, and the time of day."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = field(default=utc_now)
+
+
+@dataclass(frozen=True)
 class Sources:
-    """*settings* brings those of now."""
+    """*settings* brings those of now; *enqueue* has a node reconciled, by its uid."""
 
     nodes: Nodes
     claims: ClaimStore
     inventory: Inventory
-    cloud: BatchedCloud
-    memory: Memory
     settings: Callable[[], AnycastIPSettings]
+    clocks: Clocks
+    enqueue: Callable[[str], None]
+
+    def enqueue_all(self) -> None:
+        """The oldest node first, then the claims whose nodes are gone."""
+        nodes = sorted(self.nodes.list(), key=lambda node: node.metadata.creation_timestamp or LONG_AGO)
+        for uid in dict.fromkeys([*(node.metadata.uid for node in nodes), *self.claims.claims]):
+            self.enqueue(uid)

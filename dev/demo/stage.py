@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from controllers.anycast_ip.claim import FIELD, SELECTED
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from dev.demo.fleet import Look
 from dev.demo.table import Rules
 from dev.lab.cloud.remote import Remote
 from dev.lab.cloud.values import Address, Task
 from dev.lab.install import NAMESPACE as DRAWBRIDGE
 from kube.client import Client, Resource
+from kube.resources import CONFIG_MAPS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "drawbridge"

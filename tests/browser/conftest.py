@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from api.anycast_ip import OPEN, with_transition
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cloud.types import Quota
-from controllers.anycast_ip.quotas import annotation
-from controllers.anycast_ip.transitions import OPEN, with_transition
+from controllers.anycast_ip.inventory import annotation
 from dashboard.app import create_app
 from dashboard.command import listen, server_of
 from dashboard.guard import Guard

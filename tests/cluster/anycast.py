@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from api.anycast_ip import ADDRESS_ID, CONDITION, is_tainted
 from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECTED, instance_of
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from dev.lab.errors import LabError
 from dev.lab.nodes import NODES, cloud_node
 from dev.lab.session import Lab
 from kube.client import Resource
+from kube.resources import CONFIG_MAPS
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controllers.anycast_ip.transitions import OPEN, transitions_of
+from api.anycast_ip import OPEN, transitions_of
 from dev.lab import install
 from dev.lab.session import Lab
 from kube.resources import CONFIG_MAPS

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted
-from controllers.anycast_ip.transitions import transitions_of
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted, transitions_of
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most

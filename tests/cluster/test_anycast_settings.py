@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from controllers.anycast_ip.claim import CLUSTER_ID, CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from dev.lab.cloud import fixture
 from dev.lab.install import merged
 from dev.lab.session import Lab
+from kube.resources import CONFIG_MAPS
 from tests.cluster import anycast
 from tests.cluster.anycast import EVENTS, Fleet, is_open
 from tests.cluster.scenes import Scene, playing, title

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from api.anycast_ip import is_tainted
-from controllers.anycast_ip import egress_pod
+from controllers.anycast_ip import egress
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
@@ -144,7 +144,7 @@ def checking_egress(lab: Lab, url: str) -> Iterator[None]:
 
 def checks(lab: Lab) -> list[str]:
     """The names of their pods."""
-    found = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=egress_pod.SELECTED).items
+    found = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=egress.SELECTED).items
     return [each["metadata"]["name"] for each in found]
 
 
@@ -152,7 +152,7 @@ def end_of_check(lab: Lab, fleet: Fleet, name: str, *, code: int, message: str =
     """The name of the next pod on that node, which has ended so: when kwok has written that it runs, and no more."""
 
     def running() -> Pod | None:
-        listed = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=egress_pod.SELECTED, type=Pod)
+        listed = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=egress.SELECTED, type=Pod)
         here = (each for each in listed.items if each.spec.node_name == fleet.name_of(name))
         return next((each for each in here if each.status.phase == "Running"), None)
 

@@ -17,13 +17,13 @@ from api.ingress_daemonset import (
     NODE_LABEL,
 )
 from controllers.anycast_ip.claim import SELECTED
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from controllers.ingress_daemonset.health_checks import FOR
 from dev.lab import install
 from dev.lab.nodes import NODES, cloud_node, join
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
+from kube.resources import CONFIG_MAPS
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
 from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet, joined

@@ -14,14 +14,13 @@ import msgspec
 
 from api.anycast_ip import is_proven_bound, is_tainted
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME, SELECTED
-from controllers.anycast_ip.claim_store import CONFIG_MAPS
 from dev.lab import nodes
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
 from dev.lab.watching import Observations, WatchLost, watching
-from kube.resources import Selection
+from kube.resources import CONFIG_MAPS, Selection
 from kube.types import Node
 
 CONCURRENCY = 16
