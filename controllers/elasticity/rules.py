@@ -6,7 +6,7 @@ A volume may be of a kind that super nodes do not mount, and of a claim that mus
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
     """A sentence for each volume of *pod* that keeps it off super nodes."""
     for volume in pod.spec.volumes:
         need = _need(pod, volume)
-        why = _claim_refused(need.claim, claims.get(need.claim)) if need else _refused(volume)
+        why = _claim_refusal(need.claim, claims.get(need.claim)) if need else _refusal(volume)
         if why:
             yield f"volume {volume.get('name')} {why}"
 
@@ -111,16 +111,16 @@ def _need(pod: Candidate, volume: Mapping[str, Any]) -> Need | None:
     return None
 
 
-def _claim_refused(name: str, claim: Claim | None) -> str:
+def _claim_refusal(name: str, claim: Claim | None) -> str | None:
     if claim is None:
         return f"is of claim {name}, which does not exist"
     if claim.volume:
-        why = _refused(claim.volume.spec)
+        why = _refusal(claim.volume.spec)
         return why and f"is of claim {name}, bound to {claim.bound_to}, which {why}"
     if claim.bound_to:
         return f"is of claim {name}, bound to {claim.bound_to}, which does not exist"
     if _is_made_there(claim):
-        return ""
+        return None
     if claim.provisioner in PROVISIONERS:
         return (
             f"is of claim {name}, which is not bound yet: storage class {claim.storage_class} makes the disk"
@@ -157,13 +157,13 @@ def _expression(requirement: TopologyRequirement) -> Expression:
     return Expression(requirement.key, "In", requirement.values)
 
 
-def _refused(volume: Mapping[str, Any]) -> str:
-    """Why a volume, given by its fields, cannot be mounted, or nothing."""
+def _refusal(volume: Mapping[str, Any]) -> str | None:
+    """Why a volume, given by its fields, cannot be mounted."""
     for kind in sorted(volume.keys() - NO_KIND - {*KINDS, *EPHEMERAL}):
         driver = volume[kind].get("driver", "") if isinstance(volume[kind], Mapping) else ""
         if kind != "csi" or driver != CBS_DRIVER:
             return f"is of kind {f'{kind} ({driver})' if driver else kind}: {LIMIT}"
-    return ""
+    return None
 
 
 FIRST, LAST = 61000, 65534
@@ -181,52 +181,43 @@ FIXED_IP = (
 """How a pod asks for a fixed IP: of TKE's VPC-CNI, of TKE's own distribution (Galaxy), and of Calico."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """All that the rules know; *claims* are those of `volumes.needs`, by name, as far as they exist."""
-
-    pod: Candidate
-    claims: Mapping[str, Claim]
-    excluded_namespaces: tuple[str, ...]
-
-
-def daemon_pod(case: Case) -> Iterator[str]:
-    owner = case.pod.metadata.controller
-    if owner and is_daemon_pod(case.pod.metadata):
+def daemon_pod(pod: Candidate) -> Iterator[str]:
+    owner = pod.metadata.controller
+    if owner and is_daemon_pod(pod.metadata):
         yield f"it is a pod of DaemonSet {owner.name}: super nodes run none"
 
 
-def excluded_namespace(case: Case) -> Iterator[str]:
-    namespace = case.pod.metadata.namespace
-    if namespace in case.excluded_namespaces:
-        yield f"namespace {namespace} is one of excludedNamespaces ({', '.join(case.excluded_namespaces)})"
+def excluded_namespace(pod: Candidate, excluded: tuple[str, ...]) -> Iterator[str]:
+    namespace = pod.metadata.namespace
+    if namespace in excluded:
+        yield f"namespace {namespace} is one of excludedNamespaces ({', '.join(excluded)})"
 
 
-def local_port_range(case: Case) -> Iterator[str]:
-    for sysctl in case.pod.spec.security_context.sysctls:
+def local_port_range(pod: Candidate) -> Iterator[str]:
+    for sysctl in pod.spec.security_context.sysctls:
         # Kubernetes takes both separators.
-        if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refused(sysctl.value)):
+        if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refusal(sysctl.value)):
             yield f"sysctl {PORT_RANGE} is {sysctl.value[:40]!r}: {why}"
 
 
-def fixed_ip(case: Case) -> Iterator[str]:
-    annotations = case.pod.metadata.annotations
+def fixed_ip(pod: Candidate) -> Iterator[str]:
+    annotations = pod.metadata.annotations
     for name in FIXED_IP:
         # Without a value the others ask for nothing; of this one the original minds that it is there at all.
         if annotations.get(name) or (name == CLAIM_POLICY and name in annotations):
             yield f"annotation {name} is {annotations[name][:40]!r}: super nodes give no fixed IP"
 
 
-def container_ports(case: Case) -> Iterator[str]:
-    for where, container in case.pod.spec.named_containers:
+def container_ports(pod: Candidate) -> Iterator[str]:
+    for where, container in pod.spec.named_containers:
         for port in container.ports:
             for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
                 if is_reserved(number):
                     yield f"{where}: {field} is {number}: {RESERVED}"
 
 
-def probe_ports(case: Case) -> Iterator[str]:
-    for where, container in case.pod.spec.named_containers:
+def probe_ports(pod: Candidate) -> Iterator[str]:
+    for where, container in pod.spec.named_containers:
         for field, probe in container.probes.items():
             number = container.number_of(probe.port)
             if is_reserved(number):
@@ -234,27 +225,22 @@ def probe_ports(case: Case) -> Iterator[str]:
                 yield f"{where}: {field} asks port {number}{named}: {RESERVED}"
 
 
-def volumes(case: Case) -> Iterator[str]:
-    return unmountable(case.pod, case.claims)
-
-
-RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
-    daemon_pod,
-    excluded_namespace,
-    local_port_range,
-    fixed_ip,
-    container_ports,
-    probe_ports,
-    volumes,
-)
-
-
 def violations(
     pod: Candidate, claims: Mapping[str, Claim], excluded_namespaces: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """A sentence for each limit that *pod* breaks, with the field, its value and the limit."""
-    case = Case(pod, claims, excluded_namespaces)
-    return tuple(reason for rule in RULES for reason in rule(case))
+    """A sentence for each limit that *pod* breaks, with the field, its value and the limit.
+
+    *claims* are those of `needs`, by name, as far as they exist.
+    """
+    return (
+        *daemon_pod(pod),
+        *excluded_namespace(pod, excluded_namespaces),
+        *local_port_range(pod),
+        *fixed_ip(pod),
+        *container_ports(pod),
+        *probe_ports(pod),
+        *unmountable(pod, claims),
+    )
 
 
 def is_reserved(port: int) -> bool:
@@ -266,9 +252,9 @@ def overlaps(low: int, high: int) -> bool:
     return low <= LAST and high >= FIRST
 
 
-def _range_refused(value: str) -> str:
+def _range_refusal(value: str) -> str | None:
     ports = re.fullmatch(r"\s*([0-9]{1,5})\s+([0-9]{1,5})\s*", value)
     if not ports or int(ports[1]) > int(ports[2]):
         return 'no range of ports; write for example "32768 60999"'
     low, high = int(ports[1]), int(ports[2])
-    return f"it holds some of {FIRST}-{LAST}: {RESERVED}" if overlaps(low, high) else ""
+    return f"it holds some of {FIRST}-{LAST}: {RESERVED}" if overlaps(low, high) else None
