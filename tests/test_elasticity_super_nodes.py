@@ -24,8 +24,8 @@ from controllers.elasticity.super_nodes import (
     VERSION,
     ZONE,
     ZONE_NAME,
-    Do,
     SuperNodeReconciler,
+    Verb,
     manifest,
     plan,
 )
@@ -89,9 +89,9 @@ def retired(ago: timedelta) -> dict[str, Any]:
 
 
 def test_a_super_node_is_registered_as_the_original_registers_it() -> None:
-    (step,) = plan([], {}, settings("subnet-1", resolv_conf="nameserver 4.4.4.4\n"), NOW)
-    assert (step.do, step.note.reason) == (Do.CREATE, "SuperNodeRegistered")
-    assert step.body == {
+    (action,) = plan([], {}, settings("subnet-1", resolv_conf="nameserver 4.4.4.4\n"), NOW)
+    assert (action.verb, action.reason) == (Verb.CREATE, "SuperNodeRegistered")
+    assert action.body == {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -173,19 +173,19 @@ def test_a_super_node_without_drift_is_not_written(found: Node) -> None:
 def test_drift_of_what_makes_it_a_super_node_is_corrected_and_nothing_else(
     found: Node, configured: ElasticitySettings, change: dict[str, Any]
 ) -> None:
-    (step,) = plan([found], {}, configured, NOW)
-    assert (step.do, step.note.reason, step.body) == (Do.CHANGE, "SuperNodeRestored", change)
+    (action,) = plan([found], {}, configured, NOW)
+    assert (action.verb, action.reason, action.body) == (Verb.CHANGE, "SuperNodeRestored", change)
 
 
 def test_the_event_names_what_was_restored() -> None:
-    (step,) = plan([node(**labels(zone=None), spec={"taints": []})], {}, ONE, NOW)
-    assert step.note.message == f"Set as configured: {ZONE}, taints"
+    (action,) = plan([node(**labels(zone=None), spec={"taints": []})], {}, ONE, NOW)
+    assert action.message == f"Set as configured: {ZONE}, taints"
 
 
 def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
     unmanaged = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
-    (step,) = plan([unmanaged], {}, ONE, NOW)
-    assert (step.do, step.note.reason, step.note.type) == (Do.NOTHING, "SuperNodeNotOurs", "Warning")
+    (action,) = plan([unmanaged], {}, ONE, NOW)
+    assert (action.verb, action.reason) == (Verb.NOTHING, "SuperNodeNotOurs")
     assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
 
 
@@ -206,13 +206,15 @@ def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
 def test_a_node_goes_only_when_it_was_closed_for_long_and_is_empty(
     found: dict[str, Any], occupied: dict[str, bool], goes: bool
 ) -> None:
-    assert [step.do for step in plan([node(**found)], occupied, settings(), NOW)] == [Do.REMOVE] * goes
+    assert [action.verb for action in plan([node(**found)], occupied, settings(), NOW)] == [
+        Verb.REMOVE
+    ] * goes
 
 
 @pytest.mark.parametrize("written", ["", "yesterday", "2026-01-01T00:00:00"])
 def test_a_node_whose_time_cannot_be_read_is_closed_once_more(written: str) -> None:
-    (step,) = plan([node(**annotated(RETIRED_AT, written))], {NAME: False}, settings(), NOW)
-    assert step.note.reason == "SuperNodeRetired"
+    (action,) = plan([node(**annotated(RETIRED_AT, written))], {NAME: False}, settings(), NOW)
+    assert action.reason == "SuperNodeRetired"
 
 
 def test_only_super_nodes_are_ever_closed() -> None:

@@ -11,7 +11,7 @@ from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION, to_super_node
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import TIER_PODS
-from controllers.elasticity.super_nodes import Do, plan
+from controllers.elasticity.super_nodes import Verb, plan
 from controllers.elasticity.tiers import preferring, tier_of
 from dev.fake_api import merged
 from kube.types import Node
@@ -63,7 +63,7 @@ def avoiding(weight: int, *tiers: int) -> dict[str, Any]:
 def test_a_node_says_its_tier_and_which_go_before_if_there_are_several(
     tiers: tuple[int, ...], labels: list[str | None], taints: list[list[dict[str, str]]]
 ) -> None:
-    made = [step.body for step in plan([], {}, configured(*tiers), NOW)]
+    made = [action.body for action in plan([], {}, configured(*tiers), NOW)]
 
     assert [each["metadata"]["labels"].get("drawbridge.io/tier") for each in made] == labels
     assert [each["spec"]["taints"] for each in made] == [[SUPER_TAINT, *each] for each in taints]
@@ -71,7 +71,7 @@ def test_a_node_says_its_tier_and_which_go_before_if_there_are_several(
 
 def registered(*tiers: int) -> list[dict[str, Any]]:
     """Nodes as they are for these settings, with a taint of another writer."""
-    bodies = [dict(step.body) for step in plan([], {}, configured(*tiers), NOW)]
+    bodies = [dict(action.body) for action in plan([], {}, configured(*tiers), NOW)]
     for number, body in enumerate(bodies):
         body["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
         body["spec"]["taints"].insert(1, {**NOT_READY, "timeAdded": "2026-01-01T00:00:00Z"})
@@ -90,11 +90,11 @@ def test_nodes_that_there_are_follow_the_settings_and_keep_all_else(
     before: tuple[int, ...], now: tuple[int, ...]
 ) -> None:
     found = registered(*before)
-    steps = plan([msgspec.convert(each, Node) for each in found], {}, configured(*now), NOW)
-    changes = {step.name: step.body for step in steps}
+    actions = plan([msgspec.convert(each, Node) for each in found], {}, configured(*now), NOW)
+    changes = {action.name: action.body for action in actions}
     after_it = [merged(each, changes.get(each["metadata"]["name"], {})) for each in found]
 
-    assert {step.do for step in steps} == {Do.CHANGE}
+    assert {action.verb for action in actions} == {Verb.CHANGE}
     for each, expected in zip(after_it, registered(*now), strict=True):
         assert each["metadata"]["labels"] == expected["metadata"]["labels"]
         assert sorted(map(str, each["spec"]["taints"])) == sorted(map(str, expected["spec"]["taints"]))

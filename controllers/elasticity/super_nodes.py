@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import structlog
@@ -19,7 +19,7 @@ from controllers.elasticity.gpus import GPU, gpu_labels, gpu_taints
 from controllers.elasticity.tiers import TIER, is_tier_taint, tier_labels, tier_taints
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.event_recorder import Regarding
+from kube.event_recorder import Regarding, Type
 from kube.leader_election import LeadershipLost
 from kube.resources import NODES, PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
@@ -141,7 +141,7 @@ SETTLE = timedelta(seconds=30)
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Do(StrEnum):
+class Verb(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     REMOVE = "remove"
@@ -149,22 +149,17 @@ class Do(StrEnum):
 
 
 @dataclass(frozen=True)
-class Note:
-    """The Event on the node."""
+class Action:
+    """*node* is as it was seen, None when there was none; *body* is the whole of it, or a merge patch.
 
-    reason: str
-    message: str
-    type: Literal["Normal", "Warning"] = "Normal"
+    *reason* and *message* are the Event's on the node.
+    """
 
-
-@dataclass(frozen=True)
-class Step:
-    """*node* is as it was seen, None when there was none; *body* is the whole of it, or a merge patch."""
-
-    do: Do
+    verb: Verb
     name: str
     node: Node | None
-    note: Note
+    reason: str
+    message: str
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -189,54 +184,42 @@ def may_go(node: Node, now: datetime) -> bool:
 
 def plan(
     nodes: Iterable[Node], occupied: Mapping[str, bool], settings: ElasticitySettings, now: datetime
-) -> list[Step]:
+) -> list[Action]:
     """*occupied* says by name whether a leftover that may go has pods."""
     nodes = list(nodes)
     by_name = {node.metadata.name: node for node in nodes}
-    kept = [_kept(by_name.get(name_of(subnet)), manifest(subnet, settings)) for subnet in settings.subnets]
-    left = [_left(node, occupied, now) for node in leftovers(nodes, settings)]
-    return [step for step in (*kept, *left) if step]
+    kept = [_keep(by_name.get(name_of(subnet)), manifest(subnet, settings)) for subnet in settings.subnets]
+    left = [_retire(node, occupied, now) for node in leftovers(nodes, settings)]
+    return [action for action in (*kept, *left) if action]
 
 
-def _kept(node: Node | None, wanted: Mapping[str, Any]) -> Step | None:
+def _keep(node: Node | None, wanted: Mapping[str, Any]) -> Action | None:
     name = wanted["metadata"]["name"]
     if node is None:
-        note = Note("SuperNodeRegistered", f"The super node of {name.removeprefix('eklet-')} is registered")
-        return Step(Do.CREATE, name, None, note, wanted)
+        message = f"The super node of {name.removeprefix('eklet-')} is registered"
+        return Action(Verb.CREATE, name, None, "SuperNodeRegistered", message, wanted)
     if not _stays(node):
         return None
     if not is_ours(node):
-        note = Note(
-            "SuperNodeNotOurs",
-            f"Not managed by Drawbridge. To adopt it, label it {MANAGED_BY}={MANAGER}",
-            "Warning",
-        )
-        return Step(Do.NOTHING, name, node, note)
+        message = f"Not managed by Drawbridge. To adopt it, label it {MANAGED_BY}={MANAGER}"
+        return Action(Verb.NOTHING, name, node, "SuperNodeNotOurs", message)
     if not (change := difference(node, wanted)):
         return None
-    return Step(
-        Do.CHANGE, name, node, Note("SuperNodeRestored", f"Set as configured: {_keys(change)}"), change
-    )
-
-
-def _keys(change: Mapping[str, Any]) -> str:
     parts = (*change.get("metadata", {}).values(), change.get("spec", {}))
-    return ", ".join(key for part in parts for key in part)
+    message = f"Set as configured: {', '.join(key for part in parts for key in part)}"
+    return Action(Verb.CHANGE, name, node, "SuperNodeRestored", message, change)
 
 
-def _left(node: Node, occupied: Mapping[str, bool], now: datetime) -> Step | None:
+def _retire(node: Node, occupied: Mapping[str, bool], now: datetime) -> Action | None:
     name = node.metadata.name
     if _retired_at(node) is None:
-        note = Note(
-            "SuperNodeRetired", "Its subnet is no longer configured: the node is removed when it has no pods"
-        )
+        message = "Its subnet is no longer configured: the node is removed when it has no pods"
         closed = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
-        return Step(Do.CHANGE, name, node, note, closed)
+        return Action(Verb.CHANGE, name, node, "SuperNodeRetired", message, closed)
     if not may_go(node, now) or occupied.get(name, True):
         return None
-    return Step(
-        Do.REMOVE, name, node, Note("SuperNodeRemoved", "Its subnet is not configured, and it was empty")
-    )
+    message = "Its subnet is not configured, and it was empty"
+    return Action(Verb.REMOVE, name, node, "SuperNodeRemoved", message)
 
 
 def _retired_at(node: Node) -> datetime | None:
@@ -264,15 +247,15 @@ class SuperNodeReconciler:
     ) -> None:
         self._client, self._recorder = context.client, context.recorder
         self._nodes, self._settings, self._now = nodes, settings, now
-        self._reported: dict[str, Note] = {}
+        self._reported: dict[str, str] = {}
 
     def reconcile(self) -> None:
-        """Take each step that is due; one that fails stops no other, and is tried again next time. LeadershipLost."""
+        """One action that fails stops no other, and is tried again next time. LeadershipLost."""
         nodes, settings, now = list(self._nodes()), self._settings(), self._now()
         leaving = [node.metadata.name for node in leftovers(nodes, settings) if may_go(node, now)]
         occupied = {name: self._is_occupied(name) for name in leaving}
-        for step in plan(nodes, occupied, settings, now):
-            self._try(step)
+        for action in plan(nodes, occupied, settings, now):
+            self._try(action)
 
     def _is_occupied(self, name: str) -> bool:
         """As the API server has it now, and while it cannot be read; pods of DaemonSets go with their node."""
@@ -283,38 +266,39 @@ class SuperNodeReconciler:
             return True
         return not all(is_daemon_pod(pod.metadata) for pod in pods)
 
-    def _try(self, step: Step) -> None:
+    def _try(self, action: Action) -> None:
         try:
-            self._report(step, self._taken(step))
+            self._report(action, self._run(action))
         except (AlreadyExists, Conflict, NotFound):
-            log.info("super node has changed", node=step.name, action=step.do)
+            log.info("super node has changed", node=action.name, action=action.verb)
         except KubeError as error:
-            log.warning("super node not written", node=step.name, action=step.do, error=str(error))
+            log.warning("super node not written", node=action.name, action=action.verb, error=str(error))
         except LeadershipLost:
             raise
         except Exception:
-            log.exception("super node not written", node=step.name, action=step.do)
+            log.exception("super node not written", node=action.name, action=action.verb)
 
-    def _taken(self, step: Step) -> Node | None:
-        if step.do is Do.NOTHING:
-            return step.node
-        if step.node is None:
-            return self._client.create(NODES, step.body, type=Node)
-        seen = step.node.metadata
+    def _run(self, action: Action) -> Node | None:
+        if action.verb is Verb.NOTHING:
+            return action.node
+        if action.node is None:
+            return self._client.create(NODES, action.body, type=Node)
+        seen = action.node.metadata
         version = {"uid": seen.uid, "resourceVersion": seen.resource_version}
-        if step.do is Do.CHANGE:
-            patch = {**step.body, "metadata": {**step.body.get("metadata", {}), **version}}
-            return self._client.patch(NODES, step.name, patch, type=Node)
-        self._client.delete(NODES, step.name, preconditions=version)
-        return step.node
+        if action.verb is Verb.CHANGE:
+            patch = {**action.body, "metadata": {**action.body.get("metadata", {}), **version}}
+            return self._client.patch(NODES, action.name, patch, type=Node)
+        self._client.delete(NODES, action.name, preconditions=version)
+        return action.node
 
-    def _report(self, step: Step, node: Node | None) -> None:
+    def _report(self, action: Action, node: Node | None) -> None:
         """An Event, once where nothing was done."""
-        note = step.note
-        if node is None or (step.do is Do.NOTHING and self._reported.get(node.metadata.uid) == note):
+        reason, message, is_done = action.reason, action.message, action.verb is not Verb.NOTHING
+        if node is None or not (is_done or self._reported.get(node.metadata.uid) != message):
             return
-        self._reported[node.metadata.uid] = note
+        self._reported[node.metadata.uid] = message
         log.info(
-            "super node reconciled", node=step.name, action=step.do, reason=note.reason, message=note.message
+            "super node reconciled", node=action.name, action=action.verb, reason=reason, message=message
         )
-        self._recorder.event(Regarding.of(node, NODES, "Node"), note.reason, note.message, type=note.type)
+        type: Type = "Normal" if is_done else "Warning"  # noqa: A001 - as Kubernetes names it
+        self._recorder.event(Regarding.of(node, NODES, "Node"), reason, message, type=type)
