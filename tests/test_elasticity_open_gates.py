@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from api.elasticity import GATE, REASON
 from controllers.elasticity import open_gates
-from controllers.elasticity.open_gates import WEBHOOK, WHY, Look, Patience, open_all, remove_webhook
+from controllers.elasticity.open_gates import WEBHOOK, WHY, Patience, Progress, open_all, remove_webhook
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
 from dev.fake_api import FakeAPI
@@ -229,12 +229,12 @@ def test_a_configuration_that_changes_meanwhile_is_not_cut_at_the_wrong_place() 
 
 @given(st.lists(st.sets(st.sampled_from("abc")), min_size=1, max_size=40))
 def test_it_never_settles_while_a_pod_was_gated_a_moment_ago(looks: list[set[str]]) -> None:
-    patience, look = Patience(settle=5.0, leader=3.0), Look(0.0)
+    patience, progress = Patience(settle=5.0, leader=3.0), Progress(0.0)
     pods = {name: decode(raw_of(raw_pod(name))) for name in "abc"}
     for now, names in enumerate(looks):
-        due = look.take([pods[name] for name in sorted(names)], float(now), patience)
+        due = progress.due([pods[name] for name in sorted(names)], float(now), patience)
         recent = looks[max(0, now - 4) : now + 1]
-        assert look.is_settled(float(now), patience) <= (not any(recent) and now >= 5)
+        assert progress.is_settled(float(now), patience) <= (not any(recent) and now >= 5)
         for pod in due:
             assert all(pod.metadata.name in each for each in looks[now - 3 : now + 1])
 

@@ -185,7 +185,7 @@ def test_the_event_names_what_was_restored() -> None:
 def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
     unmanaged = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
     (action,) = plan([unmanaged], {}, ONE, NOW)
-    assert (action.verb, action.reason) == (Verb.NOTHING, "SuperNodeNotOurs")
+    assert (action.verb, action.reason, action.type) == (Verb.NOTHING, "SuperNodeNotOurs", "Warning")
     assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
 
 

@@ -21,11 +21,11 @@ import structlog
 from prometheus_client import Counter
 
 from api.elasticity import GATE
+from controllers.controller import Controller, Watch
 from controllers.elasticity.patches import opened
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
-from controllers.workqueue import WorkQueue
 from kube.client import Client, Resource
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
@@ -76,14 +76,21 @@ def open_gates(client: Client, pods: Iterable[Pod]) -> None:
 def keep_open(context: Context, _settings: object = None) -> None:
     """Open what is gated, until the context stops."""
     pods = context.informers.of(PODS, Pod, Selection(field_selector=UNBOUND), decode=decode)
-    queue = WorkQueue("gate-opener", pauses=PAUSES)
+
+    def gated(_: Pod | None, new: Pod | None) -> Iterable[str]:
+        return (key_of(new.metadata),) if new is not None and new.gated else ()
+
+    def count(_: str) -> float:
+        count_gated([pod for pod in pods.list() if pod.gated], utc_now())
+        return PERIOD
+
     opener = GateOpener(context, pods)
-    pods.on_change(lambda _, new: queue.add(key_of(new.metadata)) if new is not None and new.gated else None)
     try:
         if context.wait_synced(pods):
-            with context.working(queue, opener.reconcile, THREADS):
-                while not context.stop.wait(PERIOD):
-                    count_gated([pod for pod in pods.list() if pod.gated], utc_now())
+            context.run(
+                Controller("gate-opener", opener.reconcile, Watch(pods, gated), workers=THREADS, rate=PAUSES),
+                Controller("open-gates", count, first=["gated"]),
+            )
     finally:
         context.informers.release(pods)
 
@@ -153,13 +160,13 @@ class Patience:
 
 
 @dataclass
-class Look:
+class Progress:
     """What has been seen so far, on a monotonic clock."""
 
     quiet_since: float
     first_seen: dict[str, float] = field(default_factory=dict)
 
-    def take(self, gated: Sequence[Pod], now: float, patience: Patience) -> list[Pod]:
+    def due(self, gated: Sequence[Pod], now: float, patience: Patience) -> list[Pod]:
         """Those whose time for being placed by the leader is over."""
         if gated:
             self.quiet_since = now
@@ -180,15 +187,15 @@ def open_all(
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Nothing when no pod is gated any more, and none will be; else what is left. KubeError is tried again."""
-    began, problem, look = clock(), "", None
+    began, problem, progress = clock(), "", None
     while clock() - began < patience.all:
         try:
-            if look is None:
+            if progress is None:
                 was_there = remove_webhook(client, configuration)
-                look = Look(clock() if was_there else clock() - patience.settle)
+                progress = Progress(clock() if was_there else clock() - patience.settle)
             gated = gated_pods(client)
-            due = look.take(gated, clock(), patience)
-            if look.is_settled(clock(), patience):
+            due = progress.due(gated, clock(), patience)
+            if progress.is_settled(clock(), patience):
                 return ""
             problem = _left(gated)
             open_gates(client, due)

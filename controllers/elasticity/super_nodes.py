@@ -162,6 +162,10 @@ class Action:
     message: str
     body: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def type(self) -> Type:
+        return "Warning" if self.verb is Verb.NOTHING else "Normal"
+
 
 def is_ours(node: Node) -> bool:
     return node.metadata.labels.get(MANAGED_BY) == MANAGER
@@ -293,12 +297,12 @@ class SuperNodeReconciler:
 
     def _report(self, action: Action, node: Node | None) -> None:
         """An Event, once where nothing was done."""
-        reason, message, is_done = action.reason, action.message, action.verb is not Verb.NOTHING
-        if node is None or not (is_done or self._reported.get(node.metadata.uid) != message):
+        reason, message = action.reason, action.message
+        is_said = action.verb is Verb.NOTHING and node and self._reported.get(node.metadata.uid) == message
+        if node is None or is_said:
             return
         self._reported[node.metadata.uid] = message
         log.info(
             "super node reconciled", node=action.name, action=action.verb, reason=reason, message=message
         )
-        type: Type = "Normal" if is_done else "Warning"  # noqa: A001 - as Kubernetes names it
-        self._recorder.event(Regarding.of(node, NODES, "Node"), reason, message, type=type)
+        self._recorder.event(Regarding.of(node, NODES, "Node"), reason, message, type=action.type)
