@@ -12,7 +12,7 @@ from api.elasticity import BURST
 from controllers.clock import Clock
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import decode
-from controllers.elasticity.return_home.reconciler import FACET, Edge, ReturnReconciler
+from controllers.elasticity.return_home.reconciler import FACET, ReturnReconciler
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.room import decode as decode_occupant
 from controllers.elasticity.return_home.room import facets
@@ -59,8 +59,9 @@ class Leader:
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         self.reporter = ReturnReporter(recorder)
-        edge = Edge(self.client, OURS)
-        self.reconciler = ReturnReconciler(sources, self._occupants.informer, edge, self.reporter, clock)
+        self.reconciler = ReturnReconciler(
+            sources, self._occupants.informer, self.client, OURS, self.reporter, clock
+        )
 
     def hear(self) -> None:
         for each in self.homes.cluster.api.changes(self._heard):

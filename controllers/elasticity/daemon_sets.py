@@ -26,7 +26,6 @@ from runtime import time
 
 KEPT_OFF = "drawbridge.io/kept-off-super-nodes"
 """The annotation of a DaemonSet whose template the leader has corrected once."""
-CALL_TIMEOUT = 4.0
 LONGEST_ROLLOUT = 600.0
 """Seconds after which the next DaemonSet is corrected, although the last one has not replaced all its pods."""
 PAUSES = Backoff(base=60.0, cap=3600.0, jitter=0.0)
@@ -183,7 +182,7 @@ class DaemonSetCorrector:
         """None when it is gone, is none of apps/v1, or cannot be read now."""
         try:
             found = self.context.client.get(
-                DAEMON_SETS, owner.reference.name, owner.namespace, type=DaemonSet, timeout=CALL_TIMEOUT
+                DAEMON_SETS, owner.reference.name, owner.namespace, type=DaemonSet
             )
         except NotFound:
             return None
@@ -196,9 +195,7 @@ class DaemonSetCorrector:
         at = found.metadata
         metadata = {"uid": at.uid, "resourceVersion": at.resource_version, "annotations": {KEPT_OFF: "true"}}
         patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
-        self.context.client.patch(
-            DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw, timeout=CALL_TIMEOUT
-        )
+        self.context.client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw)
 
     def _event(self, owner: Owner, reason: str, message: str, type: Any) -> None:  # noqa: A002
         """Once, as long as it has pods there."""

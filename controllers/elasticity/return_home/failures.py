@@ -25,8 +25,6 @@ MOST = 5
 """Failures in a row after which no pod of that revision is evicted any more."""
 LONGEST = 86400.0
 MOST_STORED = 1000
-CALL_TIMEOUT = 4.0
-"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -109,7 +107,7 @@ class Failures:
     def _read(self) -> dict[str, Failed]:
         self._version = ""
         try:
-            found = self._client.get(CONFIG_MAPS, NAME, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT)
+            found = self._client.get(CONFIG_MAPS, NAME, self._namespace, type=ConfigMap)
         except NotFound:
             return {}
         self._version = found.metadata.resource_version
@@ -123,10 +121,6 @@ class Failures:
         metadata = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: "elasticity"}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: content}}
         if not self._version:
-            return self._client.create(
-                CONFIG_MAPS, body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
-            )
+            return self._client.create(CONFIG_MAPS, body, self._namespace, type=ConfigMap)
         body["metadata"] = metadata | {"resourceVersion": self._version}
-        return self._client.replace(
-            CONFIG_MAPS, NAME, body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
-        )
+        return self._client.replace(CONFIG_MAPS, NAME, body, self._namespace, type=ConfigMap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import msgspec
@@ -43,8 +43,6 @@ from kube.types import key_of
 from settings.elasticity import ReturnHome
 
 FACET = "facet"
-CALL_TIMEOUT = 4.0
-"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
 NO_ROOM = "no local node has room"
 QUEUE = 100
 """Pods that wait for a node though local nodes have room for them: with more of them nothing returns."""
@@ -53,7 +51,7 @@ CROWDED = f"more than {QUEUE} pods wait for a node that could take the room of l
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Look:
+class Survey:
     """All that one reconcile reads of the caches."""
 
     def __init__(self, sources: Sources, occupants: Indexer[Occupant], now: datetime) -> None:
@@ -104,29 +102,22 @@ class Look:
         return found is not None and found.metadata.uid == pod.metadata.uid and found.ready
 
 
-@dataclass(frozen=True)
-class Edge:
-    """*namespace* is our own."""
-
-    client: Client
-    namespace: str
-
-
 class ReturnReconciler:
-    """One reconcile at a time."""
+    """One reconcile at a time; failures are stored in *namespace*, our own."""
 
     def __init__(
         self,
         sources: Sources,
         occupants: Indexer[Occupant],
-        edge: Edge,
+        client: Client,
+        namespace: str,
         reporter: ReturnReporter,
         clock: Clock = CLOCK,
     ) -> None:
-        self._sources, self._occupants, self._edge = sources, occupants, edge
+        self._sources, self._occupants, self._client = sources, occupants, client
         self._reporter, self._clock = reporter, clock
         self._attempts = Attempts(clock.monotonic)
-        self._failures = Failures(edge.client, edge.namespace)
+        self._failures = Failures(client, namespace)
         self._begun: dict[str, Return] = {}
         self._crowded_since = math.inf
 
@@ -134,18 +125,18 @@ class ReturnReconciler:
         """KubeError when former failures are not known."""
         self._failures.load()
         settings = self._sources.settings().return_home
-        look = Look(self._sources, self._occupants, self._clock.now())
-        self._follow(look, settings)
-        groups = look.groups()
+        survey = Survey(self._sources, self._occupants, self._clock.now())
+        self._follow(survey, settings)
+        groups = survey.groups()
         choices = {key: self._choice(key, group, settings) for key, group in groups.items()}
         may_return = [each.burst for each in choices.values() if each.burst]
-        room = look.room(self._begun.values()) if may_return else None
+        room = survey.room(self._begun.values()) if may_return else None
         places = {key: _place(room, each) for key, each in choices.items()}
         self._attempts.observe({key: bool(node) for key, node in places.items()})
         self._report(groups, choices, places, NO_ROOM if room else CROWDED)
         self._crowded(may_return if room is None else (), settings.after)
         if room is not None and len(self._begun) < settings.max_at_once:
-            self._return_one(choices, room, look.nodes, settings)
+            self._return_one(choices, room, survey.nodes, settings)
         self._failures.save()
 
     def _choice(self, key: str, group: Group, settings: ReturnHome) -> Choice:
@@ -154,10 +145,10 @@ class ReturnReconciler:
         choice = choose(group, self._clock.now(), settings.after)
         return replace(choice, why="its last replacement is not ready yet") if key in self._begun else choice
 
-    def _follow(self, look: Look, settings: ReturnHome) -> None:
+    def _follow(self, survey: Survey, settings: ReturnHome) -> None:
         for key, begun in list(self._begun.items()):
-            members = look.members(begun.request.pod)
-            ended = outcome(begun, members, look.nodes.names, self._clock.monotonic() - begun.at)
+            members = survey.members(begun.request.pod)
+            ended = outcome(begun, members, survey.nodes.names, self._clock.monotonic() - begun.at)
             if ended is None:
                 continue
             del self._begun[key]
@@ -228,7 +219,7 @@ class ReturnReconciler:
     def _try(self, burst: Burst, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
         """Read all of it afresh, and evict it; whether it may be gone. KubeError when it cannot be read."""
         pod = burst.pod
-        current = workloads.read(pod, self._edge.client)
+        current = workloads.read(pod, self._client)
         why = workloads.changed(pod, current, nodes.names) or workloads.unsettled(current)
         if not why and (why := workloads.altered(pod, current)):
             self._reporter.blocked(pod, why)
@@ -255,7 +246,7 @@ class ReturnReconciler:
         at = pod.metadata
         try:
             seen = {"uid": at.uid, "resourceVersion": version}
-            self._edge.client.evict(at.name, at.namespace, preconditions=seen, timeout=CALL_TIMEOUT)
+            self._client.evict(at.name, at.namespace, preconditions=seen)
         except (Conflict, NotFound):
             return False
         except ServerError:
@@ -271,7 +262,7 @@ class ReturnReconciler:
         judged = Candidate(request.pod.metadata, request.spec)
         if not (wanted := needs(judged)):
             return request
-        claims = gather(wanted, request.pod.metadata.namespace, self._edge.client)
+        claims = gather(wanted, request.pod.metadata.namespace, self._client)
         return Request(request.pod, request.spec, reach(judged, claims))
 
 
@@ -329,6 +320,6 @@ class ReturnHomeController:
             informer.add_index(FACET, facets)
         if not self._context.wait_synced(informer):
             return None
-        edge = Edge(self._context.client, self._context.namespace)
-        self._reconciler = ReturnReconciler(self._sources, informer, edge, self._reporter, CLOCK)
+        client, namespace = self._context.client, self._context.namespace
+        self._reconciler = ReturnReconciler(self._sources, informer, client, namespace, self._reporter)
         return self._reconciler

@@ -21,8 +21,6 @@ from kube.types import ObjectMeta, Value, complete
 POD_NAME, REVISION = "statefulset.kubernetes.io/pod-name", "controller-revision-hash"
 """The labels of each pod of a StatefulSet."""
 ROLLING_UPDATE, ON_DELETE = "RollingUpdate", "OnDelete"
-CALL_TIMEOUT = 4.0
-"""Seconds; less than lies between the end of our leadership and the beginning of another's."""
 
 
 class _Meta(ObjectMeta, frozen=True):
@@ -97,7 +95,6 @@ def read(pod: Pod, client: Client) -> Current:
         namespace,
         type=Workload,
         field_selector="" if is_set else f"metadata.name={owner.name}",
-        timeout=CALL_TIMEOUT,
     ).items
     own = next((each for each in found if each.metadata.uid == owner.uid), None)
     return Current(own, _of_same_controller(own, found), _pods(pod, client))
@@ -162,9 +159,7 @@ def _pods(pod: Pod, client: Client) -> list[tuple[Pod, Occupant]]:
     those = next((f"{name}={labels[name]}" for name in REVISIONS if labels.get(name)), "")
     if ordinal_of(pod) is not None:
         those = POD_NAME
-    found = client.list(
-        PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=those, timeout=CALL_TIMEOUT
-    ).items
+    found = client.list(PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=those).items
     both = [(decode_pod(each), decode_occupant(each)) for each in found]
     return [(each, occupant) for each, occupant in both if each.active and _is_of_same_workload(each, pod)]
 
