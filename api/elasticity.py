@@ -38,6 +38,12 @@ MODE = "drawbridge.io/placement-mode"
 PREFER, PIN = "prefer", "pin"
 RETURN_HOME = "drawbridge.io/return-home"
 """The annotation by which a pod says whether it returns: "false" never, "true" also as the only pod of its workload."""
+RETURNING = ("ReplicaSet", "StatefulSet")
+"""Of group apps: those whose availability can be read."""
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+KEEPING = {RETURN_HOME: "false", SAFE_TO_EVICT: "false", DO_NOT_DISRUPT: "true"}
+"""Annotations by which a pod is never evicted for its return."""
 IGNORE_RULES = "drawbridge.io/ignore-rules"
 """The annotation by which a pod that tolerates super nodes is exempt from rules and caps."""
 
@@ -84,6 +90,26 @@ def tolerates_super_nodes(tolerations: Iterable[Toleration]) -> bool:
 
 def ignores_rules(metadata: ObjectMeta) -> bool:
     return metadata.annotations.get(IGNORE_RULES) == "true"
+
+
+def never_returns(metadata: ObjectMeta) -> str | None:
+    """Why a pod on a super node never returns, whatever room there is."""
+    annotations, owner = metadata.annotations, metadata.controller
+    if BURST not in annotations or annotations.get(PLACEMENT) == SUPER:
+        return "it did not go to a super node for want of local room"
+    if owner is None:
+        return "no controller replaces it"
+    if owner.kind == "Job":
+        return "it belongs to a Job, whose work would be lost"
+    if owner.kind not in RETURNING or not owner.api_version.startswith("apps/"):
+        return f"its owner is a {owner.kind} of {owner.api_version}, whose availability is not known"
+    if kept := next(
+        (f"{key}={value}" for key, value in KEEPING.items() if annotations.get(key) == value), ""
+    ):
+        return f"it has annotation {kept}"
+    if (said := annotations.get(RETURN_HOME, "true")) != "true":
+        return f'{RETURN_HOME} is {said[:20]!r}, neither "true" nor "false": it stays until that is corrected'
+    return None
 
 
 def local_replicas(metadata: ObjectMeta, settings: ElasticitySettings) -> int | Share | None:

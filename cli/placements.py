@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from api.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER
+from api.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER, never_returns
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Table, age, warning
-from controllers.elasticity.return_home.planner import never
 from kube.types import ObjectMeta, PodStatus, Value
 
 
@@ -122,7 +121,7 @@ def _placement(pod: Pod, super_nodes: Collection[str]) -> Placement:
         metadata.annotations.get(REASON, ""),
         metadata.creation_timestamp,
         metadata.uid,
-        never(metadata) if pod.spec.node_name in super_nodes else "",
+        (never_returns(metadata) or "") if pod.spec.node_name in super_nodes else "",
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from api.elasticity import BURST, PLACEMENT, RETURN_HOME
-from controllers.elasticity.return_home.planner import never
+from api.elasticity import BURST, PLACEMENT, RETURN_HOME, never_returns
 from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.fake_api import Denied
@@ -253,15 +252,15 @@ def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: i
             "apps.kruise.io/v1beta1",
             "its owner is a StatefulSet of apps.kruise.io/v1beta1, whose availability is not known",
         ),
-        "a ReplicaSet": ("ReplicaSet", "apps/v1", ""),
-        "a StatefulSet": ("StatefulSet", "apps/v1", ""),
+        "a ReplicaSet": ("ReplicaSet", "apps/v1", None),
+        "a StatefulSet": ("StatefulSet", "apps/v1", None),
         "no owner": ("", "", "no controller replaces it"),
     },
 )
-def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, said: str) -> None:
+def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, said: str | None) -> None:
     owner = OwnerReference(api_version=api_version, kind=kind, name="web", uid="a", controller=bool(kind))
 
-    assert never(ObjectMeta(annotations={BURST: "allowed"}, owner_references=(owner,))) == said
+    assert never_returns(ObjectMeta(annotations={BURST: "allowed"}, owner_references=(owner,))) == said
 
 
 @table(

@@ -7,19 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from api.elasticity import BURST, LOCAL_REPLICAS, PLACEMENT, RETURN_HOME, SUPER
+from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.return_home.failures import Failed
 from controllers.elasticity.return_home.room import Occupant
-from kube.types import ObjectMeta
-
-KINDS = ("ReplicaSet", "StatefulSet")
-"""Of group apps: those whose availability can be read."""
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
-KEEPING = {RETURN_HOME: "false", SAFE_TO_EVICT: "false", DO_NOT_DISRUPT: "true"}
-"""Annotations by which a pod is never evicted for its return."""
 
 
 @dataclass(frozen=True)
@@ -57,36 +49,18 @@ class Choice:
     """The pod that returns first, if any may, and *why* not now."""
 
     burst: Burst | None
-    why: str = ""
+    why: str | None = None
 
     @property
     def due(self) -> Burst | None:
         return None if self.why else self.burst
 
 
-def never(metadata: ObjectMeta) -> str:
-    """Why a pod on a super node never returns, whatever room there is; nothing when it may."""
-    annotations, owner = metadata.annotations, metadata.controller
-    if BURST not in annotations or annotations.get(PLACEMENT) == SUPER:
-        return "it did not go to a super node for want of local room"
-    if owner is None:
-        return "no controller replaces it"
-    if owner.kind == "Job":
-        return "it belongs to a Job, whose work would be lost"
-    if owner.kind not in KINDS or not owner.api_version.startswith("apps/"):
-        return f"its owner is a {owner.kind} of {owner.api_version}, whose availability is not known"
-    if kept := next(
-        (f"{key}={value}" for key, value in KEEPING.items() if annotations.get(key) == value), ""
-    ):
-        return f"it has annotation {kept}"
-    if (said := annotations.get(RETURN_HOME, "true")) != "true":
-        return f'{RETURN_HOME} is {said[:20]!r}, neither "true" nor "false": it stays until that is corrected'
-    return ""
-
-
 def choose(group: Group, now: datetime, after: float) -> Choice:
     """The pod that goes first; *after* is in seconds."""
-    objections = [never(each.occupant.metadata) or _beyond(each, group.local) for each in group.bursts]
+    objections = [
+        never_returns(each.occupant.metadata) or _beyond(each, group.local) for each in group.bursts
+    ]
     free = [each for each, why in zip(group.bursts, objections, strict=True) if not why]
     if not free:
         return Choice(None, next(iter(objections), "none of its pods is on a super node"))
@@ -95,7 +69,7 @@ def choose(group: Group, now: datetime, after: float) -> Choice:
     return Choice(first, why)
 
 
-def unavailable(members: Sequence[Member]) -> str:
+def unavailable(members: Sequence[Member]) -> str | None:
     """Why a workload can miss none of its pods now."""
     for each in members:
         name = each.pod.metadata.name
@@ -103,30 +77,30 @@ def unavailable(members: Sequence[Member]) -> str:
             return f"{name} has no node yet"
         if not each.ready:
             return f"{name} is not ready"
-    return ""
+    return None
 
 
-def _beyond(burst: Burst, local: int) -> str:
+def _beyond(burst: Burst, local: int) -> str | None:
     """Its replacement would be placed on a super node."""
     before = local if burst.ordinal is None else burst.ordinal
     if burst.limit is None or before < burst.limit:
-        return ""
+        return None
     return f"{LOCAL_REPLICAS} is {burst.limit}, and {before} come before it: its like belong on super nodes"
 
 
-def _alone(group: Group, burst: Burst) -> str:
+def _alone(group: Group, burst: Burst) -> str | None:
     if len(group.members) > 1 or burst.occupant.metadata.annotations.get(RETURN_HOME) == "true":
-        return ""
+        return None
     return f'it is the only pod of its workload; {RETURN_HOME}: "true" allows the gap'
 
 
-def _young(group: Group, now: datetime, after: float) -> str:
+def _young(group: Group, now: datetime, after: float) -> str | None:
     """A pod that came a moment ago says that there was no room then. It is known, too, after a crash."""
     for each in group.bursts:
         created = each.occupant.metadata.creation_timestamp
         if created is not None and (now - created).total_seconds() < after:
             return f"{each.pod.metadata.name} came to a super node less than {after:g} s ago"
-    return ""
+    return None
 
 
 def _order(burst: Burst) -> tuple[int, str, str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from api.elasticity import never_returns
 from controllers.elasticity.pods import REVISIONS, Pod
 from controllers.elasticity.pods import decode as decode_pod
-from controllers.elasticity.return_home.planner import Member, never, unavailable
+from controllers.elasticity.return_home.planner import Member, unavailable
 from controllers.elasticity.return_home.room import Occupant
 from controllers.elasticity.return_home.room import decode as decode_occupant
 from controllers.elasticity.snapshot import ordinal_of
@@ -100,7 +101,7 @@ def read(pod: Pod, client: Client) -> Current:
     return Current(own, _of_same_controller(own, found), _pods(pod, client))
 
 
-def unsettled(current: Current) -> str:
+def unsettled(current: Current) -> str | None:
     """Why the workload can miss no pod now."""
     if (own := current.workload) is None or own.metadata.deletion_timestamp is not None:
         return "its workload is gone"
@@ -116,19 +117,19 @@ def unsettled(current: Current) -> str:
     return unavailable([Member(pod, occupant.ready) for pod, occupant in current.pods])
 
 
-def changed(pod: Pod, current: Current, super_nodes: Collection[str]) -> str:
+def changed(pod: Pod, current: Current, super_nodes: Collection[str]) -> str | None:
     """Why the pod is not, or no longer, what the caches said."""
     found = current.occupant(pod.metadata.uid)
     if found is None:
         return "it is gone"
-    return "it is on no super node" if found.node_name not in super_nodes else never(found.metadata)
+    return "it is on no super node" if found.node_name not in super_nodes else never_returns(found.metadata)
 
 
-def altered(pod: Pod, current: Current) -> str:
-    """Why its replacement would be of another revision, which is for the user to decide; nothing when it would not."""
+def altered(pod: Pod, current: Current) -> str | None:
+    """Why its replacement would be of another revision, which is for the user to decide."""
     own = current.workload
     if own is None or own.revision_after(pod) == _revision(pod):
-        return ""
+        return None
     if own.spec.update_strategy.type == ON_DELETE:
         return "its StatefulSet has updateStrategy OnDelete, so an eviction would update it"
     return (
