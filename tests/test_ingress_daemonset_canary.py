@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.status import Promotion
 from api.ingress_daemonset.types import time_of
-from controllers.ingress_daemonset.canary import BY_HAND
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED, raw_node
@@ -337,7 +337,7 @@ def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
 
 
 WAITING = {"id": "a-1", "revision": "a", "nodes": 1}
-STORED = {**WAITING, "promotedAt": "2026-01-01T00:00:00Z", "promotedBy": BY_HAND}
+STORED = {**WAITING, "promotedAt": "2026-01-01T00:00:00Z", "promotedBy": Promotion.BY_HAND}
 
 
 @pytest.mark.parametrize(

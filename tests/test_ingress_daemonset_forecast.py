@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.node_matching import EXCLUDED
 from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Kind, Writes
+from controllers.ingress_daemonset.estimate import ASSUMED, measured, seconds_of_pods
 from controllers.ingress_daemonset.forecast import Forecast, Pace, Step, forecast
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
+from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.snapshot import Snapshot
-from controllers.ingress_daemonset.status import ASSUMED, measured, seconds_of_pods
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge
@@ -234,7 +236,7 @@ def test_nothing_is_foreseen_at_rest_while_paused_or_at_the_end_of_the_object() 
     assert foreseen(here) == Forecast(0, 0)
 
 
-def test_a_bounded_forecast_estimates_the_rest_from_the_turns_that_it_played() -> None:
+def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     here = outdated(*NAMES, rolling={"maxUnavailableNodes": 1, **BY_NODE})
     whole = foreseen(here)
     part = forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=20)
@@ -246,7 +248,9 @@ def test_a_bounded_forecast_estimates_the_rest_from_the_turns_that_it_played() -
     assert part.ends_at is not None
     assert whole.ends_at is not None
     assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
-    assert forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=1).ends_at is None
+    begun = forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=1)
+    status = plan(snapshot_of(here), CHECKER).status or {}
+    assert begun.ends_at == time_of(status["rollout"]["estimatedEnd"])
 
 
 @pytest.mark.parametrize("detached", [1, 0])

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.controller import changes
+from controllers.ingress_daemonset.estimate import seconds_of_pods
 from controllers.ingress_daemonset.forecast import Pace, forecast
 from controllers.ingress_daemonset.revisions import plan_revisions
-from controllers.ingress_daemonset.status import FIELDS, HISTORY_SIZE, seconds_of_pods
+from controllers.ingress_daemonset.status import FIELDS, HISTORY_SIZE
 from dev.fake_api import merged
 from dev.fake_api.kinds import ROOT, of_crd
 from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE

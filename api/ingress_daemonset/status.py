@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -249,6 +249,11 @@ def status_of(raw: Mapping[str, Any]) -> Status:
         return msgspec.convert(raw, Status)
     except msgspec.ValidationError:
         return msgspec.convert({name: part for name, part in raw.items() if _is_readable(name, part)}, Status)
+
+
+def raw_of(part: Value | Sequence[Value]) -> Any:
+    """*part* as it is stored, without fields that have their defaults."""
+    return msgspec.json.decode(msgspec.json.encode(part))
 
 
 def _is_readable(name: str, part: object) -> bool:

@@ -15,10 +15,10 @@ from cli.output import Document, Part, Table, count_of, duration, title, warning
 from cli.rollouts import restart
 from controllers.ingress_daemonset import forecast as forecasts
 from controllers.ingress_daemonset.children import Workload, Writes
+from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
 from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.forecast import Pace, Step, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
-from controllers.ingress_daemonset.status import measured, seconds_of_pods
 from settings.ingress_daemonset import HealthChecker
 
 Raw = Mapping[str, Any]

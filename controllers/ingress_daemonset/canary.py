@@ -23,7 +23,7 @@ import msgspec
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset import types as spec
-from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.status import Phase, Progressing, Promotion
 from api.ingress_daemonset.types import NODES, OFF, IngressDaemonSet, Metric, share, time_of
 from controllers.ingress_daemonset.children import digest, is_current, revision_of, template_digest
 from controllers.ingress_daemonset.nodes import NodeRollout
@@ -134,8 +134,6 @@ def _out_of_bounds(wanted: Metric, value: float) -> str:
     return "" if wanted.has_bounds else "it has neither min nor max"
 
 
-BY_HAND, BY_TIME, BY_METRIC = "Annotation", "Duration", "Metric"
-"""How a canary was promoted."""
 SERVING = 200
 PROMOTED_BY_HAND = "it waits to be promoted: drawbridge rollout promote"
 AFTER_FAILURE = "drawbridge rollout abort returns, promote goes on"
@@ -273,14 +271,14 @@ class Canary:
         way = self._promoted_by(now)
         return promoted(found, way, now) if way else found
 
-    def _promoted_by(self, now: datetime) -> str:
-        """Empty while it is not; by a metric only after the pause, too."""
+    def _promoted_by(self, now: datetime) -> Promotion | None:
+        """None while it is not; by a metric only after the pause, too."""
         if self.ends_at and self.ends_at > now:
-            return ""
+            return None
         if self.metric is None:
-            return BY_TIME if self.ends_at else ""
+            return Promotion.BY_TIME if self.ends_at else None
         is_good = self.is_complete and has_passed(self.metric, self.judgement, now)
-        return BY_METRIC if is_good else ""
+        return Promotion.BY_METRIC if is_good else None
 
     def _since(self, now: datetime) -> dict[str, str]:
         holds = {"completeSince": self.is_complete, "failingSince": bool(self.refusing)}
@@ -342,7 +340,7 @@ def canary_status(
         return {}
     old = stored_canary(resource)
     if canary is None:
-        return {"canary": promoted(old, BY_HAND, now)} if old else {}
+        return {"canary": promoted(old, Promotion.BY_HAND, now)} if old else {}
     return {"canary": canary.status(now)}
 
 
@@ -353,7 +351,7 @@ def stored_canary(resource: IngressDaemonSet) -> Raw:
     return found if known == (revision_of(resource), template_digest(resource)) else {}
 
 
-def promoted(found: Raw, by: str, now: datetime) -> dict[str, Any]:
+def promoted(found: Raw, by: Promotion, now: datetime) -> dict[str, Any]:
     """The field of the status afterwards."""
     return {"promotedAt": rfc3339(now), "promotedBy": by, **found}
 
@@ -416,24 +414,30 @@ def _has_pods(rollout: NodeRollout) -> bool:
     return rollout.deployment is not None and rollout.deployment.available
 
 
-def standstill(canary: Canary) -> tuple[str, str] | None:
+def standstill(canary: Canary) -> tuple[Progressing, str] | None:
     """The reason and the message of the condition Progressing; None while its nodes are being updated."""
     if any(each.in_flight for each in canary.observed) or canary.begins:
         return None
     done = len(canary.observed) - len(canary.lacking)
     counted = f"canary: {done} of {canary.size} nodes are as desired"
     if not canary.matches:
-        return "CanaryPaused", f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}"
+        return (
+            Progressing.CANARY_PAUSED,
+            f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}",
+        )
     if not canary.size:
-        return "WaitingForNodes", f"canary: it has no Ready node with pods to replace; {PROMOTED_BY_HAND}"
+        return (
+            Progressing.WAITING_FOR_NODES,
+            f"canary: it has no Ready node with pods to replace; {PROMOTED_BY_HAND}",
+        )
     if canary.failing:
-        return "CanaryDegraded", f"{counted}; {canary.failing[0]}"
+        return Progressing.CANARY_DEGRADED, f"{counted}; {canary.failing[0]}"
     if canary.failure:
-        return "CanaryDegraded", f"{counted}; {canary.failure}; {AFTER_FAILURE}"
+        return Progressing.CANARY_DEGRADED, f"{counted}; {canary.failure}; {AFTER_FAILURE}"
     if canary.lacking:
-        return "RollingOut", f"{counted}; {canary.lacking[0]}"
+        return Progressing.ROLLING_OUT, f"{counted}; {canary.lacking[0]}"
     if canary.metric:
-        return "CanaryPaused", f"{counted}; {sentence(canary.metric, canary.judgement)}"
+        return Progressing.CANARY_PAUSED, f"{counted}; {sentence(canary.metric, canary.judgement)}"
     if ends_at := canary.ends_at:
-        return "CanaryPaused", f"{counted}; it is promoted at {rfc3339(ends_at)}"
-    return "CanaryPaused", counted if canary.pause else f"{counted}; {PROMOTED_BY_HAND}"
+        return Progressing.CANARY_PAUSED, f"{counted}; it is promoted at {rfc3339(ends_at)}"
+    return Progressing.CANARY_PAUSED, counted if canary.pause else f"{counted}; {PROMOTED_BY_HAND}"

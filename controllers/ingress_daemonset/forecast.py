@@ -5,11 +5,10 @@ That does at once what a plan writes, and its pods and load balancer take the ti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
-from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,10 +16,10 @@ from msgspec.structs import replace as changed
 
 from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset.node_matching import FollowedNode
-from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.status import Phase, Promotion, status_of
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, time_of
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.canary import BY_HAND, promoted, stored_canary
+from controllers.ingress_daemonset.canary import promoted, stored_canary
 from controllers.ingress_daemonset.children import (
     COMPLETE,
     Action,
@@ -36,7 +35,7 @@ from controllers.ingress_daemonset.detachment import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.load_balancers import NodeBackends
 from controllers.ingress_daemonset.nodes import NodeRollout, why
-from controllers.ingress_daemonset.planner import budget, plan
+from controllers.ingress_daemonset.planner import Plan, budget, plan
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.types import Condition, Value
 from settings.ingress_daemonset import HealthChecker
@@ -105,7 +104,7 @@ class SimulatedCluster:
         canary = found.get("canary", {})
         by_time = (rolling := self._rolling).canary and rolling.canary.pause.duration_seconds
         if not by_time and "completeSince" in canary and "promotedAt" not in canary:
-            found["canary"] = promoted(canary, BY_HAND, self.now)
+            found["canary"] = promoted(canary, Promotion.BY_HAND, self.now)
         if found == {name: each for name, each in self._resource.status.items() if name in FIELDS}:
             return False
         others = {name: each for name, each in self._resource.status.items() if name not in FIELDS}
@@ -352,9 +351,9 @@ def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int
             continue
         events = [each for each in (cluster.next_event(), planned.requeue_at) if each is not None]
         if not events:
-            return record.forecast(snapshot, cluster.now, is_over=True)
+            return record.forecast(cluster.now)
         cluster.advance(min(events))
-    return record.forecast(snapshot, cluster.now, is_over=False)
+    return record.cut_off(planned)
 
 
 def with_good_metric(resource: IngressDaemonSet) -> IngressDaemonSet:
@@ -409,31 +408,30 @@ class _Record:
             step = replace(step, ends_at=now)
         self._steps[name] = step
 
-    def forecast(self, snapshot: Snapshot, now: datetime, *, is_over: bool) -> Forecast:
-        waiting = [each for each in self.rollouts if each.phase is not Phase.CURRENT]
-        remaining = 0 if is_over else sum(each.phase is Phase.OUTDATED for each in waiting)
-        limit = budget(snapshot.resource, len(self.rollouts))
-        steps = tuple(sorted(self._steps.values(), key=lambda each: (each.begins_at, each.node)))
-        left = tuple(Left(each.node.name, each.phase, why(each, now)) for each in waiting if is_over)
-        ends_at = _estimated(steps, remaining, limit, now)
-        return Forecast(
-            len(self.rollouts), limit, steps, left, remaining, ends_at, self.pause, self.wave_pauses
+    def forecast(self, now: datetime) -> Forecast:
+        """Of a play that has come to rest: what is not up to date by now never will be."""
+        waiting = [node for node in self.rollouts if node.phase is not Phase.CURRENT]
+        left = tuple(Left(node.node.name, node.phase, why(node, now)) for node in waiting)
+        ends_at = max((step.ends_at for step in self._steps.values() if step.ends_at), default=None)
+        return replace(self._forecast, left=left, ends_at=ends_at)
+
+    def cut_off(self, planned: Plan) -> Forecast:
+        """The rest is estimated as for the status of the last plan."""
+        remaining = sum(node.phase is Phase.OUTDATED for node in self.rollouts)
+        rollout = status_of(planned.status or {}).rollout
+        return replace(
+            self._forecast, remaining=remaining, ends_at=rollout.estimated_end if rollout else None
         )
+
+    @property
+    def _forecast(self) -> Forecast:
+        limit = budget(self.rollouts[0].resource, len(self.rollouts)) if self.rollouts else 0
+        steps = tuple(sorted(self._steps.values(), key=lambda step: (step.begins_at, step.node)))
+        return Forecast(len(self.rollouts), limit, steps, pause=self.pause, wave_pauses=self.wave_pauses)
 
 
 def _pause(canary: Mapping[str, Any]) -> Pause | None:
     began, ended = (time_of(canary.get(name, "")) for name in ("completeSince", "promotedAt"))
     if began is None or ended is None:
         return None
-    return Pause(began, None if canary["promotedBy"] == BY_HAND else ended)
-
-
-def _estimated(steps: Sequence[Step], remaining: int, limit: int, now: datetime) -> datetime | None:
-    """When the last node is back; *remaining* ones take as long as those before."""
-    ended = [(each.begins_at, each.ends_at) for each in steps if each.ends_at is not None]
-    if not remaining:
-        return max((end for _, end in ended), default=None)
-    if not ended or not limit:
-        return None
-    turn = median((end - begin).total_seconds() for begin, end in ended)
-    return now + timedelta(seconds=turn * -(-remaining // limit))
+    return Pause(began, None if canary["promotedBy"] == Promotion.BY_HAND else ended)

@@ -21,6 +21,7 @@ from controllers.ingress_daemonset.failures import failures_of, halting, is_retu
 from controllers.ingress_daemonset.health_checks import ChildResources
 from controllers.ingress_daemonset.nodes import NodeRollout, Turn, has_lasted, node_actions, with_former
 from controllers.ingress_daemonset.pacing import (
+    Pacing,
     closed_window_of,
     suspended,
     suspended_until,
@@ -30,7 +31,6 @@ from controllers.ingress_daemonset.pacing import (
 from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import (
     Findings,
-    Turns,
     Unconfirmed,
     Undrained,
     status_of,
@@ -112,7 +112,7 @@ class _Planning:
         begins = self._queue()
         upcoming = [*dict.fromkeys([*begins, *self._everyone()])]
         failed = self._rollback.stored["revision"] if self._rollback.stored else ""
-        turns = Turns(
+        pacing = Pacing(
             self._limit,
             upcoming,
             self._canary,
@@ -124,7 +124,7 @@ class _Planning:
             self._failures,
             self._halting,
         )
-        findings = Findings(self._departures, self._children.unmanaged(), altered, turns, self._rollback)
+        findings = Findings(self._departures, self._children.unmanaged(), altered, pacing, self._rollback)
         return Plan(
             (*((each,) for each in self._single_actions()), *(each for each in self._steps() if each)),
             self._requeue_at(),

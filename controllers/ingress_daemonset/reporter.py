@@ -11,8 +11,8 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from api.ingress_daemonset import API_VERSION, KIND, PROMOTE
+from api.ingress_daemonset.status import Promotion
 from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.ingress_daemonset.canary import BY_METRIC, BY_TIME
 from controllers.ingress_daemonset.children import Action, Change, Create, Delete
 from controllers.ingress_daemonset.drift import Alteration, Altered
 from controllers.ingress_daemonset.planner import Plan
@@ -94,7 +94,7 @@ CANARY: dict[str, Type] = {"CanaryPaused": "Normal", "CanaryDegraded": "Warning"
 """Reasons of Progressing, and of Events, while only the nodes of the canary have the new template."""
 PACED = {"WavePaused": "pause", "WaitingForWindow": "window"}
 """Reasons of Progressing, and of Events, while nodes wait as the spec says; what they wait for, as a label."""
-WAYS = {BY_TIME: "after its pause", BY_METRIC: "by its metric"}
+WAYS = {Promotion.BY_TIME: "after its pause", Promotion.BY_METRIC: "by its metric"}
 BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
 VERBS = {
     Create: ("create", "FailedCreate"),

@@ -8,16 +8,30 @@ they have taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from math import ceil
-from statistics import median
 from typing import Any
 
-from api.ingress_daemonset.status import Phase
-from api.ingress_daemonset.types import IngressDaemonSet, Window, time_of
-from controllers.ingress_daemonset.canary import Canary, canary_status, standstill
+from msgspec.structs import replace
+
+from api.ingress_daemonset.status import (
+    LEAVING,
+    Available,
+    Condition,
+    Degraded,
+    EndedRollout,
+    Phase,
+    Progressing,
+    Result,
+    RolloutStatus,
+    Status,
+    raw_of,
+)
+from api.ingress_daemonset.status import status_of as read_status
+from api.ingress_daemonset.types import IngressDaemonSet
+from controllers.ingress_daemonset.canary import canary_status, standstill
 from controllers.ingress_daemonset.children import (
     LONG_AGO,
     applied_digest,
@@ -27,10 +41,10 @@ from controllers.ingress_daemonset.children import (
 )
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered
+from controllers.ingress_daemonset.estimate import estimated_end
 from controllers.ingress_daemonset.failures import (
     FORMER,
     LOST,
-    NO_FAILURES,
     NO_ROLLBACK,
     ROLLING,
     Failures,
@@ -38,42 +52,8 @@ from controllers.ingress_daemonset.failures import (
     rollback_status,
 )
 from controllers.ingress_daemonset.nodes import NodeRollout, available_pods, open_connections, why
-from controllers.ingress_daemonset.pacing import ClosedWindow, Waves, suspended_until
+from controllers.ingress_daemonset.pacing import NO_PACING, Pacing, suspended_until
 from kube.types import rfc3339
-from settings.windows import end_of
-
-ASSUMED = 30.0
-"""Seconds that pods take to be replaced, where no rollout was measured; minReadySeconds come on top."""
-
-
-def measured(rollouts: Iterable[NodeRollout], since: datetime = LONG_AGO) -> list[int]:
-    """Seconds that the pods of each node took in its last update, of those that were updated *since* then."""
-    baselines = (each.baseline for each in rollouts if each.baseline)
-    return [
-        each.took for each in baselines if each.took is not None and each.updated and each.updated >= since
-    ]
-
-
-def seconds_of_pods(rollouts: Sequence[NodeRollout], since: datetime = LONG_AGO) -> float:
-    """Until the pods of a node are replaced: by those that were *since* then, else by earlier ones, else assumed."""
-    ready = max((each.resource.spec.min_ready_seconds for each in rollouts), default=0)
-    times = measured(rollouts, since) or measured(rollouts)
-    return max(ready, median(times)) if times else ASSUMED + ready
-
-
-def seconds_of_turn(rollout: NodeRollout, pods: float) -> float:
-    """Until it counts no longer, when its *pods* take so many seconds, and nothing else is waited for."""
-    rolling = rollout.rolling
-    ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights, rolling.timestamp)
-    graces = max((each.grace_period_seconds for each in ways if each), default=0)
-    return graces + pods + rolling.attach_grace_period_seconds
-
-
-def waits_for_others(rollout: NodeRollout) -> bool:
-    """Whether a turn may take longer than graces and pods do, for as long as another program or clients like."""
-    rolling = rollout.rolling
-    return any((rolling.timestamp, rolling.connections, rolling.weights))
-
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
@@ -88,221 +68,108 @@ FIELDS = (
     "failures",
 )
 """Those of a status that earlier versions of the CRD do not have."""
-ENDED = ("Complete", "Paused", "Halted", "RolledBack")
-BLOCKED = ("WaitingForNodes", "WaitingForDetachment", "CanaryPaused", "CanaryDegraded")
+ENDED = (Progressing.COMPLETE, Progressing.PAUSED, Progressing.HALTED, Progressing.ROLLED_BACK)
+BLOCKED = (
+    Progressing.WAITING_FOR_NODES,
+    Progressing.WAITING_FOR_DETACHMENT,
+    Progressing.CANARY_PAUSED,
+    Progressing.CANARY_DEGRADED,
+)
 """Reasons of Progressing whose end is not known."""
-OVERDUE = 0.25
-"""Of a turn: what a node still takes that has had its time."""
-LATE = 3
-"""Turns after which it is not known when a node that is under way will be done."""
-STEP = 10
-"""Seconds to which an estimate is rounded up."""
-TOLERANCE = 0.1
-"""Of the time that is left: a better estimate that differs by less is not worth a write."""
-
 Raw = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Turns:
-    """*limit* nodes are updated at a time; *upcoming* have not begun, in their order."""
-
-    limit: int = 1
-    upcoming: Sequence[NodeRollout] = ()
-    canary: Canary | None = None
-    """While only its nodes may begin."""
-    paused_for: timedelta = timedelta()
-    """How long the rollout has waited after its canary."""
-    failed: str = ""
-    """The revision from which nodes return, since it failed."""
-    waves: Waves | None = None
-    window: Window | None = None
-    """In which updates may begin; None is always."""
-    closed: ClosedWindow | None = None
-    failures: Failures = NO_FAILURES
-    halting: Mapping[str, str] = field(default_factory=dict)
-    """The nodes because of which it halts, and what is wrong."""
-
-    def parts(self, left: Sequence[NodeRollout]) -> Sequence[Sequence[NodeRollout]]:
-        """Those of *left* that are updated before the next ones begin."""
-        return (self.waves.left() if self.waves else ()) or [left]
-
-    def waited(self, now: datetime) -> timedelta:
-        """So far, after the canary and between waves."""
-        return self.paused_for + (self.waves.paused_for(now) if self.waves else timedelta())
-
-    def waits(self, now: datetime) -> timedelta:
-        """From now on, between waves."""
-        return self.waves.still_paused(now) if self.waves else timedelta()
-
-
-NO_TURNS = Turns()
-
-
 def overview(
-    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], turns: Turns, progressing: str, now: datetime
-) -> dict[str, Any]:
-    """The fields of the status; *progressing* is the reason of that condition."""
-    old: Raw | None = resource.status.get("rollout")
-    revision, current = revision_of(resource), resource.status.get("currentRevision", "")
-    left = [each for each in rollouts if each.phase in ROLLING or each.node.name in turns.failures.nodes]
-    history = list(resource.status.get("history") or ())
-    runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
-    if old and not (runs and old["toRevision"] == revision):
-        result = _result(old, revision, left, progressing)
-        if turns.failed == old["toRevision"]:
-            result = "RolledBack"
-        nodes = _updated(rollouts, old) if result == "Complete" else old["nodes"] - old["nodesLeft"]
-        entry = _entry(old, result, nodes, now)
-        # Templates that no node got would displace what did happen.
-        kept = [entry] if entry["nodes"] or result not in ("Complete", "Superseded") else []
-        history = [*kept, *history][:HISTORY_SIZE]
-        old = None
-    found: dict[str, Any] = {"history": history} if history else {}
-    ended, is_over = not left and bool(rollouts), is_current(resource)
-    if ended:
-        found |= {"currentRevision": revision, "currentDigest": template_digest(resource)}
-    else:
-        known = {"currentRevision": current, "currentDigest": resource.current_digest}
-        found |= {name: each for name, each in known.items() if each}
-    found |= canary_status(resource, turns.canary, now, is_over=ended or is_over)
-    if not ended and not is_over and turns.waves and (waves := turns.waves.status(now)):
-        found["waves"] = waves
-    if runs:
-        began = old or _begun(turns.failed or current, revision, now)
-        turn = _turn(began, rollouts, left, turns, history, now)
-        found["rollout"] = _plan(began, left, turns, turn, progressing, now)
-        found["rollout"]["digest"] = applied_digest(resource)
-    return found | turns.failures.status()
-
-
-def _result(old: Raw, revision: str, left: Sequence[NodeRollout], progressing: str) -> str:
-    """Of the *old* rollout; one whose template was withdrawn, or replaced, is never complete."""
-    if old["toRevision"] == revision and not left:
-        return "Complete"
-    return progressing if left and progressing in ENDED else "Superseded"
-
-
-def _updated(rollouts: Sequence[NodeRollout], old: Raw) -> int:
-    """How many nodes have been updated since the *old* rollout began."""
-    began = time_of(old["startedAt"])
-    times = (each.baseline.updated for each in rollouts if each.baseline)
-    return sum(began is not None and at is not None and at >= began for at in times)
-
-
-def _is_behind(rollout: NodeRollout) -> bool:
-    """Not one that is attached again after a drain."""
-    return rollout.phase in (Phase.OUTDATED, Phase.DETACHING)
-
-
-def _begun(current: str, revision: str, now: datetime) -> Raw:
-    return {"fromRevision": current, "toRevision": revision, "startedAt": rfc3339(now)}
-
-
-def _plan(
-    began: Raw,
-    left: Sequence[NodeRollout],
-    turns: Turns,
-    turn: float,
+    resource: IngressDaemonSet,
+    stored: Status,
+    rollouts: Sequence[NodeRollout],
+    pacing: Pacing,
     progressing: str,
     now: datetime,
 ) -> dict[str, Any]:
-    nodes, limit = max(began.get("nodes", 0), len(left)), max(1, turns.limit)
-    done, waves = nodes - len(left), ceil(nodes / limit)
-    plan = {
-        **{name: began[name] for name in ("fromRevision", "toRevision", "startedAt")},
-        "nodes": nodes,
-        "nodesLeft": len(left),
-        "atATime": limit,
-        "wave": min(waves, done // limit + 1),
-        "waves": waves,
-        "nextNodes": [each.node.name for each in turns.upcoming[:NEXT_NODES]],
-    }
-    if turns.waves:
-        plan |= {"wave": turns.waves.number, "waves": len(turns.waves.groups)}
-    if turns.closed and turns.closed.opens_at:
-        plan["windowOpensAt"] = rfc3339(turns.closed.opens_at)
-    if progressing in BLOCKED:
-        return plan
-    if (end := _end(plan, left, turns, turn, now)) is None:
-        return plan
-    return plan | {"estimatedEnd": _rewritten(began.get("estimatedEnd", ""), end, now)}
+    """The fields of the status that replaces the *stored* one; *progressing* is the reason of that condition."""
+    old, history, revision = stored.rollout, stored.history, revision_of(resource)
+    left = [node for node in rollouts if node.phase in ROLLING or node.node.name in pacing.failures.nodes]
+    runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
+    if old and not (runs and old.to_revision == revision):
+        result = _result(old, revision, left, pacing.failed, progressing)
+        ended = _ended(old, result, rollouts, now)
+        # Templates that no node got would displace what did happen.
+        is_kept = ended.nodes or ended.result not in (Result.COMPLETE, Result.SUPERSEDED)
+        history, old = ((ended, *history)[:HISTORY_SIZE] if is_kept else history), None
+    found: dict[str, Any] = {"history": raw_of(history)} if history else {}
+    is_done, is_over = not left and bool(rollouts), is_current(resource)
+    if is_done:
+        found |= {"currentRevision": revision, "currentDigest": template_digest(resource)}
+    else:
+        known = {"currentRevision": stored.current_revision, "currentDigest": stored.current_digest}
+        found |= {name: digest for name, digest in known.items() if digest}
+    found |= canary_status(resource, pacing.canary, now, is_over=is_done or is_over)
+    if not is_done and not is_over and pacing.waves and (waves := pacing.waves.status(now)):
+        found["waves"] = waves
+    if runs:
+        began = now.replace(microsecond=0)
+        rollout = old or RolloutStatus(pacing.failed or stored.current_revision, revision, started_at=began)
+        rollout = _rollout(rollout, left, pacing)
+        end = None
+        if progressing not in BLOCKED:
+            end = estimated_end(rollout, rollouts, left, pacing, history, now)
+        rollout = replace(rollout, digest=applied_digest(resource), estimated_end=end)
+        found["rollout"] = raw_of(rollout)
+    return found | pacing.failures.status()
 
 
-def _end(plan: Raw, left: Sequence[NodeRollout], turns: Turns, turn: float, now: datetime) -> datetime | None:
-    """None, too, while a node takes far longer than a *turn*."""
-    if any(_spent(each, now) > LATE * turn for each in left if each.in_flight):
-        return None
-    seconds = sum(_seconds_left(each, plan["atATime"], turn, now) for each in turns.parts(left))
-    seconds += turns.waits(now).total_seconds()
-    return end_of(turns.window, now, seconds) if turns.window else now + timedelta(seconds=seconds)
+def _is_behind(node: NodeRollout) -> bool:
+    """Not one that is attached again after a drain."""
+    return node.phase in (Phase.OUTDATED, Phase.DETACHING)
 
 
-def _turn(
-    began: Raw,
-    rollouts: Sequence[NodeRollout],
-    left: Sequence[NodeRollout],
-    turns: Turns,
-    history: Sequence[Raw],
-    now: datetime,
-) -> float:
-    """Seconds that a node takes; what others let it wait for shows in how long rollouts have taken."""
-    since = time_of(began["startedAt"]) or now
-    turn = seconds_of_turn(left[0], seconds_of_pods(rollouts, since))
-    if turns.window or not waits_for_others(left[0]):
-        return turn
-    nodes, limit = max(began.get("nodes", 0), len(left)), max(1, turns.limit)
-    if (done := nodes - len(left)) >= limit:
-        in_flight = sum(each.in_flight for each in left)
-        took = now - turns.waited(now) - since
-        return max(turn, float(took.total_seconds() * limit / (done + in_flight / 2)))
-    whole = (each for each in history if each["result"] == "Complete" and each["nodes"])
-    if (last := next(whole, None)) is None or turns.waves:
-        return turn
-    return max(turn, float(last["seconds"] / ceil(last["nodes"] / max(1, last["atATime"]))))
+def _rollout(began: RolloutStatus, left: Sequence[NodeRollout], pacing: Pacing) -> RolloutStatus:
+    """How far it is; it is not known yet when it ends."""
+    nodes, limit = max(began.nodes, len(left)), max(1, pacing.limit)
+    wave, waves = (nodes - len(left)) // limit + 1, ceil(nodes / limit)
+    opens_at = pacing.closed.opens_at if pacing.closed else None
+    return replace(
+        began,
+        nodes=nodes,
+        nodes_left=len(left),
+        at_a_time=limit,
+        wave=pacing.waves.number if pacing.waves else min(wave, waves),
+        waves=len(pacing.waves.groups) if pacing.waves else waves,
+        next_nodes=tuple(node.node.name for node in pacing.upcoming[:NEXT_NODES]),
+        window_opens_at=opens_at.replace(microsecond=0) if opens_at else None,
+    )
 
 
-def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: datetime) -> float:
-    """Each of *limit* places gets free after the turn of its node, and takes the next one that waits."""
-    busy = [_residual(each, turn, now) for each in left if each.in_flight]
-    waiting = sum(not each.in_flight for each in left)
-    places = sorted([*busy, *[0.0] * (limit - len(busy))])[:limit]
-    ends = [free + turn * len(range(place, waiting, limit)) for place, free in enumerate(places)]
-    return max([*ends, *busy])
+def _result(
+    old: RolloutStatus, revision: str, left: Sequence[NodeRollout], failed: str, progressing: str
+) -> Result:
+    """Of the *old* rollout; one whose template was withdrawn, or replaced, is never complete."""
+    if failed == old.to_revision:
+        return Result.ROLLED_BACK
+    if old.to_revision == revision and not left:
+        return Result.COMPLETE
+    return Result(progressing) if left and progressing in ENDED else Result.SUPERSEDED
 
 
-def _residual(rollout: NodeRollout, turn: float, now: datetime) -> float:
-    return max(turn - _spent(rollout, now), turn * OVERDUE)
-
-
-def _spent(rollout: NodeRollout, now: datetime) -> float:
-    """Seconds since its turn began."""
-    began = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
-    return (now - min(began, default=now)).total_seconds()
-
-
-def _rewritten(before: str, end: datetime, now: datetime) -> str:
-    """*end* rounded up, or the estimate *before* while it is nearly as good."""
-    old = time_of(before)
-    if old and old > now:
-        tolerated = max(STEP, TOLERANCE * (old - now).total_seconds())
-        if abs((end - old).total_seconds()) <= tolerated:
-            return before
-    seconds = ceil(end.timestamp() / STEP) * STEP
-    return rfc3339(datetime.fromtimestamp(seconds, now.tzinfo))
-
-
-def _entry(old: Raw, result: str, nodes: int, now: datetime) -> dict[str, Any]:
-    """Of a rollout that ended: how many *nodes* it updated, and in how many seconds."""
-    began = time_of(old["startedAt"]) or now
-    return {
-        **{name: old[name] for name in ("fromRevision", "toRevision", "startedAt")},
-        "endedAt": rfc3339(now),
-        "result": result,
-        "nodes": nodes,
-        "seconds": max(0, round((now - began).total_seconds())),
-        "atATime": old["atATime"],
-    }
+def _ended(
+    old: RolloutStatus, result: Result, rollouts: Sequence[NodeRollout], now: datetime
+) -> EndedRollout:
+    began = old.started_at or now
+    nodes = old.nodes - old.nodes_left
+    if result is Result.COMPLETE:
+        times = (node.baseline.updated for node in rollouts if node.baseline)
+        nodes = sum(at is not None and at >= began for at in times)
+    return EndedRollout(
+        old.from_revision,
+        old.to_revision,
+        old.started_at,
+        now.replace(microsecond=0),
+        result,
+        nodes,
+        max(0, round((now - began).total_seconds())),
+        old.at_a_time,
+    )
 
 
 SHOWN = 10
@@ -310,8 +177,11 @@ SHOWN = 10
 DONE = (Phase.CURRENT, Phase.DEGRADED, Phase.STARTING)
 UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
 
-Verdict = tuple[bool, str, str]
-"""Whether a condition holds, the reason, and the message."""
+
+UNTRUE = (*ENDED, Available.NO_NODES, Available.NODES_WITHOUT_PODS, Degraded.AS_DESIRED)
+"""Reasons of conditions that do not hold."""
+Reason = tuple[Available | Progressing | Degraded, str]
+"""Of the condition that has the name of the enumeration, and its message."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +194,7 @@ class Findings:
     departures: Sequence[Departure] = ()
     unmanaged: Sequence[str] = ()
     altered: Sequence[Altered] = ()
-    turns: Turns = NO_TURNS
+    pacing: Pacing = NO_PACING
     rollback: Rollback = NO_ROLLBACK
 
 
@@ -354,19 +224,17 @@ class Undrained:
 def status_of(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
 ) -> dict[str, Any]:
-    verdicts = {
-        "Available": _available(rollouts),
-        "Progressing": _progressing(resource, rollouts, findings, now),
-        "Degraded": _degraded(rollouts, findings),
-    }
+    stored = read_status(resource.status)
+    progressing = _progressing(resource, rollouts, findings, now)
+    reasons = (_available(rollouts), progressing, _degraded(rollouts, findings))
     leaving = [_leaving(each) for each in findings.departures if each.goes_at or each.doubt]
     return {
         "observedGeneration": resource.metadata.generation,
         **_counts(rollouts),
-        "conditions": [_condition(resource, kind, verdict, now) for kind, verdict in verdicts.items()],
+        "conditions": [_condition(stored, each, now) for each in reasons],
         "waitingFor": [*leaving, *_waiting_for(rollouts, now)][:SHOWN],
-        **overview(resource, rollouts, findings.turns, verdicts["Progressing"][1], now),
-        **rollback_status(resource, findings.turns.halting, findings.turns.canary, findings.rollback, now),
+        **overview(resource, stored, rollouts, findings.pacing, progressing[0], now),
+        **rollback_status(resource, findings.pacing.halting, findings.pacing.canary, findings.rollback, now),
     }
 
 
@@ -404,7 +272,7 @@ def _leaving(departure: Departure) -> dict[str, str]:
         reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {at}"
     else:
         reason = f"the node has left: health checks fail, and Deployment {name} is deleted"
-    return {"node": departure.node, "phase": "Leaving", "reason": reason}
+    return {"node": departure.node, "phase": LEAVING, "reason": reason}
 
 
 def _waiting_for(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[dict[str, str]]:
@@ -432,20 +300,20 @@ def _has_its_pods(rollout: NodeRollout) -> bool:
     return rollout.deployment is not None and not rollout.unmanaged and rollout.deployment.available
 
 
-def _available(rollouts: Sequence[NodeRollout]) -> Verdict:
+def _available(rollouts: Sequence[NodeRollout]) -> Reason:
     if not rollouts:
-        return False, "NoNodes", "no node matches the template"
+        return Available.NO_NODES, "no node matches the template"
     serving = sum(available_pods(each) > 0 for each in rollouts)
     message = f"{serving} of {len(rollouts)} nodes have available pods"
     if serving < len(rollouts):
-        return False, "NodesWithoutPods", message
-    return True, "AllNodesServe", message
+        return Available.NODES_WITHOUT_PODS, message
+    return Available.ALL_NODES_SERVE, message
 
 
 def _progressing(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
-) -> Verdict:
-    failures = findings.turns.failures
+) -> Reason:
+    failures = findings.pacing.failures
     behind = [
         each
         for each in rollouts
@@ -455,32 +323,32 @@ def _progressing(
     ]
     others = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED, Phase.DEGRADED)]
     message = f"{len(rollouts) - len({*behind, *others})} of {len(rollouts)} nodes are as desired"
-    canary, rollback = findings.turns.canary, findings.rollback.stored
+    canary, rollback = findings.pacing.canary, findings.rollback.stored
     if rollback:
         message += f"; template {rollback['revision']} of the spec has failed: {rollback['reason']}"
     if not behind:
-        return False, "RolledBack" if rollback else "Complete", message
+        return Progressing.ROLLED_BACK if rollback else Progressing.COMPLETE, message
     if resource.spec.paused:
         until = suspended_until(resource, now)
-        return False, "Paused", f"{message}; suspended until {rfc3339(until)}" if until else message
-    if halting := findings.turns.halting:
-        return False, "Halted", f"{message}; {_listed(halting)}"
+        return Progressing.PAUSED, f"{message}; suspended until {rfc3339(until)}" if until else message
+    if halting := findings.pacing.halting:
+        return Progressing.HALTED, f"{message}; {_listed(halting)}"
     for each in rollouts:
         if each.lacks_timestamp or each.is_doubted(now):
-            return True, "WaitingForDetachment", f"{message}; {each.node.name}: {why(each, now)}"
+            return Progressing.WAITING_FOR_DETACHMENT, f"{message}; {each.node.name}: {why(each, now)}"
     if all(each.phase is Phase.DRAINING for each in behind):
-        return True, "Draining", f"{message}; {len(behind)} are detached, to be drained"
+        return Progressing.DRAINING, f"{message}; {len(behind)} are detached, to be drained"
     if canary and (paused := standstill(canary)):
-        return True, paused[0], f"{message}; {paused[1]}"
-    if (closed := findings.turns.closed) and (stands := closed.standstill(rollouts)):
-        return True, "WaitingForWindow", f"{message}; {stands}"
-    if (waves := findings.turns.waves) and (stands := waves.standstill(now)):
-        return True, "WavePaused", f"{message}; {stands}"
+        return paused[0], f"{message}; {paused[1]}"
+    if (closed := findings.pacing.closed) and (stands := closed.standstill(rollouts)):
+        return Progressing.WAITING_FOR_WINDOW, f"{message}; {stands}"
+    if (waves := findings.pacing.waves) and (stands := waves.standstill(now)):
+        return Progressing.WAVE_PAUSED, f"{message}; {stands}"
     if refused := next((each for each in rollouts if each.refusal), None):
-        return True, "WaitingForNodes", f"{message}; {refused.node.name}: {refused.refusal}"
+        return Progressing.WAITING_FOR_NODES, f"{message}; {refused.node.name}: {refused.refusal}"
     if blocking := _blocking(resource, rollouts, failures):
-        return True, "WaitingForNodes", f"{message}; {blocking}"
-    return True, "RollingBack" if rollback else "RollingOut", message
+        return Progressing.WAITING_FOR_NODES, f"{message}; {blocking}"
+    return Progressing.ROLLING_BACK if rollback else Progressing.ROLLING_OUT, message
 
 
 def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], failures: Failures) -> str:
@@ -512,22 +380,22 @@ def _hindrance(rollout: NodeRollout, failures: Failures) -> str:
     return "cordoned" if rollout.node.cordoned else "detached"
 
 
-def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Verdict:
+def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Reason:
     for each in rollouts:
         if each.unmanaged:
-            return True, "ForeignDeployment", f"{each.node.name}: {why(each, LONG_AGO)}"
+            return Degraded.UNMANAGED_DEPLOYMENT, f"{each.node.name}: {why(each, LONG_AGO)}"
     if findings.unmanaged:
         taken = f"{findings.unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
-        return True, "ForeignObject", taken
-    if halting := findings.turns.halting:
-        return True, "RolloutStuck", _listed(halting)
+        return Degraded.UNMANAGED_OBJECT, taken
+    if halting := findings.pacing.halting:
+        return Degraded.ROLLOUT_STUCK, _listed(halting)
     if findings.altered:
-        return True, "TemplateAltered", _altered(findings.altered)
+        return Degraded.TEMPLATE_ALTERED, _altered(findings.altered)
     short = [each for each in rollouts if each.phase is Phase.DEGRADED]
     if short:
         message = f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0], LONG_AGO)}"
-        return True, "PodsUnavailable", message
-    return False, "AsDesired", "no node has lost pods"
+        return Degraded.PODS_UNAVAILABLE, message
+    return Degraded.AS_DESIRED, "no node has lost pods"
 
 
 def _listed(halting: Mapping[str, str]) -> str:
@@ -543,11 +411,12 @@ def _altered(altered: Sequence[Altered]) -> str:
     )
 
 
-def _condition(resource: IngressDaemonSet, kind: str, verdict: Verdict, now: datetime) -> Mapping[str, Any]:
+def _condition(stored: Status, found: Reason, now: datetime) -> dict[str, Any]:
     """Its time changes only with its status."""
-    holds, reason, message = verdict
-    status = "True" if holds else "False"
-    conditions: Sequence[dict[str, str]] = resource.status.get("conditions") or ()
-    old = next((each for each in conditions if each["type"] == kind), {})
-    since = old["lastTransitionTime"] if old.get("status") == status else rfc3339(now)
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    reason, message = found
+    kind, status = type(reason).__name__, str(reason not in UNTRUE)
+    old = stored.condition(kind)
+    since = old.last_transition_time if old.status == status else None
+    condition = Condition(kind, status, reason, message, since or now.replace(microsecond=0))
+    raw: dict[str, Any] = raw_of(condition)
+    return raw
