@@ -44,7 +44,9 @@ def disrupted(pod: Pod) -> bool:
 
     Kubernetes marks a pod of a lost node Failed, with this condition, just before it deletes it.
     """
-    return any(each.type == DISRUPTION and each.status == "True" for each in pod.status.conditions)
+    return any(
+        condition.type == DISRUPTION and condition.status == "True" for condition in pod.status.conditions
+    )
 
 
 def kubelet_evicted(pod: Pod) -> bool:
@@ -60,8 +62,10 @@ def kubelet_evicted(pod: Pod) -> bool:
     return pod.spec.restart_policy == "Always" and not pod.terminating and not disrupted(pod)
 
 
-def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
-    """Why the addresses of *pod* are not reserved when it goes; "" when they are."""
+def unselected(
+    pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
+) -> str | None:
+    """Why the addresses of *pod* are not reserved when it goes; None when they are."""
     if not settings.enabled:
         return "ip reservation is disabled"
     if pod.spec.host_network:
@@ -70,7 +74,7 @@ def unselected(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPR
         return "mirror of a static pod, which keeps its IP"
     if not cidrs_of(pod):
         return "no IP"
-    return "" if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
+    return None if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
 
 
 def records_of(
@@ -113,12 +117,13 @@ def evicted_at(pod: Pod) -> datetime | None:
 
     Any other condition, and this one while it is not "True", may have changed long before.
     """
-    return next((each.last_transition_time for each in _by_kubelet(pod)), None)
+    return next((condition.last_transition_time for condition in _by_kubelet(pod)), None)
 
 
 def _by_kubelet(pod: Pod) -> Sequence[Condition]:
     said = DISRUPTION, "True", BY_KUBELET
-    return [each for each in pod.status.conditions if (each.type, each.status, each.reason) == said]
+    conditions = pod.status.conditions
+    return [found for found in conditions if (found.type, found.status, found.reason) == said]
 
 
 def _wanted(
@@ -138,4 +143,4 @@ def choice_of(annotations: Mapping[str, str]) -> str:
 
 def cidrs_of(pod: Pod) -> tuple[str, ...]:
     """What can be reserved of the addresses of *pod*."""
-    return tuple(cidr for each in pod.status.addresses[:ADDRESSES] if (cidr := canonical(each)))
+    return tuple(cidr for address in pod.status.addresses[:ADDRESSES] if (cidr := canonical(address)))

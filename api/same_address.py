@@ -1,7 +1,8 @@
 """The promise that a StatefulSet's pod gets the addresses of the one whose place it takes, while they are reserved.
 
-Calico gives a pod the addresses that its annotation names, reserved or not. Who else could use them decides here:
-pure functions of the segments, and the names that admission and the controller share.
+Calico gives a pod the addresses that its annotation names, reserved or not. Who else could use them decides at its
+admission. Until the pod has them, they stay reserved; once it has them, their reservations end. A pod that does not get
+them must not ask for them any longer.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Promise:
 
     @property
     def cidrs(self) -> tuple[str, ...]:
-        return tuple(cidr for each in self.addresses if (cidr := canonical(each)))
+        return tuple(cidr for address in self.addresses if (cidr := canonical(address)))
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -106,8 +107,10 @@ def predecessor_of(annotations: Mapping[str, str]) -> str:
     return annotations.get(SAME_ADDRESS_FROM, "").partition("=")[0]
 
 
-def left_alone(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings) -> str:
-    """Why nothing can be promised to *pod*, a new one; "" when its reservations decide."""
+def left_alone(
+    pod: Pod, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
+) -> str | None:
+    """Why nothing can be promised to *pod*, a new one; None when its reservations decide."""
     annotations = pod.metadata.annotations
     if not (settings.enabled and settings.same_address.enabled):
         return "same addresses are disabled"
@@ -115,31 +118,32 @@ def left_alone(pod: Pod, namespace_annotations: Mapping[str, str], settings: IPR
         return "no pod of a StatefulSet"
     if pod.spec.host_network:
         return "host network"
-    if any(each in annotations for each in ASKS_ITSELF):
+    if any(name in annotations for name in ASKS_ITSELF):
         return "it asks Calico for an address or pool itself"
-    if any(each in namespace_annotations for each in POOLS_OF_POD):
+    if any(name in namespace_annotations for name in POOLS_OF_POD):
         return "its namespace names the pools of its pods"
     choice = annotations.get(SAME_ADDRESS) or namespace_annotations.get(SAME_ADDRESS, "")
-    return "opted out" if choice.lower() == "false" else ""
+    return "opted out" if choice.lower() == "false" else None
 
 
 def decide(
     place: Place, segments: Sequence[IPReservation], settings: IPReservationSettings, now: datetime
 ) -> Promise | Outcome:
     """All addresses of the last pod that had *place*, or why none is promised."""
-    own = [each for each in _records(segments) if place.is_of(each)]
+    own = [record for record in _records(segments) if place.is_of(record)]
     if not own:
         return Outcome.NOT_RESERVED
-    former = max(own, key=lambda each: each.last_asked).uid
-    held = [each for each in own if each.uid == former]
-    cidrs = sorted({each.cidr for each in held}, key=range_of)  # IPv4 first, as Calico gives them
-    if len(cidrs) < max(each.addresses for each in held):
+    former = max(own, key=lambda record: record.last_asked).uid
+    held = [record for record in own if record.uid == former]
+    cidrs = sorted({record.cidr for record in held}, key=range_of)  # IPv4 first, as Calico gives them
+    if len(cidrs) < max(record.addresses for record in held):
         return Outcome.INCOMPLETE
     if any(_is_of_others(cidr, place, segments) for cidr in cidrs):
         return Outcome.OF_OTHERS
-    if any(cidr in each.to_be_released.values() for cidr in cidrs for each in segments if each.ours):
+    ours = [segment for segment in segments if segment.ours]
+    if any(cidr in segment.to_be_released.values() for cidr in cidrs for segment in ours):
         return Outcome.TO_BE_RELEASED
-    if any(_is_nearly_over(each, settings, now) for each in held):
+    if any(_is_nearly_over(record, settings, now) for record in held):
         return Outcome.NEARLY_OVER
     return Promise(former, tuple(cidr.partition("/")[0] for cidr in cidrs))
 
@@ -159,10 +163,11 @@ def refusal(
     configuration = calico.configuration
     if configuration.strict_affinity:
         return Outcome.STRICT_AFFINITY
-    if any(each.has(ip) and not each.is_for_all_nodes for each in calico.pools for ip in promise.addresses):
+    of_some_nodes = [pool for pool in calico.pools if not pool.is_for_all_nodes]
+    if any(pool.has(ip) for pool in of_some_nodes for ip in promise.addresses):
         return Outcome.NODE_SELECTOR
-    held = [each for each in _records(segments) if each.uid == promise.former]
-    may_refuse = any(_may_be_in_cooldown(each, configuration.cooldown, now) for each in held)
+    held = [record for record in _records(segments) if record.uid == promise.former]
+    may_refuse = any(_may_be_in_cooldown(record, configuration.cooldown, now) for record in held)
     return Outcome.COOLDOWN if may_refuse else None
 
 
@@ -172,15 +177,15 @@ def _may_be_in_cooldown(record: Record, cooldown: int, now: datetime) -> bool:
 
 
 def _records(segments: Iterable[IPReservation]) -> Iterator[Record]:
-    return (record for each in segments if each.ours for record in each.records)
+    return (record for segment in segments if segment.ours for record in segment.records)
 
 
 def _is_of_others(cidr: str, place: Place, segments: Sequence[IPReservation]) -> bool:
     """Whether it is reserved for another pod, or by another client: Calico would give it all the same."""
-    if any(each.cidr == cidr and not place.has_name_of(each) for each in _records(segments)):
+    if any(record.cidr == cidr and not place.has_name_of(record) for record in _records(segments)):
         return True
-    of_others = reserved_ranges(each for each in segments if not each.ours)
-    return any(overlap(range_of(cidr), each) for each in of_others)
+    of_others = reserved_ranges(segment for segment in segments if not segment.ours)
+    return any(overlap(range_of(cidr), reserved) for reserved in of_others)
 
 
 def _is_nearly_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:

@@ -19,8 +19,8 @@ def range_of(cidr: str) -> Range:
     return network.version, first, first + network.num_addresses
 
 
-def size_of(each: Range) -> int:
-    return each[2] - each[1]
+def size_of(whole: Range) -> int:
+    return whole[2] - whole[1]
 
 
 def overlap(one: Range, other: Range) -> Range | None:

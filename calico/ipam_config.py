@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from calico.reservations import AUTO, GROUPS
+from calico.reservations import AUTO, GROUPS, first_served, left_until
 from kube.client import Client, Resource
 from kube.errors import NotFound
 from kube.types import Value, complete
@@ -18,7 +18,6 @@ CONFIGURATIONS = (
 NAME = "default"
 """Of the one object."""
 COOLDOWN = "ipCooldownSeconds"
-LEAST = 0.05
 
 
 class IPAMConfigurationSpec(Value, frozen=True):
@@ -49,18 +48,10 @@ complete(IPAMConfigurationSpec, IPAMConfiguration)
 def ipam_configuration(client: Client, api_version: str = AUTO, *, timeout: float) -> IPAMConfiguration:
     """Its defaults where there is none. *timeout*, in seconds, is for all calls together. KubeError."""
     end = time.monotonic() + timeout
-    for each in CONFIGURATIONS[1:] if api_version == GROUPS[1] else CONFIGURATIONS:
-        if client.serves(each, timeout=_left(end)):
-            return _read(client, each, _left(end))
-    return IPAMConfiguration()
-
-
-def _read(client: Client, resource: Resource, timeout: float) -> IPAMConfiguration:
+    candidates = CONFIGURATIONS[1:] if api_version == GROUPS[1] else CONFIGURATIONS
+    if (resource := first_served(client, candidates, timeout)) is None:
+        return IPAMConfiguration()
     try:
-        return client.get(resource, NAME, type=IPAMConfiguration, timeout=timeout)
+        return client.get(resource, NAME, type=IPAMConfiguration, timeout=left_until(end))
     except NotFound:
         return IPAMConfiguration()
-
-
-def _left(end: float) -> float:
-    return max(LEAST, end - time.monotonic())

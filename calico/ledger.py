@@ -118,12 +118,12 @@ class Ledger:
         else:
             self._queue(tickets)
         try:
-            written = [self._result(each) for each in tickets]
+            written = [self._result(ticket) for ticket in tickets]
         except futures.TimeoutError:
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
         finally:
-            for each in tickets:
-                each.done.cancel()
+            for ticket in tickets:
+                ticket.done.cancel()
         return written[-1]
 
     def _result(self, ticket: _Ticket) -> IPReservation:
@@ -176,7 +176,7 @@ class Ledger:
             while (due := self._due()) != 0:
                 self._queued.wait(due)
             self._writing += 1
-            self._tickets = deque(each for each in self._tickets if each.waits)
+            self._tickets = deque(ticket for ticket in self._tickets if ticket.waits)
             while self._tickets:
                 records = self._tickets[0].records
                 entries, size = entries - len(records), size - size_of(records)
@@ -235,28 +235,28 @@ class Ledger:
             _fail(batch, error)
             return ()
         soon = self._clock() + PAUSE
-        _fail([each for each in batch if each.deadline <= soon], error)
-        left = [each for each in batch if each.waits]
+        _fail([ticket for ticket in batch if ticket.deadline <= soon], error)
+        left = [ticket for ticket in batch if ticket.waits]
         if left:
             with waiting():
-                self._pause(_asked_for(error, max(each.deadline for each in left) - self._clock()))
+                self._pause(_asked_for(error, max(ticket.deadline for ticket in left) - self._clock()))
         return left
 
 
 def _answer(batch: Sequence[_Ticket], segment: IPReservation) -> None:
     WRITES.labels("written").inc()
     BATCH.observe(len(batch))
-    for each in batch:
+    for ticket in batch:
         with suppress(futures.InvalidStateError):
-            each.done.set_result(segment)
+            ticket.done.set_result(segment)
 
 
 def _fail(batch: Sequence[_Ticket], error: Exception) -> None:
-    for each in batch:
+    for ticket in batch:
         failure = NotReserved(f"Calico's IPReservation could not be written: {error}")
         failure.__cause__ = error
         with suppress(futures.InvalidStateError):
-            each.done.set_exception(failure)
+            ticket.done.set_exception(failure)
 
 
 def _asked_for(error: Exception, left: float) -> float:

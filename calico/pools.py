@@ -1,6 +1,7 @@
-"""Calico's pools: how many of their addresses are assigned, reserved and free.
+"""Calico's pools: how many of their addresses are assigned, reserved and free, and who has which.
 
-An IPPool is a range; Calico gives nodes blocks of it, and an IPAMBlock says which of its addresses are assigned.
+An IPPool is a range. Calico gives nodes blocks of it, and an IPAMBlock says which of its addresses are assigned, with
+what Calico noted at each assignment.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from ipaddress import IPv4Address, IPv6Address
 import msgspec
 
 from calico.address_ranges import Range, collapsed, overlap, range_of, size_of
-from calico.reservations import AUTO, GROUPS
+from calico.reservations import AUTO, GROUPS, first_served, left_until, resource_in
 from calico.segment import IPReservation
 from kube.client import Client, Resource
 from kube.types import ObjectMeta, Value, complete
 from runtime import time
 
 POOLS, BLOCKS = "ippools", "ipamblocks"
-LEAST = 0.05
-"""Seconds for a last attempt."""
 
 
 class IPPoolSpec(Value, frozen=True):
@@ -57,10 +56,29 @@ class IPPool(Value, frozen=True):
 
 
 class IPAMBlockSpec(Value, frozen=True):
-    """*allocations* has an entry for each address, from the first on: null for one that is not assigned."""
+    """*allocations* has an entry for each address, from the first on: the number of its attribute, or null."""
 
     cidr: str = ""
     allocations: tuple[int | None, ...] = ()
+
+
+class Attribute(Value, frozen=True):
+    """*released_at* is set while the address cools down: released, but not free yet (Calico 3.33)."""
+
+    handle_id: str | None = msgspec.field(default=None, name="handle_id")
+    secondary: dict[str, str] | None = None
+    released_at: str | None = None
+
+
+class AssignedBlockSpec(IPAMBlockSpec, frozen=True):
+    attributes: tuple[Attribute, ...] = ()
+
+    def attribute_of(self, place: int) -> Attribute | None:
+        """Of the address at *place* in the block; None for one that is not assigned."""
+        index = self.allocations[place] if place < len(self.allocations) else None
+        if index is None:
+            return None
+        return self.attributes[index] if index < len(self.attributes) else Attribute()
 
 
 class IPAMBlock(Value, frozen=True):
@@ -70,7 +88,17 @@ class IPAMBlock(Value, frozen=True):
     spec: IPAMBlockSpec = IPAMBlockSpec()
 
 
-complete(IPPool, IPAMBlock)
+class AssignedBlock(Value, frozen=True):
+    """An IPAMBlock with what Calico noted; :class:`HeldBlock` is what is kept of it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: AssignedBlockSpec = AssignedBlockSpec()
+
+
+complete(IPPool, IPAMBlock, AssignedBlock)
+_POOL = msgspec.json.Decoder(IPPool)
+_BLOCK = msgspec.json.Decoder(IPAMBlock)
+_ASSIGNED = msgspec.json.Decoder(AssignedBlock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,132 +115,6 @@ class Block:
         if found is None:
             return 0
         return (self.assigned >> (found[1] - self.range[1]) & ((1 << size_of(found)) - 1)).bit_count()
-
-
-def block_of(block: IPAMBlock) -> Block:
-    """ValueError when its CIDR is none."""
-    at = block.metadata
-    kept = ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version)
-    bits = (1 << number for number, held in enumerate(block.spec.allocations) if held is not None)
-    return Block(kept, range_of(block.spec.cidr), sum(bits))
-
-
-def decode_block(encoded: msgspec.Raw) -> Block:
-    """MsgspecError when it cannot be read."""
-    try:
-        return block_of(_BLOCK.decode(encoded))
-    except ValueError as error:
-        raise msgspec.ValidationError(str(error)) from error
-
-
-def decode_pool(encoded: msgspec.Raw) -> IPPool:
-    """MsgspecError when it cannot be read."""
-    found = _POOL.decode(encoded)
-    at = found.metadata
-    return IPPool(ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version), found.spec)
-
-
-def ip_pools(client: Client, api_version: str = AUTO, *, timeout: float) -> Sequence[IPPool]:
-    """None without Calico. *timeout*, in seconds, is for all calls together. KubeError."""
-    end = time.monotonic() + timeout
-    resource = located(client, POOLS, api_version, timeout=timeout)
-    left = max(LEAST, end - time.monotonic())
-    return client.list(resource, type=IPPool, timeout=left).items if resource else ()
-
-
-def located(
-    client: Client, plural: str, api_version: str = AUTO, *, timeout: float | None = None
-) -> Resource | None:
-    """In the first of Calico's groups that serves *plural*, None in neither: Calico's API server has no blocks.
-
-    With the *api_version* of the CRDs, Calico's API server is not asked.
-    """
-    for each in GROUPS[1:] if api_version == GROUPS[1] else GROUPS:
-        group, version = each.split("/")
-        resource = Resource(group, version, plural, namespaced=False)
-        if client.serves(resource, timeout=timeout):
-            return resource
-    return None
-
-
-class Assigned:
-    """The addresses that *blocks* say are assigned."""
-
-    def __init__(self, blocks: Iterable[Block]) -> None:
-        self._blocks = sorted(blocks, key=lambda each: each.range)
-        self._starts = [each.range[:2] for each in self._blocks]
-
-    def count(self, within: Range) -> int:
-        version, first, end = within
-        begin = max(0, bisect_right(self._starts, (version, first)) - 1)
-        beyond = bisect_left(self._starts, (version, end), begin)
-        return sum([each.count(within) for each in self._blocks[begin:beyond]])
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Addresses of a pool: those *reserved* are not assigned, the *free* ones are neither."""
-
-    addresses: int
-    assigned: int
-    reserved: int
-
-    @property
-    def free(self) -> int:
-        return self.addresses - self.assigned - self.reserved
-
-
-def usage_of(whole: Range, assigned: Assigned, reserved: Sequence[Range]) -> Usage:
-    """Of the addresses of *whole*; no address is in two of *reserved*."""
-    overlaps = (found for each in reserved if (found := overlap(each, whole)))
-    kept = sum(size_of(each) - assigned.count(each) for each in overlaps)
-    return Usage(size_of(whole), assigned.count(whole), kept)
-
-
-def reserved_ranges(reservations: Iterable[IPReservation]) -> Sequence[Range]:
-    """What Calico assigns to no pod; no address is in two of them."""
-    found: list[Range] = []
-    for each in reservations:
-        malformed = {*each.malformed}
-        found += [range_of(entry) for entry in each.spec.reserved_cidrs if entry not in malformed]
-    return collapsed(found)
-
-
-_POOL = msgspec.json.Decoder(IPPool)
-_BLOCK = msgspec.json.Decoder(IPAMBlock)
-
-
-class Attribute(Value, frozen=True):
-    """*released_at* is set while the address cools down: released, but not free yet (Calico 3.33)."""
-
-    handle_id: str | None = msgspec.field(default=None, name="handle_id")
-    secondary: dict[str, str] | None = None
-    released_at: str | None = None
-
-
-class BlockSpec(Value, frozen=True):
-    """*allocations* has an entry for each address, from the first on: the number of its attribute, or null."""
-
-    cidr: str = ""
-    allocations: tuple[int | None, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
-
-    def attribute_of(self, place: int) -> Attribute | None:
-        """Of the address at *place* in the block; None for one that is not assigned."""
-        index = self.allocations[place] if place < len(self.allocations) else None
-        if index is None:
-            return None
-        return self.attributes[index] if index < len(self.attributes) else Attribute()
-
-
-class AssignedBlock(Value, frozen=True):
-    """As the API server serves it; :class:`HeldBlock` is what is kept of it."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: BlockSpec = BlockSpec()
-
-
-complete(AssignedBlock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,23 +141,47 @@ class HeldBlock:
         return str((IPv4Address if version == 4 else IPv6Address)(first + place))
 
 
+def block_of(block: IPAMBlock) -> Block:
+    """ValueError when its CIDR is none."""
+    bits = (1 << place for place, held in enumerate(block.spec.allocations) if held is not None)
+    return Block(_trimmed(block.metadata), range_of(block.spec.cidr), sum(bits))
+
+
 def held_block(block: AssignedBlock) -> HeldBlock:
     """ValueError when its CIDR is none."""
-    at = block.metadata
-    kept = ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version)
-    return HeldBlock(kept, range_of(block.spec.cidr), dict(_holders(block.spec)))
+    return HeldBlock(_trimmed(block.metadata), range_of(block.spec.cidr), dict(_holders(block.spec)))
 
 
-def decode_held(encoded: msgspec.Raw) -> HeldBlock:
+def decode_pool(encoded: msgspec.Raw) -> IPPool:
     """MsgspecError when it cannot be read."""
+    pool = _POOL.decode(encoded)
+    return IPPool(_trimmed(pool.metadata), pool.spec)
+
+
+def decode_block(encoded: msgspec.Raw) -> Block:
+    """MsgspecError when it cannot be read."""
+    block = _BLOCK.decode(encoded)
     try:
-        return held_block(_HELD_BLOCK.decode(encoded))
+        return block_of(block)
     except ValueError as error:
         raise msgspec.ValidationError(str(error)) from error
 
 
-def _holders(spec: BlockSpec) -> Iterator[tuple[int, Holder]]:
-    found = [_holder(each) for each in spec.attributes]
+def decode_held(encoded: msgspec.Raw) -> HeldBlock:
+    """MsgspecError when it cannot be read."""
+    block = _ASSIGNED.decode(encoded)
+    try:
+        return held_block(block)
+    except ValueError as error:
+        raise msgspec.ValidationError(str(error)) from error
+
+
+def _trimmed(at: ObjectMeta) -> ObjectMeta:
+    return ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version)
+
+
+def _holders(spec: AssignedBlockSpec) -> Iterator[tuple[int, Holder]]:
+    found = [_holder(attribute) for attribute in spec.attributes]
     for place, index in enumerate(spec.allocations):
         if index is not None and index < len(found) and (holder := found[index]):
             yield place, holder
@@ -272,7 +198,65 @@ def _holder(noted: Attribute) -> Holder | None:
     return Holder(namespace, pod, node, about.get("timestamp", ""), "" if pod else noted.handle_id)
 
 
-_HELD_BLOCK = msgspec.json.Decoder(AssignedBlock)
+def ip_pools(client: Client, api_version: str = AUTO, *, timeout: float) -> Sequence[IPPool]:
+    """None without Calico. *timeout*, in seconds, is for all calls together. KubeError."""
+    end = time.monotonic() + timeout
+    resource = located(client, POOLS, api_version, timeout=timeout)
+    return client.list(resource, type=IPPool, timeout=left_until(end)).items if resource else ()
+
+
+def located(
+    client: Client, plural: str, api_version: str = AUTO, *, timeout: float | None = None
+) -> Resource | None:
+    """In the first of Calico's groups that serves *plural*, None in neither: Calico's API server has no blocks.
+
+    With the *api_version* of the CRDs, Calico's API server is not asked.
+    """
+    groups = GROUPS[1:] if api_version == GROUPS[1] else GROUPS
+    return first_served(client, [resource_in(group, plural) for group in groups], timeout)
+
+
+class Assigned:
+    """The addresses that *blocks* say are assigned."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._blocks = sorted(blocks, key=lambda block: block.range)
+        self._starts = [block.range[:2] for block in self._blocks]
+
+    def count(self, within: Range) -> int:
+        version, first, end = within
+        begin = max(0, bisect_right(self._starts, (version, first)) - 1)
+        beyond = bisect_left(self._starts, (version, end), begin)
+        return sum([block.count(within) for block in self._blocks[begin:beyond]])
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Addresses of a pool: those *reserved* are not assigned, the *free* ones are neither."""
+
+    addresses: int
+    assigned: int
+    reserved: int
+
+    @property
+    def free(self) -> int:
+        return self.addresses - self.assigned - self.reserved
+
+
+def usage_of(whole: Range, assigned: Assigned, reserved: Sequence[Range]) -> Usage:
+    """Of the addresses of *whole*; no address is in two of *reserved*."""
+    overlaps = (found for held in reserved if (found := overlap(held, whole)))
+    kept = sum(size_of(found) - assigned.count(found) for found in overlaps)
+    return Usage(size_of(whole), assigned.count(whole), kept)
+
+
+def reserved_ranges(reservations: Iterable[IPReservation]) -> Sequence[Range]:
+    """What Calico assigns to no pod; no address is in two of them."""
+    found: list[Range] = []
+    for segment in reservations:
+        malformed = {*segment.malformed}
+        found += [range_of(entry) for entry in segment.spec.reserved_cidrs if entry not in malformed]
+    return collapsed(found)
 
 
 @dataclass(frozen=True)
@@ -291,28 +275,28 @@ class Pool:
 
 
 def pools_of(
-    pools: Sequence[IPPool], blocks: Sequence[Block], reservations: Sequence[IPReservation]
+    pools: Iterable[IPPool], blocks: Iterable[Block], reservations: Sequence[IPReservation]
 ) -> Sequence[Pool]:
     assigned, everything = Assigned(blocks), reserved_ranges(reservations)
-    of_others = reserved_ranges(each for each in reservations if not each.ours)
-    ours = {record.cidr for each in reservations if each.ours for record in each.records}
+    of_others = reserved_ranges(segment for segment in reservations if not segment.ours)
+    ours = {record.cidr for segment in reservations if segment.ours for record in segment.records}
     unassigned = [(cidr, held) for cidr in ours if not assigned.count(held := range_of(cidr))]
     return [
         Pool(
-            each.metadata.name,
+            pool.metadata.name,
             whole,
             usage_of(whole, assigned, everything),
             usage_of(whole, assigned, of_others).free,
             frozenset(_only_ours(whole, unassigned, of_others)),
         )
-        for each in pools
-        if (whole := each.range) is not None
+        for pool in pools
+        if (whole := pool.range) is not None
     ]
 
 
-def _only_ours(whole: Range, ours: Sequence[tuple[str, Range]], of_others: Sequence[Range]) -> Iterator[str]:
+def _only_ours(whole: Range, ours: Iterable[tuple[str, Range]], of_others: Sequence[Range]) -> Iterator[str]:
     """Those of the pool that no other reservation has, too: their release makes them free."""
-    others = [found for each in of_others if (found := overlap(each, whole))]
+    others = [found for held in of_others if (found := overlap(held, whole))]
     for cidr, held in ours:
-        if overlap(held, whole) and not any(overlap(held, each) for each in others):
+        if overlap(held, whole) and not any(overlap(held, other) for other in others):
             yield cidr

@@ -27,20 +27,19 @@ class Reservations:
 
     def __init__(self, client: Client, api_version: str = AUTO) -> None:
         self._client = client
-        self._candidates = [_resource(each) for each in (GROUPS if api_version == AUTO else (api_version,))]
+        groups = GROUPS if api_version == AUTO else (api_version,)
+        self._candidates = [resource_in(group, "ipreservations") for group in groups]
         self._found: Resource | None = None
 
     def resource(self, *, timeout: float = DISCOVERY_TIMEOUT) -> Resource:
         """The first group that is served, remembered until a write finds it gone; NotServed."""
-        found, end = self._found, time.monotonic() + timeout  # another thread may forget it
-        if found is not None:
-            return found
-        for each in self._candidates:
-            if self._client.serves(each, timeout=_left(end)):
-                self._found = each
-                return each
-        tried = " and ".join(each.api_version for each in self._candidates)
-        raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
+        found = self._found  # another thread may forget it
+        if found is None:
+            self._found = found = first_served(self._client, self._candidates, timeout)
+        if found is None:
+            tried = " and ".join(resource.api_version for resource in self._candidates)
+            raise NotServed(f"the cluster serves no {KIND} in {tried}: is Calico installed with its CRDs?")
+        return found
 
     def list(self, *, timeout: float = DISCOVERY_TIMEOUT) -> list[IPReservation]:
         resource, left = self._located(timeout)
@@ -73,7 +72,7 @@ class Reservations:
         change = body(kept)
         annotations = change["metadata"]["annotations"]
         named = segment.to_be_released.values()
-        if named and not any(each.cidr in named for each in kept):
+        if named and not any(record.cidr in named for record in kept):
             annotations |= {RELEASE: None}  # all that it names is released
         change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
@@ -87,14 +86,25 @@ class Reservations:
     def _located(self, timeout: float) -> tuple[Resource, float]:
         """The resource, and what its discovery has left of *timeout*."""
         end = time.monotonic() + timeout
-        return self.resource(timeout=timeout), _left(end)
+        return self.resource(timeout=timeout), left_until(end)
 
 
-def _left(end: float) -> float:
+def first_served(
+    client: Client, candidates: Iterable[Resource], timeout: float | None = None
+) -> Resource | None:
+    """Of *candidates* in Calico's groups, within *timeout* seconds in all. KubeError."""
+    end = None if timeout is None else time.monotonic() + timeout
+    for resource in candidates:
+        if client.serves(resource, timeout=None if end is None else left_until(end)):
+            return resource
+    return None
+
+
+def left_until(end: float) -> float:
     """Seconds until *end*; a moment for a last attempt when it has passed."""
     return max(LEAST, end - time.monotonic())
 
 
-def _resource(api_version: str) -> Resource:
+def resource_in(api_version: str, plural: str) -> Resource:
     group, version = api_version.split("/")
-    return Resource(group, version, "ipreservations", namespaced=False)
+    return Resource(group, version, plural, namespaced=False)

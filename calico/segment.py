@@ -119,9 +119,10 @@ class IPReservation(Value, frozen=True, dict=True):
         """
         annotations = revealed(self.metadata).annotations
         reserved = {cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))}
-        known = {each.key: each for each in _decode(annotations.get(RECORDS, "[]")) if each.cidr in reserved}
+        decoded = _decode(annotations.get(RECORDS, "[]"))
+        known = {record.key: record for record in decoded if record.cidr in reserved}
         unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
-        bare = sorted(reserved - {each.cidr for each in known.values()})
+        bare = sorted(reserved - {record.cidr for record in known.values()})
         return (*known.values(), *(Record(cidr, unknown_since) for cidr in bare))
 
     @property
@@ -133,7 +134,7 @@ class IPReservation(Value, frozen=True, dict=True):
     def to_be_released(self) -> Mapping[str, str | None]:
         """The entries of RELEASE, each with its CIDR when it is an address."""
         named = revealed(self.metadata).annotations.get(RELEASE, "")
-        return {entry: canonical(entry) for each in named.split(",") if (entry := each.strip())}
+        return {entry: canonical(entry) for part in named.split(",") if (entry := part.strip())}
 
     @property
     def malformed(self) -> tuple[str, ...]:

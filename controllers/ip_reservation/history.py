@@ -83,8 +83,8 @@ def moment_of(noted: str) -> datetime | None:
 def grown(known: History, fresh: Iterable[Former], now: datetime, period: float) -> History:
     """With *fresh* ones, and without those that ended more than *period* seconds ago, or are too many."""
     begin = now - timedelta(seconds=period)
-    former = tuple(each for each in _unique((*known.former, *fresh)) if each.until >= begin)
-    gaps = tuple(each for each in known.gaps if each[1] >= begin)
+    former = tuple(pod for pod in _unique((*known.former, *fresh)) if pod.until >= begin)
+    gaps = tuple(gap for gap in known.gaps if gap[1] >= begin)
     truncated = known.truncated if known.truncated and known.truncated >= begin else None
     return _shortened(replace(known, former=former, gaps=gaps, truncated=truncated), MOST)
 
@@ -102,7 +102,7 @@ def with_gap(known: History, until: datetime) -> History:
 
 def merged(one: History, other: History) -> History:
     """What two leaders have seen."""
-    dropped = [each.truncated for each in (one, other) if each.truncated]
+    dropped = [history.truncated for history in (one, other) if history.truncated]
     return History(
         begun=min(one.begun, other.begun),
         seen=max(one.seen, other.seen),
@@ -119,7 +119,7 @@ def is_news(stored: History | None, known: History, now: datetime, period: float
     latest = now - timedelta(seconds=period + SWEEP)
     if stored.former and stored.former[0].until < latest:
         return True
-    return not {each.key for each in known.former} <= {each.key for each in stored.former}
+    return not {pod.key for pod in known.former} <= {pod.key for pod in stored.former}
 
 
 def packed(known: History) -> tuple[History, bytes]:
@@ -139,8 +139,8 @@ def _shortened(known: History, most: int) -> History:
 def _unique(former: Iterable[Former]) -> tuple[Former, ...]:
     """Each once, by the first that saw its end; the oldest first."""
     found: dict[tuple[str, str, str, datetime], Former] = {}
-    for each in sorted(former, key=lambda each: each.until):
-        found.setdefault(each.key, each)
+    for pod in sorted(former, key=lambda pod: pod.until):
+        found.setdefault(pod.key, pod)
     return tuple(found.values())
 
 

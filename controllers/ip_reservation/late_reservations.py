@@ -85,7 +85,9 @@ def decide(
         return ()
     if kubelet_evicted(pod):
         records = records_of_evicted(pod, settings, departure.seen)
-        return () if isinstance(records, str) else [replace(each, ended=departure.seen) for each in records]
+        if isinstance(records, str):
+            return ()
+        return [replace(record, ended=departure.seen) for record in records]
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
     if pod.finished and not pod.terminating and not disrupted(pod):
         return ()

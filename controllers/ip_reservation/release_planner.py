@@ -153,15 +153,15 @@ def plan(
 
     ordered = sorted(segments, key=place_of)
     changes = [_change(segment, noted, causes, dropped) for segment in ordered]
-    whole = [each.segment for each in changes if len(each.kept) == len(each.segment.records)]
+    whole = [change.segment for change in changes if len(change.kept) == len(change.segment.records)]
     known = [[noted[identity_of(segment, record)] for record in segment.records] for segment in whole]
     compactions = compact(zip(whole, known, strict=True), quiet=quiet)
     sources = {name for compaction in compactions for name in compaction.sources}
-    needed = [each for each in changes if _is_needed(each, pods, settings, now)]
+    needed = [change for change in changes if _is_needed(change, pods, settings, now)]
     return Plan(
-        [each for each in needed if each.segment.metadata.name not in sources],
+        [change for change in needed if change.segment.metadata.name not in sources],
         compactions,
-        [each for each in needed if each.segment.metadata.name in sources],
+        [change for change in needed if change.segment.metadata.name in sources],
     )
 
 

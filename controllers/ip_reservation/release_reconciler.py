@@ -136,7 +136,7 @@ class ReleaseReconciler:
 
 def made_free(planned: Plan) -> Iterator[Record]:
     """What any pod may get when *planned* is carried out."""
-    return (record for each in planned.changes for record, cause in each.released if cause in MAKES_FREE)
+    return (record for change in planned.changes for record, cause in change.released if cause in MAKES_FREE)
 
 
 def waiting_for(keys: frozenset[str], snapshot: Snapshot) -> Snapshot:
