@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -13,15 +13,16 @@ import urllib3
 from dev.fake_api.calls import Reply, Request
 from runtime import threading, time
 
-if TYPE_CHECKING:
-    from dev.fake_api.server import FakeAPI
-
 HOST = "fake://api"
 Handle = Callable[[Request, float], Reply]
 """The answer to a request, within seconds."""
 
 
-def connection_to(api: FakeAPI, manager: str = "drawbridge") -> Any:
+class Server(Protocol):
+    def handle(self, call: Request) -> Reply: ...
+
+
+def connection_to(api: Server, manager: str = "drawbridge") -> Any:
     """For clients that are more than a Client."""
     return Connection(lambda call, _seconds: api.handle(call), manager)
 

@@ -13,7 +13,7 @@ from dev.simulator.models.cluster import Raw
 from dev.simulator.models.pods import condition, is_deleted, stamp, time_of, with_condition
 
 if TYPE_CHECKING:
-    from dev.simulator.models.deployments import Deployments
+    from dev.simulator.models.controller import Controller
     from dev.simulator.models.rollout import Rollout
 
 NO_DEADLINE = 2**31 - 1
@@ -56,7 +56,7 @@ def is_complete(rollout: Rollout) -> bool:
     return bool(new["updatedReplicas"] == new["replicas"] == new["availableReplicas"] == wanted)
 
 
-def note_created(controller: Deployments, rollout: Rollout, now: datetime) -> None:
+def note_created(controller: Controller, rollout: Rollout, now: datetime) -> None:
     """Progress begins when the new ReplicaSet is there."""
     assert rollout.new is not None
     text = f'Created new replica set "{rollout.new["metadata"]["name"]}"'
