@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from api import anycast_ip, elasticity, ingress_daemonset, ip_reservation
 from settings import Settings
 
 if TYPE_CHECKING:
-    from controllers.manager import Context
     from kube.client import Client
     from telemetry.server import Server
     from webhook.admission import Webhook
@@ -129,8 +128,11 @@ def running(settings: Settings) -> list[Feature]:
     return [feature for feature in FEATURES if feature.runs(settings)]
 
 
-def controllers(current: Current) -> dict[str, Callable[[Context], None]]:
-    """Of those that run, by name, for the manager; imported now, so that a new leader begins at once."""
+def controllers(current: Current) -> dict[str, Callable[[Any], None]]:
+    """Of those that run, by name; the manager calls each with its Context.
+
+    Imported now, so that a new leader begins at once.
+    """
     return {
         feature.name: partial(resolve_name(feature.controllers), settings=current)
         for feature in running(current())
