@@ -5,23 +5,14 @@ from __future__ import annotations
 import time
 from random import Random
 
-from dev.judge.observation import instance, needs_address
+from dev.judge.observation import needs_address
 from dev.lab import faults
 from dev.lab.session import Lab
 from tests.chaos import anycast, programs
 from tests.chaos.outside import Outside, judged, of_addresses
 from tests.cluster.anycast import assert_empty_soon, left_behind
 
-LIFE = 2.0
-"""Seconds for which each leader leads."""
-FOREIGN, CLOSED_LATE = 15.0, 30.0
-KNOWN_LATE = {
-    "tag_lag_seconds": 30.0,
-    # Each death comes between orders and their answers.
-    "slow": 1.0,
-    "slow_seconds": 0.5,
-    "faulty_actions": ["AllocateAddresses"],
-}
+CLOSED_LATE = 30.0
 NAMES = {f"again-{number}" for number in range(16)}
 INSTANCES = {f"ins-again{number}" for number in range(16)}
 ALL_AT_ONCE = {
@@ -35,22 +26,6 @@ ALL_AT_ONCE = {
     "bind_fails": 0.1,
     "token_busy_while_creating": True,
 }
-
-
-def test_the_leader_is_killed_again_and_again_while_orders_and_tags_are_known_late(
-    cloud_lab: Lab, cloud: Outside
-) -> None:
-    with cloud_lab.cloud.turned(**KNOWN_LATE):
-        anycast.leave(cloud_lab, anycast.residents(cloud_lab, cloud))
-        names = anycast.join(cloud_lab, 100)
-        killed = ""
-        for _ in range(5):
-            leader = programs.another_leader(cloud_lab, than=killed)
-            time.sleep(LIFE)
-            anycast.kill_for_good(cloud_lab, leader)
-            killed = leader
-        anycast.await_open(cloud, names, 120)
-        assert cloud.at_rest() == []
 
 
 def happen(lab: Lab, dice: Random, living: dict[str, str]) -> None:
@@ -106,35 +81,6 @@ def test_the_api_server_crashes_and_comes_back_while_nodes_join_and_leave(cloud_
             stream.await_next(5)
 
         assert outside.at_rest() == []
-
-
-def test_a_machine_is_registered_again_and_its_second_node_leaves_while_leaders_end(
-    cloud_lab: Lab, cloud: Outside
-) -> None:
-    names = anycast.residents(cloud_lab, cloud)[:4]
-    assert cloud.at_rest() == []
-    again = {f"{name}-again": instance(cloud.seen.nodes[name]) for name in names}
-
-    for name, machine in again.items():
-        anycast.join_one(cloud_lab, name, machine)
-    anycast.kill_for_good(cloud_lab, programs.another_leader(cloud_lab, than=""))
-    time.sleep(LIFE)
-    anycast.leave(cloud_lab, [*again])
-    anycast.kill_for_good(cloud_lab, programs.another_leader(cloud_lab, than=""))
-
-    assert cloud.at_rest() == []
-
-
-def test_nodes_leave_while_the_keys_are_of_another_account(cloud_lab: Lab, cloud: Outside) -> None:
-    names = anycast.residents(cloud_lab, cloud)
-    assert cloud.at_rest() == []
-    anycast.leave(cloud_lab, names[:2])
-    with cloud_lab.cloud.turned(foreign_keys=True):
-        anycast.leave(cloud_lab, names[2:5])
-        anycast.kill_for_good(cloud_lab, programs.another_leader(cloud_lab, than=""))
-        time.sleep(FOREIGN)
-
-    assert cloud.at_rest(240) == []
 
 
 def test_nodes_come_and_go_while_all_of_that_happens_at_once(cloud_lab: Lab, cloud: Outside) -> None:

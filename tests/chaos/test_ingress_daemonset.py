@@ -14,7 +14,7 @@ from dev.lab.install import merged
 from dev.lab.session import Lab
 from tests.chaos import programs
 from tests.chaos.anycast import kill_for_good
-from tests.chaos.outside import SETTLED, Detacher, judged, of_edges
+from tests.chaos.outside import Detacher, judged, of_edges
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import (
     DETACHED,
@@ -22,12 +22,11 @@ from tests.cluster.ingress_daemonset import (
     awaiting,
     by_deployment,
     by_node,
-    confirmed,
     detaching,
     image_of,
 )
-from tests.cluster.ingress_daemonset_checkers import await_all, checking, judged_by_answers
-from tests.cluster.ingress_daemonset_edge import Edge, Raw, confirming
+from tests.cluster.ingress_daemonset_checkers import await_all, checking
+from tests.cluster.ingress_daemonset_edge import Edge, confirming
 
 VALUES = merged(
     ingress_daemonset.VALUES,
@@ -43,8 +42,6 @@ LIFE = 2.0
 PORT = 10080
 BOUND = 6
 GRACE = 6
-CRASHES = 30.0
-"""Seconds in which pods that crash after 6 s would reach one node after the other."""
 OLD = "proxy:1"
 
 
@@ -118,33 +115,3 @@ def await_full(edge: Edge) -> None:
         )
 
     edge.wait(full, "two nodes to be detached")
-
-
-def test_pods_crash_after_they_were_available_and_their_number_is_raised_in_mid_rollout(
-    edge_lab: Lab,
-) -> None:
-    edge = Edge(edge_lab, *NODES)
-    edge.create(healthCheckNodePorts=[PORT], rolling=detaching(2, **confirmed(4)))
-    edge.settle(*NODES)
-    with checking(edge, NODES) as checkers, judged_by_answers(edge, checkers) as outside:
-        time.sleep(SETTLED)
-        edge.retemplate("crashing:2")
-        edge.wait(lambda: any(is_down(each) for each in edge.pods()), "the first pods to crash")
-        time.sleep(CRASHES)
-        assert outside.findings() == []
-
-        edge.retemplate("proxy:3")
-        edge.wait(lambda: images(edge) >= {"proxy:3", OLD}, "the first node to be updated")
-        edge.change(podsPerNode=3)
-        kill_for_good(edge_lab, programs.another_leader(edge_lab, than=""))
-        edge.settle(*NODES, image="proxy:3", pods=3)
-
-        assert outside.at_rest() == []
-
-
-def is_down(pod: Raw) -> bool:
-    return any(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
-
-
-def images(edge: Edge) -> set[str]:
-    return {image_of(each) for each in edge.pods()}

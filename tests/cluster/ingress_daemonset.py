@@ -93,10 +93,6 @@ def names_of(objects: Sequence[Raw]) -> set[str]:
     return {each["metadata"]["name"] for each in objects}
 
 
-def uids_of(objects: Sequence[Raw]) -> set[str]:
-    return {each["metadata"]["uid"] for each in objects}
-
-
 def now() -> str:
     """As RFC 3339 has it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

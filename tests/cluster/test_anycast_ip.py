@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, TAINT, is_tainted, transitions_of
-from dev.lab.nodes import NODES
+from api.anycast_ip import ADDRESS, CONDITION, TAINT, is_tainted, transitions_of
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from settings.anycast_ip import NEED_LABEL
@@ -20,7 +19,6 @@ from tests.cluster.gate import watched
 from tests.cluster.scenes import Scene, playing, title
 
 CROWD = 200
-OTHER_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
 @pytest.mark.promise
@@ -84,52 +82,6 @@ def a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why(fleet: Flee
         assert is_tainted(fleet.node("a"))
 
 
-def a_dry_run_shows_the_taint_beside_all_that_was_sent_and_orders_nothing(fleet: Fleet) -> None:
-    body = fleet.body("a")
-    body["spec"] |= {"taints": [OTHER_TAINT], "unschedulable": True}
-    body["metadata"]["annotations"]["example.com/any"] = "thing"
-
-    shown = fleet.client.request("POST", NODES.path(), body=body, query={"dryRun": "All"})
-
-    ours = {"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}
-    assert [each for each in shown["spec"]["taints"] if each in (OTHER_TAINT, ours)] == [OTHER_TAINT, ours]
-    assert {key: shown["spec"][key] for key in body["spec"] if key != "taints"} == {
-        key: value for key, value in body["spec"].items() if key != "taints"
-    }
-    assert body["metadata"]["labels"].items() <= shown["metadata"]["labels"].items()
-    assert body["metadata"]["annotations"].items() <= shown["metadata"]["annotations"].items()
-    assert {key: shown["status"][key] for key in body["status"]} == body["status"]
-    fleet.join("later")
-    fleet.await_open("later")
-    assert fleet.ordered_for("a") == []
-
-
-def only_our_taint_goes_when_the_node_opens(fleet: Fleet) -> None:
-    body = fleet.body("a")
-    body["spec"]["taints"] = [OTHER_TAINT]
-    fleet.client.create(NODES, body)
-
-    fleet.await_open("a")
-
-    assert OTHER_TAINT in fleet.client.get(NODES, fleet.name_of("a"))["spec"]["taints"]
-    (address,) = fleet.on("a")
-    assert fleet.node("a").metadata.annotations[ADDRESS_ID] == address["id"]
-    assert fleet.node("a").metadata.annotations[ADDRESS] == address["ip"]
-
-
-def a_node_waits_until_it_says_on_which_instance_it_is(fleet: Fleet) -> None:
-    for name in ("a", "b"):
-        fleet.join(name, instance="")
-        assert "ins-" in fleet.await_event(name, "NoInstanceID")
-        assert is_tainted(fleet.node(name))
-
-    fleet.patch("a", metadata={"labels": {"cloud.tencent.com/node-instance-id": fleet.instance_of("a")}})
-    fleet.patch("b", spec={"providerID": f"qcloud:///100003/{fleet.instance_of('b')}"})
-
-    fleet.await_open("a", "b")
-    assert all(len(fleet.on(name)) == 1 for name in ("a", "b"))
-
-
 def a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not(fleet: Fleet) -> None:
     fleet.join("a")
     fleet.join("b", instance="")
@@ -160,9 +112,6 @@ SCENES: tuple[Scene, ...] = (
     a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not,
     a_node_that_is_given_the_label_later_is_closed_in_the_same_update,
     a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why,
-    a_dry_run_shows_the_taint_beside_all_that_was_sent_and_orders_nothing,
-    only_our_taint_goes_when_the_node_opens,
-    a_node_waits_until_it_says_on_which_instance_it_is,
 )
 
 

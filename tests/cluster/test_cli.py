@@ -17,16 +17,12 @@ from click.testing import CliRunner, Result
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.app import drawbridge
-from dev.lab.nodes import DEFAULT_CAPACITY, await_ready, create_kwok_nodes
 from dev.lab.session import Lab
-from kube.resources import NODES
-from tests.cluster import elasticity, ingress_daemonset, workloads
+from tests.cluster import ingress_daemonset, workloads
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import GROUPS, SECONDS
 
 ROOT = Path(__file__).parents[2]
-LARGE_NODE = 900
-"""The number of a node on which a pod fits that is too large for all others."""
 
 
 def run(lab: Lab, *arguments: str) -> Result:
@@ -117,39 +113,6 @@ def test_a_status_that_is_watched_shows_what_changes(lab: Lab, redis: str, tmp_p
         before = max(reserved(printed()))
         lab.client.delete(workloads.PODS, "watched", redis)
         lab.wait(lambda: max(reserved(printed())) > before, SECONDS, "one more to be shown")
-
-
-def test_pods_that_local_nodes_had_no_room_for_return_when_there_is_some(elastic_lab: Lab) -> None:
-    shop, size = elasticity.Shop(elastic_lab), {**DEFAULT_CAPACITY, "cpu": "64"}
-    shop.deploy("large", 1, elasticity.template(**elasticity.asking(elasticity.TOO_LARGE)))
-    shop.settle("large", 1)
-    [before] = shop.away("large")
-    create_kwok_nodes(elastic_lab.client, 1, first=LARGE_NODE, capacity=size)
-    try:
-        await_ready(elastic_lab.client, f"kwok-{LARGE_NODE}")
-        returned = run(elastic_lab, "elasticity", "return", "-n", shop.namespace, "--yes")
-        assert (returned.exit_code, f"{before}: evicted from eklet-" in returned.output) == (0, True)
-        [after] = shop.wait(lambda: shop.home("large"), "its replacement to be on a local node")
-        assert after != before
-        again = run(elastic_lab, "elasticity", "return", "-n", shop.namespace, "--yes")
-        assert (again.exit_code, "nothing was changed" in again.output) == (0, True)
-    finally:
-        shop.client.delete(elasticity.DEPLOYMENTS, "large", shop.namespace)
-        shop.client.delete(NODES, f"kwok-{LARGE_NODE}")
-
-
-def test_a_rollout_is_paused_resumed_and_restarted(edge_lab: Lab) -> None:
-    edge = Edge(edge_lab, "a", "b")
-    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_deployment(0)))
-    edge.settle("a", "b")
-    where = ("web", "-n", edge.namespace)
-    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the first rollout to be reported as complete")
-
-    assert run(edge_lab, "rollout", "pause", *where, "--yes").exit_code == 0
-    assert run(edge_lab, "rollout", "restart", *where, "--yes").exit_code == 0
-    edge.wait(lambda: state(edge_lab, edge) == "Paused", "the rollout to be paused")
-    assert run(edge_lab, "rollout", "resume", *where, "--yes").exit_code == 0
-    edge.wait(lambda: state(edge_lab, edge) == "Complete", "the rollout to end")
 
 
 def test_a_rollout_is_aborted_and_undone(edge_lab: Lab) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
-from dashboard.proxied import STREAMS
 from dev.lab import binaries, install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
 from kube.client import Client, Resource
-from kube.resources import DEPLOYMENTS
 from tests.cluster import workloads
 
 pytestmark = pytest.mark.nightly
@@ -89,6 +87,7 @@ def test_a_proxy_gets_each_page_and_a_reservation_is_live(lab: Lab) -> None:
         assert "cannot be shown" not in found
         assert "not readable" not in found
         assert "missing permission" not in found
+    assert '<th scope="row">dashboard</th>' in text(lab, "/"), "the status counts it among the programs"
 
 
 def test_calicos_own_api_group_is_read_too(lab: Lab) -> None:
@@ -111,27 +110,3 @@ def in_both_groups(client: Client) -> None:
         client.create(DEFINITIONS, {**definition, "metadata": metadata, "spec": spec, "status": {}})
         served = Resource("projectcalico.org", "v3", plural, namespaced=False)
         until(lambda: client.serves(served), SECONDS, f"{plural} to be served")  # noqa: B023
-
-
-def test_as_many_pages_as_may_be_open_leave_room_for_probes_and_a_closed_one_for_another(lab: Lab) -> None:
-    def status(path: str) -> int:
-        with asked(lab, path) as answer:
-            return answer.status
-
-    with ExitStack() as pages:
-        opened = [pages.enter_context(asked(lab, "/live/overview")).status for _ in range(STREAMS + 1)]
-        # That one of a former test is closed may not have been found out.
-        assert opened[: STREAMS - 1] == [200] * (STREAMS - 1)
-        assert 503 in opened
-        assert (status("/healthz"), status("/")) == (200, 200)
-    until(lambda: status("/live/overview") == 200, SECONDS, "a page to be live again")
-
-
-def test_the_status_counts_it_among_the_programs(lab: Lab) -> None:
-    def ready() -> int:
-        status = lab.client.get(DEPLOYMENTS, "drawbridge-dashboard", install.NAMESPACE)["status"]
-        return int(status.get("readyReplicas", 0))
-
-    # As many pages as may be open were, in the test before.
-    lab.wait(lambda: ready() == 1, SECONDS, "the dashboard to be ready")
-    assert '<th scope="row">dashboard</th>' in text(lab, "/")

@@ -15,13 +15,11 @@ from tests.cluster.ingress_daemonset import (
     API_VERSION,
     BINDINGS,
     DAEMONSETS,
-    INGRESS_DAEMONSETS,
     NODE_LABEL,
     Raw,
     by_deployment,
     detaching,
     names_of,
-    uids_of,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_scenarios import SCENARIOS, Scenario, title
@@ -43,7 +41,7 @@ def thirty(edge_lab: Lab, played: Callable[[Scenario], None]) -> Edge:
 
 
 @pytest.mark.promise
-def test_each_of_thirty_nodes_has_its_deployment_and_its_two_pods(thirty: Edge) -> None:
+def test_each_of_thirty_nodes_has_its_pods_and_a_health_checker_and_the_status_says_so(thirty: Edge) -> None:
     owner, pods = owner_of(thirty), thirty.pods()
     for node, found in thirty.deployments().items():
         held = without_policy(found)
@@ -56,20 +54,6 @@ def test_each_of_thirty_nodes_has_its_deployment_and_its_two_pods(thirty: Edge) 
     assert {each["status"]["phase"] for each in pods} == {"Running"}
     assert [each["metadata"]["name"] for each in thirty.nodes() if ours_of(each)] == []
 
-
-def ours_of(node: Raw) -> set[str]:
-    annotations = node["metadata"].get("annotations", {})
-    return {each for each in annotations if each.startswith(("drawbridge.io/", "ingressdaemonsets."))}
-
-
-def owner_of(edge: Edge) -> Raw:
-    flags = {"controller": True, "blockOwnerDeletion": True}
-    uid = edge.resource()["metadata"]["uid"]
-    return {"apiVersion": API_VERSION, "kind": "IngressDaemonSet", "name": "web", "uid": uid, **flags}
-
-
-@pytest.mark.promise
-def test_its_status_says_so(thirty: Edge) -> None:
     counts = {
         "desiredNodes": 30,
         "updatedNodes": 30,
@@ -86,8 +70,6 @@ def test_its_status_says_so(thirty: Edge) -> None:
     assert shown[0].split() == ["NAME", "DESIRED", "UPDATED", "READY", "DETACHED", "AGE"]
     assert shown[1].split()[:5] == ["web", "30", "30", "30", "0"]
 
-
-def test_health_checkers_run_on_all_of_them(thirty: Edge) -> None:
     def ready() -> dict[str, int]:
         found = thirty.client.list(DAEMONSETS, thirty.namespace).items
         return {each["metadata"]["name"]: each.get("status", {}).get("numberReady", 0) for each in found}
@@ -98,14 +80,25 @@ def test_health_checkers_run_on_all_of_them(thirty: Edge) -> None:
 def test_its_health_checkers_follow_its_ports(thirty: Edge) -> None:
     for port in (PORT + 1, PORT):
         thirty.change(healthCheckNodePorts=[port])
-        await_checkers(thirty, f"web-{port}")
+        thirty.wait(
+            lambda: child_names(thirty) == [{f"web-{port}"}, {"web-health-checker"}],  # noqa: B023
+            f"the checkers of {port} alone, and their permissions, to be there",
+        )
 
 
-def await_checkers(edge: Edge, name: str) -> None:
-    edge.wait(
-        lambda: child_names(edge) == [{name}, {"web-health-checker"}],
-        f"{name} alone, and its permissions, to be there",
-    )
+def child_names(edge: Edge) -> list[set[str]]:
+    return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, BINDINGS)]
+
+
+def ours_of(node: Raw) -> set[str]:
+    annotations = node["metadata"].get("annotations", {})
+    return {each for each in annotations if each.startswith(("drawbridge.io/", "ingressdaemonsets."))}
+
+
+def owner_of(edge: Edge) -> Raw:
+    flags = {"controller": True, "blockOwnerDeletion": True}
+    uid = edge.resource()["metadata"]["uid"]
+    return {"apiVersion": API_VERSION, "kind": "IngressDaemonSet", "name": "web", "uid": uid, **flags}
 
 
 def test_what_its_health_checkers_may_read_is_put_back(thirty: Edge) -> None:
@@ -141,10 +134,6 @@ def replaced_by_hand(edge: Edge, role: Raw) -> str:
     return ""
 
 
-def child_names(edge: Edge) -> list[set[str]]:
-    return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, BINDINGS)]
-
-
 @pytest.mark.promise
 def test_another_template_comes_to_all_of_them_some_at_a_time(thirty: Edge) -> None:
     hashes = {node: hash_of(each) for node, each in thirty.deployments().items()}
@@ -159,21 +148,6 @@ def test_another_template_comes_to_all_of_them_some_at_a_time(thirty: Edge) -> N
 
 def hash_of(deployment: Raw) -> str:
     return str(deployment["metadata"]["annotations"]["drawbridge.io/template-hash"])
-
-
-def test_a_second_one_comes_to_the_same_nodes_and_is_deleted_with_all_that_is_its_own(thirty: Edge) -> None:
-    thirty.create("second", healthCheckNodePorts=[10090], rolling=detaching(LIMIT))
-    thirty.settle(*NODES, name="second")
-    assert len(thirty.pods(name="second")) == 60
-    first = [uids_of(list(thirty.deployments().values())), uids_of(thirty.pods())]
-
-    thirty.client.delete(INGRESS_DAEMONSETS, "second", thirty.namespace)
-    thirty.wait(lambda: thirty.is_gone("second"), "the second one to be gone")
-    thirty.wait(lambda: not thirty.deployments("second"), "its Deployments to be gone")
-    thirty.wait(lambda: not thirty.pods(name="second"), "its pods to be gone")
-    await_checkers(thirty, f"web-{PORT}")
-    assert first == [uids_of(list(thirty.deployments().values())), uids_of(thirty.pods())]
-    assert [each["metadata"]["name"] for each in thirty.nodes() if ours_of(each)] == []
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=title)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from api.ingress_daemonset import TEMPLATE_HASH
 from controllers.ingress_daemonset.drift import baseline_of
-from kube.errors import Invalid
+from dev.lab.session import Lab
 from kube.resources import DEPLOYMENTS
 from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_scenarios import Scenario, title
 
 ROLLING = detaching(1, **by_node(1))
 QUIET = 10.0
@@ -78,7 +75,8 @@ def mutating(edge: Edge, node: str, change: Raw) -> Iterator[None]:
         thread.join()
 
 
-def a_change_that_comes_back_is_said_and_left(edge: Edge) -> None:
+def test_a_change_that_comes_back_is_said_and_left(edge_lab: Lab) -> None:
+    edge = Edge(edge_lab, "a", "b")
     edge.create(rolling=ROLLING)
     edge.settle(*"ab")
     with mutating(edge, "b", {"spec": {"template": {"spec": {"hostPID": True}}}}):
@@ -96,51 +94,3 @@ def a_change_that_comes_back_is_said_and_left(edge: Edge) -> None:
     edge.settle(*"ab")
     edge.wait(lambda: edge.reasons()["Degraded"] == "False AsDesired", "the status to say so")
     assert_quiet(edge)
-
-
-def an_unknown_field_is_refused_with_its_path(edge: Edge) -> None:
-    for pod, path in (
-        (
-            {"terminationGracePeriodSecond": 5},
-            "spec.template.spec.terminationGracePeriodSecond: unknown field",
-        ),
-        ({"hostPID": "yes"}, "spec.template.spec.hostPID: the API server takes boolean here, not string"),
-    ):
-        with pytest.raises(Invalid, match=path):
-            edge.create(pod=pod)
-    edge.create(pod=WHOLE)
-    edge.wait(lambda: edge.deployments().keys() == {"a"}, "a Deployment of a template with many fields")
-
-
-WHOLE: Raw = {
-    "terminationGracePeriodSeconds": 5,
-    "hostUsers": True,
-    "securityContext": {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]},
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
-    ],
-    "volumes": [
-        {"name": "config", "projected": {"sources": [{"configMap": {"name": "web", "optional": True}}]}},
-        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
-        {
-            "name": "claim",
-            "ephemeral": {
-                "volumeClaimTemplate": {
-                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 1}}}
-                }
-            },
-        },
-    ],
-}
-"""Fields of many kinds, which every API server knows."""
-
-
-SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    a_change_that_comes_back_is_said_and_left: tuple("ab"),
-    an_unknown_field_is_refused_with_its_path: tuple("a"),
-}
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=title)
-def test_in_the_lab(played: Callable[[Scenario], None], scenario: Scenario) -> None:
-    played(scenario)

@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from kube.errors import ApiError
-from kube.types import rfc3339
 from tests.cluster.ingress_daemonset import (
     BALANCER,
-    CONFIRMED,
-    INGRESS_DAEMONSETS,
     MISSING_ACCOUNT,
     Raw,
-    awaiting,
     by_deployment,
     by_node,
     detaching,
     image_of,
 )
-from tests.cluster.ingress_daemonset_edge import Edge, confirming
+from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.ingress_daemonset_scenarios import Scenario, title
-
-STALE = "2026-01-01T00:00:00Z"
-
-
-def a_timestamp_is_awaited_and_an_old_one_is_none(edge: Edge) -> None:
-    edge.create(rolling=detaching(2, **by_node(0), **awaiting(3)))
-    edge.settle(*"abcd")
-    for name in ("a", "d"):
-        edge.annotate_node(name, **{CONFIRMED: STALE})
-    edge.retemplate("proxy:2")
-    assert edge.token in edge.await_event("DetachmentUnconfirmed")
-    edge.wait(
-        lambda: edge.reasons().get("Progressing") == "True WaitingForDetachment", "the status to say so"
-    )
-    assert edge.detached() == {"a", "b"}
-    assert {image_of(pod) for pod in edge.pods()} == {"proxy:1"}
-
-    with confirming(edge):
-        edge.settle(*"abcd", image="proxy:2")
-    assert all(edge.annotations(name).keys() == {CONFIRMED} for name in "abcd")
 
 
 def a_rollout_halts_when_its_first_pods_do_not_come(edge: Edge) -> None:
@@ -141,49 +116,6 @@ def a_canary_that_crashes_again_and_again_is_rolled_back(edge: Edge) -> None:
     assert set(spared) <= {each["metadata"]["uid"] for each in edge.pods()}
 
 
-def one_rack_is_updated_after_the_other(edge: Edge) -> None:
-    for name, rack in zip("abcd", ("west", "east", "west", ""), strict=True):
-        edge.patch_node(name, metadata={"labels": {RACK: rack} if rack else {}})
-    waves = {"byLabel": RACK, "pause": {"durationSeconds": 5}}
-    edge.create(rolling=detaching(2, **by_node(1, value="true"), waves=waves))
-    edge.settle(*"abcd")
-    edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
-    edge.retemplate("proxy:2")
-    edge.settle(*"abcd", image="proxy:2")
-
-    said = edge.await_event("WavePaused")
-    assert ["wave east is complete" in said, "wave west is complete" in said] == [True, True]
-    first = {name: edge.updated_at(name) for name in "abcd"}
-    order = sorted(first, key=lambda name: first[name])
-    assert (order[0], {*order[1:3]}, order[3]) == ("b", {"a", "c"}, "d")
-    assert first["d"] - max(first["a"], first["c"]) >= timedelta(seconds=5)
-
-
-def nodes_begin_in_the_window_or_when_it_is_urgent(edge: Edge) -> None:
-    edge.create(rolling=detaching(1, **by_node(1, value="true")))
-    edge.settle(*"ab")
-    edge.wait(lambda: edge.status().get("currentRevision"), "the revision in the status")
-    opens = (datetime.now(UTC) + timedelta(seconds=90)).replace(second=0, microsecond=0)
-    window = {"start": f"{opens:%H:%M}", "durationSeconds": 3600}
-    edge.change(updateStrategy={"rollingUpdate": {"window": window}})
-    edge.retemplate("proxy:2")
-    assert f"the window opens at {rfc3339(opens)}" in edge.await_event("WaitingForWindow")
-    edge.settle(*"ab", image="proxy:2")
-    assert min(edge.updated_at(name) for name in "ab") >= opens
-
-    later = opens + timedelta(hours=12)
-    edge.wait(lambda: "rollout" not in edge.status(), "the end of the rollout")
-    edge.change(updateStrategy={"rollingUpdate": {"window": {"start": f"{later:%H:%M}"}}})
-    edge.retemplate("proxy:3")
-    edge.wait(lambda: edge.reasons().get("Progressing") == "True WaitingForWindow", "the status to say so")
-    urgent = {UPDATE_NOW: edge.status()["rollout"]["digest"]}
-    edge.client.patch(INGRESS_DAEMONSETS, "web", {"metadata": {"annotations": urgent}}, edge.namespace)
-    edge.settle(*"ab", image="proxy:3")
-
-
-RACK, UPDATE_NOW = "tests/rack", "drawbridge.io/update-now"
-
-
 RUNS, CRASHES = "import time; time.sleep(3600)", "raise SystemExit(3)"
 
 
@@ -197,11 +129,8 @@ def restarts(pod: Raw) -> int:
 
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     the_status_has_the_plan_of_the_rollout_and_then_how_it_ended: tuple("abc"),
-    a_timestamp_is_awaited_and_an_old_one_is_none: tuple("abcd"),
     a_rollout_halts_when_its_first_pods_do_not_come: tuple("abcd"),
     a_canary_that_crashes_again_and_again_is_rolled_back: tuple("ab"),
-    one_rack_is_updated_after_the_other: tuple("abcd"),
-    nodes_begin_in_the_window_or_when_it_is_urgent: tuple("ab"),
     weights_are_0_before_pods_are_replaced_and_return: tuple("abc"),
 }
 

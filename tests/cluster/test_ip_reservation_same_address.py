@@ -133,29 +133,20 @@ def test_the_same_pod_gets_the_same_address_on_whichever_node_it_comes_up(lab: L
     assert kubelet.refused == []
 
 
-@pytest.mark.parametrize(
-    "patch",
-    [
-        pytest.param({IP_ADDRS: '["172.31.7.9"]'}, id="have a pod ask for an address"),
-        pytest.param({SAME_ADDRESS_FROM: 'x=["172.31.7.9"]'}, id="forge a promise"),
-        pytest.param({"example.com/theirs": None}, id="take what another controller wrote"),
-    ],
-)
-def test_a_stolen_token_makes_no_pod_ask_for_an_address(lab: Lab, patch: Mapping[str, Any]) -> None:
-    namespace = "t-stolen"
-    if namespace not in lab.kubectl("get", "namespaces", "-o", "name").stdout:
-        workloads.reserved_namespace(lab.client, namespace)
-        workloads.create_pod(lab, namespace, "victim", nodeName=NODE)
-        lab.kubectl("annotate", "pod", "victim", "-n", namespace, "example.com/theirs=a", f"{IP_ADDRS}=[]")
+def test_a_stolen_token_makes_no_pod_ask_for_an_address(lab: Lab) -> None:
+    namespace = workloads.reserved_namespace(lab.client, "t-stolen")
+    workloads.create_pod(lab, namespace, "victim", nodeName=NODE)
+    lab.kubectl("annotate", "pod", "victim", "-n", namespace, "example.com/theirs=a", f"{IP_ADDRS}=[]")
     controllers = f"--as=system:serviceaccount:{NAMESPACE}:drawbridge-controllers"
-    arguments = (
-        f"--patch={json.dumps({'metadata': {'annotations': patch}})}",
-        controllers,
-        "--dry-run=server",
-    )
-    done = lab.kubectl("patch", "pod", "victim", "-n", namespace, *arguments, check=False)
-
-    assert "end a promised one" in done.stderr
+    for attack in (
+        {IP_ADDRS: '["172.31.7.9"]'},
+        {SAME_ADDRESS_FROM: 'x=["172.31.7.9"]'},
+        {"example.com/theirs": None},
+    ):
+        patch = f"--patch={json.dumps({'metadata': {'annotations': attack}})}"
+        options = (patch, controllers, "--dry-run=server")
+        done = lab.kubectl("patch", "pod", "victim", "-n", namespace, *options, check=False)
+        assert "end a promised one" in done.stderr, attack
 
 
 def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:

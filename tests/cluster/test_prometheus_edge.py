@@ -51,26 +51,20 @@ def ready_checkers(edge: Edge) -> int:
     return sum(each.get("status", {}).get("numberReady", 0) for each in found)
 
 
-def test_the_health_checkers_are_scraped(edge: Edge, seeing: Prometheus) -> None:
+def test_the_health_checkers_and_the_series_of_ingress_daemonsets_are_scraped(
+    edge: Edge, seeing: Prometheus
+) -> None:
     def healthy() -> set[tuple[str, str]]:
         found = [each["metric"] for each in seeing.query("drawbridge_healthchecker_healthy == 1")]
         return {(each["namespace"], each["container"]) for each in found if len(found) == len(NODES)}
 
     what = "Prometheus to see both"
     assert edge.lab.wait(healthy, 60, what) == {(edge.namespace, "health-checker")}
-
-
-def test_every_series_of_ingress_daemonsets_is_there(edge: Edge, seeing: Prometheus) -> None:
     with suppress(LabError):
         edge.lab.wait(lambda: seeing.names() >= OF_INGRESS_DAEMONSETS, 60, "all of them")
-
     assert OF_INGRESS_DAEMONSETS - seeing.names() == set()
-
-
-def test_series_of_an_ingress_daemonset_keep_its_namespace(edge: Edge, seeing: Prometheus) -> None:
-    """It is not overwritten by that of the pod that is scraped."""
+    # Its namespace is not overwritten by that of the pod that is scraped.
     own = f'drawbridge_ingress_daemonset_nodes{{namespace="{edge.namespace}", state="desired"}} == 2'
-
     edge.lab.wait(lambda: seeing.query(own), 60, own)
 
 
