@@ -81,9 +81,9 @@ def taints(request: Request, node: WatchedNode) -> Iterator[str]:
 
 
 def volumes(request: Request, node: WatchedNode) -> Iterator[str]:
-    for each in request.volumes:
-        if not selects(each.nodes, node.metadata.name, node.metadata.labels):
-            yield f"reaches {each.name} ({describe(each.nodes)})"
+    for volume in request.volumes:
+        if not selects(volume.nodes, node.metadata.name, node.metadata.labels):
+            yield f"reaches {volume.name} ({describe(volume.nodes)})"
 
 
 def resources(request: Request, node: WatchedNode) -> Iterator[str]:
@@ -100,7 +100,7 @@ FILTERS: tuple[Filter, ...] = (node_selector, node_affinity, unschedulable, tain
 
 def misses(request: Request, node: WatchedNode, filters: Iterable[Filter] = FILTERS) -> list[str]:
     """All that keeps the pod off *node*."""
-    return [miss for each in filters for miss in each(request, node)]
+    return [miss for found in filters for miss in found(request, node)]
 
 
 def is_passing(request: Request, node: WatchedNode) -> bool:
@@ -124,7 +124,9 @@ class Topology:
         self._nodes = {node.metadata.name: node for node in nodes}
         self._candidates = tuple(candidates)
         self._pods = pods
-        self._repelling = [each for pod in pods.repelling() for each in self._repulsions(pod, pod.node_name)]
+        self._repelling = [
+            repulsion for pod in pods.repelling() for repulsion in self._repulsions(pod, pod.node_name)
+        ]
         self._added: list[tuple[Pod, str]] = []
         self._counts: dict[bytes, tuple[tuple[Match, ...], Counter[str]]] = {}
         self._domains: dict[bytes, list[WatchedNode]] = {}
@@ -180,9 +182,9 @@ class Topology:
             yield f"has pods that its affinity asks for (by {term.topology_key})"
 
     def _spread(self, request: Request, node: WatchedNode) -> Iterator[str]:
-        for each in request.spec.spread:
-            if self._skew(request, each, node) > each.max_skew:
-                yield f"keeps maxSkew {each.max_skew} (by {each.topology_key})"
+        for constraint in request.spec.spread:
+            if self._skew(request, constraint, node) > constraint.max_skew:
+                yield f"keeps maxSkew {constraint.max_skew} (by {constraint.topology_key})"
 
     def _skew(self, request: Request, constraint: SpreadConstraint, node: WatchedNode) -> float:
         key, labels = constraint.topology_key, node.metadata.labels
@@ -191,8 +193,8 @@ class Topology:
         match = _spread_match(constraint, request.pod)
         counts = self._count((match,))
         domains: Counter[str] = Counter()
-        for each in self._eligible(request, constraint):
-            domains[each.metadata.labels[key]] += counts[each.metadata.name]
+        for eligible in self._eligible(request, constraint):
+            domains[eligible.metadata.labels[key]] += counts[eligible.metadata.name]
         enough = len(domains) >= (constraint.min_domains or 1)
         least = min(domains.values()) if enough else 0
         return domains[labels[key]] + _meets(request.pod, match) - least
@@ -250,7 +252,7 @@ def _apart(key: str) -> str:
 
 
 def _is_eligible(request: Request, constraint: SpreadConstraint, node: WatchedNode) -> bool:
-    has_keys = all(each.topology_key in node.metadata.labels for each in request.spec.spread)
+    has_keys = all(spread.topology_key in node.metadata.labels for spread in request.spec.spread)
     affine = constraint.node_affinity_policy == "Ignore" or is_asked_for(request, node)
     tolerated = constraint.node_taints_policy == "Ignore" or not any(taints(request, node))
     return has_keys and affine and tolerated
@@ -284,4 +286,4 @@ def _meets(pod: Pod, match: Match) -> bool:
 
 
 def _meets_all(pod: Pod, matches: Iterable[Match]) -> bool:
-    return all(_meets(pod, each) for each in matches)
+    return all(_meets(pod, match) for match in matches)

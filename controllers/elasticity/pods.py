@@ -136,7 +136,7 @@ class Container(Ports, frozen=True):
         """As the kubelet resolves the port of a probe: by the container's own names, else as digits."""
         if isinstance(port, int):
             return port
-        named = (each.container_port for each in self.ports if each.name == port)
+        named = (held.container_port for held in self.ports if held.name == port)
         return next(named, int(port) if port.isascii() and port.isdigit() else 0)
 
 
@@ -179,7 +179,7 @@ class PodSpec(Value, frozen=True):
     def spread(self) -> list[SpreadConstraint]:
         """Those that keep a pod from being scheduled."""
         constraints = self.topology_spread_constraints
-        return [each for each in constraints if each.when_unsatisfiable == "DoNotSchedule"]
+        return [constraint for constraint in constraints if constraint.when_unsatisfiable == "DoNotSchedule"]
 
     @property
     def requests(self) -> dict[str, Decimal]:
@@ -195,7 +195,7 @@ class PodSpec(Value, frozen=True):
             if container.is_sidecar:
                 sidecars = wanted
             most = _max(most, wanted)
-        together = _sum(sidecars, *(_amounts(each.resources.requests) for each in self.containers))
+        together = _sum(sidecars, *(_amounts(container.resources.requests) for container in self.containers))
         whole = {
             name: amount(quantity)
             for name, quantity in self.resources.requests.items()
@@ -210,8 +210,8 @@ class PodSpec(Value, frozen=True):
     @property
     def named_containers(self) -> Iterator[tuple[str, Container]]:
         """Each under the name that messages give it."""
-        yield from ((f"initContainer {each.name}", each) for each in self.init_containers)
-        yield from ((f"container {each.name}", each) for each in self.containers)
+        yield from ((f"initContainer {container.name}", container) for container in self.init_containers)
+        yield from ((f"container {container.name}", container) for container in self.containers)
 
 
 complete(PodSpec)
@@ -251,7 +251,7 @@ def repelled_by(affinity: bytes) -> tuple[PodAffinityTerm, ...]:
 def _lasting(containers: Iterable[C], init_containers: Iterable[C]) -> Iterator[C]:
     """Without init containers that end: all but sidecars."""
     yield from containers
-    yield from (each for each in init_containers if each.is_sidecar)
+    yield from (container for container in init_containers if container.is_sidecar)
 
 
 def _amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
@@ -260,8 +260,8 @@ def _amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
 
 def _sum(*all_of: Amounts) -> dict[str, Decimal]:
     found: dict[str, Decimal] = defaultdict(Decimal)
-    for each in all_of:
-        for name, quantity in each.items():
+    for amounts in all_of:
+        for name, quantity in amounts.items():
             found[name] += quantity
     return dict(found)
 
@@ -390,7 +390,7 @@ def decode(encoded: msgspec.Raw) -> Pod:
     repels = repelled_by(bytes(spec.affinity))
     ports = host_ports(spec.containers, spec.init_containers)
     key = _key(raw.metadata)
-    ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
+    ready = is_ready(raw.status.conditions)
     if spec.node_name or finished:
         bound = compact(raw.metadata, KEPT)
         return Pod(
@@ -404,6 +404,10 @@ def decode(encoded: msgspec.Raw) -> Pod:
             ready=ready and not finished,
         )
     return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key)
+
+
+def is_ready(conditions: Iterable[Condition]) -> bool:
+    return any((condition.type, condition.status) == ("Ready", "True") for condition in conditions)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -504,7 +508,7 @@ def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
         gated=any(gate.name == GATE for gate in spec.scheduling_gates),
         held=any(gate.name != GATE for gate in spec.scheduling_gates),
         tolerates=tolerates_super_nodes(spec.tolerations),
-        stuck_since=next((_since(raw, each) for each in raw.status.conditions if _says_stuck(each)), None),
+        stuck_since=next((_since(raw, found) for found in raw.status.conditions if _says_stuck(found)), None),
         nominated=bool(raw.status.nominated_node_name),
     )
 

@@ -148,9 +148,9 @@ class Reporter:
     def hold(self, budgets: Iterable[Budget]) -> None:
         """Which of those with hours hold now."""
         found, now = dict[tuple[str, ...], float](), self._now()
-        for each in budgets:
-            if each.hours:
-                found[str(each), each.times] = float(each.holds_at(now))
+        for budget in budgets:
+            if budget.hours:
+                found[str(budget), budget.times] = float(budget.holds_at(now))
         self._in_force = _shown(IN_FORCE, found, self._in_force)
 
     def count_tiers(self, pods: Mapping[int, int]) -> None:

@@ -133,11 +133,11 @@ class Quota:
             used.taken += 1
 
     def _total_reached(self, namespace: str) -> str | None:
-        total, each = self._limits.total, self._limits.per_namespace
+        total, most = self._limits.total, self._limits.per_namespace
         if total and self._taken.total() >= total:
             return f"{SETTING}total is {total}, and as many pods are on super nodes"
-        if each and self._taken[namespace] >= each:
-            return f"{SETTING}perNamespace is {each}, and as many pods of {namespace} are on super nodes"
+        if most and self._taken[namespace] >= most:
+            return f"{SETTING}perNamespace is {most}, and as many pods of {namespace} are on super nodes"
         return None
 
     def _budget_reached(self, pod: Pod) -> str | None:
@@ -373,7 +373,7 @@ def _spec(unbound: Unbound, change: Change, gpus: Gpus) -> PodSpec:
 
 
 def _distinct(missed: Iterable[list[str]]) -> list[str]:
-    return list(dict.fromkeys(miss for each in missed for miss in each))
+    return list(dict.fromkeys(miss for of_node in missed for miss in of_node))
 
 
 def _sentence(missed: Sequence[str]) -> str:

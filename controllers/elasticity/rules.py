@@ -88,7 +88,7 @@ def are_settled(wanted: Iterable[Need], claims: Mapping[str, Claim]) -> bool:
 def reach(pod: Candidate, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
     """The nodes that each volume of *pod* can be used on, as far as they are limited."""
     found = [(need.claim, claims.get(need.claim)) for need in needs(pod)]
-    return tuple(each for name, claim in found if claim for each in _reach(name, claim))
+    return tuple(limited for name, claim in found if claim for limited in _reach(name, claim))
 
 
 def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
@@ -145,12 +145,12 @@ def _reach(name: str, claim: Claim) -> Iterator[Reach]:
         for key, value in zones.items():
             yield Reach(volume, _any_of([[Expression(key, "In", tuple(value.split("__")))]]))
     elif claim.topologies:
-        terms = [[_expression(each) for each in term.match_label_expressions] for term in claim.topologies]
+        terms = [map(_expression, term.match_label_expressions) for term in claim.topologies]
         yield Reach(f"storage class {claim.storage_class} of claim {name}", _any_of(terms))
 
 
 def _any_of(terms: Iterable[Iterable[Expression]]) -> NodeSelector:
-    return NodeSelector(tuple(Term(match_expressions=tuple(each)) for each in terms))
+    return NodeSelector(tuple(Term(match_expressions=tuple(expressions)) for expressions in terms))
 
 
 def _expression(requirement: TopologyRequirement) -> Expression:

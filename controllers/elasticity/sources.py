@@ -186,7 +186,7 @@ def job(raw: msgspec.Raw) -> Workload:
     """As many as run at a time. MsgspecError when it cannot be read."""
     found = _WORKLOAD.decode(raw)
     limits = (found.spec.parallelism, found.spec.completions)
-    wanted = min(each for each in limits if each is not None)
+    wanted = min(limit for limit in limits if limit is not None)
     return Workload(_slim(found.metadata), wanted, wanted)
 
 

@@ -96,15 +96,15 @@ class Takeover:
             is_over = not self._open
         if is_over:
             log.info("takeover finished")
-        for each in {pod.key for pod in self._pods.all()} if is_over and self._is_limited else (key,):
-            self._enqueue(each)
+        for waiting in {pod.key for pod in self._pods.all()} if is_over and self._is_limited else (key,):
+            self._enqueue(waiting)
 
 
 def _key_by_key(pods: Iterable[Pod]) -> list[Pod]:
     keys: dict[str, list[Pod]] = {}
     for pod in oldest_first(pods):
         keys.setdefault(pod.key, []).append(pod)
-    return [pod for each in keys.values() for pod in each]
+    return [pod for pods in keys.values() for pod in pods]
 
 
 def _is_refusal(error: KubeError) -> bool:

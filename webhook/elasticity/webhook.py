@@ -81,7 +81,7 @@ class PlacementWebhook:
         if too_long := long_lists(pod.spec):
             return _left(raw, too_long)
         reaches = reaches_super_nodes(pod, raw.get("spec", {}))
-        why, warnings = held(pod, request.namespace, settings, reaches=reaches)
+        why, warnings = gate_reason(pod, request.namespace, settings, reaches=reaches)
         wait = Wait() if not why else waiting(self._absence(deadline), settings.gate_fallback_after)
         if not wait.is_worth_it:
             NOT_GATED.inc()
@@ -114,7 +114,7 @@ def waiting(absence: float, fallback_after: float) -> Wait:
     return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
 
 
-def held(
+def gate_reason(
     pod: NewPod, namespace: str, settings: ElasticitySettings, *, reaches: bool
 ) -> tuple[str, tuple[str, ...]]:
     """Why *pod*, which *reaches* super nodes by itself or not, waits for its placement; and what to warn of."""

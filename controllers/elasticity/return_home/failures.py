@@ -80,7 +80,7 @@ class Failures:
             self._known[key], self._is_stored = failed, False
 
     def keep_only(self, wanted: Callable[[str, Failed], bool]) -> None:
-        kept = {key: each for key, each in self._known.items() if wanted(key, each)}
+        kept = {key: failed for key, failed in self._known.items() if wanted(key, failed)}
         self._is_stored = self._is_stored and len(kept) == len(self._known)
         self._known = kept
 
@@ -88,7 +88,7 @@ class Failures:
         """What has changed; what cannot be written now is written the next time."""
         if self._is_stored:
             return
-        latest = sorted(self._known.items(), key=lambda each: each[1].until)[-MOST_STORED:]
+        latest = sorted(self._known.items(), key=lambda item: item[1].until)[-MOST_STORED:]
         try:
             self._write(msgspec.json.encode(dict(sorted(latest))).decode())
         except KubeError as error:

@@ -59,9 +59,9 @@ class Choice:
 def choose(group: Group, now: datetime, after: float) -> Choice:
     """The pod that goes first; *after* is in seconds."""
     objections = [
-        never_returns(each.occupant.metadata) or _beyond(each, group.local) for each in group.bursts
+        never_returns(burst.occupant.metadata) or _beyond(burst, group.local) for burst in group.bursts
     ]
-    free = [each for each, why in zip(group.bursts, objections, strict=True) if not why]
+    free = [burst for burst, why in zip(group.bursts, objections, strict=True) if not why]
     if not free:
         return Choice(None, next(iter(objections), "none of its pods is on a super node"))
     first = max(free, key=_order)
@@ -71,11 +71,11 @@ def choose(group: Group, now: datetime, after: float) -> Choice:
 
 def unavailable(members: Sequence[Member]) -> str | None:
     """Why a workload can miss none of its pods now."""
-    for each in members:
-        name = each.pod.metadata.name
-        if each.pod.gated or not each.pod.node_name:
+    for member in members:
+        name = member.pod.metadata.name
+        if member.pod.gated or not member.pod.node_name:
             return f"{name} has no node yet"
-        if not each.ready:
+        if not member.ready:
             return f"{name} is not ready"
     return None
 
@@ -96,10 +96,10 @@ def _alone(group: Group, burst: Burst) -> str | None:
 
 def _young(group: Group, now: datetime, after: float) -> str | None:
     """A pod that came a moment ago says that there was no room then. It is known, too, after a crash."""
-    for each in group.bursts:
-        created = each.occupant.metadata.creation_timestamp
+    for burst in group.bursts:
+        created = burst.occupant.metadata.creation_timestamp
         if created is not None and (now - created).total_seconds() < after:
-            return f"{each.pod.metadata.name} came to a super node less than {after:g} s ago"
+            return f"{burst.pod.metadata.name} came to a super node less than {after:g} s ago"
     return None
 
 
@@ -154,10 +154,10 @@ def outcome(
     begun: Return, members: Sequence[Member], super_nodes: Container[str], seconds: float
 ) -> Outcome | None:
     """None while that is open; *members* are the workload's now, *seconds* those since the eviction."""
-    new = [each for each in members if each.pod.metadata.uid not in begun.siblings]
-    if any(each.pod.node_name in super_nodes for each in new):
+    new = [member for member in members if member.pod.metadata.uid not in begun.siblings]
+    if any(member.pod.node_name in super_nodes for member in new):
         return Outcome.SUPER
-    if any(each.pod.metadata.uid == begun.request.pod.metadata.uid for each in members):
+    if any(member.pod.metadata.uid == begun.request.pod.metadata.uid for member in members):
         return Outcome.KEPT if seconds >= SETTLE else None
     if not unavailable(members):
         if members and len(members) >= len(begun.siblings):

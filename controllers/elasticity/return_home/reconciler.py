@@ -73,7 +73,7 @@ class Survey:
         pods = self._sources.pods
         is_of_set = ordinal_of(pod) is not None and bool(pod.workload)
         found = pods.of_workload(pod.workload) if is_of_set else pods.of_key(pod.key)
-        return [Member(each, self._is_ready(each)) for each in found if each.active]
+        return [Member(other, self._is_ready(other)) for other in found if other.active]
 
     def room(self, begun: Iterable[Return]) -> LocalRoom | None:
         """Without what pods take that have no node yet, those included that are to replace evicted ones.
@@ -88,8 +88,8 @@ class Survey:
             took += room.reserve(Request(pod, candidate_of(pod).spec))
             if took > QUEUE:
                 return None
-        for each in begun:
-            room.reserve(each.request)
+        for eviction in begun:
+            room.reserve(eviction.request)
         return room
 
     def _group(self, key: str, found: Sequence[tuple[Pod, Occupant]]) -> Group:
@@ -129,9 +129,9 @@ class ReturnReconciler:
         self._follow(survey, settings)
         groups = survey.groups()
         choices = {key: self._choice(key, group, settings) for key, group in groups.items()}
-        may_return = [each.burst for each in choices.values() if each.burst]
+        may_return = [choice.burst for choice in choices.values() if choice.burst]
         room = survey.room(self._begun.values()) if may_return else None
-        places = {key: _place(room, each) for key, each in choices.items()}
+        places = {key: _place(room, choice) for key, choice in choices.items()}
         self._attempts.observe({key: bool(node) for key, node in places.items()})
         self._report(groups, choices, places, NO_ROOM if room else CROWDED)
         self._crowded(may_return if room is None else (), settings.after)
@@ -183,10 +183,12 @@ class ReturnReconciler:
         places: Mapping[str, str],
         no_place: str,
     ) -> None:
-        self._reporter.count(sum(each.burst is not None for each in choices.values()), len(self._begun))
-        why = {key: each.why or no_place for key, each in choices.items() if each.why or not places[key]}
+        self._reporter.count(sum(choice.burst is not None for choice in choices.values()), len(self._begun))
+        why = {
+            key: choice.why or no_place for key, choice in choices.items() if choice.why or not places[key]
+        }
         self._reporter.waits(why)
-        self._reporter.keep_only({each.metadata.uid for group in groups.values() for each in _pods(group)})
+        self._reporter.keep_only({pod.metadata.uid for group in groups.values() for pod in _pods(group)})
         self._attempts.keep_only({*groups, *self._begun})
         pods, now = self._sources.pods, self._clock.now()
         self._failures.keep_only(lambda key, failed: bool(pods.of_key(key)) or now < failed.until)
@@ -228,8 +230,8 @@ class ReturnReconciler:
         if why or not node:
             self._reporter.waits({pod.key: why or NO_ROOM})
             return False
-        siblings = frozenset(each.metadata.uid for each, _ in current.pods)
-        version = next(each.metadata.resource_version for each, _ in current.pods if _is(each, pod))
+        siblings = frozenset(other.metadata.uid for other, _ in current.pods)
+        version = next(other.metadata.resource_version for other, _ in current.pods if _is(other, pod))
         if (done := self._evict(pod, version)) is False:
             return False
         self._attempts.evicted()
@@ -284,7 +286,7 @@ def _place(room: LocalRoom | None, choice: Choice) -> str:
 
 
 def _pods(group: Group) -> Iterator[Pod]:
-    return (each.pod for each in group.members)
+    return (member.pod for member in group.members)
 
 
 def _is(one: Pod, other: Pod) -> bool:

@@ -34,8 +34,8 @@ class ReturnReporter:
         self._why: dict[str, str] = {}
         self._refused: set[str] = set()
         self._blocked: dict[str, str] = {}
-        for each in (*Outcome, "refused"):
-            RETURNS.labels(str(each))  # an alert sees no first one that comes from nothing
+        for outcome in (*Outcome, "refused"):
+            RETURNS.labels(str(outcome))  # an alert sees no first one that comes from nothing
 
     def count(self, waiting: int, in_progress: int) -> None:
         RETURNING.labels("waiting").set(waiting)
@@ -77,17 +77,17 @@ class ReturnReporter:
         log.info(
             "return ended", namespace=pod.metadata.namespace, name=pod.metadata.name, outcome=ended.value
         )
-        new = [each for each in members if each.pod.metadata.uid not in begun.siblings]
+        new = [member for member in members if member.pod.metadata.uid not in begun.siblings]
         if failed is None:
             return
         reason, what = "ReturnStalled", "is not ready"
-        those = [each.pod for each in new if not each.ready] or [pod]
+        replacements = [member.pod for member in new if not member.ready] or [pod]
         if ended is Outcome.SUPER:
             reason, what = "ReturnFailed", "came to a super node again"
-            those = [each.pod for each in new]
-        for each in those:
+            replacements = [member.pod for member in new]
+        for replacement in replacements:
             message = f"The replacement of {pod.metadata.name} {what}: {_consequence(failed)}"
-            self._event(each, reason, message, "Warning")
+            self._event(replacement, reason, message, "Warning")
 
     def keep_only(self, uids: Collection[str]) -> None:
         self._refused &= set(uids)

@@ -17,7 +17,7 @@ import msgspec
 from api.elasticity import BURST
 from controllers.elasticity.filters import Request, misses
 from controllers.elasticity.nodes import Nodes, WatchedNode
-from controllers.elasticity.pods import PodIndex, PodSpec
+from controllers.elasticity.pods import PodIndex, PodSpec, is_ready
 from controllers.elasticity.room import Fleet
 from kube.quantities import amount
 from kube.types import Condition, ObjectMeta, Value, complete
@@ -59,7 +59,7 @@ def decode(encoded: msgspec.Raw) -> Occupant:
         metadata if is_burst else _slim(metadata),
         place.node_name,
         finished,
-        any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions),
+        is_ready(raw.status.conditions),
         {} if finished or not place.node_name else _SPEC.decode(raw.spec).requests,
         bytes(raw.spec) if is_burst else b"",
     )
@@ -104,9 +104,9 @@ PODS = "pods"
 def free(nodes: Iterable[WatchedNode], occupants: Iterable[Occupant]) -> dict[str, dict[str, Decimal]]:
     """What each node has left, by its name and the resource; less than nothing where it was overcommitted."""
     taken: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
-    for each in occupants:
-        for resource, wanted in _with_itself(each.requests).items():
-            taken[each.node_name][resource] += wanted
+    for occupant in occupants:
+        for resource, wanted in _with_itself(occupant.requests).items():
+            taken[occupant.node_name][resource] += wanted
     return {
         name: {resource: amount(held) - taken[name][resource] for resource, held in allocatable.items()}
         for name, allocatable in ((node.metadata.name, node.status.allocatable) for node in nodes)

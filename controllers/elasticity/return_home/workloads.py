@@ -82,7 +82,7 @@ class Current:
     pods: Sequence[tuple[Pod, Occupant]]
 
     def occupant(self, uid: str) -> Occupant | None:
-        return next((each for pod, each in self.pods if pod.metadata.uid == uid), None)
+        return next((occupant for pod, occupant in self.pods if pod.metadata.uid == uid), None)
 
 
 def read(pod: Pod, client: Client) -> Current:
@@ -97,7 +97,7 @@ def read(pod: Pod, client: Client) -> Current:
         type=Workload,
         field_selector="" if is_set else f"metadata.name={owner.name}",
     ).items
-    own = next((each for each in found if each.metadata.uid == owner.uid), None)
+    own = next((workload for workload in found if workload.metadata.uid == owner.uid), None)
     return Current(own, _of_same_controller(own, found), _pods(pod, client))
 
 
@@ -108,7 +108,7 @@ def unsettled(current: Current) -> str | None:
     wanted, status = own.spec.replicas, own.status
     if status.observed_generation < own.metadata.generation:
         return "its controller has not seen the last change"
-    if any(each.spec.replicas or each.status.replicas for each in current.others):
+    if any(workload.spec.replicas or workload.status.replicas for workload in current.others):
         return "a rollout is in progress: another revision has pods"
     if any(own.updates(pod) and _revision(pod) != status.update_revision for pod, _ in current.pods):
         return "a rollout is in progress: its pods are of two revisions"
@@ -146,11 +146,11 @@ def _of_same_controller(own: Workload | None, found: Sequence[Workload]) -> list
     if own is None or controller is None:
         return []
     return [
-        each
-        for each in found
-        if each.metadata.uid != own.metadata.uid
-        and each.metadata.controller is not None
-        and each.metadata.controller.uid == controller.uid
+        workload
+        for workload in found
+        if workload.metadata.uid != own.metadata.uid
+        and workload.metadata.controller is not None
+        and workload.metadata.controller.uid == controller.uid
     ]
 
 
@@ -161,12 +161,14 @@ def _pods(pod: Pod, client: Client) -> list[tuple[Pod, Occupant]]:
     if ordinal_of(pod) is not None:
         those = POD_NAME
     found = client.list(PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=those).items
-    both = [(decode_pod(each), decode_occupant(each)) for each in found]
-    return [(each, occupant) for each, occupant in both if each.active and _is_of_same_workload(each, pod)]
+    both = [(decode_pod(raw), decode_occupant(raw)) for raw in found]
+    return [
+        (other, occupant) for other, occupant in both if other.active and _is_of_same_workload(other, pod)
+    ]
 
 
 def _is_of_same_workload(one: Pod, other: Pod) -> bool:
     if ordinal_of(other) is None:
         return one.key == other.key
-    owners = [each.metadata.controller for each in (one, other)]
+    owners = [member.metadata.controller for member in (one, other)]
     return len({owner.uid if owner else "" for owner in owners}) == 1
