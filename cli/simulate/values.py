@@ -24,7 +24,7 @@ from kube.types import Namespace, Node, ObjectMeta, Pod, PodStatus, Toleration, 
 from kube.types import PodSpec as KnownSpec
 from settings import Settings
 from settings.load import SettingsError, parse
-from webhook.elasticity.webhook import NewPod, held, reaches_super_nodes
+from webhook.elasticity.webhook import NewPod, gate_reason, reaches_super_nodes
 from webhook.elasticity.webhook import PodSpec as NewSpec
 
 Raw = Mapping[str, Any]
@@ -339,7 +339,7 @@ def _gated(subject: Subject, _: Namespace, settings: Settings) -> str:
         return ""
     pod = subject.as_new()
     reaches = reaches_super_nodes(pod, subject.reach)
-    why, _warnings = held(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
+    why, _warnings = gate_reason(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
     return f"one like it is placed by elasticity: {why}" if why else ""
 
 
