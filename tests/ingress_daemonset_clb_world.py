@@ -17,7 +17,7 @@ from cloud.load_balancers import LoadBalancers
 from controllers.clock import Clock
 from controllers.ingress_daemonset.load_balancers import BackendsByNode
 from controllers.ingress_daemonset.object_cache import LoadBalancerCache
-from controllers.ingress_daemonset.weights import Edges, WeightReconciler, WeightStore
+from controllers.ingress_daemonset.weights import CloudEdge, WeightReconciler, WeightStore
 from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api import NAMESPACES
 from dev.lab.cloud import Knobs
@@ -124,11 +124,9 @@ class ClbLeader(Leader):
         calls = Caller(self.cloud, 1.0, Timeouts(4, 2), Before(self._check), timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
         self.store.load()
-        edges = Edges(lambda: LoadBalancers(calls), self.store, lambda key: None)
+        edge = CloudEdge(lambda: LoadBalancers(calls), self.store, lambda key: None)
         queue = WorkQueue("weights", clock=self.clock)
-        self.weights = WeightReconciler(
-            edges, self.cache, self.known, lambda: self.settings.clb, queue, clock
-        )
+        self.weights = WeightReconciler(edge, self.cache, self.known, lambda: self.settings.clb, queue, clock)
 
     def backends(self, resource: IngressDaemonSet, names: Sequence[str]) -> BackendsByNode:
         return self.known.of(resource, names) if self.known else {}

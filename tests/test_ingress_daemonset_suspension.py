@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,10 +11,11 @@ import pytest
 from api.ingress_daemonset import DETACHED_BY, PAUSED_UNTIL, TO_BE_UPDATED
 from controllers.ingress_daemonset import attach_nodes
 from controllers.ingress_daemonset.attach_nodes import Patience, attach_all
-from controllers.ingress_daemonset.controller import wait_for_resync
+from controllers.ingress_daemonset.controller import LOOK, Resync
 from dev.fake_api import refusal
 from kube.types import rfc3339
 from settings import IngressDaemonSetSettings
+from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from tests.ingress_daemonset_rolling import NODES, Rolling
 from tests.ingress_daemonset_world import DETACHED
@@ -97,16 +97,23 @@ def test_a_leader_whose_feature_is_switched_off_attaches_all_nodes() -> None:
 
 @pytest.mark.parametrize("to", [True, False])
 def test_the_leader_notices_at_once_that_the_feature_was_switched(to: bool) -> None:
-    asked = iter([not to, not to, not to, *[to] * 9])
+    enabled, queued, clock = [not to], list[str](), FakeClock()
 
     def settings() -> IngressDaemonSetSettings:
-        return IngressDaemonSetSettings.model_validate({"enabled": next(asked), "resyncPeriod": "1h"})
+        return IngressDaemonSetSettings.model_validate({"enabled": enabled[-1], "resyncPeriod": "1h"})
 
-    stop: Any = threading.Event()
-    stop.wait = lambda seconds: False
-    assert wait_for_resync(stop, settings)
-    stop.wait = lambda seconds: True
-    assert not wait_for_resync(stop, lambda: IngressDaemonSetSettings())
+    resync = Resync(settings, [lambda: queued.append("all")], clock)
+    due = resync.reconcile("all")
+    assert (queued, due) == ([], LOOK)
+
+    enabled.append(to)
+    resync.reconcile("all")
+    assert queued == ["all"]
+
+    for _ in range(3600):
+        clock.advance(1)
+        resync.reconcile("all")
+    assert queued == ["all", "all"], "once per period, too"
 
 
 # The Job

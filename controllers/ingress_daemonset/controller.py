@@ -21,6 +21,7 @@ from api.ingress_daemonset import KIND, REVISION_OF
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import CLOCK, Clock
+from controllers.controller import Controller
 from controllers.executor import Executor
 from controllers.ingress_daemonset.canary import Query
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
@@ -50,7 +51,7 @@ from kube.errors import Backoff, Conflict, KubeError
 from kube.informer import Informer
 from kube.resources import Selection
 from kube.types import key_of
-from runtime import threading, time
+from runtime import time
 from settings import IngressDaemonSetSettings, Settings
 
 WRITERS = 16
@@ -86,48 +87,45 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         return
     history = RevisionReconciler(context, revisions, cache.informers["IngressDaemonSet"].get)
     with reconciling(context, cache, settings) as reconciler:
-        queue = WorkQueue("ingress_daemonset", pauses=PAUSES)
-        revision_queue = WorkQueue("ingress_daemonset_revisions", pauses=PAUSES)
-        enqueue_changes(cache, queue, reconciler.pace)
-        enqueue_templates(cache, revisions, revision_queue.add)
-        with (
-            weighing(context, cache, known, settings, queue.add) as enqueue_load_balancers,
-            context.working(queue, reconciler.reconcile),
-            context.working(revision_queue, history.reconcile),
-        ):
-            while wait_for_resync(context.stop, lambda: settings().ingress_daemonset):
-                enqueue_load_balancers()
-                for each in cache.list("IngressDaemonSet"):
-                    queue.add(key_of(each.metadata))
+        main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
+        templates = Controller("ingress_daemonset_revisions", history.reconcile, rate=PAUSES)
+        enqueue_changes(cache, main.queue, reconciler.pace)
+        enqueue_templates(cache, revisions, templates.queue.add)
+        controllers, queue_all = [main, templates], [lambda: enqueue_all(cache, main.queue)]
+        if settings().ingress_daemonset.clb.enabled:
+            # Only then the cloud's libraries are loaded.
+            weights = import_module("controllers.ingress_daemonset.weights")
+            at_load_balancers = weights.reconciler_of(context, cache, known, settings, main.queue.add)
+            controllers.append(at_load_balancers.controller)
+            queue_all.append(at_load_balancers.enqueue_all)
+        resync = Resync(lambda: settings().ingress_daemonset, queue_all)
+        context.run(*controllers, Controller("ingress_daemonset_resync", resync.reconcile, first=["all"]))
 
 
-def wait_for_resync(stop: threading.Event, settings: Callable[[], IngressDaemonSetSettings]) -> bool:
-    """Until all are to be looked at, after the period or because the feature was switched; False at the end."""
-    began, enabled = time.monotonic(), settings().enabled
-    while not stop.wait(min(LOOK, settings().resync_period)):
-        if settings().enabled != enabled or time.monotonic() - began >= settings().resync_period:
-            return True
-    return False
+class Resync:
+    """Have all looked at, after the period or because the feature was switched."""
+
+    def __init__(
+        self,
+        settings: Callable[[], IngressDaemonSetSettings],
+        queue_all: Sequence[Callable[[], None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._queue_all, self._clock = settings, queue_all, clock
+        self._at, self._enabled = clock(), settings().enabled
+
+    def reconcile(self, _key: str) -> float:
+        settings, now = self._settings(), self._clock()
+        if settings.enabled != self._enabled or now - self._at >= settings.resync_period:
+            self._at, self._enabled = now, settings.enabled
+            for queue in self._queue_all:
+                queue()
+        return min(LOOK, settings.resync_period)
 
 
-@contextmanager
-def weighing(
-    context: Context,
-    cache: ObjectCache,
-    known: LoadBalancerCache,
-    settings: Callable[[], Settings],
-    changed: Callable[[str], None],
-) -> Iterator[Callable[[], None]]:
-    """Set weights at load balancers within the block, if it is enabled; gives a function that queues all of them.
-
-    Only then the cloud's libraries are loaded.
-    """
-    if not settings().ingress_daemonset.clb.enabled:
-        yield lambda: None
-        return
-    clb = import_module("controllers.ingress_daemonset.weights")
-    with clb.weighing(context, cache, known, settings, changed) as enqueue_all:
-        yield enqueue_all
+def enqueue_all(cache: ObjectCache, queue: WorkQueue) -> None:
+    for resource in cache.list("IngressDaemonSet"):
+        queue.add(key_of(resource.metadata))
 
 
 def require_served(client: Client) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache as cached
 
@@ -26,6 +26,7 @@ from cloud.client import caller
 from cloud.errors import CloudError
 from cloud.load_balancers import LoadBalancers
 from controllers.clock import CLOCK, Clock
+from controllers.controller import Controller
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Target, Workload
 from controllers.ingress_daemonset.load_balancers import (
@@ -51,8 +52,6 @@ from settings import CLBSettings, CloudSettings, Settings
 
 KEY = "weights.json"
 PREFIX = "drawbridge-weights-"
-CALL_TIMEOUT = 4.0
-"""Seconds; less than the time from the end of our leadership to the beginning of the next."""
 DECODER = msgspec.json.Decoder(dict[str, Remembered])
 
 log = structlog.stdlib.get_logger(__name__)
@@ -109,12 +108,10 @@ class WeightStore:
         version = self._version(load_balancer)
         body = _body(load_balancer, memory, version)
         if not version:
-            return self._client.create(
-                CONFIG_MAPS, body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
-            )
+            return self._client.create(CONFIG_MAPS, body, self._namespace, type=ConfigMap)
         try:
             return self._client.replace(
-                CONFIG_MAPS, _name(load_balancer), body, self._namespace, type=ConfigMap, timeout=CALL_TIMEOUT
+                CONFIG_MAPS, _name(load_balancer), body, self._namespace, type=ConfigMap
             )
         except NotFound:
             log.warning("remembered weights were deleted by another client", load_balancer=load_balancer)
@@ -129,16 +126,13 @@ class WeightStore:
                 _name(load_balancer),
                 self._namespace,
                 preconditions=preconditions,
-                timeout=CALL_TIMEOUT,
             )
         self._forget(load_balancer)
 
     def _read(self, load_balancer: str) -> None:
         """An answer was lost, or another leader wrote."""
         selector = f"{WEIGHTS_OF}={load_balancer}"
-        found = self._client.list(
-            CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=selector, timeout=CALL_TIMEOUT
-        )
+        found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=selector)
         self._forget(load_balancer)
         for each in found.items:
             self._enter(load_balancer, each)
@@ -190,7 +184,7 @@ INSTANCE = re.compile(r"ins-[0-9a-z]+")
 
 
 @dataclass(frozen=True)
-class Edges:
+class CloudEdge:
     """*cloud* connects, or raises a CloudError; *changed* gets the keys of IngressDaemonSets to reconcile."""
 
     cloud: Callable[[], LoadBalancers]
@@ -203,26 +197,30 @@ class WeightReconciler:
 
     def __init__(
         self,
-        edges: Edges,
+        edge: CloudEdge,
         cache: ObjectCache,
         known: LoadBalancerCache,
         settings: Callable[[], CLBSettings],
         queue: WorkQueue,
         clock: Clock = CLOCK,
     ) -> None:
-        self._edges, self._cache, self._known = edges, cache, known
+        self._edge, self._cache, self._known = edge, cache, known
         self._settings, self._queue, self._clock = settings, queue, clock
+
+    @property
+    def controller(self) -> Controller:
+        return Controller(self._queue, self.reconcile, workers=WORKERS)
 
     def enqueue_all(self) -> None:
         used = {name for each in self._cache.list("IngressDaemonSet") for name in load_balancers(each)}
-        for each in sorted(used.union(self._edges.store.load_balancers)):
+        for each in sorted(used.union(self._edge.store.load_balancers)):
             self._queue.add(each)
 
     def reconcile(self, load_balancer: str) -> float | None:
         """Seconds until it is read again; None while only nodes without pods are detached, or none. LeadershipLost."""
         detached, attached = self._wanted(load_balancer)
         try:
-            memory = self._edges.store.memory(load_balancer)
+            memory = self._edge.store.memory(load_balancer)
             if detached or attached or memory:
                 return self._weigh(load_balancer, memory, detached, attached)
         except Stopping:
@@ -240,7 +238,7 @@ class WeightReconciler:
         detached: Mapping[str, Identity],
         attached: Mapping[str, Identity],
     ) -> float | None:
-        cloud, store = self._edges.cloud(), self._edges.store
+        cloud, store = self._edge.cloud(), self._edge.store
         backends = cloud.backends(load_balancer)
         now = self._clock.now()
         others = [_identity(each) for each in self._cache.list("Node")]
@@ -321,7 +319,7 @@ class WeightReconciler:
     def _publish(self, load_balancer: str, nodes: Mapping[str, NodeBackends]) -> None:
         if self._known.put(load_balancer, nodes):
             for each in self._users(load_balancer):
-                self._edges.changed(key_of(each.metadata))
+                self._edge.changed(key_of(each.metadata))
 
     def _users(self, load_balancer: str) -> Iterator[IngressDaemonSet]:
         found: list[IngressDaemonSet] = [*self._cache.list("IngressDaemonSet")]
@@ -338,24 +336,22 @@ WORKERS = 4
 PAUSES = Backoff(base=0.5, cap=30.0)
 
 
-@contextmanager
-def weighing(
+def reconciler_of(
     context: Context,
     cache: ObjectCache,
     known: LoadBalancerCache,
     settings: Callable[[], Settings],
     changed: Callable[[str], None],
-) -> Iterator[Callable[[], None]]:
-    """Work within the block; gives a function that queues all load balancers."""
+) -> WeightReconciler:
+    """One that has read the former weights, and whose queue gets all load balancers, and those that change."""
     store = WeightStore(context.client, context.namespace)
     context.wait_for(store.load, PAUSES, "former weights")
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
-    edges = Edges(_connection(context, settings), store, changed)
-    reconciler = WeightReconciler(edges, cache, known, lambda: settings().ingress_daemonset.clb, queue)
+    edge = CloudEdge(_connection(context, settings), store, changed)
+    reconciler = WeightReconciler(edge, cache, known, lambda: settings().ingress_daemonset.clb, queue)
     enqueue_changes(cache, queue.add)
     reconciler.enqueue_all()
-    with context.working(queue, reconciler.reconcile, WORKERS):
-        yield reconciler.enqueue_all
+    return reconciler
 
 
 def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[[], LoadBalancers]:
@@ -383,18 +379,10 @@ def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
     """The load balancers of IngressDaemonSets that change, or whose nodes are detached or attached."""
 
     def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
-        if (
-            old
-            and new
-            and (old.spec, old.metadata.deletion_timestamp)
-            == (
-                new.spec,
-                new.metadata.deletion_timestamp,
-            )
-        ):
+        if old and new and _decides(old) == _decides(new):
             return
-        for each in {name for resource in (old, new) if resource for name in load_balancers(resource)}:
-            enqueue(each)
+        for name in {name for resource in (old, new) if resource for name in load_balancers(resource)}:
+            enqueue(name)
 
     def on_deployment(old: Workload | None, new: Workload | None) -> None:
         owner = seen.metadata.controller if (seen := new or old) else None
@@ -408,10 +396,12 @@ def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:
     cache.on_change("Deployment", on_deployment)
 
 
+def _decides(resource: IngressDaemonSet) -> tuple[object, ...]:
+    return resource.spec, resource.metadata.deletion_timestamp
+
+
 def _state(held: Workload | None) -> tuple[str, bool]:
     """Its mark, and whether it has pods that serve."""
-    return (
-        (held.metadata.annotations.get(SCHEDULED, ""), bool(held.status.available_replicas))
-        if held
-        else ("", False)
-    )
+    if held is None:
+        return "", False
+    return held.metadata.annotations.get(SCHEDULED, ""), bool(held.status.available_replicas)
