@@ -90,7 +90,7 @@ def _view(raw: dict[str, object], found: Found, now: datetime) -> RolloutView:
     try:
         resource = readable(raw)
         if failed := resolved(resource, ())[1].stored:
-            reason = f"{failed['reason']}: they return to the former template"
+            reason = f"{failed.reason}: they return to the former template"
             return RolloutView(rollout, (), {}, 0, 0, False, reason, may_change)
         rollouts = _snapshot(resource, found, now).rollouts()
     except (msgspec.ValidationError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -203,6 +203,15 @@ class NodeFailure(Value, frozen=True):
     since: Moment | None = None
     well_since: Moment | None = None
     seconds: int = 0
+
+    def lasted(self, now: datetime) -> timedelta:
+        return timedelta(seconds=self.seconds) + (now - self.since if self.since else timedelta())
+
+    def ends_at(self, deadline: timedelta) -> datetime | None:
+        """When the node has failed, or is trusted again."""
+        if self.well_since:
+            return self.well_since + deadline
+        return self.since + deadline - timedelta(seconds=self.seconds) if self.since else None
 
 
 class FailuresStatus(Value, frozen=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
+from api.ingress_daemonset.status import Status, status_of
 from kube.types import ObjectMeta, Value, complete
 from settings import CLBSettings
 
@@ -351,11 +353,16 @@ class Spec(Value, frozen=True):
         )
 
 
-class IngressDaemonSet(Value, frozen=True):
+class IngressDaemonSet(Value, frozen=True, dict=True):
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
     status: dict[str, Any] = {}
     """As last written."""
+
+    @cached_property
+    def stored(self) -> Status:
+        """The status as a value."""
+        return status_of(self.status)
 
     @property
     def drain_requests(self) -> dict[str, str]:

@@ -17,57 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.status import FailuresStatus, NodeFailure, Phase, RollbackStatus, raw_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.canary import Canary
 from controllers.ingress_daemonset.children import applied_digest, is_current, revision_of
 from controllers.ingress_daemonset.drift import Drift
 from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.revisions import Revision, of
-from kube.types import Value, complete, rfc3339
 
 ROLLING = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 """Of a node whose update is not over."""
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 LOST, FORMER = "it has lost pods with the new template", "it has lost pods with the template before"
-
-
-class Failure(Value, frozen=True):
-    """Of a node, *since* a time, or until *well_since*; *seconds* are those before, in all."""
-
-    reason: str = ""
-    since: Moment | None = None
-    well_since: Moment | None = None
-    seconds: int = 0
-
-    def lasted(self, now: datetime) -> timedelta:
-        return timedelta(seconds=self.seconds) + (now - self.since if self.since else timedelta())
-
-    def ends_at(self, deadline: timedelta) -> datetime | None:
-        """When the node has failed, or is trusted again."""
-        if self.well_since:
-            return self.well_since + deadline
-        return self.since + deadline - timedelta(seconds=self.seconds) if self.since else None
-
-    def raw(self) -> dict[str, Any]:
-        times = {"since": self.since, "wellSince": self.well_since}
-        known = {name: rfc3339(each) for name, each in times.items() if each}
-        return {"reason": self.reason, **known, "seconds": self.seconds}
-
-
-class Stored(Value, frozen=True):
-    """The field of the status."""
-
-    digest: str = ""
-    nodes: dict[str, Failure] = {}
-
-
-complete(Failure, Stored)
 
 
 @dataclass(frozen=True)
@@ -75,7 +39,7 @@ class Failures:
     """*nodes* fail, or did less than *deadline* ago; without any, there is no field of the status."""
 
     digest: str = ""
-    nodes: Mapping[str, Failure] = field(default_factory=dict)
+    nodes: Mapping[str, NodeFailure] = field(default_factory=dict)
     deadline: timedelta = timedelta()
 
     @property
@@ -83,7 +47,7 @@ class Failures:
         """Whether any node fails with the present one."""
         return any(each.reason != FORMER for each in self.nodes.values())
 
-    def failed(self, now: datetime) -> Iterator[tuple[str, Failure]]:
+    def failed(self, now: datetime) -> Iterator[tuple[str, NodeFailure]]:
         """Those that have failed for the deadline, in all, though they may be well again at the moment."""
         return ((name, each) for name, each in self.nodes.items() if each.lasted(now) >= self.deadline)
 
@@ -91,8 +55,7 @@ class Failures:
         return self.nodes[node].ends_at(self.deadline)
 
     def status(self) -> dict[str, Any]:
-        nodes = {name: each.raw() for name, each in self.nodes.items()}
-        return {"failures": {"digest": self.digest, "nodes": nodes}} if nodes else {}
+        return {"failures": raw_of(FailuresStatus(self.digest, dict(self.nodes)))} if self.nodes else {}
 
 
 NO_FAILURES = Failures()
@@ -103,7 +66,7 @@ def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now
     if is_return(resource, rollouts):
         return NO_FAILURES
     digest = applied_digest(resource)
-    stored = _stored(resource)
+    stored = resource.stored.failures or FailuresStatus()
     old = stored.nodes if stored.digest == digest else _of_former(stored.nodes)
     if not old and not any(each.phase in ROLLING for each in rollouts):
         return NO_FAILURES
@@ -111,7 +74,7 @@ def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now
     found = {each.node.name: _failure(each, old.get(each.node.name), deadline, moment) for each in rollouts}
     failures = {name: each for name, each in found.items() if each}
     if resource.spec.paused:
-        failures = {name: Failure(each.reason, None, each.well_since) for name, each in failures.items()}
+        failures = {name: NodeFailure(each.reason, None, each.well_since) for name, each in failures.items()}
     return Failures(digest, failures, deadline)
 
 
@@ -132,41 +95,38 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
     }
 
 
-def _stored(resource: IngressDaemonSet) -> Stored:
-    try:
-        return msgspec.convert(resource.status.get("failures") or {}, Stored)
-    except msgspec.ValidationError:
-        return Stored()
-
-
-def _of_former(nodes: Mapping[str, Failure]) -> Mapping[str, Failure]:
+def _of_former(nodes: Mapping[str, NodeFailure]) -> Mapping[str, NodeFailure]:
     lost = {name: each for name, each in nodes.items() if each.reason in (LOST, FORMER)}
-    return {name: Failure(FORMER, None, each.well_since) for name, each in lost.items()}
+    return {name: NodeFailure(FORMER, None, each.well_since) for name, each in lost.items()}
 
 
-def _failure(rollout: NodeRollout, old: Failure | None, deadline: timedelta, now: datetime) -> Failure | None:
+def _failure(
+    rollout: NodeRollout, old: NodeFailure | None, deadline: timedelta, now: datetime
+) -> NodeFailure | None:
     if not rollout.node.ready or rollout.draining:
         return None
-    before = old or Failure()
+    before = old or NodeFailure()
     if rollout.refusal:
-        return Failure(rollout.refusal, before.since or now, None, before.seconds)
+        return NodeFailure(rollout.refusal, before.since or now, None, before.seconds)
     if _has_lost_pods(rollout):
-        return Failure(LOST, before.since or now, None, before.seconds)
+        return NodeFailure(LOST, before.since or now, None, before.seconds)
     if old and rollout.outdated:
         return _untouched(rollout, old, deadline, now)
     if old and old.reason != LOST:
         return None
     if old and not old.well_since:
-        return Failure(old.reason, None, now, round(old.lasted(now).total_seconds()))
+        return NodeFailure(old.reason, None, now, round(old.lasted(now).total_seconds()))
     ends_at = old.ends_at(deadline) if old else None
     return old if ends_at and ends_at > now else None
 
 
-def _untouched(rollout: NodeRollout, old: Failure, deadline: timedelta, now: datetime) -> Failure | None:
+def _untouched(
+    rollout: NodeRollout, old: NodeFailure, deadline: timedelta, now: datetime
+) -> NodeFailure | None:
     if old.reason != FORMER:
         return old
     well_since = None if rollout.lost else old.well_since or now
-    return None if well_since and well_since + deadline <= now else Failure(FORMER, None, well_since)
+    return None if well_since and well_since + deadline <= now else NodeFailure(FORMER, None, well_since)
 
 
 def _has_lost_pods(rollout: NodeRollout) -> bool:
@@ -187,7 +147,7 @@ class Rollback:
     *former* is that template, the last one that all nodes had, while another one is rolled out.
     """
 
-    stored: Raw | None = None
+    stored: RollbackStatus | None = None
     is_possible: bool = False
     former: Raw | None = None
 
@@ -205,12 +165,11 @@ def resolved(resource: IngressDaemonSet, held: Sequence[Revision]) -> tuple[Ingr
         return resource, NO_ROLLBACK
     if not resource.spec.update_strategy.rolling_update.auto_rollback:
         return resource, Rollback(former=_template(resource, held, current))
-    stored: Raw = resource.status.get("rollback") or {}
-    in_force = stored.get("revision") == revision
-    wanted = stored["toRevision"] if in_force else current
-    template = _template(resource, held, wanted)
-    if not in_force:
+    stored = resource.stored.rollback
+    if stored is None or stored.revision != revision:
+        template = _template(resource, held, current)
         return resource, Rollback(None, template is not None, template)
+    template = _template(resource, held, stored.to_revision)
     if template is None:
         return replace(resource, spec=replace(resource.spec, paused=True)), Rollback(stored)
     return replace(resource, spec=replace(resource.spec, template=template)), Rollback(stored, True)
@@ -225,13 +184,13 @@ def rollback_status(
 ) -> dict[str, Any]:
     """The field of the status; empty while nothing has failed."""
     if rollback.stored:
-        return {"rollback": dict(rollback.stored)}
+        return {"rollback": raw_of(rollback.stored)}
     if not rollback.is_possible or resource.spec.paused:
         return {}
     if not (reason := _fault(halting, canary, now)):
         return {}
-    revisions = {"revision": revision_of(resource), "toRevision": resource.current_revision}
-    return {"rollback": revisions | {"at": rfc3339(now), "reason": reason}}
+    at, current = now.replace(microsecond=0), resource.current_revision
+    return {"rollback": raw_of(RollbackStatus(revision_of(resource), current, at, reason))}
 
 
 def _template(resource: IngressDaemonSet, held: Sequence[Revision], revision: str) -> dict[str, Any] | None:

@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 from msgspec.structs import replace
 
 from api.ingress_daemonset import PAUSED_UNTIL, UPDATE_NOW
 from api.ingress_daemonset import types as spec
-from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.status import Phase, WavesStatus
 from api.ingress_daemonset.types import IngressDaemonSet, Window, time_of
 from controllers.ingress_daemonset.canary import Canary
 from controllers.ingress_daemonset.children import applied_digest, is_current, template_digest
@@ -32,7 +31,6 @@ from controllers.ingress_daemonset.nodes import NodeRollout
 from kube.types import rfc3339
 from settings.windows import closes_at, opens_at, zone_of
 
-Raw = Mapping[str, Any]
 UNFINISHED = (Phase.OUTDATED, Phase.DETACHING, Phase.UPDATING, Phase.ATTACHING)
 SHOWN = 10
 """Waves that a status names at most."""
@@ -47,7 +45,7 @@ class Waves:
     wanted: spec.Waves
     digest: str
     groups: Mapping[str, tuple[NodeRollout, ...]]
-    stored: Raw
+    stored: WavesStatus
 
     @cached_property
     def unfinished(self) -> tuple[str, ...]:
@@ -63,12 +61,12 @@ class Waves:
     @property
     def current(self) -> str | None:
         """None before it is stored."""
-        return self.stored.get("current")
+        return self.stored.current
 
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
         """Those that may begin."""
-        if self.current not in self.unfinished or "completedAt" in self.stored:
+        if self.current not in self.unfinished or self.stored.completed_at:
             return ()
         others = bool(self._with(_is_unfinished))
         return tuple(each for each in self.groups[self.current] if each.node.ready or not others)
@@ -91,7 +89,7 @@ class Waves:
     @property
     def pause_ends_at(self) -> datetime | None:
         """None while no wave is complete before another one."""
-        completed = time_of(self.stored.get("completedAt", ""))
+        completed = self.stored.completed_at
         return completed + self.pause if completed and self.unfinished else None
 
     @property
@@ -108,9 +106,9 @@ class Waves:
 
     def paused_for(self, now: datetime) -> timedelta:
         """How long the rollout has waited between waves."""
-        completed = time_of(self.stored.get("completedAt", ""))
+        completed = self.stored.completed_at
         running = now - completed if completed else timedelta()
-        return timedelta(seconds=self.stored.get("pausedSeconds", 0)) + running
+        return timedelta(seconds=self.stored.paused_seconds) + running
 
     def still_paused(self, now: datetime) -> timedelta:
         """How long it will wait."""
@@ -125,20 +123,24 @@ class Waves:
         waves = [[each for each in self.groups[value] if each.phase in UNFINISHED] for value in self._ahead]
         return [each for each in waves if each]
 
-    def status(self, now: datetime) -> dict[str, Any]:
+    def status(self, now: datetime) -> WavesStatus:
         """The field of the status; empty before there is something to update."""
         if not self.unfinished:
-            return dict(self.stored)
+            return self.stored
         if self.current is None:
-            return {"digest": self.digest, "label": self.wanted.by_label, **self._at(self.unfinished[0])}
+            return self._at(self.unfinished[0], WavesStatus(self.digest, self.wanted.by_label))
         if self.current in self.unfinished:
-            return {**self._kept, **self._at(self.current)}
+            return self._at(self.current, self.stored)
         ends_at = self.pause_ends_at or (now if not self.pause else None)
         if ends_at and ends_at <= now:
-            paused = {"pausedSeconds": round(self.paused_for(now).total_seconds())}
-            return {**self._kept, **paused, **self._at(self.unfinished[0])}
-        completed = {"completedAt": self.stored.get("completedAt", rfc3339(now))}
-        return {**self._kept, **self._at(self.current), **completed}
+            paused = replace(self.stored, paused_seconds=round(self.paused_for(now).total_seconds()))
+            return self._at(self.unfinished[0], paused)
+        completed = self.stored.completed_at or now.replace(microsecond=0)
+        return replace(self._at(self.current, self.stored), completed_at=completed)
+
+    def _at(self, current: str, stored: WavesStatus) -> WavesStatus:
+        following = [value for value in self.unfinished if value != current]
+        return replace(stored, current=current, next=tuple(following[:SHOWN]), completed_at=None)
 
     def standstill(self, now: datetime) -> str:
         """What is waited for in a pause; empty outside."""
@@ -151,15 +153,6 @@ class Waves:
     def _ahead(self) -> list[str]:
         """The unfinished waves, the current one first."""
         return sorted(self.unfinished, key=lambda each: each != self.current)
-
-    @property
-    def _kept(self) -> dict[str, Any]:
-        names = ("digest", "label", "pausedSeconds")
-        return {name: self.stored[name] for name in names if name in self.stored}
-
-    def _at(self, current: str) -> dict[str, Any]:
-        following = [each for each in self.unfinished if each != current]
-        return {"current": current, "next": following[:SHOWN]}
 
     def _name(self, value: str) -> str:
         if value == UNLABELLED:
@@ -176,10 +169,10 @@ def waves_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout]) -> Wav
     for each in rollouts:
         groups.setdefault(value_of(each, wanted.by_label), []).append(each)
     ordered = sorted(groups, key=lambda value: (value == UNLABELLED, value))
-    stored: Raw = resource.status.get("waves") or {}
-    digest = template_digest(resource)
-    is_same = (stored.get("digest"), stored.get("label")) == (digest, wanted.by_label)
-    return Waves(wanted, digest, {each: tuple(groups[each]) for each in ordered}, stored if is_same else {})
+    stored, digest = resource.stored.waves or WavesStatus(), template_digest(resource)
+    if (stored.digest, stored.label) != (digest, wanted.by_label):
+        stored = WavesStatus()
+    return Waves(wanted, digest, {value: tuple(groups[value]) for value in ordered}, stored)
 
 
 def value_of(rollout: NodeRollout, label: str) -> str:

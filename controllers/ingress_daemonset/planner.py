@@ -111,7 +111,7 @@ class _Planning:
         altered = (*(each.altered for each in self._rollouts if each.altered), *self._children.altered())
         begins = self._queue()
         upcoming = [*dict.fromkeys([*begins, *self._everyone()])]
-        failed = self._rollback.stored["revision"] if self._rollback.stored else ""
+        failed = self._rollback.stored.revision if self._rollback.stored else ""
         pacing = Pacing(
             self._limit,
             upcoming,

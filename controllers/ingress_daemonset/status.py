@@ -29,7 +29,6 @@ from api.ingress_daemonset.status import (
     Status,
     raw_of,
 )
-from api.ingress_daemonset.status import status_of as read_status
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.canary import canary_status, standstill
 from controllers.ingress_daemonset.children import (
@@ -105,7 +104,7 @@ def overview(
         known = {"currentRevision": stored.current_revision, "currentDigest": stored.current_digest}
         found |= {name: digest for name, digest in known.items() if digest}
     found |= canary_status(resource, pacing.canary, now, is_over=is_done or is_over)
-    if not is_done and not is_over and pacing.waves and (waves := pacing.waves.status(now)):
+    if not is_done and not is_over and pacing.waves and (waves := raw_of(pacing.waves.status(now))):
         found["waves"] = waves
     if runs:
         began = now.replace(microsecond=0)
@@ -224,7 +223,7 @@ class Undrained:
 def status_of(
     resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
 ) -> dict[str, Any]:
-    stored = read_status(resource.status)
+    stored = resource.stored
     progressing = _progressing(resource, rollouts, findings, now)
     reasons = (_available(rollouts), progressing, _degraded(rollouts, findings))
     leaving = [_leaving(each) for each in findings.departures if each.goes_at or each.doubt]
@@ -325,7 +324,7 @@ def _progressing(
     message = f"{len(rollouts) - len({*behind, *others})} of {len(rollouts)} nodes are as desired"
     canary, rollback = findings.pacing.canary, findings.rollback.stored
     if rollback:
-        message += f"; template {rollback['revision']} of the spec has failed: {rollback['reason']}"
+        message += f"; template {rollback.revision} of the spec has failed: {rollback.reason}"
     if not behind:
         return Progressing.ROLLED_BACK if rollback else Progressing.COMPLETE, message
     if resource.spec.paused:
