@@ -6,31 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from api.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER, never_returns
+from api.elasticity import BURST, PLACEMENT, REASON, SUPER, never_returns
 from cli.errors import Failure
+from cli.objects import Pod
 from cli.output import Cell, Document, Part, Table, age, warning
-from kube.types import ObjectMeta, PodStatus, Value
-
-
-class Gate(Value, frozen=True):
-    name: str = ""
-
-
-class PodSpec(Value, frozen=True):
-    node_name: str = ""
-    scheduling_gates: tuple[Gate, ...] = ()
-
-
-class Pod(Value, frozen=True):
-    """What is read of a pod."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def is_gated(self) -> bool:
-        return any(gate.name == GATE for gate in self.spec.scheduling_gates)
 
 
 class Place(StrEnum):

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from cli.errors import Failure
+from cli.objects import StoredResource
 from cli.output import Cell, Document, Part, Table, age, good
-from cli.rollouts import StoredResource, rollout_of
+from cli.rollouts import rollout_of
 from controllers.ingress_daemonset.children import without_timestamp
 from controllers.ingress_daemonset.revisions import Revision, of
 

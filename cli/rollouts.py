@@ -9,35 +9,15 @@ from typing import Any
 from msgspec import convert
 
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
-from api.ingress_daemonset.status import Progressing, Result, Status, WavesStatus, status_of
-from api.ingress_daemonset.types import Metadata, resource
+from api.ingress_daemonset.status import Progressing, Result, Status, WavesStatus
+from api.ingress_daemonset.types import resource
 from cli.errors import Failure
+from cli.objects import STOPPED, UNKNOWN, StoredResource
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
 from controllers.ingress_daemonset.children import applied_digest, revision_of_template
-from kube.types import Value
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
-UNKNOWN = "Unknown"
-STOPPED = (
-    Progressing.HALTED,
-    Progressing.ROLLING_BACK,
-    Progressing.ROLLED_BACK,
-    Progressing.CANARY_DEGRADED,
-)
-"""States in which a rollout does not go on by itself."""
-
-
-class StoredResource(Value, frozen=True):
-    """An IngressDaemonSet: *spec* and *status* as they are, also when the controllers cannot read them."""
-
-    metadata: Metadata = Metadata()
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-    @property
-    def reported(self) -> Status:
-        return status_of(self.status)
 
 
 class Condition(Document, frozen=True):

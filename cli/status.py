@@ -18,11 +18,10 @@ from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by, not_after
 from cli.errors import way_to_permission
 from cli.installation import COMPONENT, CONTROLLERS, VERSION, WEBHOOK, Installed, Lease, WebhookConfiguration
+from cli.objects import STOPPED, UNKNOWN, Pod, StoredResource
 from cli.output import Cell, Document, Part, Table, age, bad, duration, faint, good, title, warning
-from cli.placements import Pod
 from cli.pools import PoolFacts, headroom
 from cli.reservations import address_of, by_address, kept_by, release_at, unmanaged_entries
-from cli.rollouts import STOPPED, UNKNOWN, StoredResource
 from features import unregistered
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.types import Node, ObjectMeta, key_of

@@ -23,11 +23,11 @@ from cli.commands.rollout import write as write_change
 from cli.commands.status import facts_of
 from cli.errors import Failure, unreadable
 from cli.inventory import Inventory
+from cli.objects import Pod, StoredResource
 from cli.output import Cell, Part, Table, age, duration
-from cli.placements import Pod
 from cli.placements import listed as placements_listed
 from cli.revisions import aborted, undo
-from cli.rollouts import StoredResource, pause, promote, rollout_of
+from cli.rollouts import pause, promote, rollout_of
 from cli.status import Status, status_of
 from controllers.ingress_daemonset.children import Workload
 from dashboard import addresses, elasticity, reservations, rollouts

@@ -13,8 +13,9 @@ from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
+from cli.objects import StoredResource
 from cli.output import Document
-from cli.rollouts import Rollout, StoredResource, is_wrong, rollout_of
+from cli.rollouts import Rollout, is_wrong, rollout_of
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.nodes import NodeRollout, why

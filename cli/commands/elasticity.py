@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from api.elasticity import PLACEMENT
 from cli.errors import WRONG
 from cli.inventory import Inventory
+from cli.objects import Pod, PodSpec
 from cli.output import timed
-from cli.placements import Placement, Placements, Pod, PodSpec, listed, parts_of, to_return
+from cli.placements import Placement, Placements, listed, parts_of, to_return
 from cli.session import Command, Commands, Session, pass_session
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection

@@ -10,12 +10,12 @@ import click
 from api.health_checks import shortened
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from cli.errors import WRONG, Failure
+from cli.objects import StoredResource
 from cli.output import timed
 from cli.revisions import aborted, chosen, history_parts, images_of, kept_templates, undo
 from cli.rollouts import (
     Rollout,
     Rollouts,
-    StoredResource,
     is_wrong,
     pause,
     promote,

@@ -14,9 +14,8 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import NotServed
 from cli.errors import WRONG
 from cli.inventory import Inventory
+from cli.objects import Pod, StoredResource
 from cli.output import timed
-from cli.placements import Pod
-from cli.rollouts import StoredResource
 from cli.session import Command, Session, pass_session
 from cli.status import Facts, PodCounts, Status, parts_of, status_of
 from kube.client import Resource
