@@ -6,8 +6,8 @@ nothing of another one, and nothing of a feature that is off. A feature that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,15 @@ class Feature:
     """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile."""
     endpoint: str = ""
     """``serve(client, settings)``: what each replica of the controllers serves, also while another one leads."""
+
+    commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Of `drawbridge`: by name, ``module:command`` and the first sentence of its help, which is shown without it."""
+    foreseen: str = ""
+    """``foreseen(inventory)``: how its webhooks are made that are asked by `explain` and `simulate`."""
+    explains: Mapping[str, str] = field(default_factory=dict)
+    """The kinds of objects of which `explain` says why: ``module:KIND``."""
+    simulates: Mapping[str, str] = field(default_factory=dict)
+    """Sub-commands of `simulate`."""
 
     def webhooks_of(self, replica: Replica) -> Sequence[Webhook]:
         found: Sequence[Webhook] = resolve_name(self.webhooks)(replica) if self.webhooks else ()
@@ -80,6 +89,18 @@ FEATURES = (
         controllers="controllers.ip_reservation.controller:run",
         paths=_of_ip_reservation,
         webhooks="webhook.ip_reservation.routes:webhooks",
+        commands={
+            "reservations": (
+                "cli.commands.reservations:reservations",
+                "List, release and hold reserved IPs.",
+            )
+        },
+        foreseen="cli.features.ip_reservation:foreseen",
+        explains={"pod": "cli.features.ip_reservation:POD", "ip": "cli.features.ip_reservation:IP"},
+        simulates={
+            "drain": "cli.features.ip_reservation:drain_command",
+            "delete": "cli.features.ip_reservation:delete_command",
+        },
     ),
     Feature(
         anycast_ip.NAME,
@@ -88,6 +109,12 @@ FEATURES = (
         paths=_of_anycast_ip,
         webhooks="webhook.anycast_ip.routes:webhooks",
         endpoint="controllers.anycast_ip.feed:serve",
+        commands={
+            "addresses": ("cli.commands.addresses:addresses", "List anycast IPs of nodes."),
+        },
+        foreseen="cli.features.anycast_ip:foreseen",
+        explains={"node": "cli.features.anycast_ip:NODE"},
+        simulates={"join": "cli.features.anycast_ip:join_command"},
     ),
     Feature(
         elasticity.NAME,
@@ -95,6 +122,14 @@ FEATURES = (
         controllers="controllers.elasticity.controller:run",
         paths=_of_elasticity,
         webhooks="webhook.elasticity.routes:webhooks",
+        commands={
+            "elasticity": (
+                "cli.commands.elasticity:elasticity",
+                "See where pods are placed, and return them.",
+            )
+        },
+        foreseen="cli.features.elasticity:foreseen",
+        simulates={"scale": "cli.features.elasticity:scale_command"},
     ),
     Feature(
         ingress_daemonset.NAME,
@@ -102,6 +137,15 @@ FEATURES = (
         controllers="controllers.ingress_daemonset.controller:run",
         paths=_of_ingress_daemonset,
         webhooks="webhook.ingress_daemonset.routes:webhooks",
+        commands={
+            "rollout": (
+                "cli.commands.rollout:rollout",
+                "See, pause, resume, start or undo rollouts.",
+            )
+        },
+        foreseen="cli.features.ingress_daemonset:foreseen",
+        explains={"ingressdaemonset": "cli.features.ingress_daemonset:INGRESS_DAEMONSET"},
+        simulates={"rollout": "cli.features.ingress_daemonset:rollout_command"},
     ),
     Feature(
         "certificates",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -11,34 +10,33 @@ from click.shell_completion import CompletionItem
 
 from cli.errors import EXIT_CODES, unreadable
 from cli.session import shared_options
+from features import FEATURES
 from kube.errors import KubeError
 from telemetry.build import VERSION
 
-COMMANDS: Mapping[str, str] = {
-    "status": "cli.commands.status:status",
-    "explain": "cli.commands.explain:explain",
-    "simulate": "cli.commands.simulate:simulate",
-    "doctor": "cli.commands.doctor:doctor",
-    "reservations": "cli.commands.reservations:reservations",
-    "addresses": "cli.commands.addresses:addresses",
-    "elasticity": "cli.commands.elasticity:elasticity",
-    "rollout": "cli.commands.rollout:rollout",
-    "dashboard": "dashboard.command:dashboard",
-    "completion": "cli.commands.completion:completion",
+_BEFORE = {
+    "status": ("cli.commands.status:status", "All features at a glance; what is wrong comes first."),
+    "explain": (
+        "cli.commands.explain:explain",
+        "Why an object is treated as it is, and what would happen to it now.",
+    ),
+    "simulate": ("cli.commands.simulate:simulate", "What would happen, decided as Drawbridge decides."),
+    "doctor": ("cli.commands.doctor:doctor", "Find out what is wrong with the installation."),
 }
+_AFTER = {
+    "dashboard": (
+        "dashboard.command:dashboard",
+        "Show all of this live in the browser, on a page of this machine.",
+    ),
+    "completion": (
+        "cli.commands.completion:completion",
+        "Print a script that completes commands and options.",
+    ),
+}
+_ALL = {**_BEFORE, **{name: found for row in FEATURES for name, found in row.commands.items()}, **_AFTER}
+COMMANDS = {name: reference for name, (reference, _) in _ALL.items()}
 """Each sub-command's name, and where it is; a module is imported when its command is used."""
-SUMMARIES: Mapping[str, str] = {
-    "status": "All features at a glance; what is wrong comes first.",
-    "explain": "Why an object is treated as it is, and what would happen to it now.",
-    "simulate": "What would happen, decided as Drawbridge decides.",
-    "doctor": "Find out what is wrong with the installation.",
-    "reservations": "List, release and hold reserved IPs.",
-    "addresses": "List anycast IPs of nodes.",
-    "elasticity": "See where pods are placed, and return them.",
-    "rollout": "See, pause, resume, start or undo rollouts.",
-    "dashboard": "Show all of this live in the browser, on a page of this machine.",
-    "completion": "Print a script that completes commands and options.",
-}
+SUMMARIES = {name: summary for name, (_, summary) in _ALL.items()}
 """The first sentence of each one's help: to complete a name, a shell need not wait for the import of them all."""
 
 HELP = "See what Drawbridge does in a cluster, and what is wrong; change what is changed by hand."
@@ -50,11 +48,8 @@ class Application(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
+        found: click.Command | None = resolve_name(COMMANDS[name]) if name in COMMANDS else None
+        return found
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

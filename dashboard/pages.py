@@ -16,7 +16,7 @@ from api.ingress_daemonset.node_matching import FollowedNode
 from cli.access import Access
 from cli.cluster import Cluster
 from cli.commands.addresses import addresses_of
-from cli.commands.explain import KINDS
+from cli.commands.explain import kind_of
 from cli.commands.reservations import read as read_reservations
 from cli.commands.rollout import Patch, revisions_of, stored_of
 from cli.commands.rollout import write as write_change
@@ -148,7 +148,7 @@ def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
 
 def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
     """The page of one object, by its name, after its namespace if it has one; None for no such object."""
-    known = KINDS.get(kind)
+    known = kind_of(kind)
     namespace, _, rest = name.rpartition("/")
     if known is None or known.namespaced != bool(namespace) or "/" in namespace or not rest:
         return None

@@ -30,42 +30,70 @@ PRODUCT = (
     "telemetry",
     "webhook",
 )
-COPIED = (*PRODUCT, "charts", "deploy", "tests", "dev", "wsgi.py", "features.py", "pyproject.toml")
+COPIED = (*PRODUCT, "cli", "charts", "deploy", "tests", "dev", "wsgi.py", "features.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)
 class Feature:
-    """*own* is deleted with ``webhook/<feature>`` and ``controllers/<feature>``; *fast* are some of its *tests*."""
+    """*own* is deleted with what has its name in the programs; *fast* are some of its *tests*.
+
+    *commands* are those of `drawbridge` that go with it.
+    """
 
     own: tuple[str, ...]
     tests: tuple[str, ...]
     fast: tuple[str, ...]
     paths: tuple[str, ...]
+    commands: tuple[str, ...]
 
 
 FEATURES = {
     "ip_reservation": Feature(
-        own=(),
+        own=(
+            "cli/commands/reservations.py",
+            "cli/explain/ip.py",
+            "cli/explain/pod.py",
+        ),
         tests=("ip_reservation*", "cluster_reads"),
         fast=("ip_reservation", "ip_reservation_*planner"),
+        commands=("reservations", "explain pod", "explain ip", "simulate drain", "simulate delete"),
         paths=("/validate/pods/ip-reservation", "/mutate/pods/same-address"),
     ),
     "anycast_ip": Feature(
-        own=(),
+        own=(
+            "cli/addresses.py",
+            "cli/commands/addresses.py",
+            "cli/explain/node.py",
+            "cli/simulate/join.py",
+        ),
         tests=("anycast_*",),
         fast=("anycast_plan*", "anycast_webhook"),
+        commands=("addresses", "explain node", "simulate join"),
         paths=("/mutate/nodes/anycast-ip",),
     ),
     "elasticity": Feature(
-        own=(),
+        own=(
+            "cli/placements.py",
+            "cli/commands/elasticity.py",
+            "cli/simulate/scale.py",
+        ),
         tests=("elasticity_*",),
         fast=("elasticity_gate", "elasticity_placement", "elasticity_rules", "elasticity_switches"),
+        commands=("elasticity", "simulate scale"),
         paths=("/mutate/pods/elasticity", "/mutate/daemonsets/elasticity"),
     ),
     "ingress_daemonset": Feature(
-        own=("healthchecker",),
+        own=(
+            "healthchecker",
+            "cli/rollouts.py",
+            "cli/revisions.py",
+            "cli/commands/rollout.py",
+            "cli/explain/ingress_daemonset.py",
+            "cli/simulate/rollout.py",
+        ),
         tests=("ingress_daemonset_*", "healthchecker*"),
         fast=("ingress_daemonset_nodes", "ingress_daemonset_defaults", "healthchecker"),
+        commands=("rollout", "explain ingressdaemonset", "simulate rollout"),
         paths=(
             "/mutate/ingressdaemonsets",
             "/validate/ingressdaemonsets",
@@ -92,6 +120,23 @@ import features
 paths = [rule.rule for rule in wsgi.app.url_map.iter_rules()]
 names = sorted(features.controllers(lambda: wsgi.settings.current))
 print(json.dumps({"failed": failed, "paths": sorted(paths), "controllers": names}))
+"""
+COMMAND = """
+import json
+from cli.app import COMMANDS
+from cli.commands.explain import Kinds
+from features import FEATURES
+from tests import cli
+
+api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
+asked = [["--help"], ["status"], ["explain", "--help"]]
+asked += [[name, "--help"] for row in FEATURES for name in row.commands]
+asked += [["explain", name, "--help"] for row in FEATURES for name in row.explains]
+ran = {" ".join(each): cli.run(api, *each) for each in asked}
+names = [*COMMANDS, *(f"{group} {name}" for row in FEATURES for group, names in
+         (("explain", row.explains), ("simulate", row.simulates)) for name in names)]
+print(json.dumps({"codes": {name: result.exit_code for name, result in ran.items()},
+                  "status": ran["status"].output, "names": names}))
 """
 CONFIG = """
 apiVersion: drawbridge.io/v1
@@ -130,8 +175,14 @@ class Copy:
                 flags=re.DOTALL,
             )
         )
-        for name in (f"webhook/{missing}", f"controllers/{missing}", *deleted.own):
-            shutil.rmtree(directory / name)
+        for name in (
+            f"webhook/{missing}",
+            f"controllers/{missing}",
+            f"cli/features/{missing}.py",
+            *deleted.own,
+        ):
+            path = directory / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         for pattern in deleted.tests:
             for path in directory.glob(f"tests/test_{pattern}.py"):
                 path.unlink()
@@ -168,6 +219,18 @@ def test_both_programs_start_with_the_other_features(copy: Copy) -> None:
     assert found["failed"] == {}
     assert found["paths"] == sorted(path for feature in copy.others.values() for path in feature.paths)
     assert found["controllers"] == sorted(["certificates", *copy.others])
+
+
+def test_the_command_has_those_of_the_other_features(copy: Copy) -> None:
+    ran = copy.run("-c", COMMAND)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+
+    others = {name for feature in copy.others.values() for name in feature.commands}
+    general = {"status", "explain", "simulate", "doctor", "dashboard", "completion"}
+    assert {*found["names"]} == general | others
+    assert {name for name, code in found["codes"].items() if code} == set(), found["status"]
+    assert "nothing is wrong" in found["status"]
 
 
 @pytest.mark.nightly

@@ -269,7 +269,7 @@ def test_a_decision_can_do_no_io(path: str) -> None:
 
 
 EDGES_OF_THE_COMMAND = ("__main__", "app", "cluster", "inventory", "kubeconfig", "output", "session")
-"""Modules of `cli` that do I/O, beside those in `cli/commands`. All else is functions of values."""
+"""Modules of `cli` that do I/O, beside those in `commands` and `features`. All else is functions of values."""
 EDGES_OF_THE_PAGE = ("__main__", "app", "command", "pages", "proxied")
 """Modules of `dashboard` that do I/O."""
 READERS = {
@@ -284,7 +284,7 @@ READERS = {
 
 def decides_and_shows() -> list[str]:
     """The modules of the command and of its page without an edge."""
-    command = (path for path in modules("cli") if path.parent.name != "commands")
+    command = (path for path in modules("cli") if path.parent.name not in ("commands", "features"))
     return [
         str(path.relative_to(ROOT))
         for paths, edges in ((command, EDGES_OF_THE_COMMAND), (modules("dashboard"), EDGES_OF_THE_PAGE))
@@ -299,7 +299,7 @@ def test_what_a_command_decides_and_shows_can_do_no_io(path: str) -> None:
 
     assert not {name.partition(".")[0] for name in imported} & NO_IO
     assert not imported & READERS
-    assert not any(name.startswith("cli.commands.") for name in imported)
+    assert not any(name.startswith(("cli.commands.", "cli.features.")) for name in imported)
 
 
 def test_flask_is_imported_by_servers_only() -> None:
@@ -318,5 +318,9 @@ def test_flask_is_imported_by_servers_only() -> None:
 
 def test_each_row_of_the_table_names_code_that_is_there() -> None:
     for feature in features.FEATURES:
-        for reference in filter(None, (feature.controllers, feature.webhooks, feature.endpoint)):
+        programs = (feature.controllers, feature.webhooks, feature.endpoint, feature.foreseen)
+        commands = (*(reference for reference, _ in feature.commands.values()), *feature.simulates.values())
+        for reference in filter(None, (*programs, *commands)):
             assert callable(resolve_name(reference)), f"{feature.name}: {reference}"
+        for reference in feature.explains.values():
+            assert callable(resolve_name(reference).explain), f"{feature.name}: {reference}"

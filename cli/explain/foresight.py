@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -22,18 +22,6 @@ from kube.selectors import LabelSelector, selects_labels
 from kube.types import Namespace, Pod, Value
 from settings import Settings
 from webhook.admission import Decision, Operation, Request, ReviewError, Webhook, parse, unreviewed
-from webhook.anycast_ip.webhook import AnycastIPWebhook
-from webhook.elasticity.daemon_sets import DaemonSetWebhook
-from webhook.elasticity.webhook import PlacementWebhook
-from webhook.ingress_daemonset.evictions import EvictionWebhook
-from webhook.ingress_daemonset.webhook import (
-    DefaultingWebhook,
-    PortUsers,
-    TemplateProblems,
-    ValidatingWebhook,
-)
-from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
-from webhook.ip_reservation.webhook import IPReservationWebhook
 
 Raw = Mapping[str, Any]
 OF_A_STORED_OBJECT = (
@@ -177,17 +165,13 @@ class Objects:
         return self.namespaces.get(namespace, {}).get("metadata", {}).get("labels") or {}
 
 
-@dataclass(frozen=True)
-class Lookups:
-    """What the rules for an IngressDaemonSet read in the cluster, when one is judged; by default they find nothing."""
-
-    port_users: PortUsers = lambda _new, _deadline: ()
-    template_problems: TemplateProblems = lambda _template, _deadline: ()
+Make = Callable[["Snapshot", "RecordingLedger"], Sequence[Webhook]]
+"""Makes the webhooks of a feature, which read a snapshot and write a ledger."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*leader_absence* are the seconds for which the controllers have had no leader.
+    """*makers* make the webhooks of each feature.
 
     All *segments*, and the configuration of Calico, decide what is promised to a new pod.
     """
@@ -196,8 +180,7 @@ class Snapshot:
     webhooks: Sequence[RegisteredWebhook]
     objects: Objects
     now: datetime
-    leader_absence: float = 0.0
-    lookups: Lookups = Lookups()
+    makers: Sequence[Make] = ()
     segments: Sequence[IPReservation] = ()
     calico: CalicoIPAM = field(default_factory=CalicoIPAM)
 
@@ -239,38 +222,19 @@ class ReservationsOfSnapshot:
         return self.snapshot.calico
 
 
-class Remembered:
-    """In the place of the ledger: remembers what would be reserved."""
+class RecordingLedger:
+    """Records what would be reserved."""
 
     def __init__(self) -> None:
         self.records: tuple[Record, ...] = ()
 
-    def reserve(self, records: Sequence[Record], deadline: float) -> None:  # noqa: ARG002
+    def reserve(self, records: Sequence[Record], deadline: float) -> None:  # noqa: ARG002 - nothing waits
         self.records += tuple(records)
 
 
-def webhooks_of(snapshot: Snapshot, ledger: Remembered) -> Mapping[str, Webhook]:
+def webhooks_of(snapshot: Snapshot, ledger: RecordingLedger) -> Mapping[str, Webhook]:
     """Drawbridge's webhooks by path, as the server builds them; none of these can write."""
-    settings, cluster = snapshot.settings, ReadFromSnapshot(snapshot.objects)
-
-    def now() -> datetime:
-        return snapshot.now
-
-    all_of_them: list[Webhook] = [
-        IPReservationWebhook(cluster, ledger, lambda: settings.ip_reservation, now, believes=lambda _: True),
-        SameAddressWebhook(cluster, ReservationsOfSnapshot(snapshot), lambda: settings.ip_reservation, now),
-        EvictionWebhook(lambda: settings.ingress_daemonset, cluster, now),
-        AnycastIPWebhook(lambda: settings.anycast_ip),
-        PlacementWebhook(lambda: settings.elasticity, lambda _deadline: snapshot.leader_absence),
-        DaemonSetWebhook(lambda: settings.elasticity),
-        DefaultingWebhook(lambda: settings.ingress_daemonset),
-        ValidatingWebhook(
-            lambda: settings.ingress_daemonset,
-            snapshot.lookups.port_users,
-            snapshot.lookups.template_problems,
-        ),
-    ]
-    return {each.path: each for each in all_of_them}
+    return {webhook.path: webhook for make in snapshot.makers for webhook in make(snapshot, ledger)}
 
 
 def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
@@ -339,7 +303,7 @@ class Foresight:
 
 
 def foresee(request: ApiRequest, snapshot: Snapshot) -> Foresight:
-    ledger = Remembered()
+    ledger = RecordingLedger()
     ours, labels = webhooks_of(snapshot, ledger), snapshot.objects.labels_of(request.namespace)
     verdicts = [judge(each, request, labels) for each in snapshot.webhooks]
     parsed = parse(request.review(UID))
@@ -375,7 +339,7 @@ def effect_of(decision: Decision) -> str:
         return f"allowed, nothing to do: {skipped}"
     done = [f"{name}: {value}" for name, value in decision.audit.items()]
     if decision.patch and not done:
-        done = [f"changed: {', '.join(dict.fromkeys(str(each['path']) for each in decision.patch))}"]
+        done = [f"changed: {', '.join(sorted({str(each['path']) for each in decision.patch}))}"]
     return "allowed; " + "; ".join((*done, *decision.warnings)) if done or decision.warnings else "allowed"
 
 
