@@ -19,6 +19,7 @@ from dev.lab.session import Lab
 from kube.client import Client, Typed
 from kube.errors import ApiError
 from kube.resources import PODS
+from tests.cluster.stolen_token import faults_in_policies, refusal
 
 VALUES: dict[str, Any] = {
     "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
@@ -291,18 +292,10 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
 }
 
 
-def as_account(lab: Lab, account: str, arguments: tuple[str, ...], manifest: object = None) -> str:
-    user = f"--as=system:serviceaccount:{NAMESPACE}:drawbridge-{account}"
-    dry = () if arguments[0] == "get" else ("--dry-run=server",)
-    stdin = json.dumps(manifest) if manifest is not None else None
-    done = lab.kubectl(*arguments, user, *dry, stdin=stdin, check=False)
-    return "" if done.returncode == 0 else done.stderr
-
-
 def test_a_stolen_token_cannot(lab: Lab, subtests: pytest.Subtests) -> None:
-    for attack, (account, arguments, manifest, refusal) in ATTACKS.items():
+    for attack, (account, arguments, manifest, expected) in ATTACKS.items():
         with subtests.test(attack):
-            assert refusal in as_account(lab, account, arguments, manifest)
+            assert expected in refusal(lab, account, *arguments, manifest=manifest)
 
 
 READ = {"uid": "00000000-0000-0000-0000-000000000001", "resourceVersion": "1"}
@@ -319,14 +312,14 @@ def test_the_controllers_may_evict_a_pod_as_they_have_read_it_and_not_otherwise(
     controllers: Client, subtests: pytest.Subtests
 ) -> None:
     """Of a pod that does not exist: admission comes before the look-up of the pod."""
-    for how, (options, refusal) in EVICTIONS.items():
+    for how, (options, expected) in EVICTIONS.items():
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": "absent", "namespace": "default"},
             "deleteOptions": options,
         }
-        with subtests.test(how), pytest.raises(ApiError, match=refusal):
+        with subtests.test(how), pytest.raises(ApiError, match=expected):
             controllers.request("POST", PODS.path("default", "absent", "eviction"), body=body)
 
 
@@ -350,8 +343,8 @@ def test_of_the_status_of_a_node_the_controllers_may_write_their_condition_alone
 ) -> None:
     """By the token itself: kubectl reads the status before it writes it, which they may not."""
     path = NODES.path(name="victim", subresource="status")
-    for part, (change, refusal) in STATUS_OF_A_NODE.items():
-        with subtests.test(part), pytest.raises(ApiError, match=refusal) if refusal else nullcontext():
+    for part, (change, expected) in STATUS_OF_A_NODE.items():
+        with subtests.test(part), pytest.raises(ApiError, match=expected) if expected else nullcontext():
             controllers.request("PATCH", path, body=Typed(STRATEGIC, change), query={"dryRun": "All"})
 
 
@@ -405,9 +398,9 @@ def test_of_webhook_configurations_the_controllers_may_change_ca_bundles_alone(
             configuration = read(lab, kind)
             change(configuration["webhooks"])
 
-            refusal = as_account(lab, "controllers", ("replace", "--filename=-"), configuration)
+            said = refusal(lab, "controllers", "replace", "--filename=-", manifest=configuration)
             with subtests.test(change.__name__, of=kind):
-                assert ("nothing but caBundle" in refusal) if change is not renewed else (refusal == "")
+                assert ("nothing but caBundle" in said) if change is not renewed else (said == "")
 
 
 def test_the_controllers_may_issue_a_certificate_again(lab: Lab) -> None:
@@ -466,13 +459,7 @@ def test_the_author_of_a_template_must_be_allowed_to_start_pods(lab: Lab) -> Non
 
 
 def test_the_api_server_finds_no_fault_in_the_policies(lab: Lab) -> None:
-    def checked() -> dict[str, Any] | None:
-        """What a controller of Kubernetes has found by now; None until it has looked at all of them."""
-        answer = lab.kubectl("get", "validatingadmissionpolicies", "--output=json").stdout
-        policies = {each["metadata"]["name"]: each.get("status", {}) for each in json.loads(answer)["items"]}
-        found = {name: status.get("typeChecking") for name, status in policies.items()}
-        return None if None in found.values() else found
+    found = faults_in_policies(lab)
 
-    policies = lab.wait(checked, 60, "the types of all policies to be checked")
-    assert len(policies) > 8
-    assert policies == {name: {} for name in policies}
+    assert len(found) > 8
+    assert [name for name, faults in found.items() if faults != {}] == []

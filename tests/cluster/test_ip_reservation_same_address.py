@@ -13,11 +13,11 @@ from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM
 from dev.bench.ip_reservation.allocator import ipam
 from dev.lab import install
 from dev.lab.errors import LabError
-from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
+from tests.cluster.stolen_token import faults_in_policies, refusal_of_a_patch
 from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES
 
 POOL, NODE, OTHER_NODE, OTHERS = "172.31.7.0/28", "of-calico", "another", "others"
@@ -137,23 +137,14 @@ def test_a_stolen_token_makes_no_pod_ask_for_an_address(lab: Lab) -> None:
     namespace = workloads.reserved_namespace(lab.client, "t-stolen")
     workloads.create_pod(lab, namespace, "victim", nodeName=NODE)
     lab.kubectl("annotate", "pod", "victim", "-n", namespace, "example.com/theirs=a", f"{IP_ADDRS}=[]")
-    controllers = f"--as=system:serviceaccount:{NAMESPACE}:drawbridge-controllers"
     for attack in (
         {IP_ADDRS: '["172.31.7.9"]'},
         {SAME_ADDRESS_FROM: 'x=["172.31.7.9"]'},
         {"example.com/theirs": None},
     ):
-        patch = f"--patch={json.dumps({'metadata': {'annotations': attack}})}"
-        options = (patch, controllers, "--dry-run=server")
-        done = lab.kubectl("patch", "pod", "victim", "-n", namespace, *options, check=False)
-        assert "end a promised one" in done.stderr, attack
+        said = refusal_of_a_patch(lab, namespace, "victim", {"metadata": {"annotations": attack}})
+        assert "end a promised one" in said, attack
 
 
 def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
-    def checked() -> list[Any]:
-        """What a controller of Kubernetes has found; empty until it has looked."""
-        found = lab.kubectl("get", "validatingadmissionpolicy", "drawbridge-pods", "--output=json").stdout
-        status = json.loads(found).get("status", {})
-        return [status["typeChecking"]] if "typeChecking" in status else []
-
-    assert lab.wait(checked, SECONDS, "the types of the policy to be checked") == [{}]
+    assert faults_in_policies(lab)["drawbridge-pods"] == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,11 +9,12 @@ import pytest
 
 from api.ip_reservation import RESERVE, RESERVE_FROM
 from dev.lab.bootstrap import running
-from dev.lab.install import NAMESPACE, merged
+from dev.lab.install import merged
 from dev.lab.session import Lab
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
 from kube.types import Pod
 from tests.cluster import workloads
+from tests.cluster.stolen_token import faults_in_policies, refusal_of_a_patch
 from tests.cluster.workloads import SECONDS, records
 
 VALUES = merged(
@@ -89,30 +89,18 @@ def victim(lab: Lab) -> Pod:
 def test_a_stolen_token_changes_of_a_pod_only_whether_its_ip_is_reserved(
     lab: Lab, victim: Pod, subtests: pytest.Subtests
 ) -> None:
+    def refused(patch: object) -> str:
+        return refusal_of_a_patch(lab, victim.metadata.namespace, victim.metadata.name, patch)
+
     # The policy alone refuses the others.
-    assert refused(lab, victim, {"metadata": {"annotations": {RESERVE: "false", RESERVE_FROM: "x"}}}) == ""
+    assert refused({"metadata": {"annotations": {RESERVE: "false", RESERVE_FROM: "x"}}}) == ""
     for attack, patch in ATTACKS.items():
         with subtests.test(attack):
-            assert "nothing of a pod but whether its IP is reserved" in refused(lab, victim, patch)
+            assert "nothing of a pod but whether its IP is reserved" in refused(patch)
 
 
 def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
-    def checked() -> list[Any]:
-        """What a controller of Kubernetes has found; empty until it has looked."""
-        found = lab.kubectl("get", "validatingadmissionpolicy", "drawbridge-pods", "--output=json").stdout
-        status = json.loads(found).get("status", {})
-        return [status["typeChecking"]] if "typeChecking" in status else []
-
-    assert lab.wait(checked, SECONDS, "the types of the policy to be checked") == [{}]
-
-
-def refused(lab: Lab, pod: Pod, patch: object) -> str:
-    at = pod.metadata
-    controllers = f"--as=system:serviceaccount:{NAMESPACE}:drawbridge-controllers"
-    kind = "json" if isinstance(patch, list) else "strategic"
-    arguments = (f"--type={kind}", f"--patch={json.dumps(patch)}", controllers, "--dry-run=server")
-    done = lab.kubectl("patch", "pod", at.name, "-n", at.namespace, *arguments, check=False)
-    return done.stderr if done.returncode else ""
+    assert faults_in_policies(lab)["drawbridge-pods"] == {}
 
 
 def started(lab: Lab, kind: str, namespace: str) -> list[Pod]:
