@@ -48,6 +48,11 @@ class Feature:
     simulates: Mapping[str, str] = field(default_factory=dict)
     """Sub-commands of `simulate`."""
 
+    judge: str = ""
+    """``judge(pod, namespace, settings)``: what it does to a pod with these settings, for `simulate values`."""
+    releases: str = ""
+    """``releases(segments, outcome, now)``: the IPs that its leader releases after a change of values."""
+
     def webhooks_of(self, replica: Replica) -> Sequence[Webhook]:
         found: Sequence[Webhook] = resolve_name(self.webhooks)(replica) if self.webhooks else ()
         return found
@@ -101,6 +106,8 @@ FEATURES = (
             "drain": "cli.features.ip_reservation:drain_command",
             "delete": "cli.features.ip_reservation:delete_command",
         },
+        judge="cli.simulate.removal:reserved_when_it_goes",
+        releases="cli.simulate.removal:released",
     ),
     Feature(
         anycast_ip.NAME,
@@ -130,6 +137,7 @@ FEATURES = (
         },
         foreseen="cli.features.elasticity:foreseen",
         simulates={"scale": "cli.features.elasticity:scale_command"},
+        judge="cli.simulate.scale:placed_by_elasticity",
     ),
     Feature(
         ingress_daemonset.NAME,

@@ -18,6 +18,7 @@ from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.session import Commands, Session, pass_session
 from cli.simulate.values import (
+    Judge,
     Subject,
     Unreadable,
     Values,
@@ -80,15 +81,19 @@ def simulate_values(inventory: Inventory, text: str) -> Values:
     _ = inventory.settings  # where they cannot be read, nothing can be compared
     found = outcome(inventory.installed.text, values, namespace)
     namespaces = {each.metadata.name: each for each in inventory.cached(NAMESPACES, Namespace)}
+    judges: dict[str, Judge] = {row.name: resolve_name(row.judge) for row in FEATURES if row.judge}
+    releases = [resolve_name(row.releases) for row in FEATURES if row.releases]
+    segments = segments_of(inventory)
     facts = ValuesFacts(
         found,
-        _subjects(inventory, namespaces) if concerns_pods(found) else (),
+        _subjects(inventory, namespaces) if concerns_pods(found, judges) else (),
         namespaces,
         inventory.nodes(),
         ingress_daemonsets_of(inventory, None),
-        segments_of(inventory),
+        [gone for release in releases for gone in release(segments, found, inventory.now())],
+        judges,
     )
-    return compare(facts, inventory.now())
+    return compare(facts)
 
 
 def _subjects(inventory: Inventory, namespaces: Iterable[str]) -> list[Subject]:

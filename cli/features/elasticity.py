@@ -12,9 +12,7 @@ import msgspec
 from api.elasticity import SWITCH
 from cli.commands.explain import (
     deadline,
-    objects_about,
     objects_in,
-    segments_of,
     snapshot_of,
 )
 from cli.errors import Failure
@@ -23,16 +21,8 @@ from cli.explain.foresight import (
     RecordingLedger,
     Snapshot,
 )
-from cli.explain.ip import counted
 from cli.inventory import Inventory
 from cli.session import Command, Session, pass_session
-from cli.simulate.removal import (
-    ScaleIn,
-    ScaleInFacts,
-    scale_in,
-    scale_in_parts,
-    with_pools,
-)
 from cli.simulate.scale import (
     Scale,
     ScaleFacts,
@@ -99,27 +89,20 @@ def scale_command(session: Session, workload: str, replicas: int) -> None:
 
     With fewer replicas, also which IPs would be reserved.
     """
-    found = simulate_scale(Inventory(session.cluster), session.namespace, workload, replicas)
-    if isinstance(found, ScaleIn):
-        session.output.show(found, scale_in_parts)
-    else:
-        session.output.show(found, scale_parts)
-
-
-def simulate_scale(inventory: Inventory, namespace: str, workload: str, replicas: int) -> Scale | ScaleIn:
-    """KubeError; Failure for what cannot be simulated."""
     kind, name = _kind_and_name(workload)
-    stored = inventory.get(kind, name, namespace, Raw)
+    inventory = Inventory(session.cluster)
+    stored = inventory.get(kind, name, session.namespace, Raw)
     found = {**stored, "kind": "StatefulSet" if kind is STATEFUL_SETS else "Deployment"}
     before = found["spec"].get("replicas", 1)
     if replicas == before:
         raise Failure(f"{workload} has {before} replicas already", "name another number")
-    return (
-        _scale_out(inventory, found, replicas) if replicas > before else _scale_in(inventory, found, replicas)
-    )
+    if replicas > before:
+        session.output.show(_scale_out(inventory, found, replicas), scale_parts)
+    else:
+        _show_scale_in(session, inventory, found, replicas)
 
 
-def _scale_in(inventory: Inventory, workload: Raw, replicas: int) -> ScaleIn:
+def _show_scale_in(session: Session, inventory: Inventory, workload: Raw, replicas: int) -> None:
     metadata, spec = workload["metadata"], workload["spec"]
     owner, first = workload, spec.get("ordinals", {}).get("start", 0)
     if workload["kind"] == "Deployment":
@@ -130,24 +113,10 @@ def _scale_in(inventory: Inventory, workload: Raw, replicas: int) -> ScaleIn:
                 " its ReplicaSets",
                 "repeat it when kubectl rollout status says that it is complete",
             )
-    pods = [
-        each
-        for each in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
-        if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
-    ]
-    segments = segments_of(inventory)
-    found = scale_in(
-        ScaleInFacts(
-            workload=f"{metadata['namespace']}/{metadata['name']}",
-            replicas=(spec.get("replicas", 1), replicas),
-            pods=pods,
-            first_ordinal=first,
-            snapshot=snapshot_of(inventory, objects_about(inventory, pods)),
-            counted=counted(segments),
-        )
-    )
-    pools = inventory.pools(segments)
-    return msgspec.structs.replace(found, removal=with_pools(found.removal, pools))
+    # With IP reservation: this feature is there without it.
+    from cli.features.ip_reservation import show_scale_in
+
+    show_scale_in(session, inventory, (workload, owner, first), replicas)
 
 
 def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:

@@ -42,9 +42,12 @@ from cli.inventory import SECONDS, Inventory
 from cli.session import Command, Session, pass_session
 from cli.simulate.removal import (
     Removal,
+    ScaleInFacts,
     deletion_of_pods,
     drain_of,
     removal_parts,
+    scale_in,
+    scale_in_parts,
     with_pools,
 )
 from controllers.ip_reservation.release_planner import Life, life_of
@@ -256,3 +259,30 @@ def _show_removal(session: Session, inventory: Inventory, pods: Sequence[Raw], r
     snapshot = snapshot_with_segments(inventory, objects_about(inventory, pods))
     found = remove(pods, snapshot, counted(snapshot.segments))
     session.output.show(with_pools(found, inventory.pools(snapshot.segments)), removal_parts)
+
+
+def show_scale_in(
+    session: Session, inventory: Inventory, scaled: tuple[Raw, Raw, int | None], replicas: int
+) -> None:
+    """Of a workload that has an owner of its pods, and a first ordinal if it is a StatefulSet."""
+    workload, owner, first = scaled
+    metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
+    pods = [
+        each
+        for each in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
+        if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
+    ]
+    segments = segments_of(inventory)
+    found = scale_in(
+        ScaleInFacts(
+            workload=f"{metadata['namespace']}/{metadata['name']}",
+            replicas=(before, replicas),
+            pods=pods,
+            first_ordinal=first,
+            snapshot=snapshot_of(inventory, objects_about(inventory, pods)),
+            counted=counted(segments),
+        )
+    )
+    pools = inventory.pools(segments)
+    with_headroom = with_pools(found.removal, pools)
+    session.output.show(msgspec.structs.replace(found, removal=with_headroom), scale_in_parts)

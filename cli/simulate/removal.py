@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from api.elasticity import COST
 from api.ingress_daemonset.types import time_of
+from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADDRESS_PATH, unselected
 from api.ip_reservation import PATH as RESERVES
-from api.ip_reservation import SAME_ADDRESS_PATH
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
 from cli.explain.answers import UNREGISTERED, why_not_reserved
@@ -26,9 +26,12 @@ from cli.explain.matching import ApiRequest
 from cli.output import Document, Part, Table, bad, good, title, warning
 from cli.pools import Headroom, PoolFacts, headroom, headroom_parts
 from cli.reservations import address_of
+from cli.simulate.values import Outcome, Released, Subject
+from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import PODS
-from kube.types import MIRROR, ObjectMeta
+from kube.types import MIRROR, Namespace, ObjectMeta
+from settings import Settings
 
 Raw = Mapping[str, Any]
 Foreseen = tuple[Raw, Foresight]
@@ -449,3 +452,40 @@ def _restarts(pod: Raw) -> int:
 def _ordinal(pod: Raw) -> int:
     text = pod["metadata"]["name"].rpartition("-")[2]
     return int(text) if text.isdecimal() else -1
+
+
+def reserved_when_it_goes(subject: Subject, namespace: Namespace, settings: Settings) -> str:
+    """What becomes of a pod's IP, for a change of values."""
+    metadata, pod = namespace.metadata, subject.as_it_is()
+    if metadata.labels.get(NAMESPACE_LABEL) not in NAMESPACE_LABEL_VALUES or pod.finished or pod.terminating:
+        return ""
+    is_left = unselected(pod, metadata.annotations, settings.ip_reservation)
+    return "" if is_left else "its IP is reserved when it goes"
+
+
+def released(segments: Sequence[IPReservation], found: Outcome, now: datetime) -> Iterator[Released]:
+    """What the leader releases with the settings of then, and would not with those of now."""
+    then = found.then
+    if then is None or not then.ip_reservation.enabled:
+        return
+    # A record without an end is of a pod that has its address: it neither counts nor ends.
+    records = [each for segment in segments if segment.ours for each in segment.records]
+    lives = {each.uid: Life.TERMINATING for each in records if not each.ended}
+    before, after = (dict(_causes(segments, Pods(lives, {}), each, now)) for each in (found.now, then))
+    why = {
+        Cause.AGE: "older than ipReserveTime",
+        Cause.NAMESPACE: "the oldest of more than maxPerNamespace",
+        Cause.COUNT: "the oldest of more than ipReserveMaxCount",
+    }
+    for (ip, pod), cause in after.items():
+        if (ip, pod) not in before:
+            yield Released(ip, pod, why.get(cause, cause.value))
+
+
+def _causes(
+    segments: Sequence[IPReservation], pods: Pods, settings: Settings, now: datetime
+) -> Iterable[tuple[tuple[str, str], Cause]]:
+    ours = [each for each in segments if each.ours]
+    for change in plan(ours, pods, settings.ip_reservation, now).changes:
+        for record, cause in change.released:
+            yield (address_of(record.cidr), f"{record.namespace}/{record.pod}"), cause

@@ -13,6 +13,7 @@ import msgspec
 from api.elasticity import PATH
 from cli.explain.foresight import Snapshot, creation_of, foresee
 from cli.output import Document, Part, Table, title
+from cli.simulate.values import Subject
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Kind
@@ -22,10 +23,11 @@ from controllers.elasticity.room import SETTING, Others, SuperNodes, Usage, coun
 from controllers.elasticity.snapshot import ClusterState, Location, location_of
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from kube.resources import PODS
-from kube.types import rfc3339
-from settings import ElasticitySettings
+from kube.types import Namespace, rfc3339
+from settings import ElasticitySettings, Settings
 from settings.elasticity import Budget
-from webhook.elasticity.webhook import gated
+from webhook.elasticity.webhook import NewPod, gate_reason, gated, reaches_super_nodes
+from webhook.elasticity.webhook import PodSpec as NewSpec
 
 Raw = dict[str, Any]
 PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
@@ -227,3 +229,14 @@ def _ordinal(stateful_set: Raw, number: int, now: datetime) -> Raw:
     volumes = [*made["spec"].get("volumes", ()), *claims]
     with_claims = {**made["spec"], "volumes": volumes} if claims else made["spec"]
     return {**made, "metadata": {**made["metadata"], "labels": labels}, "spec": with_claims}
+
+
+def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> str:
+    """Why a pod like it would be placed, for a change of values."""
+    if not settings.elasticity.enabled:
+        return ""
+    pod = NewPod(subject.metadata, NewSpec(tolerations=subject.spec.tolerations))
+    affinity = subject.spec.affinity
+    reaches = reaches_super_nodes(pod, {} if affinity is None else {"affinity": affinity})
+    why, _warnings = gate_reason(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
+    return f"one like it is placed by elasticity: {why}" if why else ""

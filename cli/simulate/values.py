@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,18 +13,12 @@ import yaml
 
 from api.anycast_ip import is_proven_bound, wanted
 from api.ingress_daemonset.types import IngressDaemonSet
-from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, unselected
-from calico.segment import IPReservation
 from cli.output import Document, Part, Table, bad, count_of, title, warning
-from cli.reservations import address_of
 from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
-from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from kube.types import Namespace, Node, ObjectMeta, Pod, PodStatus, Toleration, Value
 from kube.types import PodSpec as KnownSpec
 from settings import Settings
 from settings.load import SettingsError, parse
-from webhook.elasticity.webhook import NewPod, gate_reason, reaches_super_nodes
-from webhook.elasticity.webhook import PodSpec as NewSpec
 
 Raw = Mapping[str, Any]
 EXCLUDED = "elasticity.excludedNamespaces"
@@ -192,32 +185,29 @@ class Subject(Value, frozen=True):
     def as_it_is(self) -> Pod:
         return Pod(self.metadata, KnownSpec(host_network=self.spec.host_network), self.status)
 
-    def as_new(self) -> NewPod:
-        """A pod like it, before it has a node."""
-        return NewPod(self.metadata, NewSpec(tolerations=self.spec.tolerations))
 
-    @property
-    def reach(self) -> dict[str, Any]:
-        """What of the spec says which nodes it may reach, as it is written."""
-        return {"affinity": self.spec.affinity} if self.spec.affinity is not None else {}
-
-
-OF_PODS = {"ipReservation": "ip_reservation", "elasticity": "elasticity"}
-"""The sections of the settings on which it depends what happens to pods, by feature."""
 SHOWN = 20
 """Objects of a feature that the table names; all with ``-o json``."""
 
 
+Judge = Callable[[Subject, Namespace, Settings], str]
+"""Of a pod and its namespace: what a feature does to it with these settings, or nothing."""
+
+
 @dataclass(frozen=True)
 class ValuesFacts:
-    """*namespaces* by name; *pods* are those that the outcome may concern."""
+    """*namespaces* by name; *pods* are those that the outcome may concern, *released* what the leader releases.
+
+    *judges* are of features, by name.
+    """
 
     outcome: Outcome
     pods: Sequence[Subject]
     namespaces: Mapping[str, Namespace]
     nodes: Sequence[Node]
     ingress_daemonsets: Sequence[IngressDaemonSet]
-    segments: Sequence[IPReservation]
+    released: Sequence[Released]
+    judges: Mapping[str, Judge] = field(default_factory=dict)
 
 
 class Effect(Document, frozen=True):
@@ -246,12 +236,12 @@ class Values(Document, frozen=True):
     not_settings: tuple[str, ...]
 
 
-def concerns_pods(found: Outcome) -> bool:
-    """Whether pods may fare differently with its settings: else they need not be read."""
-    return found.then is not None and any(_differ(found.now, found.then, each) for each in OF_PODS.values())
+def concerns_pods(found: Outcome, features: Iterable[str]) -> bool:
+    """Whether pods may fare differently with its settings of these *features*: else they need not be read."""
+    return found.then is not None and any(_differ(found.now, found.then, name) for name in features)
 
 
-def compare(facts: ValuesFacts, now: datetime) -> Values:
+def compare(facts: ValuesFacts) -> Values:
     found = facts.outcome
     then = found.then
     effects = tuple(_effects(facts, then)) if then else ()
@@ -259,7 +249,7 @@ def compare(facts: ValuesFacts, now: datetime) -> Values:
         differences=found.differences,
         refused=found.refused,
         effects=effects,
-        released=tuple(_released(facts, then, now)) if then else (),
+        released=tuple(facts.released),
         not_settings=found.others,
     )
 
@@ -293,8 +283,10 @@ def values_parts(found: Values) -> Iterator[Part]:
 
 def _effects(facts: ValuesFacts, then: Settings) -> Iterator[Effect]:
     now = facts.outcome.now
-    for feature, judge in JUDGES.items():
-        if _differ(now, then, OF_PODS[feature]):
+    for name, judge in facts.judges.items():
+        if _differ(now, then, name):
+            first, *others = name.split("_")
+            feature = first + "".join(map(str.capitalize, others))
             yield from _compared(facts, now, then, judge, feature)
     for node in facts.nodes:
         before, after = (each.anycast_ip.enabled and wanted(node, each.anycast_ip) for each in (now, then))
@@ -306,10 +298,6 @@ def _effects(facts: ValuesFacts, then: Settings) -> Iterator[Effect]:
         for each in facts.ingress_daemonsets:
             name = f"{each.metadata.namespace}/{each.metadata.name}"
             yield Effect("ingressDaemonSet", "IngressDaemonSet", name, begins, what)
-
-
-Judge = Callable[[Subject, Namespace, Settings], str]
-"""Of a pod and its namespace: what happens to it with these settings, or nothing."""
 
 
 def _differ(now: Settings, then: Settings, section: str) -> bool:
@@ -326,26 +314,6 @@ def _compared(
             yield Effect(feature, "pod", pod.name, bool(after), after or f"no more: {before}")
 
 
-def _reserved(subject: Subject, namespace: Namespace, settings: Settings) -> str:
-    metadata, pod = namespace.metadata, subject.as_it_is()
-    if metadata.labels.get(NAMESPACE_LABEL) not in NAMESPACE_LABEL_VALUES or pod.finished or pod.terminating:
-        return ""
-    is_left = unselected(pod, metadata.annotations, settings.ip_reservation)
-    return "" if is_left else "its IP is reserved when it goes"
-
-
-def _gated(subject: Subject, _: Namespace, settings: Settings) -> str:
-    if not settings.elasticity.enabled:
-        return ""
-    pod = subject.as_new()
-    reaches = reaches_super_nodes(pod, subject.reach)
-    why, _warnings = gate_reason(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
-    return f"one like it is placed by elasticity: {why}" if why else ""
-
-
-JUDGES: Mapping[str, Judge] = {"ipReservation": _reserved, "elasticity": _gated}
-
-
 def _of_node(node: Node, after: bool, then: Settings) -> str:
     if after:
         closed = "keeps its address" if is_proven_bound(node) else "is tainted, and an address is ordered"
@@ -354,35 +322,6 @@ def _of_node(node: Node, after: bool, then: Settings) -> str:
         return "is left as it is: its taint stays, and its address"
     released = then.anycast_ip.release_on_label_removal
     return "needs no address; it is released" if released else "needs no address; it keeps the one it has"
-
-
-def _released(facts: ValuesFacts, then: Settings, now: datetime) -> Iterator[Released]:
-    """What the leader releases with the settings of *then*, and would not with those of now."""
-    if not then.ip_reservation.enabled:
-        return
-    # A record without an end is of a pod that has its address: it neither counts nor ends.
-    records = [each for segment in facts.segments if segment.ours for each in segment.records]
-    lives = {each.uid: Life.TERMINATING for each in records if not each.ended}
-    before, after = (
-        dict(_causes(facts.segments, Pods(lives, {}), each, now)) for each in (facts.outcome.now, then)
-    )
-    why = {
-        Cause.AGE: "older than ipReserveTime",
-        Cause.NAMESPACE: "the oldest of more than maxPerNamespace",
-        Cause.COUNT: "the oldest of more than ipReserveMaxCount",
-    }
-    for (ip, pod), cause in after.items():
-        if (ip, pod) not in before:
-            yield Released(ip, pod, why.get(cause, cause.value))
-
-
-def _causes(
-    segments: Sequence[IPReservation], pods: Pods, settings: Settings, now: datetime
-) -> Iterable[tuple[tuple[str, str], Cause]]:
-    ours = [each for each in segments if each.ours]
-    for change in plan(ours, pods, settings.ip_reservation, now).changes:
-        for record, cause in change.released:
-            yield (address_of(record.cidr), f"{record.namespace}/{record.pod}"), cause
 
 
 def _text(value: Any) -> str:
