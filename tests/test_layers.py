@@ -120,9 +120,7 @@ PLANS = [
     "controllers/ingress_daemonset/rollout_annotations.py",
     "controllers/ingress_daemonset/snapshot.py",
     "controllers/ingress_daemonset/status.py",
-    "controllers/ip_reservation/history.py",
     "controllers/ip_reservation/release_planner.py",
-    "controllers/ip_reservation/opt_in.py",
 ]
 
 

@@ -74,34 +74,34 @@ class LiveReader:
 
     def life_of(self, record: Record, timeout: float) -> Life:
         """The life of the record's pod; TERMINATING, so that its address stays reserved, when it cannot be read."""
-
-        def life(pod: Pod) -> Life:
-            return life_of(pod) if pod.metadata.uid == record.uid else Life.GONE
-
-        return self._judged(record, life, timeout, gone=Life.GONE, unread=Life.TERMINATING)
+        pod = self._pod_of(record, timeout)
+        if isinstance(pod, KubeError):
+            return Life.TERMINATING
+        return life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
 
     def has_pod_of(self, record: Record, timeout: float) -> bool:
         """Whether there is a pod of its uid that has its address; True, so that it stays, when it cannot be read."""
-
-        def has(pod: Pod) -> bool:
-            return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
-
-        return self._judged(record, has, timeout, gone=False, unread=True)
+        pod = self._pod_of(record, timeout)
+        if pod is None or isinstance(pod, KubeError):
+            return pod is not None
+        return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
 
     def is_waited_for(self, record: Record, timeout: float) -> bool:
         """Whether a pod without an address was promised its address; True, so that it stays, when that is not known."""
-        return self._judged(record, lambda pod: is_waited_for(record, pod), timeout, gone=False, unread=True)
+        pod = self._pod_of(record, timeout)
+        if pod is None or isinstance(pod, KubeError):
+            return pod is not None
+        return is_waited_for(record, pod)
 
-    def _judged(self, record: Record, judge: Callable[[Pod], T], timeout: float, *, gone: T, unread: T) -> T:
-        """What *judge* says of the pod of its name."""
+    def _pod_of(self, record: Record, timeout: float) -> Pod | KubeError | None:
+        """The pod of its name, or why it could not be read."""
         try:
-            pod = self._client.get(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
+            return self._client.get(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
         except NotFound:
-            return gone
+            return None
         except KubeError as error:
             log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
-            return unread
-        return judge(pod)
+            return error
 
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""

@@ -31,7 +31,7 @@ LOOK_UPS = 2.0
 
 
 @dataclass(frozen=True)
-class Former:
+class FormerAddress:
     """An address that a pod had until *since*, by the monotonic clock; *ended* is when the pod was seen gone."""
 
     since: float
@@ -48,7 +48,7 @@ class PodAddresses:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._present: dict[str, Sequence[str]] = {}
-        self._former: dict[str, Former] = {}
+        self._former: dict[str, FormerAddress] = {}
         self.forgotten = 0
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
@@ -75,7 +75,7 @@ class PodAddresses:
 
     def _remember(self, keys: Iterable[str], ended: datetime | None) -> None:
         now = self._clock.monotonic()
-        self._former |= dict.fromkeys(keys, Former(now, ended))
+        self._former |= dict.fromkeys(keys, FormerAddress(now, ended))
         while (oldest := next(iter(self._former), None)) is not None:
             is_old = now - self._former[oldest].since > REMEMBERED
             if not is_old and len(self._former) <= MOST_REMEMBERED:

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -178,26 +179,21 @@ class HistoryStore:
         """What of *known* fits. Conflict, AlreadyExists or NotFound when it is not as it was read."""
         kept, stored = packed(known)
         metadata: dict[str, Any] = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}}
+        write = partial(self._client.create, CONFIG_MAPS)
+        if self._version:
+            metadata["resourceVersion"] = self._version
+            write = partial(self._client.replace, CONFIG_MAPS, NAME)
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
         body |= {"binaryData": {FILE: b64encode(stored).decode()}}
         try:
-            self._version = self._written(body, metadata).metadata.resource_version
+            written = write(body, self._namespace, type=StoredHistory, timeout=TIMEOUT)
         except KubeError:
             WRITES.labels("failed").inc()
             raise
+        self._version = written.metadata.resource_version
         WRITES.labels("written").inc()
         ENTRIES.set(len(kept.former))
         return kept
-
-    def _written(self, body: dict[str, Any], metadata: dict[str, Any]) -> StoredHistory:
-        if not self._version:
-            return self._client.create(
-                CONFIG_MAPS, body, self._namespace, type=StoredHistory, timeout=TIMEOUT
-            )
-        metadata["resourceVersion"] = self._version
-        return self._client.replace(
-            CONFIG_MAPS, NAME, body, self._namespace, type=StoredHistory, timeout=TIMEOUT
-        )
 
 
 class HistoryReconciler:
