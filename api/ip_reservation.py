@@ -23,7 +23,11 @@ DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 KUBELET_EVICTED, TERMINATING, GONE = "evicted by the kubelet", "seen terminating", "seen gone"
 """Reasons of late reservations: of pods that did not pass admission."""
 KUBELET_REASONS = ("Evicted", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeLost")
-"""status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods."""
+"""status.reason of pods that a kubelet ended: node pressure, node shutdown, critical pods.
+
+In Kubernetes, below ``pkg/kubelet``: ``eviction``, ``nodeshutdown`` ("Shutdown" up to 1.21) and ``preemption``;
+"NodeLost" in ``pkg/util/node/node.go``.
+"""
 ADDRESSES = 2
 """Of a pod at most: the API server stores one for each family."""
 LONGEST_NAME = 253
@@ -42,7 +46,8 @@ OWNERS = (
 def disrupted(pod: Pod) -> bool:
     """Whether a finished pod ended because it is being removed.
 
-    Kubernetes marks a pod of a lost node Failed, with this condition, just before it deletes it.
+    Kubernetes marks a pod of a lost node Failed, with this condition, just before it deletes it
+    (``pkg/controller/podgc/gc_controller.go``).
     """
     return any(
         condition.type == DISRUPTION and condition.status == "True" for condition in pod.status.conditions

@@ -1,8 +1,9 @@
 """The promise that a StatefulSet's pod gets the addresses of the one whose place it takes, while they are reserved.
 
-Calico gives a pod the addresses that its annotation names, reserved or not. Who else could use them decides at its
-admission. Until the pod has them, they stay reserved; once it has them, their reservations end. A pod that does not get
-them must not ask for them any longer.
+Calico gives a pod the addresses that its annotation names, reserved or not (libcalico-go, ``lib/ipam/ipam.go``:
+AssignIP does not ask for reservations). Who else could use them decides at its admission. Until the pod has them,
+they stay reserved; once it has them, their reservations end. A pod that does not get them must not ask for them any
+longer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Calico reads ``spec.reservedCIDRs``; the records are in an annotation of the same object, so that one atomic write
 says both. Only canonical ``a.b.c.d/32`` and ``/128`` are written, none twice: one malformed entry makes most Calico
-versions refuse an address to every pod of the cluster.
+versions refuse an address to every pod of the cluster (libcalico-go, ``lib/ipam/ipam.go``: getReservedIPs goes on with
+what it could not parse).
 
 A segment only loses records after it was created: level 0 is a batch of the ledger, a higher one was compacted by
 the leader.

@@ -60,7 +60,10 @@ class Choice:
 
 
 def workload_of(pod: ObjectMeta) -> Reference | None:
-    """A Deployment by the name of the ReplicaSet, which Kubernetes composes: no ReplicaSet has to be read for it."""
+    """A Deployment by the name of the ReplicaSet, so that no ReplicaSet has to be read for it.
+
+    Kubernetes composes it of the Deployment's name and the hash (``pkg/controller/deployment/sync.go``).
+    """
     owner = pod.controller
     if owner is None or owner.api_version != "apps/v1":
         return None

@@ -36,6 +36,7 @@ from webhook.admission import (
 )
 
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+"""As the controller manager names its client (Kubernetes, ``cmd/kube-controller-manager/app/core.go``)."""
 NAME_STORED = re.compile(rf"(?!\.{{1,2}}\Z)[-.:\w]{{1,{LONGEST_NAME}}}", re.ASCII)
 """Wider than Kubernetes' rules for the names of pods and namespaces and for uids."""
 RETRY_SECONDS = 1
@@ -124,7 +125,7 @@ class IPReservationWebhook:
         if fails_open(self, request):
             warning = f"the IP of {pod} is not reserved yet: {error}"
             return allow(warnings=(warning,), audit={"failed-open": warning})
-        # kubectl drain waits on 429 only, and gives up on any other code.
+        # kubectl drain waits on 429 only, and gives up on any other code (kubectl, pkg/drain/drain.go).
         code, reason = (429, "TooManyRequests") if _is_eviction(request) else (503, "ServiceUnavailable")
         return deny(
             f"{pod} keeps running because its IP could not be reserved: {error}. Retry; if this lasts, check the API"
