@@ -41,8 +41,8 @@ class Feature:
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Of `drawbridge`: by name, ``module:command`` and the first sentence of its help, which is shown without it."""
-    foreseen: str = ""
-    """``foreseen(inventory)``: how its webhooks are made that are asked by `explain` and `simulate`."""
+    predicted: str = ""
+    """``predicted(inventory)``: how its webhooks are made that are asked by `explain` and `simulate`."""
     explains: Mapping[str, str] = field(default_factory=dict)
     """The kinds of objects of which `explain` says why: ``module:KIND``."""
     simulates: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ FEATURES = (
                 "List, release and hold reserved IPs.",
             )
         },
-        foreseen="cli.features.ip_reservation:foreseen",
+        predicted="cli.features.ip_reservation:predicted",
         explains={"pod": "cli.features.ip_reservation:POD", "ip": "cli.features.ip_reservation:IP"},
         simulates={
             "drain": "cli.features.ip_reservation:drain_command",
@@ -119,7 +119,7 @@ FEATURES = (
         commands={
             "addresses": ("cli.commands.addresses:addresses", "List anycast IPs of nodes."),
         },
-        foreseen="cli.features.anycast_ip:foreseen",
+        predicted="cli.features.anycast_ip:predicted",
         explains={"node": "cli.features.anycast_ip:NODE"},
         simulates={"join": "cli.features.anycast_ip:join_command"},
     ),
@@ -135,7 +135,7 @@ FEATURES = (
                 "See where pods are placed, and return them.",
             )
         },
-        foreseen="cli.features.elasticity:foreseen",
+        predicted="cli.features.elasticity:predicted",
         simulates={"scale": "cli.features.elasticity:scale_command"},
         judge="cli.simulate.scale:placed_by_elasticity",
     ),
@@ -151,7 +151,7 @@ FEATURES = (
                 "See, pause, resume, start or undo rollouts.",
             )
         },
-        foreseen="cli.features.ingress_daemonset:foreseen",
+        predicted="cli.features.ingress_daemonset:predicted",
         explains={"ingressdaemonset": "cli.features.ingress_daemonset:INGRESS_DAEMONSET"},
         simulates={"rollout": "cli.features.ingress_daemonset:rollout_command"},
     ),

@@ -14,6 +14,7 @@ from rich.text import Text
 from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
 from api.ingress_daemonset.node_matching import FollowedNode
 from cli.access import Access
+from cli.addresses import Addresses
 from cli.cluster import Cluster
 from cli.commands.addresses import addresses_of
 from cli.commands.explain import kind_of
@@ -30,7 +31,7 @@ from cli.revisions import aborted, undo
 from cli.rollouts import pause, promote, rollout_of
 from cli.status import Status, status_of
 from controllers.ingress_daemonset.children import Workload
-from dashboard import addresses, elasticity, reservations, rollouts
+from dashboard import elasticity, reservations, rollouts
 from kube.client import Client
 from kube.errors import Conflict, KubeError
 from kube.resources import DEPLOYMENTS, NODES, PODS, Selection
@@ -199,8 +200,8 @@ class PageReader:
         found = read_reservations(inventory)
         return reservations.page_of(found, inventory.pools(found.segments), inventory.now())
 
-    def addresses(self) -> addresses.AddressesPage:
-        return addresses.page_of(addresses_of(Inventory(self.cluster)))
+    def addresses(self) -> Addresses:
+        return addresses_of(Inventory(self.cluster))
 
     def elasticity(self) -> elasticity.ElasticityPage:
         inventory = Inventory(self.cluster)

@@ -19,17 +19,17 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
 from cli.commands.explain import objects_about, objects_in, snapshot_of
-from cli.explain.foresight import (
+from cli.explain.matching import ApiRequest, Outcome
+from cli.explain.prediction import (
     UID,
     Answer,
-    Foresight,
+    Prediction,
     change_of,
     creation_of,
     deletion_of,
     eviction_of,
-    foresee,
+    predict,
 )
-from cli.explain.matching import ApiRequest, Outcome
 from cli.installation import WebhookConfiguration, WebhookConfigurations
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI
@@ -82,7 +82,7 @@ class World:
 
     api: FakeAPI
     settings: Settings
-    foreseen: Sequence[Foresight] = ()
+    predicted: Sequence[Prediction] = ()
 
     def asked(self, answer: Answer, request: ApiRequest) -> Raw:
         """The response of the whole server: its WSGI application, ledger and API server."""
@@ -113,7 +113,7 @@ def world(found: Installation, namespace: Raw, pod: Raw) -> World:
     snapshot = snapshot_of(inventory, objects_about(inventory, [stored]))
     # What the others reserve would be promised to a new pod.
     asked = (creation_of(PODS, stored), deletion_of(stored), eviction_of(stored))
-    return World(api, found.settings, [foresee(each, snapshot) for each in asked])
+    return World(api, found.settings, [predict(each, snapshot) for each in asked])
 
 
 def decided(answer: Answer) -> Raw:
@@ -150,11 +150,11 @@ def reserved(api: FakeAPI) -> set[tuple[str, str, str, str]]:
 def check(namespace: Raw, part: Raw, *, local_replicas: bool) -> None:
     given_pod = pod_in(namespace["metadata"]["name"], part)
     found = world(installation(local_replicas=local_replicas), namespace, given_pod)
-    for foreseen in found.foreseen:
-        assert not foreseen.others
-        for answer in foreseen.answers:
-            agree(found, foreseen.request, answer)
-    expected = {_essence(record) for each in found.foreseen for record in each.records}
+    for predicted in found.predicted:
+        assert not predicted.others
+        for answer in predicted.answers:
+            agree(found, predicted.request, answer)
+    expected = {_essence(record) for each in found.predicted for record in each.records}
     assert reserved(found.api) == expected
 
 
@@ -200,9 +200,9 @@ def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> 
     inventory = inventory_of(api, known)
     snapshot = snapshot_of(inventory, objects_about(inventory, []))
     for request in (creation_of(NODES, new), change_of(NODES, old, new)):
-        foreseen = foresee(request, snapshot)
+        predicted = predict(request, snapshot)
         found = World(api, known.settings)
-        (answer,) = (each for each in foreseen.answers if each.verdict.by != "rules")
+        (answer,) = (each for each in predicted.answers if each.verdict.by != "rules")
         response = rendered(found.asked(answer, request))
         # Exactly the nodes that are to be tainted cost a call.
         assert (answer.verdict.outcome is Outcome.CALLED) is bool(response["patch"]), answer.effect
@@ -231,12 +231,12 @@ def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(subtests: 
         inventory = inventory_of(api, known)
         asked = creation_of(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
 
-        foreseen = foresee(asked, snapshot_of(inventory, objects_in(inventory, ["shop"])))
+        predicted = predict(asked, snapshot_of(inventory, objects_in(inventory, ["shop"])))
 
         with subtests.test(case):
-            assert foreseen.allowed is expected, foreseen.denials
-            assert sum(each.decision is not None for each in foreseen.answers) == 2
-            for answer in foreseen.answers:
+            assert predicted.allowed is expected, predicted.denials
+            assert sum(each.decision is not None for each in predicted.answers) == 2
+            for answer in predicted.answers:
                 agree(World(api, known.settings), asked, answer)
 
 

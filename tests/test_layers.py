@@ -316,7 +316,7 @@ def test_flask_is_imported_by_servers_only() -> None:
 
 def test_each_row_of_the_table_names_code_that_is_there() -> None:
     for feature in features.FEATURES:
-        programs = (feature.controllers, feature.webhooks, feature.endpoint, feature.foreseen)
+        programs = (feature.controllers, feature.webhooks, feature.endpoint, feature.predicted)
         commands = (*(reference for reference, _ in feature.commands.values()), *feature.simulates.values())
         for reference in filter(None, (*programs, *commands)):
             assert callable(resolve_name(reference)), f"{feature.name}: {reference}"

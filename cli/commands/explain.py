@@ -16,7 +16,7 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from calico.reservations import NotServed
 from calico.segment import IPReservation
 from cli.explain.answers import Event
-from cli.explain.foresight import BUDGETS, Budget, Objects, Snapshot
+from cli.explain.prediction import BUDGETS, Budget, Objects, Snapshot
 from cli.inventory import SECONDS, Inventory
 from cli.output import Part
 from cli.session import Command, Commands, Session, pass_session
@@ -78,7 +78,7 @@ def explain() -> None:
 def snapshot_of(inventory: Inventory, objects: Objects) -> Snapshot:
     """What the webhooks decide by, about *objects*."""
     settings, webhooks = inventory.settings, inventory.configurations.webhooks
-    makers = tuple(resolve_name(row.foreseen)(inventory) for row in FEATURES if row.foreseen)
+    makers = tuple(resolve_name(row.predicted)(inventory) for row in FEATURES if row.predicted)
     return Snapshot(settings, webhooks, objects, inventory.now(), makers)
 
 

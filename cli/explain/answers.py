@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cli.explain.foresight import (
+from cli.explain.matching import ApiRequest, Outcome
+from cli.explain.prediction import (
     UNREADABLE,
     Answer,
-    Foresight,
+    Prediction,
     Snapshot,
     creation_of,
     deletion_of,
     eviction_of,
-    foresee,
+    predict,
 )
-from cli.explain.matching import ApiRequest, Outcome
 from cli.output import Cell, Document, Table, age, bad, faint, good, warning
 from cli.reservations import address_of
 from kube.resources import PODS
@@ -49,17 +49,17 @@ class Question(Document, frozen=True):
     """Why a PodDisruptionBudget refuses it, or why that is not known."""
 
 
-def question(action: str, foreseen: Foresight) -> Question:
+def question(action: str, predicted: Prediction) -> Question:
     """Without the webhooks whose rules are for other requests."""
-    relevant = [each for each in foreseen.answers if each.verdict.by != "rules"]
+    relevant = [each for each in predicted.answers if each.verdict.by != "rules"]
     return Question(
         action=action,
-        allowed=foreseen.allowed,
-        reserved=tuple(dict.fromkeys(address_of(each.cidr) for each in foreseen.records)),
-        not_reserved_because="" if foreseen.records else why_not_reserved(foreseen),
+        allowed=predicted.allowed,
+        reserved=tuple(dict.fromkeys(address_of(each.cidr) for each in predicted.records)),
+        not_reserved_because="" if predicted.records else why_not_reserved(predicted),
         webhooks=tuple(_answer(each) for each in relevant),
-        others=tuple(each.webhook.name for each in foreseen.others),
-        budget=foreseen.budget,
+        others=tuple(each.webhook.name for each in predicted.others),
+        budget=predicted.budget,
     )
 
 
@@ -70,14 +70,14 @@ def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
         "create": creation_of(PODS, pod),
     }
     for action, request in asked.items():
-        yield question(action, foresee(request, snapshot))
+        yield question(action, predict(request, snapshot))
 
 
-def why_not_reserved(foreseen: Foresight) -> str:
+def why_not_reserved(predicted: Prediction) -> str:
     """Of the webhooks that reserve addresses: one that is called decides; nothing for other requests."""
-    if not foreseen.reserving and _removes_a_pod(foreseen.request):
+    if not predicted.reserving and _removes_a_pod(predicted.request):
         return UNREGISTERED
-    concerned = [each for each in foreseen.reserving if each.verdict.by != "rules"]
+    concerned = [each for each in predicted.reserving if each.verdict.by != "rules"]
     called = [each for each in concerned if each.decision]
     return next((each.effect for each in (*called, *concerned)), "")
 

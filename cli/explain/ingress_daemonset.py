@@ -12,7 +12,7 @@ from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
-from cli.explain.foresight import Snapshot, creation_of, eviction_of, foresee
+from cli.explain.prediction import Snapshot, creation_of, eviction_of, predict
 from cli.output import Document, Part, Table, title
 from cli.rollouts import (
     Ended,
@@ -68,7 +68,7 @@ def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
     status = status_of(facts.resource.status)
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{metadata.namespace}/{metadata.name}",
-        questions=(question("create", foresee(request, facts.snapshot)),),
+        questions=(question("create", predict(request, facts.snapshot)),),
         nodes=tuple(_nodes(facts)),
         conditions={
             each.type: ": ".join(filter(None, (each.status, each.message))) for each in status.conditions
@@ -114,5 +114,5 @@ def _nodes(facts: IngressDaemonSetFacts) -> Iterator[OnNode]:
 
 
 def _eviction(pods: Sequence[Raw], snapshot: Snapshot) -> str:
-    foreseen = [foresee(eviction_of(each), snapshot) for each in pods]
-    return next((message for each in foreseen for message in each.denials), "allowed")
+    predicted = [predict(eviction_of(each), snapshot) for each in pods]
+    return next((message for each in predicted for message in each.denials), "allowed")

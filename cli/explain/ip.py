@@ -16,7 +16,7 @@ from calico.address_ranges import overlap, range_of
 from calico.pools import AssignedBlock
 from calico.segment import IPReservation, Record, canonical
 from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
-from cli.explain.foresight import Snapshot
+from cli.explain.prediction import Snapshot
 from cli.output import Document, Part, Table, duration, moment, title
 from cli.reservations import address_of, kept_by, unmanaged_entries
 from controllers.ip_reservation.release_planner import (

@@ -21,7 +21,7 @@ from api.anycast_ip import (
     wanted,
 )
 from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
-from cli.explain.foresight import Snapshot, change_of, creation_of, foresee
+from cli.explain.prediction import Snapshot, change_of, creation_of, predict
 from cli.output import Document, Part, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all
 from kube.resources import NODES
@@ -119,7 +119,7 @@ def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
         "remove the taint": change_of(NODES, node, _without_taint(node)),
     }
     for action, request in asked.items():
-        yield question(action, foresee(request, snapshot))
+        yield question(action, predict(request, snapshot))
 
 
 def parts(explained: NodeExplanation) -> Iterator[Part]:

@@ -13,7 +13,6 @@ from api.elasticity import GATE
 from api.same_address import IP_ADDRS
 from calico.segment import IPReservation
 from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
-from cli.explain.foresight import Snapshot
 from cli.explain.ip import (
     Promised,
     Reservation,
@@ -23,6 +22,7 @@ from cli.explain.ip import (
     reservation_table,
     reservations,
 )
+from cli.explain.prediction import Snapshot
 from cli.output import Document, Part, Table, title
 from controllers.ip_reservation.release_planner import Life, Pods
 from kube.types import Pod

@@ -18,7 +18,7 @@ from cli.commands.explain import (
 )
 from cli.errors import Failure
 from cli.explain import node
-from cli.explain.foresight import (
+from cli.explain.prediction import (
     Make,
     Objects,
 )
@@ -32,7 +32,7 @@ from webhook.anycast_ip.webhook import AnycastIPWebhook
 Raw = dict[str, Any]
 
 
-def foreseen(_: Inventory) -> Make:
+def predicted(_: Inventory) -> Make:
     """Its webhook."""
     return lambda snapshot, _: [AnycastIPWebhook(lambda: snapshot.settings.anycast_ip)]
 

@@ -16,7 +16,7 @@ from cli.commands.explain import (
     snapshot_of,
 )
 from cli.errors import Failure
-from cli.explain.foresight import (
+from cli.explain.prediction import (
     Make,
     RecordingLedger,
     Snapshot,
@@ -47,7 +47,7 @@ from webhook.elasticity.webhook import PlacementWebhook
 Raw = dict[str, Any]
 
 
-def foreseen(inventory: Inventory) -> Make:
+def predicted(inventory: Inventory) -> Make:
     """Its webhooks, which ask for how long the controllers have had no leader."""
     election = inventory.settings.leader_election
     absence = LeaseReader(inventory.client, lambda: election, now=inventory.now).absence(deadline())
@@ -62,20 +62,12 @@ def foreseen(inventory: Inventory) -> Make:
 
 
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
-
-
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
-
-
 KINDS = {
     **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
     **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
 }
-
-
 REVISION = "deployment.kubernetes.io/revision"
-
-
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 

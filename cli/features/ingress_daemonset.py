@@ -23,7 +23,7 @@ from cli.commands.explain import (
 )
 from cli.errors import Failure
 from cli.explain import ingress_daemonset
-from cli.explain.foresight import (
+from cli.explain.prediction import (
     Make,
     ReadFromSnapshot,
     RecordingLedger,
@@ -47,7 +47,7 @@ from webhook.ingress_daemonset.webhook import (
 Raw = dict[str, Any]
 
 
-def foreseen(inventory: Inventory) -> Make:
+def predicted(inventory: Inventory) -> Make:
     """Its webhooks, which read ports and templates only when an IngressDaemonSet is judged."""
     lookup, templates = ClusterLookup(inventory.client), PodTemplates(inventory.client)
 

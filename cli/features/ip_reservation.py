@@ -29,7 +29,8 @@ from cli.commands.explain import (
 from cli.errors import Failure, unreadable
 from cli.explain import ip, pod
 from cli.explain.answers import Event
-from cli.explain.foresight import (
+from cli.explain.ip import OFF, AddressInCalico, Assignment, Past, assignment_of, block_name, counted, past_of
+from cli.explain.prediction import (
     Make,
     Objects,
     ReadFromSnapshot,
@@ -37,7 +38,6 @@ from cli.explain.foresight import (
     ReservationsOfSnapshot,
     Snapshot,
 )
-from cli.explain.ip import OFF, AddressInCalico, Assignment, Past, assignment_of, block_name, counted, past_of
 from cli.inventory import SECONDS, Inventory
 from cli.session import Command, Session, pass_session
 from cli.simulate.removal import (
@@ -61,7 +61,7 @@ from webhook.ip_reservation.webhook import IPReservationWebhook
 Raw = dict[str, Any]
 
 
-def foreseen(_: Inventory) -> Make:
+def predicted(_: Inventory) -> Make:
     """Its webhooks; what they would reserve is only recorded."""
 
     def webhooks(snapshot: Snapshot, ledger: RecordingLedger) -> Sequence[Webhook]:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from api.anycast_ip import PATH, TAINT, is_ours, is_tainted, wanted
 from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
 from api.ingress_daemonset.template import Template
-from cli.explain.foresight import Snapshot, creation_of, foresee
 from cli.explain.node import opens_when, terms_in_words
+from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.output import Document, Part, Table, count_of, duration, title, warning
 from cloud.apis import ALLOCATE
 from controllers.anycast_ip.inventory import QuotasRead
@@ -273,7 +273,7 @@ def _created(node: FollowedNode) -> float:
 
 def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
     raw: Mapping[str, Any] = msgspec.to_builtins(node)
-    answers = foresee(creation_of(NODES, raw), snapshot).answers
+    answers = predict(creation_of(NODES, raw), snapshot).answers
     found = (each.effect for each in answers if each.verdict.webhook.path == PATH)
     return next(found, "the webhook of anycastIP is not installed")
 

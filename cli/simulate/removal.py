@@ -21,8 +21,16 @@ from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
 from cli.explain.answers import UNREGISTERED, why_not_reserved
-from cli.explain.foresight import Answer, Foresight, Snapshot, creation_of, deletion_of, eviction_of, foresee
 from cli.explain.matching import ApiRequest
+from cli.explain.prediction import (
+    Answer,
+    Prediction,
+    Snapshot,
+    creation_of,
+    deletion_of,
+    eviction_of,
+    predict,
+)
 from cli.output import Document, Part, Table, bad, good, title, warning
 from cli.pools import Headroom, PoolFacts, headroom, headroom_parts
 from cli.reservations import address_of
@@ -34,7 +42,7 @@ from kube.types import MIRROR, Namespace, ObjectMeta
 from settings import Settings
 
 Raw = Mapping[str, Any]
-Foreseen = tuple[Raw, Foresight]
+Predicted = tuple[Raw, Prediction]
 
 
 class ReservedIP(Document, frozen=True):
@@ -96,20 +104,20 @@ def drain_of(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -
     present = list(pods)
     kept = tuple(Kept(key_of(pod), why) for pod in present if (why := stays(pod)))
     going = [pod for pod in present if not stays(pod)]
-    foreseen = _foreseen(going, snapshot, eviction_of)
-    found = _removal(f"Draining node {node}", foreseen, snapshot, (kept, counted))
-    return replace(found, returning=returning(foreseen, snapshot))
+    predicted = _predicted(going, snapshot, eviction_of)
+    found = _removal(f"Draining node {node}", predicted, snapshot, (kept, counted))
+    return replace(found, returning=returning(predicted, snapshot))
 
 
 def deletion_of_pods(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    foreseen = _foreseen(pods, snapshot, deletion_of)
-    found = _removal(f"Deleting {', '.join(map(key_of, pods))}", foreseen, snapshot, ((), counted))
-    return replace(found, returning=returning(foreseen, snapshot))
+    predicted = _predicted(pods, snapshot, deletion_of)
+    found = _removal(f"Deleting {', '.join(map(key_of, pods))}", predicted, snapshot, ((), counted))
+    return replace(found, returning=returning(predicted, snapshot))
 
 
 def removal_of(what: str, pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
     """By deletions, each in a request, of pods that do not come back."""
-    return _removal(what, _foreseen(pods, snapshot, deletion_of), snapshot, ((), counted))
+    return _removal(what, _predicted(pods, snapshot, deletion_of), snapshot, ((), counted))
 
 
 def with_pools(found: Removal, facts: PoolFacts) -> Removal:
@@ -164,20 +172,20 @@ def key_of(pod: Raw) -> str:
 
 def _removal(
     what: str,
-    foreseen: Sequence[Foreseen],
+    predicted: Sequence[Predicted],
     snapshot: Snapshot,
     rest: tuple[tuple[Kept, ...], int],
 ) -> Removal:
     kept, counted = rest
     return Removal(
         what=what,
-        reserved=tuple(each for pod, ahead in foreseen for each in _reserved(pod, ahead)),
-        not_reserved=tuple(_unreserved(pod, ahead) for pod, ahead in foreseen if not ahead.records),
+        reserved=tuple(each for pod, ahead in predicted for each in _reserved(pod, ahead)),
+        not_reserved=tuple(_unreserved(pod, ahead) for pod, ahead in predicted if not ahead.records),
         kept=kept,
         denied=tuple(
-            Denied(key_of(pod), " ".join(ahead.denials)) for pod, ahead in foreseen if ahead.denials
+            Denied(key_of(pod), " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials
         ),
-        unknown=tuple(dict.fromkeys(each for _, ahead in foreseen for each in ahead.unknown)),
+        unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted,
         most=snapshot.settings.ip_reservation.ip_reserve_max_count,
         problem=_problem(snapshot),
@@ -189,18 +197,18 @@ def _problem(snapshot: Snapshot) -> str:
     return UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else ""
 
 
-def _foreseen(
+def _predicted(
     pods: Iterable[Raw], snapshot: Snapshot, request: Callable[[Raw], ApiRequest]
-) -> Sequence[Foreseen]:
-    return [(pod, foresee(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
+) -> Sequence[Predicted]:
+    return [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
 
 
-def _reserved(pod: Raw, ahead: Foresight) -> Iterator[ReservedIP]:
+def _reserved(pod: Raw, ahead: Prediction) -> Iterator[ReservedIP]:
     for record in ahead.records:
         yield ReservedIP(address_of(record.cidr), key_of(pod), record.node, record.owner)
 
 
-def _unreserved(pod: Raw, ahead: Foresight) -> Unreserved:
+def _unreserved(pod: Raw, ahead: Prediction) -> Unreserved:
     ips = tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
     return Unreserved(key_of(pod), ips, why_not_reserved(ahead))
 
@@ -222,7 +230,7 @@ class Returning(Document, frozen=True):
     why: str
 
 
-def returning(gone: Sequence[tuple[Raw, Foresight]], snapshot: Snapshot) -> tuple[Returning, ...]:
+def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> tuple[Returning, ...]:
     """Of StatefulSets' pods that are reserved, were they created again at once; none where same addresses are off."""
     if not snapshot.settings.ip_reservation.same_address.enabled:
         return ()
@@ -249,7 +257,7 @@ def kept_ips(found: Iterable[Returning]) -> frozenset[str]:
 
 def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returning:
     metadata = pod["metadata"]
-    answer = _answer(foresee(creation_of(PODS, _without_promise(pod)), after))
+    answer = _answer(predict(creation_of(PODS, _without_promise(pod)), after))
     is_promised = bool(answer and answer.decision and "promised" in answer.decision.audit)
     return Returning(
         pod=f"{metadata['namespace']}/{metadata['name']}",
@@ -259,7 +267,7 @@ def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returnin
     )
 
 
-def _answer(ahead: Foresight) -> Answer | None:
+def _answer(ahead: Prediction) -> Answer | None:
     """Of the webhook that promises: of one that is called, if any is."""
     asked = [each for each in ahead.answers if each.verdict.webhook.path == SAME_ADDRESS_PATH]
     return next((each for each in (*(each for each in asked if each.decision), *asked)), None)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import PATH
-from cli.explain.foresight import Snapshot, creation_of, foresee
+from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.output import Document, Part, Table, title
 from cli.simulate.values import Subject
 from controllers.elasticity.eligibility import Eligibility
@@ -126,8 +126,8 @@ def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
     """The replicas that admission does not gate, and why; and the others, as the leader gets them."""
     skipped, arriving = {}, []
     for raw in facts.replicas:
-        foreseen = foresee(creation_of(PODS, raw), facts.snapshot)
-        name, answers = raw["metadata"]["name"], foreseen.answers
+        predicted = predict(creation_of(PODS, raw), facts.snapshot)
+        name, answers = raw["metadata"]["name"], predicted.answers
         answer = next((each for each in answers if each.verdict.webhook.path == PATH), None)
         if answer and answer.decision and "gated" in answer.decision.audit:
             arriving.append(decode(_encoded({**raw, "spec": gated(raw["spec"])})))

@@ -2,8 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+
+def _named(values: Mapping[str, str]) -> Iterator[str]:
+    """Names in full."""
+    for parent, names in values.items():
+        yield from (f"{parent}.{name}".lstrip(".") for name in names.split())
+
+
+_SAME: Mapping[str, str] = {
+    "anycastIP": (
+        "enabled clusterID addressType anycastZone bandwidth internetChargeType bandwidthPackageID "
+        "addresses tags releaseOnLabelRemoval repair resyncPeriod nodeLabels"
+    ),
+    "anycastIP.allowList": "configMap announceBefore",
+    "anycastIP.allowList.http": "enabled bindAddress",
+    "anycastIP.egressCheck": "url image imagePullPolicy timeout",
+    "anycastIP.pool": "minIdle adopt",
+    "anycastIP.pool.retain": "count age",
+    "anycastIP.reverseReconcile": "mode period grace maxPerRound",
+    "certs": "mode",
+    "certs.selfManaged": "caValidity leafValidity renewBefore overlap",
+    "cloud": "region endpoint rootDomain proxy credentials cvmRole callTimeout attemptTimeout rateShare",
+    "elasticity": (
+        "enabled gateFallbackAfter patchDaemonSets localOptOut localReplicas percentages placement "
+        "schedulerName excludedNamespaces scaleInOrder resolvConf"
+    ),
+    "elasticity.homeFailover": "enabled homeAfter",
+    "elasticity.maxSuperPods": "total perNamespace budgets",
+    "elasticity.returnHome": "enabled after interval maxAtOnce",
+    "elasticity.switch": "namespace name",
+    "ingressDaemonSet": "enabled detachmentReminder resyncPeriod",
+    "ingressDaemonSet.clb": "enabled loadBalancers",
+    "ingressDaemonSet.healthChecker": "image imagePullPolicy resources",
+    "ingressDaemonSet.prometheus": "url tokenFile caFile",
+    "ipReservation": (
+        "enabled failurePolicy calicoApiVersion giveBackAfter skipWhenOwnerIsDeleted workloadOptIn "
+        "maxPoolShare maxPerNamespace"
+    ),
+    "ipReservation.pools": "enabled history",
+    "ipReservation.sameAddress": "enabled timeout",
+    "leaderElection": "leaseDuration renewDeadline retryPeriod",
+    "logging": "level",
+    "metrics": "authentication",
+    "webhook": "threads drainPeriod clientCA",
+}
+"""Values of the chart that become the setting of the same name, by the map that they are in."""
 SETTINGS = {
     "config.leaderElectionEnable": "leaderElection.leaderElect",
     "config.healthProbeBindAddress": "health.healthProbeBindAddress",
@@ -14,103 +59,8 @@ SETTINGS = {
     "config.ipReleasePeriod": "ipReservation.ipReleasePeriod",
     "config.labelSelector.matchLabels": "ipReservation.labelSelector.matchLabels",
     "config.labelSelector.matchExpressions": "ipReservation.labelSelector.matchExpressions",
-    "ipReservation.enabled": "ipReservation.enabled",
-    "ipReservation.failurePolicy": "ipReservation.failurePolicy",
-    "ipReservation.calicoApiVersion": "ipReservation.calicoApiVersion",
-    "ipReservation.giveBackAfter": "ipReservation.giveBackAfter",
-    "ipReservation.skipWhenOwnerIsDeleted": "ipReservation.skipWhenOwnerIsDeleted",
-    "anycastIP.enabled": "anycastIP.enabled",
-    "anycastIP.clusterID": "anycastIP.clusterID",
-    "anycastIP.addressType": "anycastIP.addressType",
-    "anycastIP.anycastZone": "anycastIP.anycastZone",
-    "anycastIP.bandwidth": "anycastIP.bandwidth",
-    "anycastIP.internetChargeType": "anycastIP.internetChargeType",
-    "anycastIP.bandwidthPackageID": "anycastIP.bandwidthPackageID",
-    "anycastIP.addresses": "anycastIP.addresses",
-    "anycastIP.egressCheck.url": "anycastIP.egressCheck.url",
-    "anycastIP.egressCheck.image": "anycastIP.egressCheck.image",
-    "anycastIP.egressCheck.imagePullPolicy": "anycastIP.egressCheck.imagePullPolicy",
-    "anycastIP.egressCheck.timeout": "anycastIP.egressCheck.timeout",
-    "anycastIP.tags": "anycastIP.tags",
-    "anycastIP.releaseOnLabelRemoval": "anycastIP.releaseOnLabelRemoval",
-    "anycastIP.repair": "anycastIP.repair",
-    "anycastIP.resyncPeriod": "anycastIP.resyncPeriod",
-    "anycastIP.reverseReconcile.mode": "anycastIP.reverseReconcile.mode",
-    "anycastIP.reverseReconcile.period": "anycastIP.reverseReconcile.period",
-    "anycastIP.reverseReconcile.grace": "anycastIP.reverseReconcile.grace",
-    "anycastIP.reverseReconcile.maxPerRound": "anycastIP.reverseReconcile.maxPerRound",
-    "anycastIP.pool.retain.count": "anycastIP.pool.retain.count",
-    "anycastIP.pool.retain.age": "anycastIP.pool.retain.age",
-    "anycastIP.pool.minIdle": "anycastIP.pool.minIdle",
-    "anycastIP.pool.adopt": "anycastIP.pool.adopt",
-    "anycastIP.allowList.configMap": "anycastIP.allowList.configMap",
-    "anycastIP.allowList.announceBefore": "anycastIP.allowList.announceBefore",
-    "anycastIP.allowList.http.enabled": "anycastIP.allowList.http.enabled",
-    "anycastIP.allowList.http.bindAddress": "anycastIP.allowList.http.bindAddress",
-    "elasticity.enabled": "elasticity.enabled",
-    "elasticity.gateFallbackAfter": "elasticity.gateFallbackAfter",
-    "elasticity.patchDaemonSets": "elasticity.patchDaemonSets",
-    "elasticity.switch.namespace": "elasticity.switch.namespace",
-    "elasticity.switch.name": "elasticity.switch.name",
-    "elasticity.localOptOut": "elasticity.localOptOut",
-    "elasticity.localReplicas": "elasticity.localReplicas",
-    "elasticity.percentages": "elasticity.percentages",
-    "elasticity.placement": "elasticity.placement",
-    "elasticity.schedulerName": "elasticity.schedulerName",
-    "elasticity.excludedNamespaces": "elasticity.excludedNamespaces",
-    "elasticity.maxSuperPods.total": "elasticity.maxSuperPods.total",
-    "elasticity.maxSuperPods.perNamespace": "elasticity.maxSuperPods.perNamespace",
-    "elasticity.maxSuperPods.budgets": "elasticity.maxSuperPods.budgets",
-    "elasticity.scaleInOrder": "elasticity.scaleInOrder",
-    "elasticity.homeFailover.enabled": "elasticity.homeFailover.enabled",
-    "elasticity.homeFailover.homeAfter": "elasticity.homeFailover.homeAfter",
-    "elasticity.returnHome.enabled": "elasticity.returnHome.enabled",
-    "elasticity.returnHome.after": "elasticity.returnHome.after",
-    "elasticity.returnHome.interval": "elasticity.returnHome.interval",
-    "elasticity.returnHome.maxAtOnce": "elasticity.returnHome.maxAtOnce",
-    "elasticity.resolvConf": "elasticity.resolvConf",
-    "ingressDaemonSet.enabled": "ingressDaemonSet.enabled",
-    "ingressDaemonSet.healthChecker.image": "ingressDaemonSet.healthChecker.image",
-    "ingressDaemonSet.healthChecker.imagePullPolicy": "ingressDaemonSet.healthChecker.imagePullPolicy",
-    "ingressDaemonSet.healthChecker.resources": "ingressDaemonSet.healthChecker.resources",
-    "ingressDaemonSet.detachmentReminder": "ingressDaemonSet.detachmentReminder",
-    "ingressDaemonSet.resyncPeriod": "ingressDaemonSet.resyncPeriod",
-    "ingressDaemonSet.prometheus.url": "ingressDaemonSet.prometheus.url",
-    "ingressDaemonSet.prometheus.tokenFile": "ingressDaemonSet.prometheus.tokenFile",
-    "ingressDaemonSet.prometheus.caFile": "ingressDaemonSet.prometheus.caFile",
-    "ingressDaemonSet.clb.enabled": "ingressDaemonSet.clb.enabled",
-    "ingressDaemonSet.clb.loadBalancers": "ingressDaemonSet.clb.loadBalancers",
-    "cloud.region": "cloud.region",
     "cloud.subnets": "elasticity.subnets",
-    "cloud.endpoint": "cloud.endpoint",
-    "cloud.rootDomain": "cloud.rootDomain",
-    "cloud.proxy": "cloud.proxy",
-    "cloud.credentials": "cloud.credentials",
-    "cloud.cvmRole": "cloud.cvmRole",
-    "cloud.callTimeout": "cloud.callTimeout",
-    "cloud.attemptTimeout": "cloud.attemptTimeout",
-    "cloud.rateShare": "cloud.rateShare",
-    "certs.mode": "certs.mode",
-    "certs.selfManaged.caValidity": "certs.selfManaged.caValidity",
-    "certs.selfManaged.leafValidity": "certs.selfManaged.leafValidity",
-    "certs.selfManaged.renewBefore": "certs.selfManaged.renewBefore",
-    "certs.selfManaged.overlap": "certs.selfManaged.overlap",
-    "logging.level": "logging.level",
-    "leaderElection.leaseDuration": "leaderElection.leaseDuration",
-    "leaderElection.renewDeadline": "leaderElection.renewDeadline",
-    "leaderElection.retryPeriod": "leaderElection.retryPeriod",
-    "webhook.threads": "webhook.threads",
-    "webhook.drainPeriod": "webhook.drainPeriod",
-    "webhook.clientCA": "webhook.clientCA",
-    "metrics.authentication": "metrics.authentication",
-    "ipReservation.workloadOptIn": "ipReservation.workloadOptIn",
-    "ipReservation.sameAddress.enabled": "ipReservation.sameAddress.enabled",
-    "ipReservation.sameAddress.timeout": "ipReservation.sameAddress.timeout",
-    "ipReservation.pools.enabled": "ipReservation.pools.enabled",
-    "ipReservation.pools.history": "ipReservation.pools.history",
-    "ipReservation.maxPoolShare": "ipReservation.maxPoolShare",
-    "ipReservation.maxPerNamespace": "ipReservation.maxPerNamespace",
-    "anycastIP.nodeLabels": "anycastIP.nodeLabels",
+    **{name: name for name in _named(_SAME)},
 }
 OTHER_NAMES = {
     "config.region.longName": "cloud.region",
@@ -176,7 +126,5 @@ _OTHERS: Mapping[str, str] = {
     "eksAdmission": "autoScaleEKS replicaCount image nodeSelector resources",
 }
 """The other values of the chart, which become no setting, by the map that they are in."""
-NO_SETTINGS = frozenset(
-    f"{parent}.{name}".lstrip(".") for parent, names in _OTHERS.items() for name in names.split()
-)
+NO_SETTINGS = frozenset(_named(_OTHERS))
 """Of those that are maps, what is in them is not the chart's to know."""

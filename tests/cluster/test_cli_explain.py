@@ -101,9 +101,9 @@ def test_a_drain_of_ten_nodes_reserves_what_was_foreseen(shop_lab: Lab) -> None:
 
         shop_lab.kubectl("drain", node, "--ignore-daemonsets", "--force", at_most(120))
 
-        foreseen = {(each["ip"], each["pod"]) for each in found["reserved"]}
-        assert of(all_records(shop_lab, "v3"), node) - before == foreseen
-        foreseen_all |= foreseen
+        predicted = {(each["ip"], each["pod"]) for each in found["reserved"]}
+        assert of(all_records(shop_lab, "v3"), node) - before == predicted
+        foreseen_all |= predicted
         shop_lab.kubectl("uncordon", node)
     assert len(foreseen_all) >= REPLICAS
     assert {pod.partition("/")[0] for _, pod in foreseen_all} == {SHOP}
@@ -112,13 +112,13 @@ def test_a_drain_of_ten_nodes_reserves_what_was_foreseen(shop_lab: Lab) -> None:
 def test_what_a_deletion_reserves_is_foreseen_and_then_explained(shop_lab: Lab) -> None:
     shop_lab.wait(lambda: settled(shop_lab), 4 * SECONDS, "all pods to run")
     names = ("redis-0", "redis-1")
-    foreseen = shown(shop_lab, "simulate", "delete", *names)["reserved"]
+    predicted = shown(shop_lab, "simulate", "delete", *names)["reserved"]
     asked = {each["action"]: each for each in shown(shop_lab, "explain", "pod", "redis-0")["questions"]}
-    assert asked["delete"]["reserved"] == asked["evict"]["reserved"] == [foreseen[0]["ip"]]
+    assert asked["delete"]["reserved"] == asked["evict"]["reserved"] == [predicted[0]["ip"]]
 
     shop_lab.kubectl("delete", "pod", "-n", SHOP, *names)
 
-    for each in foreseen:
+    for each in predicted:
         explained = shown(shop_lab, "explain", "ip", each["ip"])
         (reservation,) = (one for one in explained["reservations"] if f"shop/{one['pod']}" == each["pod"])
         assert reservation["reason"] == "deleted"

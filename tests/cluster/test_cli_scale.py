@@ -14,7 +14,7 @@ from tests.cluster.test_cli_explain import shown
 from tests.cluster.workloads import PODS
 
 
-def foreseen(shop: Shop, name: str, replicas: int) -> list[dict[str, Any]]:
+def predicted(shop: Shop, name: str, replicas: int) -> list[dict[str, Any]]:
     found = shown(shop.lab, "simulate", "scale", name, str(replicas), "-n", shop.namespace)
     placements: list[dict[str, Any]] = found["placements"]
     return placements
@@ -29,7 +29,7 @@ def test_new_replicas_of_a_deployment_go_where_it_was_foreseen(
     shop.settle("web", before)
     home, away = shop.home("web"), shop.away("web")
 
-    places = [each["place"] for each in foreseen(shop, "web", after)]
+    places = [each["place"] for each in predicted(shop, "web", after)]
     scale(shop, "web", after, DEPLOYMENTS)
 
     assert len(places) == after - before
@@ -51,10 +51,10 @@ def test_the_pods_of_the_lowest_deletion_cost_go_as_was_foreseen(elastic_lab: La
     for cost, name in enumerate(pods):
         shop.client.patch(PODS, name, {"metadata": {"annotations": {COST: str(cost)}}}, shop.namespace)
 
-    foreseen = going(shop, 2)
+    predicted = going(shop, 2)
     scale(shop, "web", 2, DEPLOYMENTS)
 
-    assert foreseen == set(pods[:3])
+    assert predicted == set(pods[:3])
     assert shop.home("web") | shop.away("web") == set(pods[3:])
 
 

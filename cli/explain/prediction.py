@@ -153,7 +153,7 @@ T = TypeVar("T")
 class Objects:
     """Raw *pods* by namespace/name, raw *namespaces* by name, and the IngressDaemonSets of these namespaces.
 
-    *budgets* are theirs, too, where evictions are foreseen; None when they may not be read.
+    *budgets* are theirs, too, where evictions are predicted; None when they may not be read.
     """
 
     pods: Mapping[str, Raw] = field(default_factory=dict)
@@ -265,7 +265,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Foresight:
+class Prediction:
     """*answers* of Drawbridge's webhooks, *others* that are called, too, and the *records* that would be reserved.
 
     *budget* is why a PodDisruptionBudget refuses an eviction after admission, or why that is not known.
@@ -302,14 +302,14 @@ class Foresight:
         return not self.denials
 
 
-def foresee(request: ApiRequest, snapshot: Snapshot) -> Foresight:
+def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
     ledger = RecordingLedger()
     ours, labels = webhooks_of(snapshot, ledger), snapshot.objects.labels_of(request.namespace)
     verdicts = [judge(each, request, labels) for each in snapshot.webhooks]
     parsed = parse(request.review(UID))
     answers = tuple(_answer(each, ours, parsed) for each in verdicts if each.webhook.path in ours)
     others = [each for each in verdicts if each.webhook.path not in ours]
-    return Foresight(
+    return Prediction(
         request,
         answers,
         tuple(each for each in others if each.outcome is not Outcome.SKIPPED),
