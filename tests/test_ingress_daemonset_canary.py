@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.ingress_daemonset import PROMOTE
-from api.ingress_daemonset.status import Promotion
+from api.ingress_daemonset.status import Promotion, status_of
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import NODES, Rolling
@@ -328,7 +328,7 @@ def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
     events = [
         (reason_, message)
         for old, new in zip(here.statuses, here.statuses[1:], strict=False)
-        for reason_, message, _ in news(old, new)
+        for reason_, message, _ in news(status_of(old), status_of(new))
     ]
 
     reasons = [each for each, _ in events]
@@ -355,7 +355,8 @@ def test_a_promotion_is_said_once_also_when_the_other_nodes_are_fast(
     old: Raw, new: Raw, by_hand: str, events: list[str]
 ) -> None:
     rolling = {"conditions": [{"type": "Progressing", "reason": "Updating", "message": ""}]}
-    found = news({"canary": old, **rolling}, {"canary": new, **rolling}, by_hand)
+    was, now = (status_of(rolling | ({"canary": raw} if raw else {})) for raw in (old, new))
+    found = news(was, now, by_hand)
 
     assert [reason_ for reason_, _, _ in found] == events
 

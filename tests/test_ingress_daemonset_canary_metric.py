@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.status import MetricStatus, status_of
 from api.ingress_daemonset.types import Metric, time_of
 from controllers.ingress_daemonset.canary import (
     Measurement,
     Query,
     filled,
-    has_failed,
     has_passed,
     judged,
     sentence,
@@ -30,9 +30,9 @@ CANARY = {"nodes": 1, "metric": METRIC}
 LOST = "connection refused"
 
 
-def after(*measurements: tuple[float, float | str], wanted: Metric = WANTED) -> Raw:
+def after(*measurements: tuple[float, float | str], wanted: Metric = WANTED) -> MetricStatus:
     """What is stored after values, or errors, that were measured so many seconds after each other."""
-    found: Raw = {}
+    found = MetricStatus()
     for seconds, value in measurements:
         found = judged(wanted, found, measurement(seconds, value))
     return found
@@ -69,7 +69,7 @@ def test_measurements_are_judged(
     found = after(*measured)
     now = NOW + timedelta(seconds=measured[-1][0] if measured else 0)
 
-    assert (has_passed(WANTED, found, now), has_failed(found)) == (passes, fails)
+    assert (has_passed(WANTED, found, now), found.failed_at is not None) == (passes, fails)
     assert says in sentence(WANTED, found)
 
 
@@ -90,7 +90,7 @@ def test_bounds_are_inclusive_and_without_any_nothing_is_good(
     bounds: Raw, value: float, is_good: bool
 ) -> None:
     wanted = Metric(query="errors", for_seconds=0, **bounds)
-    found = judged(wanted, {}, measurement(0, value))
+    found = judged(wanted, None, measurement(0, value))
 
     assert has_passed(wanted, found, NOW) is is_good
 
@@ -99,7 +99,7 @@ def test_a_measurement_counts_once() -> None:
     once = after((0, 1.0))
 
     assert judged(WANTED, once, measurement(0.4, 1.0)) == once
-    assert once["failures"] == 1
+    assert once.failures == 1
 
 
 def test_what_was_good_long_ago_promotes_nothing_now() -> None:
@@ -112,15 +112,15 @@ def test_what_was_good_long_ago_promotes_nothing_now() -> None:
 def test_what_is_stored_of_another_metric_is_void() -> None:
     failed = after((0, 1), (30, 1))
 
-    assert not has_failed(judged(Metric(query="errors", max=2), failed, None))
+    assert judged(Metric(query="errors", max=2), failed, None).failed_at is None
 
 
 def test_it_is_said_since_when_it_is_not_known() -> None:
     found = after((0, 0), (30, LOST), (60, "timed out"))
 
-    assert time_of(found["unknownSince"]) == NOW + timedelta(seconds=30)
+    assert found.unknown_since == NOW + timedelta(seconds=30)
     assert "timed out" in sentence(WANTED, found)
-    assert "value" not in found
+    assert not found.value
 
 
 def test_the_names_of_nodes_are_a_regular_expression_in_a_string() -> None:
@@ -245,7 +245,7 @@ def test_another_template_is_measured_from_its_beginning() -> None:
     here.world.retemplate("proxy:3")
     here.play(lambda: canary(here).get("id", first) != first)
 
-    assert canary(here)["metric"] == {"revision": canary(here)["metric"]["revision"], "failures": 0}
+    assert canary(here)["metric"] == {"revision": canary(here)["metric"]["revision"]}
 
 
 def test_events_say_that_it_is_not_known_and_that_it_promoted() -> None:
@@ -254,7 +254,9 @@ def test_events_say_that_it_is_not_known_and_that_it_promoted() -> None:
     here.world.metric = 0.0
     here.finish()
     pairs = zip(here.statuses, here.statuses[1:], strict=False)
-    events = {reason: message for old, new in pairs for reason, message, _ in news(old, new)}
+    events = {
+        reason: message for old, new in pairs for reason, message, _ in news(status_of(old), status_of(new))
+    }
 
     assert LOST in events["CanaryUnmeasured"]
     assert "by its metric" in events["CanaryPromoted"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from api.ingress_daemonset.status import status_of
 from controllers.ingress_daemonset.planner import Plan
 from controllers.ingress_daemonset.reporter import Reporter, news
 from controllers.ingress_daemonset.status import Unconfirmed
@@ -47,7 +48,7 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
 def test_the_turns_of_a_rollout_are_reported(
     old: dict[str, Any], new: dict[str, Any], reported: list[tuple[str, str]]
 ) -> None:
-    assert [(reason, type_) for reason, _, type_ in news(old, new)] == reported
+    assert [(reason, type_) for reason, _, type_ in news(status_of(old), status_of(new))] == reported
 
 
 def test_its_counts_are_shown_until_it_is_gone() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.health_checks import State
+from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import of
@@ -173,7 +174,9 @@ def test_history_and_events_say_what_happened() -> None:
     here.roll_out(BAD)
     here.play(lambda: reason(here) == "RolledBack")
     events = [
-        each for old, new in zip(here.statuses, here.statuses[1:], strict=False) for each in news(old, new)
+        each
+        for old, new in zip(here.statuses, here.statuses[1:], strict=False)
+        for each in news(status_of(old), status_of(new))
     ]
 
     assert [reason_ for reason_, _, _ in events] == [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
+from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import Rolling
@@ -219,7 +220,10 @@ def test_an_event_says_that_a_wave_is_complete() -> None:
     here.finish()
     pairs = zip(here.statuses, here.statuses[1:], strict=False)
     events = [
-        message for old, new in pairs for reason_, message, _ in news(old, new) if reason_ == "WavePaused"
+        message
+        for old, new in pairs
+        for reason_, message, _ in news(status_of(old), status_of(new))
+        if reason_ == "WavePaused"
     ]
 
     assert ["wave a is complete" in events[0], "wave b is complete" in events[1]] == [True, True]

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
+from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
 from tests.factories import NOW
@@ -181,6 +182,6 @@ def test_an_event_says_that_it_waits_once() -> None:
     later(here, 1.9)
     here.finish()
     pairs = zip(here.statuses, here.statuses[1:], strict=False)
-    reasons = [reason_ for old, new in pairs for reason_, _, _ in news(old, new)]
+    reasons = [reason_ for old, new in pairs for reason_, _, _ in news(status_of(old), status_of(new))]
 
     assert [each for each in reasons if each == "WaitingForWindow"] == ["WaitingForWindow"]

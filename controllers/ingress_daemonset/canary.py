@@ -13,28 +13,25 @@ measured, as while no leader ran, is not taken for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset import types as spec
-from api.ingress_daemonset.status import Phase, Progressing, Promotion
-from api.ingress_daemonset.types import NODES, OFF, IngressDaemonSet, Metric, share, time_of
+from api.ingress_daemonset.status import CanaryStatus, MetricStatus, Phase, Progressing, Promotion, raw_of
+from api.ingress_daemonset.types import NODES, OFF, IngressDaemonSet, Metric, share
 from controllers.ingress_daemonset.children import digest, is_current, revision_of, template_digest
 from controllers.ingress_daemonset.nodes import NodeRollout
 from kube.types import rfc3339
 
-Raw = Mapping[str, Any]
 LONGEST_GAP = 3
 """Intervals between two good measurements at most: one that is lost, and one that is late, interrupt nothing."""
-PASSING = ("passingSince", "passedAt")
-OF_THE_LAST = ("value", "message", "unknownSince")
-"""Fields that say what the last measurement has shown, and no other."""
 
 
 class Query(NamedTuple):
@@ -60,70 +57,66 @@ def filled(query: str, nodes: Iterable[str]) -> str:
     return query.replace(NODES, "|".join(sorted(nodes)).replace(".", "[.]"))
 
 
-def judged(wanted: Metric, stored: Raw, measured: Measurement | None) -> dict[str, Any]:
+def judged(wanted: Metric, stored: MetricStatus | None, measured: Measurement | None) -> MetricStatus:
     """The field of the status after *measured*. What is stored for another metric is void."""
     revision = digest(msgspec.to_builtins(wanted))[:10]
-    found = dict(stored) if stored.get("revision") == revision else {"revision": revision, "failures": 0}
-    if measured is None or has_failed(found) or _is_counted(measured, found):
+    found = stored if stored and stored.revision == revision else MetricStatus(revision)
+    if measured is None or found.failed_at or _is_counted(measured, found):
         return found
-    at = rfc3339(measured.at)
-    unknown_since = found.get("unknownSince", at)
-    found = {name: each for name, each in found.items() if name not in OF_THE_LAST} | {"measuredAt": at}
+    at, unknown_since = measured.at.replace(microsecond=0), found.unknown_since
+    found = replace(found, measured_at=at, value="", message="", unknown_since=None)
     if measured.value is None:
-        return found | {"unknownSince": unknown_since, "message": measured.error}
-    found["value"] = f"{measured.value:.10g}"
+        return replace(found, unknown_since=unknown_since or at, message=measured.error)
+    found = replace(found, value=f"{measured.value:.10g}")
     if problem := _out_of_bounds(wanted, measured.value):
-        return _failed(wanted, interrupted(found), problem, measured.at)
-    since = found["passingSince"] if _continues(wanted, found, measured.at) else at
-    return found | {"passingSince": since, "passedAt": at}
+        return _failed(wanted, interrupted(found), problem, at)
+    since = found.passing_since if _continues(wanted, found, measured.at) else at
+    return replace(found, passing_since=since, passed_at=at)
 
 
-def interrupted(found: Raw) -> dict[str, Any]:
+def interrupted(found: MetricStatus) -> MetricStatus:
     """The time in which it was good begins again; what was out of bounds stays counted."""
-    return {name: each for name, each in found.items() if name not in PASSING}
+    return replace(found, passing_since=None, passed_at=None)
 
 
-def has_passed(wanted: Metric, found: Raw, now: datetime) -> bool:
+def has_passed(wanted: Metric, found: MetricStatus, now: datetime) -> bool:
     """Whether it was good for long enough, the last time just now."""
-    since, last = (time_of(found.get(name, "")) for name in PASSING)
-    if since is None or last is None or "message" in found or has_failed(found):
+    since, last = found.passing_since, found.passed_at
+    if since is None or last is None or found.message or found.failed_at:
         return False
     return last - since >= timedelta(seconds=wanted.for_seconds) and _continues(wanted, found, now)
 
 
-def has_failed(found: Raw) -> bool:
-    return "failedAt" in found
-
-
-def sentence(wanted: Metric, found: Raw) -> str:
+def sentence(wanted: Metric, found: MetricStatus) -> str:
     """What the canary waits for."""
-    if has_failed(found):
-        return f"its metric has failed: {found['message']}"
-    if "unknownSince" in found:
-        return f"its metric is not known since {found['unknownSince']}: {found['message']}"
-    if "message" in found:
-        return f"its metric: {found['message']}"
-    if "passingSince" in found:
-        return f"its metric is good since {found['passingSince']}, and has to be for {wanted.for_seconds} s"
+    if found.failed_at:
+        return f"its metric has failed: {found.message}"
+    if found.unknown_since:
+        return f"its metric is not known since {rfc3339(found.unknown_since)}: {found.message}"
+    if found.message:
+        return f"its metric: {found.message}"
+    if found.passing_since:
+        since = rfc3339(found.passing_since)
+        return f"its metric is good since {since}, and has to be for {wanted.for_seconds} s"
     return "its metric has not been measured yet"
 
 
-def _is_counted(measured: Measurement, found: Raw) -> bool:
+def _is_counted(measured: Measurement, found: MetricStatus) -> bool:
     """By whole seconds, as the status has them."""
-    last = time_of(found.get("measuredAt", ""))
-    return last is not None and measured.at.replace(microsecond=0) <= last
+    return found.measured_at is not None and measured.at.replace(microsecond=0) <= found.measured_at
 
 
-def _continues(wanted: Metric, found: Raw, moment: datetime) -> bool:
-    last = time_of(found.get("passedAt", ""))
+def _continues(wanted: Metric, found: MetricStatus, moment: datetime) -> bool:
     longest = timedelta(seconds=LONGEST_GAP * wanted.interval_seconds)
-    return last is not None and "passingSince" in found and moment - last <= longest
+    is_passing = found.passing_since is not None and found.passed_at is not None
+    return is_passing and moment - (found.passed_at or moment) <= longest
 
 
-def _failed(wanted: Metric, found: dict[str, Any], problem: str, at: datetime) -> dict[str, Any]:
-    failures = found.get("failures", 0) + 1
-    found |= {"failures": failures, "message": f"{problem} ({failures} of {wanted.failure_limit})"}
-    return found | ({"failedAt": rfc3339(at)} if failures >= wanted.failure_limit else {})
+def _failed(wanted: Metric, found: MetricStatus, problem: str, at: datetime) -> MetricStatus:
+    failures = found.failures + 1
+    message = f"{problem} ({failures} of {wanted.failure_limit})"
+    failed_at = at if failures >= wanted.failure_limit else None
+    return replace(found, failures=failures, message=message, failed_at=failed_at)
 
 
 def _out_of_bounds(wanted: Metric, value: float) -> str:
@@ -151,7 +144,7 @@ class Canary:
     size: int
     begun: tuple[NodeRollout, ...]
     waiting: tuple[NodeRollout, ...]
-    stored: Raw
+    stored: CanaryStatus
     measured: Measurement | None = None
     matches: bool = True
     is_blocked: bool = False
@@ -173,36 +166,42 @@ class Canary:
         return wanted.metric if wanted else None
 
     @cached_property
-    def judgement(self) -> Raw:
+    def judgement(self) -> MetricStatus | None:
         """What its metric has shown, as for the status. Only what was measured with all nodes complete counts."""
         if self.metric is None:
-            return {}
-        old: Raw = self.stored.get("metric") or {}
-        since = time_of(self.stored.get("completeSince", ""))
+            return None
+        since = self.stored.complete_since
         if since is None or not self.is_complete:
-            return interrupted(judged(self.metric, old, None))
+            return interrupted(judged(self.metric, self.stored.metric, None))
         found = self.measured
         counts = found is not None and found.query == self._asked and found.at >= since
-        return judged(self.metric, old, found if counts else None)
+        return judged(self.metric, self.stored.metric, found if counts else None)
+
+    @property
+    def _has_failed(self) -> bool:
+        return self.judgement is not None and self.judgement.failed_at is not None
 
     @property
     def query(self) -> Query | None:
         """What is to be measured; None while nothing is."""
-        return None if has_failed(self.judgement) else self._asked
+        return None if self._has_failed else self._asked
 
     @property
     def _asked(self) -> Query | None:
-        if self.metric is None or "completeSince" not in self.stored or not self.is_complete:
+        if self.metric is None or self.stored.complete_since is None or not self.is_complete:
             return None
-        text = filled(self.metric.query, (each.node.name for each in self.observed))
-        return Query(self.stored["id"], text, self.metric.interval_seconds)
+        text = filled(self.metric.query, (node.node.name for node in self.observed))
+        return Query(self.stored.id, text, self.metric.interval_seconds)
+
+    @property
+    def metric_sentence(self) -> str:
+        """What its metric waits for; empty without one."""
+        return sentence(self.metric, self.judgement) if self.metric and self.judgement else ""
 
     @property
     def failure(self) -> str:
         """Of its metric; empty while that has not failed."""
-        if self.metric is None or not has_failed(self.judgement):
-            return ""
-        return sentence(self.metric, self.judgement)
+        return self.metric_sentence if self._has_failed else ""
 
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
@@ -243,31 +242,33 @@ class Canary:
     @property
     def unanswered(self) -> tuple[str, ...]:
         """Nodes whose health checkers are to be read: they have their pods, and not all of them have answered 200."""
-        if "completeSince" in self.stored:
+        if self.stored.complete_since:
             return ()
         return tuple(each.node.name for each in self.observed if each.phase is Phase.CURRENT)
 
     @property
     def fails_at(self) -> datetime | None:
         """When health checks have not been answered 200 for too long; None while they are."""
-        since = time_of(self.stored.get("failingSince", ""))
+        since = self.stored.failing_since
         return since + self._deadline if since and self.refusing else None
 
     @property
     def ends_at(self) -> datetime | None:
         """When its pause is over, after which it is promoted by time; None while that is not known."""
-        since = time_of(self.stored.get("completeSince", ""))
+        since = self.stored.complete_since
         return since + self.pause if since and self.pause and self.is_complete else None
 
-    def status(self, now: datetime) -> dict[str, Any]:
+    def status(self, now: datetime) -> CanaryStatus:
         """The field of the status."""
-        found = {
-            **_identity(self.resource, self.stored, now),
-            "nodes": self.size,
-            "nodesComplete": len(self.observed) - len(self.lacking),
-            **self._since(now),
-            **({"metric": dict(self.judgement)} if self.metric else {}),
-        }
+        moment, stored = now.replace(microsecond=0), self.stored
+        found = CanaryStatus(
+            *_identity(self.resource, stored, moment),
+            nodes=self.size,
+            nodes_complete=len(self.observed) - len(self.lacking),
+            complete_since=(stored.complete_since or moment) if self.is_complete else None,
+            failing_since=(stored.failing_since or moment) if self.refusing else None,
+            metric=self.judgement,
+        )
         way = self._promoted_by(now)
         return promoted(found, way, now) if way else found
 
@@ -277,12 +278,9 @@ class Canary:
             return None
         if self.metric is None:
             return Promotion.BY_TIME if self.ends_at else None
-        is_good = self.is_complete and has_passed(self.metric, self.judgement, now)
+        found = self.judgement
+        is_good = self.is_complete and found is not None and has_passed(self.metric, found, now)
         return Promotion.BY_METRIC if is_good else None
-
-    def _since(self, now: datetime) -> dict[str, str]:
-        holds = {"completeSince": self.is_complete, "failingSince": bool(self.refusing)}
-        return {name: self.stored.get(name, rfc3339(now)) for name, is_so in holds.items() if is_so}
 
     @property
     def _deadline(self) -> timedelta:
@@ -291,7 +289,7 @@ class Canary:
     def _lack_of(self, rollout: NodeRollout) -> str:
         if rollout.phase is not Phase.CURRENT:
             return f"{rollout.node.name} is {rollout.phase}"
-        return "" if "completeSince" in self.stored else unserved(rollout)
+        return "" if self.stored.complete_since else unserved(rollout)
 
 
 def canary_of(
@@ -306,14 +304,14 @@ def canary_of(
     if wanted is None or _is_promoted(resource) or is_current(resource):
         return None
     stored = stored_canary(resource)
-    if not stored and all(each.joined for each in rollouts):
+    if not stored.id and all(each.joined for each in rollouts):
         return None
     matching = [each for each in rollouts if _is_eligible(wanted, each)]
     nodes = [each for each in matching if not each.joined]
     begun = [each for each in nodes if _has_begun(each)]
     observed = sum(each.node.ready for each in begun)
     size = sum(each.node.ready for each in nodes)
-    if "completeSince" in stored and observed:
+    if stored.complete_since and observed:
         # Nodes that join, or are Ready again, do not begin the pause again.
         size = observed
     elif wanted.nodes is not None:
@@ -340,26 +338,27 @@ def canary_status(
         return {}
     old = stored_canary(resource)
     if canary is None:
-        return {"canary": promoted(old, Promotion.BY_HAND, now)} if old else {}
-    return {"canary": canary.status(now)}
+        return {"canary": raw_of(promoted(old, Promotion.BY_HAND, now))} if old.id else {}
+    return {"canary": raw_of(canary.status(now))}
 
 
-def stored_canary(resource: IngressDaemonSet) -> Raw:
+def stored_canary(resource: IngressDaemonSet) -> CanaryStatus:
     """As in the status; empty if that is of another template."""
-    found: Raw = resource.status.get("canary") or {}
-    known = found.get("revision"), found.get("digest")
-    return found if known == (revision_of(resource), template_digest(resource)) else {}
+    found = resource.stored.canary or CanaryStatus()
+    is_same = (found.revision, found.digest) == (revision_of(resource), template_digest(resource))
+    return found if is_same else CanaryStatus()
 
 
-def promoted(found: Raw, by: Promotion, now: datetime) -> dict[str, Any]:
+def promoted(found: CanaryStatus, by: Promotion, now: datetime) -> CanaryStatus:
     """The field of the status afterwards."""
-    return {"promotedAt": rfc3339(now), "promotedBy": by, **found}
+    at = found.promoted_at or now.replace(microsecond=0)
+    return replace(found, promoted_at=at, promoted_by=found.promoted_by or by)
 
 
 def pause_of(resource: IngressDaemonSet) -> timedelta:
     """How long the promoted canary was paused for: no pace of the nodes."""
     stored = stored_canary(resource)
-    since, promoted = (time_of(stored.get(name, "")) for name in ("completeSince", "promotedAt"))
+    since, promoted = stored.complete_since, stored.promoted_at
     return promoted - since if since and promoted else timedelta()
 
 
@@ -378,23 +377,21 @@ def unserved(rollout: NodeRollout) -> str:
     return ""
 
 
-def _identity(resource: IngressDaemonSet, stored: Raw, now: datetime) -> dict[str, Any]:
-    if stored:
-        return {name: stored[name] for name in ("id", "revision", "digest", "startedAt")}
+def _identity(
+    resource: IngressDaemonSet, stored: CanaryStatus, now: datetime
+) -> tuple[str, str, str, datetime | None]:
+    """Its id, the digests of its template, and when it started."""
+    if stored.id:
+        return stored.id, stored.revision, stored.digest, stored.started_at
     revision = revision_of(resource)
-    return {
-        "id": f"{revision}-{int(now.timestamp())}",
-        "revision": revision,
-        "digest": template_digest(resource),
-        "startedAt": rfc3339(now),
-    }
+    return f"{revision}-{int(now.timestamp())}", revision, template_digest(resource), now
 
 
 def _is_promoted(resource: IngressDaemonSet) -> bool:
     """By what is stored only: no node begins before a crash would change nothing any more."""
     stored = stored_canary(resource)
     by_hand = resource.metadata.annotations.get(PROMOTE)
-    return bool(stored) and ("promotedAt" in stored or by_hand == stored["id"])
+    return bool(stored.id) and (stored.promoted_at is not None or by_hand == stored.id)
 
 
 def _is_eligible(wanted: spec.Canary, rollout: NodeRollout) -> bool:
@@ -437,7 +434,7 @@ def standstill(canary: Canary) -> tuple[Progressing, str] | None:
     if canary.lacking:
         return Progressing.ROLLING_OUT, f"{counted}; {canary.lacking[0]}"
     if canary.metric:
-        return Progressing.CANARY_PAUSED, f"{counted}; {sentence(canary.metric, canary.judgement)}"
+        return Progressing.CANARY_PAUSED, f"{counted}; {canary.metric_sentence}"
     if ends_at := canary.ends_at:
         return Progressing.CANARY_PAUSED, f"{counted}; it is promoted at {rfc3339(ends_at)}"
     return Progressing.CANARY_PAUSED, counted if canary.pause else f"{counted}; {PROMOTED_BY_HAND}"

@@ -16,8 +16,16 @@ from msgspec.structs import replace as changed
 
 from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset.node_matching import FollowedNode
-from api.ingress_daemonset.status import Phase, Promotion, status_of
-from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate, time_of
+from api.ingress_daemonset.status import (
+    CanaryStatus,
+    Phase,
+    Promotion,
+    Status,
+    WavesStatus,
+    raw_of,
+    status_of,
+)
+from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.canary import promoted, stored_canary
 from controllers.ingress_daemonset.children import (
@@ -101,10 +109,10 @@ class SimulatedCluster:
     def report(self, status: Mapping[str, Any]) -> bool:
         """Store what later plans read of *status*; whether it changed. A person promotes a canary at once."""
         found = {name: status[name] for name in FIELDS if name in status}
-        canary = found.get("canary", {})
+        canary = status_of(found).canary
         by_time = (rolling := self._rolling).canary and rolling.canary.pause.duration_seconds
-        if not by_time and "completeSince" in canary and "promotedAt" not in canary:
-            found["canary"] = promoted(canary, Promotion.BY_HAND, self.now)
+        if canary and canary.complete_since and not canary.promoted_at and not by_time:
+            found["canary"] = raw_of(promoted(canary, Promotion.BY_HAND, self.now))
         if found == {name: each for name, each in self._resource.status.items() if name in FIELDS}:
             return False
         others = {name: each for name, each in self._resource.status.items() if name not in FIELDS}
@@ -112,16 +120,8 @@ class SimulatedCluster:
         return True
 
     @property
-    def canary(self) -> Mapping[str, Any]:
-        """As in the status."""
-        found: Mapping[str, Any] = self._resource.status.get("canary") or {}
-        return found
-
-    @property
-    def waves(self) -> Mapping[str, Any]:
-        """As in the status."""
-        found: Mapping[str, Any] = self._resource.status.get("waves") or {}
-        return found
+    def stored(self) -> Status:
+        return self._resource.stored
 
     def next_event(self) -> datetime | None:
         return min((*self._available_at.values(), *self._timestamp_at.values()), default=None)
@@ -346,8 +346,8 @@ def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int
         record.note(planned.rollouts, cluster.now)
         is_changed = cluster.apply(planned.actions)
         if cluster.report(planned.status or {}) or is_changed:
-            record.pause = _pause(cluster.canary) or record.pause
-            record.note_wave(cluster.waves)
+            record.pause = _pause(cluster.stored.canary) or record.pause
+            record.note_wave(cluster.stored.waves)
             continue
         events = [each for each in (cluster.next_event(), planned.requeue_at) if each is not None]
         if not events:
@@ -362,7 +362,8 @@ def with_good_metric(resource: IngressDaemonSet) -> IngressDaemonSet:
     if canary is None or canary.metric is None:
         return resource
     seconds = max(canary.pause.duration_seconds, canary.metric.for_seconds, 1)
-    if "failedAt" in stored_canary(resource).get("metric", {}):
+    metric = stored_canary(resource).metric
+    if metric and metric.failed_at:
         seconds = 0
     canary = changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
     rolling = changed(resource.spec.update_strategy.rolling_update, canary=canary)
@@ -380,11 +381,12 @@ class _Record:
     wave_pauses: tuple[WavePause, ...] = ()
     _steps: dict[str, Step] = field(default_factory=dict)
 
-    def note_wave(self, waves: Mapping[str, Any]) -> None:
+    def note_wave(self, waves: WavesStatus | None) -> None:
         """One that is complete, once."""
-        completed = time_of(waves.get("completedAt", ""))
-        if completed and (found := WavePause(waves["current"], completed)) not in self.wave_pauses:
-            self.wave_pauses = (*self.wave_pauses, found)
+        if waves and waves.completed_at:
+            found = WavePause(waves.current or "", waves.completed_at)
+            if found not in self.wave_pauses:
+                self.wave_pauses = (*self.wave_pauses, found)
 
     def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
         unchanged = set(map(id, self.rollouts))
@@ -430,8 +432,8 @@ class _Record:
         return Forecast(len(self.rollouts), limit, steps, pause=self.pause, wave_pauses=self.wave_pauses)
 
 
-def _pause(canary: Mapping[str, Any]) -> Pause | None:
-    began, ended = (time_of(canary.get(name, "")) for name in ("completeSince", "promotedAt"))
-    if began is None or ended is None:
+def _pause(canary: CanaryStatus | None) -> Pause | None:
+    if canary is None or canary.complete_since is None or canary.promoted_at is None:
         return None
-    return Pause(began, None if canary["promotedBy"] == Promotion.BY_HAND else ended)
+    is_by_hand = canary.promoted_by == Promotion.BY_HAND
+    return Pause(canary.complete_since, None if is_by_hand else canary.promoted_at)

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from api.ingress_daemonset import API_VERSION, KIND, PROMOTE
-from api.ingress_daemonset.status import Promotion
+from api.ingress_daemonset.status import CanaryStatus, Degraded, Promotion, RollbackStatus, Status, status_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.children import Action, Change, Create, Delete
 from controllers.ingress_daemonset.drift import Alteration, Altered
@@ -79,9 +79,7 @@ WRITES = Counter(
     ["kind", "verb", "result"],
 )
 
-STATES = {
-    f"{state}Nodes": state for state in ("desired", "updated", "ready", "detached", "unavailable", "degraded")
-}
+STATES = ("desired", "updated", "ready", "detached", "unavailable", "degraded")
 ENDED = {
     "Complete": "RolloutComplete",
     "Paused": "RolloutPaused",
@@ -94,8 +92,9 @@ CANARY: dict[str, Type] = {"CanaryPaused": "Normal", "CanaryDegraded": "Warning"
 """Reasons of Progressing, and of Events, while only the nodes of the canary have the new template."""
 PACED = {"WavePaused": "pause", "WaitingForWindow": "window"}
 """Reasons of Progressing, and of Events, while nodes wait as the spec says; what they wait for, as a label."""
-WAYS = {Promotion.BY_TIME: "after its pause", Promotion.BY_METRIC: "by its metric"}
-BAD = {each: each for each in ("ForeignDeployment", "ForeignObject", "PodsUnavailable")}
+WAYS: dict[str, str] = {Promotion.BY_TIME: "after its pause", Promotion.BY_METRIC: "by its metric"}
+BAD = (Degraded.UNMANAGED_DEPLOYMENT, Degraded.UNMANAGED_OBJECT, Degraded.PODS_UNAVAILABLE)
+"""Reasons of Degraded that are those of Events, too."""
 VERBS = {
     Create: ("create", "FailedCreate"),
     Change: ("change", "FailedUpdate"),
@@ -148,16 +147,16 @@ class Reporter:
 
     def measure(self, resource: IngressDaemonSet, planned: Plan) -> None:
         labels = (resource.metadata.namespace, resource.metadata.name)
-        status = planned.status or {}
-        for count, state in STATES.items():
-            NODES.labels(*labels, state).set(status.get(count, 0))
-        progressing = _reasons(status).get("Progressing", "")
+        status = status_of(planned.status or {})
+        for state in STATES:
+            NODES.labels(*labels, state).set(getattr(status, f"{state}_nodes"))
+        progressing = status.condition("Progressing").reason
         HALTED.labels(*labels).set(progressing == "Halted")
         CANARY_PAUSED.labels(*labels).set(progressing in CANARY)
-        CANARY_UNMEASURED.labels(*labels).set(progressing in CANARY and bool(_unmeasured(status)))
+        CANARY_UNMEASURED.labels(*labels).set(progressing in CANARY and _is_unmeasured(status))
         for reason, waiting_for in PACED.items():
             WAITING.labels(*labels, waiting_for).set(progressing == reason)
-        ROLLED_BACK.labels(*labels).set("rollback" in status)
+        ROLLED_BACK.labels(*labels).set(status.rollback is not None)
         UNCONFIRMED.labels(*labels).set(len(planned.unconfirmed))
         counts = (each.connections for each in planned.rollouts if each.is_detaching)
         CONNECTIONS.labels(*labels).set(sum(each or 0 for each in counts))
@@ -165,7 +164,7 @@ class Reporter:
 
     def report(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
         promoted_by_hand = resource.metadata.annotations.get(PROMOTE, "")
-        for reason, message, type_ in news(resource.status, status, promoted_by_hand):
+        for reason, message, type_ in news(resource.stored, status_of(status), promoted_by_hand):
             self._event(resource.metadata, reason, message, type_)
 
     def remind(
@@ -198,7 +197,7 @@ class Reporter:
         self._reminded.pop(key, None)
         self._explained.pop(key, None)
         namespace, _, name = key.partition("/")
-        for state in STATES.values():
+        for state in STATES:
             _drop(NODES, namespace, name, state)
         for waiting_for in PACED.values():
             _drop(WAITING, namespace, name, waiting_for)
@@ -222,53 +221,61 @@ def _due_at(each: Unconfirmed, patience: float) -> datetime:
     return each.since + timedelta(seconds=patience if each.patience is None else each.patience)
 
 
-def news(old: dict[str, Any], new: dict[str, Any], promoted_by_hand: str = "") -> Iterator[News]:
+def news(old: Status, new: Status, promoted_by_hand: str = "") -> Iterator[News]:
     """The Events for a status that replaces the *old* one; the canary with the id *promoted_by_hand* was so."""
-    before, after = _reasons(old), _reasons(new)
-    messages = {each["type"]: each["message"] for each in new.get("conditions") or ()}
-    was, reason = before.get("Progressing", ""), after.get("Progressing", "")
+    was, (reason, message) = old.condition("Progressing").reason, _said(new, "Progressing")
     began = was in ("", *ENDED) and reason not in ENDED
     ended = was != reason and reason in ENDED and (was or reason != "Complete")
     if DRAINING in (was, reason) and (began or (ended and reason == "Complete")):
-        yield ("NodesDraining" if began else "NodesAttached"), messages["Progressing"], "Normal"
-    elif ended or (began and "rollback" not in new):
+        yield ("NodesDraining" if began else "NodesAttached"), message, "Normal"
+    elif ended or (began and new.rollback is None):
         type_: Type = "Warning" if reason == "Halted" else "Normal"
-        yield ENDED.get(reason, "RolloutStarted"), messages["Progressing"], type_
+        yield ENDED.get(reason, "RolloutStarted"), message, type_
     if reason != was and reason in CANARY:
-        yield reason, messages["Progressing"], CANARY[reason]
+        yield reason, message, CANARY[reason]
     if reason != was and reason in PACED:
-        yield reason, messages["Progressing"], "Normal"
-    if _unmeasured(new) and not _unmeasured(old):
-        yield "CanaryUnmeasured", messages["Progressing"], "Warning"
-    yield from _promoted(old.get("canary") or {}, new.get("canary") or {}, promoted_by_hand)
-    if (rollback := new.get("rollback")) and rollback != old.get("rollback"):
-        yield "RollbackStarted", _rollback(rollback), "Warning"
-    bad = after.get("Degraded", "")
-    if bad in BAD and bad != before.get("Degraded"):
-        yield BAD[bad], messages["Degraded"], "Warning"
+        yield reason, message, "Normal"
+    if _is_unmeasured(new) and not _is_unmeasured(old):
+        yield "CanaryUnmeasured", message, "Warning"
+    yield from _promoted(old.canary, new.canary, promoted_by_hand)
+    if new.rollback and new.rollback != old.rollback:
+        yield "RollbackStarted", _rollback(new.rollback), "Warning"
+    bad, message = _said(new, "Degraded")
+    if bad in BAD and bad != old.condition("Degraded").reason:
+        yield bad, message, "Warning"
 
 
-def _rollback(found: dict[str, Any]) -> str:
+def _said(status: Status, kind: str) -> tuple[str, str]:
+    condition = status.condition(kind)
+    return condition.reason, condition.message
+
+
+def _rollback(found: RollbackStatus) -> str:
     return (
-        f"{found['reason']}: nodes return from template {found['revision']} to {found['toRevision']}."
+        f"{found.reason}: nodes return from template {found.revision} to {found.to_revision}."
         " The spec is left as it is, and its template is not tried again before it changes"
     )
 
 
-def _promoted(old: dict[str, Any], new: dict[str, Any], by_hand: str) -> Iterator[News]:
+def _promoted(old: CanaryStatus | None, new: CanaryStatus | None, by_hand: str) -> Iterator[News]:
     """The other nodes may be done before it is stored that the canary was promoted: its end says so, too."""
-    is_over = bool(old) and not new and old["id"] == by_hand
-    if "promotedAt" in old or not ("promotedAt" in new or is_over):
+    was_promoted = old is not None and old.promoted_at is not None
+    is_over = old is not None and new is None and old.id == by_hand
+    if was_promoted or not (is_over or (new and new.promoted_at)):
         return
-    way = WAYS.get(new.get("promotedBy", ""), "by hand")
-    nodes = (new or old)["nodes"]
-    yield "CanaryPromoted", f"the canary of {nodes} nodes was promoted {way}; the others follow", "Normal"
+    found = new or old or CanaryStatus()
+    way = WAYS.get(new.promoted_by if new else "", "by hand")
+    yield (
+        "CanaryPromoted",
+        f"the canary of {found.nodes} nodes was promoted {way}; the others follow",
+        "Normal",
+    )
 
 
-def _unmeasured(status: dict[str, Any]) -> str:
-    """Since when the metric of a canary is not known; empty while it is."""
-    metric: dict[str, str] = status.get("canary", {}).get("metric", {})
-    return metric.get("unknownSince", "")
+def _is_unmeasured(status: Status) -> bool:
+    """Whether the metric of a canary is not known."""
+    metric = status.canary.metric if status.canary else None
+    return metric is not None and metric.unknown_since is not None
 
 
 def _nodes(found: set[tuple[str, datetime]]) -> set[str]:
@@ -277,10 +284,6 @@ def _nodes(found: set[tuple[str, datetime]]) -> set[str]:
 
 def _named(action: Action) -> str:
     return f"{action.target.kind} {action.target.name}"
-
-
-def _reasons(status: dict[str, Any]) -> dict[str, str]:
-    return {each["type"]: each["reason"] for each in status.get("conditions") or ()}
 
 
 def _drop(metric: Gauge, *labels: str) -> None:
