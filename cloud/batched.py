@@ -1,10 +1,10 @@
-"""The cloud as one caller sees it: each verb is awaited, and shares its calls with those of other callers."""
+"""The cloud as one caller sees it: each verb waits for its answer, and shares its calls with those of other callers."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -24,15 +24,6 @@ V = TypeVar("V")
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Pending(futures.Future[V]):
-    """A future that a coroutine can await; the coroutine yields it while it is not done."""
-
-    def __await__(self) -> Generator[Pending[V], None, V]:
-        if not self.done():
-            yield self
-        return self.result()
-
-
 @dataclass(frozen=True)
 class Shape:
     """Up to *size* requests share a call, and *senders* calls run at a time.
@@ -49,7 +40,7 @@ class Shape:
 class _Request(Generic[K, V]):
     key: str
     item: K
-    answer: Pending[V] = field(default_factory=Pending)
+    answer: futures.Future[V] = field(default_factory=futures.Future)
 
 
 class Batcher(Generic[K, V]):
@@ -74,9 +65,19 @@ class Batcher(Generic[K, V]):
         self._since: dict[int, float] = {}
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self.wait: Callable[[futures.Future[V]], V] = futures.Future.result
 
-    def submit(self, key: str, item: K) -> Pending[V]:
-        """The answer to come; *key* distinguishes callers when some are refused."""
+    def ask(self, key: str, item: K) -> V:
+        """Wait for the answer; *key* distinguishes callers when some are refused."""
+        return self.wait(self.submit(key, item))
+
+    def ask_all(self, items: Mapping[str, K]) -> list[V]:
+        """Wait for the answers to *items*, by their keys, which may share a call."""
+        answers = [self.submit(key, item) for key, item in items.items()]
+        return [self.wait(answer) for answer in answers]
+
+    def submit(self, key: str, item: K) -> futures.Future[V]:
+        """The answer to come, as `ask`."""
         request: _Request[K, V] = _Request(key, item)
         request.answer.set_running_or_notify_cancel()
         with self._changed:
@@ -185,43 +186,8 @@ class Batcher(Generic[K, V]):
             request.answer.set_result(answer)
 
 
-class Turns:
-    """Let *limit* callers at a time decide and act; the others wait in line, and decide when it is their turn.
-
-    So what is sent at a slow pace was decided shortly before, however long the line is.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-        self._line: deque[Pending[None]] = deque()
-        self._lock = threading.Lock()
-
-    def take(self) -> Pending[None]:
-        """To be awaited; `cancel` leaves the line."""
-        turn: Pending[None] = Pending()
-        with self._lock:
-            if self._left > 0:
-                self._left -= 1
-                turn.set_result(None)
-            else:
-                self._line.append(turn)
-        return turn
-
-    def give_back(self) -> None:
-        with self._lock:
-            while self._line:
-                turn = self._line.popleft()
-                if turn.set_running_or_notify_cancel():
-                    break
-            else:
-                self._left += 1
-                return
-        turn.set_result(None)
-
-
-AT_A_TIME, SENDERS = 24, 12
-"""Callers of an API without batches that decide and act at a time, and calls: enough that no turn at its rate is
-missed, and few, so that no decision is older than its place in that line."""
+SENDERS = 12
+"""Calls at a time of an API without batches: enough that none is missed at its rate."""
 
 Refused = Mapping[Tag, CloudError]
 
@@ -242,7 +208,6 @@ class BatchedCloud:
         self._existing: set[Tag] = set()
         self._tagging = threading.Lock()
         self.batchers: list[Batcher[Any, Any]] = []
-        self.allocating, self.binding, self.unbinding = (Turns(AT_A_TIME) for _ in range(3))
         alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
         self._addresses = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.7))
@@ -272,54 +237,54 @@ class BatchedCloud:
             for each in self.batchers:
                 each.close()
 
-    def address(self, address_id: str) -> Pending[Address | None]:
+    def address(self, address_id: str) -> Address | None:
         """None when the cloud does not list it."""
-        return self._addresses.submit(address_id, address_id)
+        return self._addresses.ask(address_id, address_id)
 
-    def addresses_on(self, instance: str) -> Pending[tuple[Address, ...]]:
+    def addresses_on(self, instance: str) -> tuple[Address, ...]:
         """All addresses of the instance, of any type."""
-        return self._instance_addresses.submit(instance, instance)
+        return self._instance_addresses.ask(instance, instance)
 
-    def instance_state(self, instance: str) -> Pending[str | None]:
-        """None when the cloud does not list it."""
-        return self._instances.submit(instance, instance)
+    def instance_states(self, instances: Iterable[str]) -> list[str | None]:
+        """None for each that the cloud does not list."""
+        return self._instances.ask_all({instance: instance for instance in instances})
 
-    def named(self, name: str) -> Pending[list[Address]]:
-        return self._names.submit(name, name)
+    def named(self, name: str) -> list[Address]:
+        return self._names.ask(name, name)
 
-    def carriers(self, tag: Tag) -> Pending[Sequence[Address]]:
+    def carriers(self, tags: Collection[Tag]) -> dict[Tag, Sequence[Address]]:
         """By an index that may lag behind."""
-        return self._carriers.submit(str(tag), tag)
+        return dict(zip(tags, self._carriers.ask_all({str(tag): tag for tag in tags}), strict=True))
 
-    def allocate(self, order: Order) -> Pending[str]:
+    def allocate(self, order: Order) -> str:
         """The id of this token's address, as `Cloud.allocate`."""
-        return self._allocations.submit(order.name, order)
+        return self._allocations.ask(order.name, order)
 
-    def associate(self, address_id: str, instance: str) -> Pending[None]:
-        return self._binds.submit(instance, (address_id, instance))
+    def associate(self, address_id: str, instance: str) -> None:
+        return self._binds.ask(instance, (address_id, instance))
 
-    def disassociate(self, address_id: str) -> Pending[None]:
-        return self._unbinds.submit(address_id, address_id)
+    def disassociate(self, address_id: str) -> None:
+        return self._unbinds.ask(address_id, address_id)
 
-    def release(self, address_id: str) -> Pending[None]:
+    def release(self, address_id: str) -> None:
         """Gone also for an address of another account or region."""
-        return self._releases.submit(address_id, address_id)
+        return self._releases.ask(address_id, address_id)
 
-    def set_bandwidth(self, address_id: str, bandwidth: int) -> Pending[None]:
+    def set_bandwidth(self, address_id: str, bandwidth: int) -> None:
         """In Mbps."""
-        return self._bandwidths.submit(address_id, (address_id, bandwidth))
+        return self._bandwidths.ask(address_id, (address_id, bandwidth))
 
     def has_tags(self, tags: Collection[Tag]) -> bool:
         """Whether this process has created them all; the cloud may have others."""
         with self._tagging:
             return self._existing.issuperset(tags)
 
-    def create_tags(self, key: str, tags: Collection[Tag]) -> Pending[None]:
-        return self._new_tags.submit(key, tags)
+    def create_tags(self, key: str, tags: Collection[Tag]) -> None:
+        return self._new_tags.ask(key, tags)
 
-    def delete_tags(self, key: str, tags: Collection[Tag]) -> Pending[Refused]:
+    def delete_tags(self, key: str, tags: Collection[Tag]) -> Refused:
         """Those that are in use, and why; any other refusal is raised."""
-        return self._old_tags.submit(key, tags)
+        return self._old_tags.ask(key, tags)
 
     def _batcher(
         self,

@@ -10,7 +10,7 @@ The protocol of all controllers:
 - A run that it asks for comes after the pace at least; without a change in between, later each time, up to a second:
   a write that changes nothing is not repeated in a hot loop.
 - What a reconcile asked for is void once its key runs again: a retry does not outlive its cause.
-- A reconcile that is suspended, or has called ``retry`` itself, returns PENDING: its key is added again by other
+- A reconcile that waits in a line, or has called ``retry`` itself, returns PENDING: its key is added again by other
   means, and its failures stay counted.
 - A key that is added while it runs is run once more afterwards, by the same rules.
 - ``check`` runs before each reconcile and raises LeadershipLost when another process may lead. A reconcile calls it
@@ -130,11 +130,11 @@ class WorkQueue:
         with self._changed:
             while not self._closed:
                 self._promote()
-                if self._waiting:
-                    return self._take()
+                if self._waiting or deadline <= self._clock():
+                    if self._delayed:
+                        self._changed.notify()  # another one waits for what is due next
+                    return self._take() if self._waiting else None
                 left = min(deadline, self._delayed[0][0] if self._delayed else deadline) - self._clock()
-                if deadline <= self._clock():
-                    return None
                 self._changed.wait(None if left == float("inf") else left)
         return None
 
@@ -171,7 +171,8 @@ class WorkQueue:
 
     def _promise(self, key: str, due: float) -> None:
         heapq.heappush(self._delayed, (due, key))
-        self._changed.notify_all()  # all waiting workers must know until when: any of them may be busy then
+        if self._delayed[0] == (due, key):
+            self._changed.notify()  # one that waits must know until when
 
     def _promote(self) -> None:
         while self._delayed and self._delayed[0][0] <= self._clock():

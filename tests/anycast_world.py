@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 import msgspec
+from greenlet import getcurrent, greenlet
 from msgspec.structs import replace
 
 from api.anycast_ip import TAINT, is_proven_bound, is_tainted
@@ -24,7 +27,7 @@ from controllers.anycast_ip.claim import CLUSTER_UUID, instance_of
 from controllers.anycast_ip.controller import Edges, KnownCluster, Published, assemble
 from controllers.anycast_ip.egress import ProbePods
 from controllers.anycast_ip.sources import NODES, ClaimStore, Clocks, Nodes, ReportedNode, decode
-from controllers.workqueue import Reconcile, WorkQueue
+from controllers.controller import Controller
 from controllers.workqueue import _reconcile as reconcile_key
 from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
 from dev.fake_api import Request as Asked
@@ -160,6 +163,16 @@ class Sender:
             return envelope.failure(fault, "r"), fault.code
 
 
+Answer = Future[Any]
+
+
+def wait(answer: Answer) -> Any:
+    """As a worker that waits for the cloud, while others work."""
+    if not answer.done():
+        getcurrent().parent.switch(answer)
+    return answer.result(0)
+
+
 class NodeWatch:
     """What an informer of nodes is fed with: the differences between what is shown from one time to the next."""
 
@@ -238,6 +251,9 @@ class Lab:
         edges = Edges(nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published)
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
         self.feature = assemble(edges, lambda: self.settings, clocks, self.watch.informer)
+        self._waiting = dict[Controller, list[tuple[greenlet, Answer]]]()
+        for batcher in self.feature.cloud.batchers:
+            batcher.wait = wait
         self.feature.sources.enqueue_all()
         for controller in self.feature.controllers:
             controller.start()
@@ -245,21 +261,35 @@ class Lab:
     def turn(self) -> bool:
         """All that can be done now; whether anything was."""
         self.watch.show(self.shown())
-        worked = [
-            self._work(each.queue, each.reconcile) and not each._first for each in self.feature.controllers
-        ]
+        worked = [self._work(each) and not each._first for each in self.feature.controllers]
         sent = [batcher.step() for batcher in self.feature.cloud.batchers]
         return any(worked) or any(sent)
 
-    def _work(self, queue: WorkQueue, reconcile: Reconcile) -> bool:
-        worked = False
-        while uid := queue.get(timeout=0):
+    def _work(self, controller: Controller) -> bool:
+        """Let its workers go on until they wait for the cloud, or nothing is queued."""
+        worked, waiting = False, self._waiting.pop(controller, [])
+        for worker, answer in waiting:
+            worked |= answer.done()
+            self._go_on(controller, worker, answer)
+        while len(self._waiting.get(controller, ())) < controller.workers:
+            key = controller.queue.get(timeout=0)
+            if key is None:
+                break
             worked = True
-            try:
-                reconcile_key(queue, reconcile, uid)
-            finally:
-                queue.done(uid)
+            self._go_on(controller, greenlet(partial(self._reconcile, controller, key)))
         return worked
+
+    def _go_on(self, controller: Controller, worker: greenlet, answer: Answer | None = None) -> None:
+        if answer is None or answer.done():
+            answer = worker.switch()
+        if answer:
+            self._waiting.setdefault(controller, []).append((worker, answer))
+
+    def _reconcile(self, controller: Controller, key: str) -> None:
+        try:
+            reconcile_key(controller.queue, controller.reconcile, key)
+        finally:
+            controller.queue.done(key)
 
     def run(self, until: Callable[[], bool], seconds: float = 600.0, what: str = "") -> None:
         """Turn after turn until it is so; AssertionError when it is not in time, on the clock."""

@@ -41,13 +41,13 @@ SWAPS = [
     ),
     (  # a claim is dropped before its address is unbound
         "controllers/anycast_ip/reconciler.py",
-        "await self._cloud.disassociate(claim.address)",
+        "self._cloud.disassociate(claim.address)",
         "self._claims.drop(snapshot.uid)",
     ),
     (  # the taint is taken off before the address is bound
         "controllers/anycast_ip/reconciler.py",
-        "await self._cloud.associate(claim.address, claim.instance)",
-        "await self.by_name[Do.OPEN](snapshot, _)",
+        "self._cloud.associate(claim.address, claim.instance)",
+        "self.by_name[Do.OPEN](snapshot, _)",
     ),
     (  # a pod's gate is taken away before its placement is written
         "controllers/elasticity/writer.py",

@@ -19,6 +19,7 @@ from api.anycast_ip import (
     with_transition,
 )
 from controllers.anycast_ip.claim import INSTANCE_LABEL
+from controllers.anycast_ip.reconciler import Line
 from dev.lab.cloud import Knobs
 from kube.leader_election import LeadershipLost
 from kube.types import Node
@@ -200,3 +201,17 @@ def test_a_taint_that_another_client_adds_meanwhile_is_not_written_over() -> Non
     lab.run(lab.all_open, 60, "open")
 
     assert lab.kube.objects["nodes", "n1"]["spec"]["taints"] == [theirs]
+
+
+def test_turns_are_taken_in_order_and_who_leaves_the_line_takes_none() -> None:
+    queued: list[str] = []
+    line = Line(1, queued.append)
+    assert [line.enter(uid) for uid in ("a", "b", "c", "a")] == [True, False, False, True]
+    line.leave("b")
+    line.leave("a")
+    assert queued == ["c"]
+    assert (line.enter("a"), line.enter("c")) == (False, True)
+    line.leave("c")
+    line.leave("a")
+
+    assert (queued, line.enter("b")) == (["c", "a"], True)

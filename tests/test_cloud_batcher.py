@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from cloud.batched import BatchedCloud, Batcher, Pending, Shape, Turns
+from cloud.batched import BatchedCloud, Batcher, Shape
 from cloud.circuit_breaker import CircuitBreaker
 from cloud.client import Cloud
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, RetryAfter, Unavailable
+from dev.lab.waiting import until
 from tests.cloud_server import FakeTransport, calls, error
 from tests.fakes import FakeClock
 
@@ -36,7 +38,7 @@ class Desk:
                 raise self.spoil[each]
         return [each.upper() for each in items]
 
-    def ask(self, *items: str) -> list[Pending[str]]:
+    def ask(self, *items: str) -> list[Future[str]]:
         answers = [self.batcher.submit(each, each) for each in items]
         while self.batcher.step():
             pass
@@ -151,18 +153,6 @@ def test_something_that_changed_lets_the_refused_try_at_once() -> None:
     assert (desk.closed, desk.outcome("c")) == (1, "C")
 
 
-def test_turns_are_taken_in_order_and_who_leaves_the_line_takes_none() -> None:
-    turns = Turns(1)
-    first, second, third = (turns.take() for _ in range(3))
-    assert (first.done(), second.done()) == (True, False)
-    second.cancel()
-    turns.give_back()
-    assert third.done()
-    turns.give_back()
-
-    assert turns.take().done()
-
-
 def test_threads_share_calls_and_are_released_when_a_call_ends_its_thread() -> None:
     desk = Desk(Shape(size=100, distance=0.05))
     # Before the start: the clock stands still, and what misses the first call would wait for ever.
@@ -188,9 +178,14 @@ def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_nee
     fake = FakeTransport(CreateTags=create)
     cloud = BatchedCloud(Cloud(calls(fake, FakeClock())), clock=FakeClock())
     shared, one, two = ("k", "shared"), ("k", "1"), ("k", "2")
-    answers = [cloud.create_tags(name, [shared, mine]) for name, mine in (("a", one), ("b", two))]
-    for each in cloud.batchers:
-        each.step()
+    with ThreadPoolExecutor(2) as pool:
+        answers = [
+            pool.submit(cloud.create_tags, *wanted) for wanted in (("a", [shared, one]), ("b", [shared, two]))
+        ]
+        until(lambda: sum(len(batcher._waiting) for batcher in cloud.batchers) == 2)
+        for batcher in cloud.batchers:
+            batcher.step()
+        errors = [answer.exception(10) for answer in answers]
 
-    assert (type(answers[0].exception()), type(answers[1].exception())) == (type(None), Rejected)
+    assert (type(errors[0]), type(errors[1])) == (type(None), Rejected)
     assert (cloud.has_tags([shared, one]), cloud.has_tags([two])) == (True, False)

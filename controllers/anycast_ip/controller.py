@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -48,8 +49,8 @@ from settings import AnycastIPSettings, CloudSettings, Settings
 PAUSES = Backoff(base=0.5, cap=30.0)
 RECONFIGURED = 10.0
 """Seconds between two looks whether the settings are complete."""
-WORKERS = 8
-"""They wait for the API server only: what waits for the cloud is suspended."""
+WORKERS = 128
+"""So many nodes wait for the cloud at a time: more than a call serves, so that a full one goes at once."""
 CONDITION_WORKERS = 2
 """So many conditions are written at a time, however many nodes change theirs at once."""
 
@@ -151,7 +152,7 @@ def assemble(
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
     cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
     inventory = Inventory(edges.cloud, edges.cluster.uuid, clock)
-    sources = Sources(edges.nodes, edges.claims, inventory, settings, clocks, lambda uid: reconciler.add(uid))
+    sources = Sources(edges.nodes, edges.claims, inventory, settings, clocks, queue.add)
     brake = Brake(
         clocks.now, edges.cluster.releases.unbound, lambda times: edges.published.annotate(unbinds(times))
     )
@@ -163,11 +164,6 @@ def assemble(
     def report(quotas: Sequence[Quota]) -> None:
         reporter.quotas(quotas)
         edges.published.annotate(annotation(quotas, clocks.now()))
-
-    def node_changed(old: ReportedNode | None, new: ReportedNode | None) -> Iterable[str]:
-        for uid in _to_reconcile(edges.claims, old, new):
-            reconciler.add(uid)
-        return ()
 
     def periodic(name: str, reconcile: Reconcile) -> Controller:
         return Controller(
@@ -192,7 +188,12 @@ def assemble(
             periodic(
                 "allow_list", AllowList(sources, memory.announcements, edges.published.allow_list).reconcile
             ),
-            Controller(queue, reconciler.reconcile, Watch(informer, node_changed), workers=WORKERS),
+            Controller(
+                queue,
+                reconciler.reconcile,
+                Watch(informer, partial(_to_reconcile, edges.claims)),
+                workers=WORKERS,
+            ),
             Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),
         ),
     )

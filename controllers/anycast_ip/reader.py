@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -144,22 +144,22 @@ class Reader:
         found = terms_of(listed) if listed else offer.terms or terms_of_all(settings)
         return is_paid_as(found, terms_for(node, settings) or terms_of_all(settings))
 
-    async def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
+    def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
         """*snapshot* with the answer to what *do* asks, and the pool as it is by then. CloudError, RetryAfter."""
-        answered = await self._answered(snapshot, do)
+        answered = self._answered(snapshot, do)
         return replace(answered, pool=self._pool(snapshot.node, snapshot.claim))
 
-    async def _answered(self, snapshot: Snapshot, do: Do) -> Snapshot:
+    def _answered(self, snapshot: Snapshot, do: Do) -> Snapshot:
         claim = snapshot.claim
         if do is Do.LOOK and snapshot.node:
-            found = await self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
+            found = self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
             seen = replace(snapshot.seen, on_instance=found, owner=self._owner(found))
             return replace(snapshot, seen=seen)
         if do is Do.FIND and claim:
-            return replace(snapshot, order=replace(snapshot.order, lookup=await self._lookup(claim)))
+            return replace(snapshot, order=replace(snapshot.order, lookup=self._lookup(claim)))
         if do is Do.EXAMINE and claim:
-            return replace(snapshot, runs=await self._runs(claim))
-        return replace(snapshot, seen=await self._watch(claim)) if claim else snapshot
+            return replace(snapshot, runs=self._runs(claim))
+        return replace(snapshot, seen=self._watch(claim)) if claim else snapshot
 
     def _related(self, node: Node | None, claim: Claim | None) -> Related:
         if claim is None:
@@ -239,22 +239,22 @@ class Reader:
         wanted_ = wanted_bandwidth(node, self._settings())
         return Seen(listed) if wanted_ in (0, listed.bandwidth) else Seen()
 
-    async def _lookup(self, claim: Claim) -> Lookup:
-        found = await self._cloud.named(claim.name)
+    def _lookup(self, claim: Claim) -> Lookup:
+        found = self._cloud.named(claim.name)
         mine = [each for each in found if not self._claims.having(each.id) and _is_for(each, claim)]
         return Lookup(mine[0] if mine else None, self._memory.waits.seconds(claim.uid, Do.FIND, claim.token))
 
-    async def _watch(self, claim: Claim) -> Seen:
+    def _watch(self, claim: Claim) -> Seen:
         waits = self._memory.waits
-        seen = await self._cloud.address(claim.address)
+        seen = self._cloud.address(claim.address)
         if seen is None:
-            return Seen(await self._missing(claim))
+            return Seen(self._missing(claim))
         self._inventory.note(seen)
         if seen.status in (BIND, BIND_ENI):
             waits.end(claim.uid, Do.BIND)
         return Seen(seen, seconds=waits.seconds(claim.uid, Do.WATCH, seen.status))
 
-    async def _missing(self, claim: Claim) -> Unseen:
+    def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
         # One that is lent would be adopted again.
         if claim.address in self._inventory.released or (claim.lent and claim.pooled):
@@ -266,28 +266,29 @@ class Reader:
             if self._inventory.error:
                 raise _not_believed(claim, self._inventory.error)
             return UNKNOWN
-        if await self._is_certain(claim, missing):
+        if self._is_certain(claim, missing):
             return GONE
         raise _not_believed(claim)
 
-    async def _is_certain(self, claim: Claim, missing: float) -> bool:
+    def _is_certain(self, claim: Claim, missing: float) -> bool:
         if listed := self._inventory.ids():
             return claim.address not in listed
         if missing < ALONE and not claim.releasing:
             return False
         witnesses = self._witnesses()
         own = () if claim.instance == POOL else (claim.instance,)
-        asked = [self._cloud.instance_state(each) for each in dict.fromkeys((*own, *witnesses))]
         try:
-            found = [await each is not None for each in asked]
+            states = self._cloud.instance_states(dict.fromkeys((*own, *witnesses)))
         except (CloudError, RetryAfter) as error:
             raise _not_believed(claim, error) from error
-        return any(found) or (claim.releasing and not witnesses and missing >= UNPROVEN)
+        return any(state is not None for state in states) or (
+            claim.releasing and not witnesses and missing >= UNPROVEN
+        )
 
-    async def _runs(self, claim: Claim) -> bool:
+    def _runs(self, claim: Claim) -> bool:
         """Whether the instance of *claim* does, as far as is known."""
         try:
-            state = await self._cloud.instance_state(claim.instance)
+            (state,) = self._cloud.instance_states([claim.instance])
         except (CloudError, RetryAfter):
             return True
         return state is not None and state not in ENDING
@@ -419,19 +420,18 @@ class Locks:
     """Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._held: dict[str, str] = {}
+        self._held = set[str]()
         self._changing = threading.Lock()
 
     @contextmanager
-    def held(self, names: Collection[str], uid: str) -> Generator[str, None, None]:
-        """Hold *names* for *uid*, for the length of the block; if others hold some, none, but the uid of one."""
+    def held(self, names: Collection[str]) -> Iterator[None]:
+        """Hold *names* for the length of the block; Busy when others hold some."""
         with self._changing:
-            other = next((self._held[each] for each in names if each in self._held), "")
-            mine = set() if other else set(names)
-            self._held.update(dict.fromkeys(mine, uid))
+            if not self._held.isdisjoint(names):
+                raise Busy(*names)
+            self._held.update(names)
         try:
-            yield other
+            yield
         finally:
             with self._changing:
-                for each in mine:
-                    del self._held[each]
+                self._held.difference_update(names)
