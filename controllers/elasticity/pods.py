@@ -406,6 +406,17 @@ def decode(encoded: msgspec.Raw) -> Pod:
     return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key)
 
 
+def slim(metadata: ObjectMeta) -> ObjectMeta:
+    """What names an object, and whether it terminates."""
+    return ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        deletion_timestamp=metadata.deletion_timestamp,
+    )
+
+
 def is_ready(conditions: Iterable[Condition]) -> bool:
     return any((condition.type, condition.status) == ("Ready", "True") for condition in conditions)
 

@@ -17,7 +17,7 @@ import structlog
 from api.elasticity import SWITCH
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
-from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets, slim
 from controllers.elasticity.snapshot import ClusterState, Replicas, Snapshot, parse
 from controllers.informers import Informers
 from controllers.manager import Context
@@ -170,7 +170,7 @@ def stateful_set(raw: msgspec.Raw) -> Workload:
     """MsgspecError when it cannot be read."""
     found = _WORKLOAD.decode(raw)
     spec = found.spec
-    return Workload(_slim(found.metadata), spec.replicas, spec.replicas, spec.ordinals.start)
+    return Workload(slim(found.metadata), spec.replicas, spec.replicas, spec.ordinals.start)
 
 
 def replica_set(raw: msgspec.Raw) -> Workload:
@@ -179,7 +179,7 @@ def replica_set(raw: msgspec.Raw) -> Workload:
     made, annotations = found.spec.replicas, found.metadata.annotations
     said = next((annotations[name] for name in DESIRED if name in annotations), "")
     is_number = said.isascii() and said.isdigit() and len(said) < 10
-    return Workload(_slim(found.metadata), int(said) if is_number else made, made)
+    return Workload(slim(found.metadata), int(said) if is_number else made, made)
 
 
 def job(raw: msgspec.Raw) -> Workload:
@@ -187,11 +187,7 @@ def job(raw: msgspec.Raw) -> Workload:
     found = _WORKLOAD.decode(raw)
     limits = (found.spec.parallelism, found.spec.completions)
     wanted = min(limit for limit in limits if limit is not None)
-    return Workload(_slim(found.metadata), wanted, wanted)
-
-
-def _slim(at: ObjectMeta) -> ObjectMeta:
-    return ObjectMeta(name=at.name, namespace=at.namespace, uid=at.uid, resource_version=at.resource_version)
+    return Workload(slim(found.metadata), wanted, wanted)
 
 
 class Workloads:

@@ -17,7 +17,7 @@ import msgspec
 from api.elasticity import BURST
 from controllers.elasticity.filters import Request, misses
 from controllers.elasticity.nodes import Nodes, WatchedNode
-from controllers.elasticity.pods import PodIndex, PodSpec, is_ready
+from controllers.elasticity.pods import PodIndex, PodSpec, is_ready, slim
 from controllers.elasticity.room import Fleet
 from kube.quantities import amount
 from kube.types import Condition, ObjectMeta, Value, complete
@@ -56,22 +56,12 @@ def decode(encoded: msgspec.Raw) -> Occupant:
     finished = raw.status.phase in ("Succeeded", "Failed")
     is_burst = BURST in metadata.annotations and bool(place.node_name)
     return Occupant(
-        metadata if is_burst else _slim(metadata),
+        metadata if is_burst else slim(metadata),
         place.node_name,
         finished,
         is_ready(raw.status.conditions),
         {} if finished or not place.node_name else _SPEC.decode(raw.spec).requests,
         bytes(raw.spec) if is_burst else b"",
-    )
-
-
-def _slim(metadata: ObjectMeta) -> ObjectMeta:
-    return ObjectMeta(
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        deletion_timestamp=metadata.deletion_timestamp,
     )
 
 
