@@ -61,8 +61,9 @@ SWAPS = [
     ),
     (  # a node's pods are replaced before the node is detached
         "controllers/ingress_daemonset/nodes.py",
-        "    if _should_detach(rollout, turn) and rollout.deployment_unmarked:",
-        "    if turn.begun and rollout.outdated and not turn.waits:\n        return {}, _update(rollout, held)",
+        "    if _should_detach(rollout, clearance) and rollout.deployment_unmarked:",
+        "    if clearance.begun and rollout.outdated and not clearance.waits:\n"
+        "        return {}, _update(rollout, held)",
     ),
     (  # a node is attached before its new pods are available
         "controllers/ingress_daemonset/nodes.py",

@@ -10,10 +10,10 @@ from cloud.types import Backend
 from controllers.ingress_daemonset.load_balancers import (
     AT_ONCE,
     LATE,
+    BalancerSnapshot,
+    FormerWeight,
+    FormerWeights,
     Identity,
-    Memory,
-    Remembered,
-    Weighing,
     plan_weights,
     summed_up,
     unhealthy,
@@ -32,19 +32,19 @@ def backend(weight: int = 10, instance: str = "ins-1", address: str = "", listen
 KEY = backend().key
 
 
-def seen(*backends: Backend, memory: Memory | None = None, detached: bool = True) -> Weighing:
+def seen(*backends: Backend, memory: FormerWeights | None = None, detached: bool = True) -> BalancerSnapshot:
     """Of node n1, which is to be *detached*, or was."""
-    return Weighing(backends, memory or {}, {"n1": ONE} if detached else {}, others=[ONE, TWO])
+    return BalancerSnapshot(backends, memory or {}, {"n1": ONE} if detached else {}, others=[ONE, TWO])
 
 
-def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | None = None) -> Memory:
-    return {KEY: Remembered("n1", weight, NOW - ago, NOW - restored if restored is not None else None)}
+def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | None = None) -> FormerWeights:
+    return {KEY: FormerWeight("n1", weight, NOW - ago, NOW - restored if restored is not None else None)}
 
 
 def test_a_weight_is_remembered_before_0_is_written() -> None:
     planned = plan_weights(seen(backend(7), backend(5, "ins-2")), NOW)
 
-    assert planned.memory == {KEY: Remembered("n1", 7, NOW)}
+    assert planned.memory == {KEY: FormerWeight("n1", 7, NOW)}
     assert planned.weights == {backend(7): 0}
 
 
@@ -80,7 +80,7 @@ def test_more_weights_than_one_call_takes_are_left_to_the_next_plan() -> None:
 
 def test_what_is_left_to_restore_is_not_forgotten() -> None:
     many = [backend(0, listener=f"lbl-{number}") for number in range(AT_ONCE + 1)]
-    old = {each.key: Remembered("n1", 10, NOW - 2 * LATE) for each in many}
+    old = {each.key: FormerWeight("n1", 10, NOW - 2 * LATE) for each in many}
     planned = plan_weights(seen(*many, memory=old, detached=False), NOW)
 
     assert len(planned.weights) == AT_ONCE
@@ -141,7 +141,7 @@ def test_a_node_waits_for_its_weights_although_nothing_but_the_memory_names_it()
 
 
 def test_backends_that_get_traffic_are_to_be_healthy() -> None:
-    there = Weighing([backend(), backend(0, listener="lbl-2")], {}, {}, {"n1": ONE})
+    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {}, {"n1": ONE})
 
     assert unhealthy("n1", there, {KEY: False, backend(listener="lbl-2").key: False}) == 1
     assert unhealthy("n1", there, {KEY: True}) == 0

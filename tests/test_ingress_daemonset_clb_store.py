@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api.ingress_daemonset import WEIGHTS_OF
-from controllers.ingress_daemonset.load_balancers import Remembered
+from controllers.ingress_daemonset.load_balancers import FormerWeight
 from controllers.ingress_daemonset.weights import KEY, Unreadable, WeightStore
 from dev.fake_api import NAMESPACES, FakeAPI
 from kube.errors import KubeError
@@ -17,7 +17,7 @@ from kube.resources import CONFIG_MAPS
 from tests.factories import NOW
 from tests.ingress_daemonset_clb_world import BALANCER, WEIGHT, ClbLeader, rolling
 
-ONE, TWO = ({"lbl-1//ins-1:80": Remembered("n1", weight, NOW)} for weight in (10, 20))
+ONE, TWO = ({"lbl-1//ins-1:80": FormerWeight("n1", weight, NOW)} for weight in (10, 20))
 
 
 @pytest.fixture

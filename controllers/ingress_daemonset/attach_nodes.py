@@ -19,7 +19,6 @@ import structlog
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
 from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT
 from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -30,6 +29,8 @@ from settings.values import seconds
 from telemetry import logs
 
 LOOK = 1.0
+CALL_TIMEOUT = 4.0
+"""Seconds; another attempt follows."""
 NAMED = 10
 """As many nodes are named of those that are left."""
 HOLD = timedelta(minutes=15)

@@ -235,7 +235,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass
-class Memory:
+class LastReconcile:
     """Of an IngressDaemonSet: what makes reconciles faster, or less frequent, and when marks were *seen* first."""
 
     took: float = 0.0
@@ -268,12 +268,12 @@ class Reconciler:
     ) -> None:
         self._cache, self._writer, self._readers, self._reporter = cache, writer, readers, reporter
         self._settings, self._clock = settings, clock
-        self._memory: dict[str, Memory] = {}
+        self._last: dict[str, LastReconcile] = {}
 
     def pace(self, key: str) -> float:
         """Seconds from a change of *key* to its reconcile."""
-        memory = self._memory.get(key)
-        return max(COMPANY, LOAD * memory.took if memory else 0.0)
+        last = self._last.get(key)
+        return max(COMPANY, LOAD * last.took if last else 0.0)
 
     def reconcile(self, key: str) -> float | None:
         """Seconds until the next reconcile is due; None for not before a change. KubeError, LeadershipLost."""
@@ -282,14 +282,14 @@ class Reconciler:
         if resource is None:
             self._forget(key)
             return None
-        memory = self._memory.setdefault(key, Memory())
+        last = self._last.setdefault(key, LastReconcile())
         unlabelled = self._read_unlabelled()
-        checkers = checkers_of(memory.rollouts, memory.unanswered)
+        checkers = checkers_of(last.rollouts, last.unanswered)
         readings, next_reading = self._readers.checkers.readings(checkers)
-        asked = memory.query
+        asked = last.query
         measured, next_measurement = self._readers.metrics.measured(key, asked)
-        snapshot = replace(self._snapshot(resource, readings, memory), measured=measured)
-        planned = self._plan(snapshot, memory)
+        snapshot = replace(self._snapshot(resource, readings, last), measured=measured)
+        planned = self._plan(snapshot, last)
         learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
@@ -299,36 +299,36 @@ class Reconciler:
             next_measurement,
             self.pace(key) if planned.query not in (asked, None) else None,
             self._writer.retries.retry_after(key, {each.target for each in planned.actions}),
-            self._report(resource, planned, memory),
+            self._report(resource, planned, last),
             self._until(planned.requeue_at),
         )
         soonest = min((each for each in dues if each is not None), default=None)
         return None if soonest is None else max(soonest, self.pace(key))
 
     def _forget(self, key: str) -> None:
-        self._memory.pop(key, None)
+        self._last.pop(key, None)
         self._reporter.forget(key)
         self._readers.metrics.forget(key)
         self._writer.retries.forget(key)
 
-    def _snapshot(self, resource: IngressDaemonSet, readings: Readings, memory: Memory) -> Snapshot:
+    def _snapshot(self, resource: IngressDaemonSet, readings: Readings, last: LastReconcile) -> Snapshot:
         namespace, cache = resource.metadata.namespace, self._cache
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
         nodes, now = cache.list("Node"), self._clock.now()
-        memory.seen = first_seen(memory.seen, resource, nodes, children["Deployment"], now)
-        writes = self._writer.retries.writes(namespace, memory.seen)
+        last.seen = first_seen(last.seen, resource, nodes, children["Deployment"], now)
+        writes = self._writer.retries.writes(namespace, last.seen)
         resource, rollback = resolved(resource, cache.revisions(namespace))
         if not self._settings().enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
         backends = cache.backends(resource, [each.name for each in nodes]) if uses_weights(resource) else {}
         return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends=backends)
 
-    def _plan(self, snapshot: Snapshot, memory: Memory) -> Plan:
+    def _plan(self, snapshot: Snapshot, last: LastReconcile) -> Plan:
         began = self._clock.monotonic()
-        planned = plan(snapshot, self._settings().health_checker, memory.rollouts)
-        memory.took, memory.rollouts = self._clock.monotonic() - began, planned.rollouts
-        memory.unanswered, memory.query = planned.unanswered, planned.query
-        PLAN_SECONDS.observe(memory.took)
+        planned = plan(snapshot, self._settings().health_checker, last.rollouts)
+        last.took, last.rollouts = self._clock.monotonic() - began, planned.rollouts
+        last.unanswered, last.query = planned.unanswered, planned.query
+        PLAN_SECONDS.observe(last.took)
         return planned
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:
@@ -351,16 +351,16 @@ class Reconciler:
                 log.warning("object not read", kind=target.kind, name=target.name, error=str(error))
         return max(COMPANY, min(dues.values())) if dues else None
 
-    def _report(self, resource: IngressDaemonSet, planned: Plan, memory: Memory) -> float | None:
+    def _report(self, resource: IngressDaemonSet, planned: Plan, last: LastReconcile) -> float | None:
         """Write the status if it changed, but not too often; seconds until there is more to report."""
         if planned.status is None:
             return None
         reminder = self._settings().detachment_reminder
         due = self._reporter.remind(resource.metadata, planned.unconfirmed, reminder, self._clock.now())
         self._reporter.undrained(resource.metadata, planned.undrained)
-        status = {name: part for name, part in planned.status.items() if name not in memory.pruned}
+        status = {name: part for name, part in planned.status.items() if name not in last.pruned}
         if status != resource.reported:
-            if (left := memory.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
+            if (left := last.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
                 return left
             patch = changes(resource.reported, status)
             try:
@@ -368,8 +368,8 @@ class Reconciler:
                 stored = self._writer.write_status(resource.metadata, patch, guarded=guarded)
             except Conflict:
                 return self.pace(key_of(resource.metadata))
-            memory.status_at = self._clock.monotonic()
-            memory.pruned |= _pruned(resource, status, stored)
+            last.status_at = self._clock.monotonic()
+            last.pruned |= _pruned(resource, status, stored)
             self._reporter.report(resource, status)
             if guarded:
                 # What decides about nodes counts from now on, and the watch does not bring back our own write.

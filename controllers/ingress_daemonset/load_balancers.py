@@ -73,7 +73,7 @@ AT_ONCE = 500
 """Weights that one plan changes, so that no call for them comes later than that."""
 
 
-class Remembered(Value, frozen=True):
+class FormerWeight(Value, frozen=True):
     """The *weight* of a backend before we wrote 0, last at *at*; *node* is whose backend it is.
 
     *restored* is when we last wrote *weight* again.
@@ -93,9 +93,9 @@ class Remembered(Value, frozen=True):
         return self.restored is not None and now - self.restored <= LATE
 
 
-Memory = Mapping[str, Remembered]
+FormerWeights = Mapping[str, FormerWeight]
 """By the keys of backends."""
-complete(Remembered)
+complete(FormerWeight)
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Weighing:
+class BalancerSnapshot:
     """What a load balancer has, and which nodes should get nothing from it.
 
     *attached* are nodes that wait for their former weights, *empty* ones have no pods, *others* are all other nodes.
     """
 
     backends: Sequence[Backend]
-    memory: Memory
+    memory: FormerWeights
     detached: Mapping[str, Identity]
     attached: Mapping[str, Identity] = field(default_factory=dict)
     others: Sequence[Identity] = ()
@@ -168,18 +168,18 @@ class Weighing:
 class WeightPlan:
     """Store *memory* where it differs, then write *weights*."""
 
-    memory: Memory
+    memory: FormerWeights
     weights: Mapping[Backend, int]
 
 
-def plan_weights(seen: Weighing, now: datetime) -> WeightPlan:
+def plan_weights(seen: BalancerSnapshot, now: datetime) -> WeightPlan:
     memory, weights = dict(seen.memory), dict[Backend, int]()
     for each in seen.backends:
         known, node = seen.memory.get(each.key), seen.node_of(each)
         if node in seen.detached:
             if each.weight and len(weights) < AT_ONCE:
                 before = known.restored if known else None
-                memory[each.key], weights[each] = Remembered(node, each.weight, now, before), 0
+                memory[each.key], weights[each] = FormerWeight(node, each.weight, now, before), 0
         elif known and seen.is_restorable(each) and len(weights) < AT_ONCE:
             memory[each.key], weights[each] = replace(known, restored=now), known.weight
         elif known and each.weight and not known.may_fall(now):
@@ -191,7 +191,7 @@ def plan_weights(seen: Weighing, now: datetime) -> WeightPlan:
     return WeightPlan(memory, weights)
 
 
-def is_at_rest(seen: Weighing, memory: Memory, now: datetime) -> bool:
+def is_at_rest(seen: BalancerSnapshot, memory: FormerWeights, now: datetime) -> bool:
     """Whether *memory* is only of nodes that have no pods, and no write may still arrive."""
     return all(
         each.node in seen.empty and not each.may_fall(now) and not each.may_rise(now)
@@ -200,7 +200,7 @@ def is_at_rest(seen: Weighing, memory: Memory, now: datetime) -> bool:
 
 
 def summed_up(
-    load_balancer: str, seen: Weighing, since: Mapping[str, datetime], now: datetime
+    load_balancer: str, seen: BalancerSnapshot, since: Mapping[str, datetime], now: datetime
 ) -> Iterator[tuple[str, NodeBackends]]:
     """For each node that is not as it was before; *since* says since when their backends have had weight 0."""
     for name in seen.detached:
@@ -219,12 +219,12 @@ def summed_up(
         yield name, NodeBackends(load_balancer, restored=name not in waiting)
 
 
-def _stays_off(backend: Backend, memory: Memory, now: datetime) -> bool:
+def _stays_off(backend: Backend, memory: FormerWeights, now: datetime) -> bool:
     known = memory.get(backend.key)
     return not backend.weight and not (known and known.may_rise(now))
 
 
-def unhealthy(node: str, seen: Weighing, healthy: Mapping[str, bool]) -> int:
+def unhealthy(node: str, seen: BalancerSnapshot, healthy: Mapping[str, bool]) -> int:
     """How many of the node's backends with a weight get no traffic yet."""
     mine = seen.by_node.get(node, ())
     return sum(not healthy.get(each.key, True) for each in mine if each.weight)

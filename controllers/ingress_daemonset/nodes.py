@@ -421,7 +421,7 @@ def available_pods(rollout: NodeRollout) -> int:
     return held.status.available_replicas if held else 0
 
 
-class Turn(NamedTuple):
+class Clearance(NamedTuple):
     """Whether the update or the drain of a node may begin or has begun, and whether its template stays as it is.
 
     It stays while the rollout is paused, or other nodes get it first.
@@ -431,7 +431,7 @@ class Turn(NamedTuple):
     waits: bool = False
 
 
-def node_actions(rollout: NodeRollout, turn: Turn, now: datetime) -> Iterable[Action]:
+def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> Iterable[Action]:
     """In their order."""
     if rollout.unmanaged:
         return
@@ -440,11 +440,11 @@ def node_actions(rollout: NodeRollout, turn: Turn, now: datetime) -> Iterable[Ac
         return
     if rollout.absent:
         return
-    turn = turn._replace(begun=turn.begun or rollout.phase is Phase.DETACHING)
-    metadata, spec = _deployment_changes(rollout, rollout.deployment, turn, now)
+    clearance = clearance._replace(begun=clearance.begun or rollout.phase is Phase.DETACHING)
+    metadata, spec = _deployment_changes(rollout, rollout.deployment, clearance, now)
     if metadata or spec:
         yield change("Deployment", rollout.deployment.metadata, metadata, spec=spec)
-    if on_node := _node_changes(rollout, turn, now):
+    if on_node := _node_changes(rollout, clearance, now):
         yield change("Node", rollout.node.metadata, {"annotations": on_node})
 
 
@@ -454,9 +454,9 @@ def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
 
 
 def _deployment_changes(
-    rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
+    rollout: NodeRollout, held: Workload, clearance: Clearance, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    annotations, update = _annotations_and_update(rollout, held, turn, now)
+    annotations, update = _annotations_and_update(rollout, held, clearance, now)
     spec = _settings(rollout, held) | (update or _size_at_once(rollout, held))
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
         # The mark may be of a clock that is ahead.
@@ -468,15 +468,15 @@ def _deployment_changes(
 
 
 def _annotations_and_update(
-    rollout: NodeRollout, held: Workload, turn: Turn, now: datetime
+    rollout: NodeRollout, held: Workload, clearance: Clearance, now: datetime
 ) -> tuple[Changes, dict[str, Any]]:
-    if _is_over(rollout, turn):
+    if _is_over(rollout, clearance):
         return _attached(rollout, now), {}
     wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
-    if _should_detach(rollout, turn) and rollout.deployment_unmarked:
+    if _should_detach(rollout, clearance) and rollout.deployment_unmarked:
         marked = rollout_annotations.schedule(rollout.annotations, wanted, now)
         return marked | _before(now, rollout.baseline), {}
-    if turn.begun and rollout.outdated and not turn.waits and rollout.is_released(now):
+    if clearance.begun and rollout.outdated and not clearance.waits and rollout.is_released(now):
         is_marked = mark is not None and not rollout.returns
         marked = {} if is_marked else rollout_annotations.schedule(rollout.annotations, None, now)
         return marked, _update(rollout, held)
@@ -571,30 +571,30 @@ def _differing(desired: Mapping[str, Any], held: Workload) -> dict[str, Any]:
     }
 
 
-def _node_changes(rollout: NodeRollout, turn: Turn, now: datetime) -> Changes:
+def _node_changes(rollout: NodeRollout, clearance: Clearance, now: datetime) -> Changes:
     held, wanted = rollout.node.metadata.annotations, rollout.rolling.node_annotation
-    if _is_over(rollout, turn):
+    if _is_over(rollout, clearance):
         return rollout_annotations.attach(held, rollout.uid)
     lost = rollout.phase is Phase.UPDATING and rollout.node_mark is not None
-    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, turn) or lost):
+    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, clearance) or lost):
         return {}
     timestamp = rollout.rolling.timestamp
     return rollout_annotations.detach(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
 
 
-def _should_detach(rollout: NodeRollout, turn: Turn) -> bool:
+def _should_detach(rollout: NodeRollout, clearance: Clearance) -> bool:
     """A drain waits for no rollout, not even for a paused one."""
     if rollout.draining:
-        return turn.begun or rollout.in_flight
-    return turn.begun and not turn.waits
+        return clearance.begun or rollout.in_flight
+    return clearance.begun and not clearance.waits
 
 
-def _is_over(rollout: NodeRollout, turn: Turn) -> bool:
+def _is_over(rollout: NodeRollout, clearance: Clearance) -> bool:
     """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
     if rollout.draining or rollout.may_be_evictable:
         return False
-    if rollout.returns and rollout.outdated and not turn.begun:
+    if rollout.returns and rollout.outdated and not clearance.begun:
         return True
-    untouched = rollout.phase is Phase.DETACHING and turn.waits
+    untouched = rollout.phase is Phase.DETACHING and clearance.waits
     done = rollout.deployment is not None and rollout.deployment.rolled_out
     return rollout.phase is Phase.ATTACHING or (untouched and done)

@@ -77,7 +77,7 @@ class LoadBalancerCache:
 
 
 CALL_TIMEOUT = 4.0
-"""Seconds; less than the time from the end of our leadership to the beginning of the next."""
+"""Seconds for a read: a reconcile waits for it."""
 RESOURCES: Mapping[Kind, Resource] = {
     "IngressDaemonSet": INGRESS_DAEMONSETS,
     "Node": NODES,

@@ -19,7 +19,7 @@ from controllers.ingress_daemonset.drains import departures
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.failures import failures_of, halting, is_return
 from controllers.ingress_daemonset.health_checks import ChildResources
-from controllers.ingress_daemonset.nodes import NodeRollout, Turn, has_lasted, node_actions, with_former
+from controllers.ingress_daemonset.nodes import Clearance, NodeRollout, has_lasted, node_actions, with_former
 from controllers.ingress_daemonset.pacing import (
     Pacing,
     closed_window_of,
@@ -164,8 +164,8 @@ class _Planning:
         waiting = self._waiting()
         for each in self._rollouts:
             if not each.uncertain:
-                turn = Turn(each in chosen, each in waiting)
-                yield tuple(node_actions(self._with_first_template(each), turn, self._now))
+                clearance = Clearance(each in chosen, each in waiting)
+                yield tuple(node_actions(self._with_first_template(each), clearance, self._now))
 
     def _with_first_template(self, rollout: NodeRollout) -> NodeRollout:
         """*rollout*, with another template if the node is new, and may not have the present one yet."""

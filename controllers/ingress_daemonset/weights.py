@@ -31,11 +31,11 @@ from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Target, Workload
 from controllers.ingress_daemonset.load_balancers import (
     LONGEST_CALL,
+    BalancerSnapshot,
+    FormerWeight,
+    FormerWeights,
     Identity,
-    Memory,
     NodeBackends,
-    Remembered,
-    Weighing,
     is_at_rest,
     plan_weights,
     summed_up,
@@ -52,7 +52,7 @@ from settings import CLBSettings, CloudSettings, Settings
 
 KEY = "weights.json"
 PREFIX = "drawbridge-weights-"
-DECODER = msgspec.json.Decoder(dict[str, Remembered])
+DECODER = msgspec.json.Decoder(dict[str, FormerWeight])
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -71,7 +71,7 @@ class WeightStore:
     def __init__(self, client: Client, namespace: str) -> None:
         self._client, self._namespace = client, namespace
         self._stored: dict[str, ObjectMeta] = {}
-        self._memory: dict[str, Memory] = {}
+        self._memory: dict[str, FormerWeights] = {}
         self._unreadable: dict[str, Unreadable] = {}
 
     @property
@@ -85,7 +85,7 @@ class WeightStore:
         for each in found.items:
             self._enter(each.metadata.labels[WEIGHTS_OF], each)
 
-    def memory(self, load_balancer: str) -> Memory:
+    def memory(self, load_balancer: str) -> FormerWeights:
         """Unreadable, KubeError: what could not be read is read again."""
         if load_balancer in self._unreadable:
             self._read(load_balancer)
@@ -93,7 +93,7 @@ class WeightStore:
             raise self._unreadable[load_balancer]
         return self._memory.get(load_balancer, {})
 
-    def put(self, load_balancer: str, memory: Memory) -> None:
+    def put(self, load_balancer: str, memory: FormerWeights) -> None:
         """Durable when it returns. KubeError."""
         try:
             if memory:
@@ -104,7 +104,7 @@ class WeightStore:
             self._read(load_balancer)
             raise
 
-    def _written(self, load_balancer: str, memory: Memory) -> ConfigMap:
+    def _written(self, load_balancer: str, memory: FormerWeights) -> ConfigMap:
         version = self._version(load_balancer)
         body = _body(load_balancer, memory, version)
         if not version:
@@ -161,7 +161,7 @@ def _name(load_balancer: str) -> str:
     return f"{PREFIX}{load_balancer}"
 
 
-def _body(load_balancer: str, memory: Memory, version: str) -> dict[str, object]:
+def _body(load_balancer: str, memory: FormerWeights, version: str) -> dict[str, object]:
     metadata = {"name": _name(load_balancer), "labels": {WEIGHTS_OF: load_balancer}}
     guard = {"resourceVersion": version} if version else {}
     text = msgspec.json.encode(memory, order="deterministic").decode()
@@ -234,7 +234,7 @@ class WeightReconciler:
     def _weigh(
         self,
         load_balancer: str,
-        memory: Memory,
+        memory: FormerWeights,
         detached: Mapping[str, Identity],
         attached: Mapping[str, Identity],
     ) -> float | None:
@@ -242,7 +242,9 @@ class WeightReconciler:
         backends = cloud.backends(load_balancer)
         now = self._clock.now()
         others = [_identity(each) for each in self._cache.list("Node")]
-        seen = Weighing(backends, memory, detached, attached, others, self._empty(load_balancer, memory))
+        seen = BalancerSnapshot(
+            backends, memory, detached, attached, others, self._empty(load_balancer, memory)
+        )
         planned = plan_weights(seen, now)
         if planned.memory != memory:
             store.put(load_balancer, planned.memory)
@@ -271,7 +273,7 @@ class WeightReconciler:
                 (attached if mark.attached else detached)[name] = _identity(node) if node else Identity()
         return detached, attached
 
-    def _empty(self, load_balancer: str, memory: Memory) -> set[str]:
+    def _empty(self, load_balancer: str, memory: FormerWeights) -> set[str]:
         """The nodes of *memory* without ingress pods, while any IngressDaemonSet uses *load_balancer*."""
         if not any(self._may_use(each, load_balancer) for each in self._users(load_balancer)):
             return set()

@@ -18,7 +18,7 @@ from controllers.clock import Clock
 from controllers.executor import Submit
 from controllers.ingress_daemonset.children import Action, Change, Create, Delete, Seen, Target, Writes
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.object_cache import CALL_TIMEOUT, RESOURCES, ObjectCache
+from controllers.ingress_daemonset.object_cache import RESOURCES, ObjectCache
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.manager import Context
 from kube.errors import (
@@ -233,19 +233,14 @@ class Writer:
 
     def _send(self, action: Action) -> msgspec.Raw | None:
         kind, namespace, name = action.target
-        resource, place, client, timeout = (
-            RESOURCES[kind],
-            namespace or None,
-            self._context.client,
-            CALL_TIMEOUT,
-        )
+        resource, place, client = RESOURCES[kind], namespace or None, self._context.client
         match action:
             case Create(body=body):
-                return client.create(resource, body, place, type=msgspec.Raw, timeout=timeout)
+                return client.create(resource, body, place, type=msgspec.Raw)
             case Change(body=body, subresource=part):
-                return client.patch(resource.sub(part), name, body, place, type=msgspec.Raw, timeout=timeout)
+                return client.patch(resource.sub(part), name, body, place, type=msgspec.Raw)
             case Delete(uid=uid):
-                client.delete(resource, name, place, preconditions={"uid": uid}, timeout=timeout)
+                client.delete(resource, name, place, preconditions={"uid": uid})
                 return None
 
     def _done(self, write: Write, written: msgspec.Raw | None) -> bool:
