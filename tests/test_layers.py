@@ -110,6 +110,7 @@ PLANS = [
     "controllers/ingress_daemonset/detachment.py",
     "controllers/ingress_daemonset/drains.py",
     "controllers/ingress_daemonset/drift.py",
+    "controllers/ingress_daemonset/estimate.py",
     "controllers/ingress_daemonset/failures.py",
     "controllers/ingress_daemonset/forecast.py",
     "controllers/ingress_daemonset/health_checks.py",
