@@ -23,7 +23,7 @@ from controllers.ingress_daemonset.planner import budget
 from controllers.ingress_daemonset.snapshot import Snapshot
 
 
-class Shown(StrEnum):
+class NodeState(StrEnum):
     """In the order of a rollout; what needs attention last."""
 
     OUTDATED = "waiting"
@@ -41,7 +41,7 @@ class Shown(StrEnum):
 
 class NodeView(Document, frozen=True):
     name: str
-    shown: Shown
+    shown: NodeState
     why: str
     since: datetime | None
 
@@ -51,7 +51,7 @@ class RolloutView(Document, frozen=True):
 
     rollout: Rollout
     nodes: tuple[NodeView, ...]
-    counts: dict[Shown, int]
+    counts: dict[NodeState, int]
     budget: int
     spent: int
     detaches: bool
@@ -103,7 +103,7 @@ def _view(raw: dict[str, object], found: Found, now: datetime) -> RolloutView:
     return RolloutView(
         rollout,
         nodes,
-        {each: counted[each] for each in Shown if counted[each]},
+        {each: counted[each] for each in NodeState if counted[each]},
         budget(resource, len(nodes)),
         sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
         rolling.detaches,
@@ -121,7 +121,7 @@ def _snapshot(resource: IngressDaemonSet, found: Found, now: datetime) -> Snapsh
 def _node(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> NodeView:
     """The leader's own reason, if the status has it: only the leader asks health checkers."""
     mark = each.node_mark or each.deployment_mark
-    return NodeView(each.node.name, _shown(each), _reason(each, reasons, now), mark.at if mark else None)
+    return NodeView(each.node.name, _state(each), _reason(each, reasons, now), mark.at if mark else None)
 
 
 def _reason(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> str:
@@ -130,7 +130,7 @@ def _reason(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> str
     )
 
 
-def _shown(each: NodeRollout) -> Shown:
+def _state(each: NodeRollout) -> NodeState:
     if each.phase is Phase.DETACHING and each.safe_at is not None:
-        return Shown.DETACHED
-    return Shown[each.phase.name]
+        return NodeState.DETACHED
+    return NodeState[each.phase.name]

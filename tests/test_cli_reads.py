@@ -14,13 +14,14 @@ from tests.factories import record
 
 
 def reads(*command: str, records: Any = ()) -> list[tuple[str, dict[str, str]]]:
-    """Paths and queries, in a cluster with these reservations."""
+    """Paths and queries of all that is read, in a cluster with these reservations."""
     api = cli.installed("anycastIP", "elasticity")
+    api.put(cli.resource("Node"), {"metadata": {"name": "node-1"}})
     made = body(records)
     made["metadata"] |= {"name": "segment", "labels": {"app.kubernetes.io/managed-by": "drawbridge"}}
     api.put(cli.resource("IPReservation"), made)
     cli.run(api, *command)
-    return [(call.path, call.query) for call in api.calls]
+    return [(call.path, call.query) for call in api.calls if call.method == "GET"]
 
 
 def test_pods_are_not_read_as_a_whole() -> None:
@@ -56,3 +57,26 @@ def test_pods_are_read_only_for_a_change_that_may_concern_them(
     file.write_text(yaml.safe_dump(values))
 
     assert any(path.endswith("/pods") for path, _ in reads("simulate", "values", str(file))) == needed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("doctor",),
+        ("explain", "ip", "10.0.0.1"),
+        ("simulate", "join", "2"),
+        ("simulate", "drain", "node-1"),
+        ("addresses", "list"),
+        ("elasticity", "list"),
+        ("reservations", "list"),
+    ],
+    ids=" ".join,
+)
+def test_no_object_and_no_list_is_read_twice(command: tuple[str, ...]) -> None:
+    found = reads(*command, records=[record(pod="web-1", uid="uid-web")])
+
+    twice = {path for path, query in found if found.count((path, query)) > 1}
+    discovery = {path for path, _ in found if path.startswith("/apis/") and path.count("/") == 3}
+    # The Lease is read by what the webhook server asks for the leader, too.
+    assert twice - discovery <= {"/apis/coordination.k8s.io/v1/namespaces/drawbridge/leases/drawbridge"}

@@ -48,7 +48,7 @@ class RolledBack(ValueError):
     """What the spec has is not rolled out."""
 
 
-class Turn(Document, frozen=True):
+class NodeUpdate(Document, frozen=True):
     """From *begins_at*, when the node is detached or begins otherwise, until it is back at *ends_at*."""
 
     node: str
@@ -60,7 +60,7 @@ class Turn(Document, frozen=True):
 class Wave(Document, frozen=True):
     """Nodes that begin together."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[NodeUpdate, ...]
 
 
 class NotUpdated(Document, frozen=True):
@@ -132,7 +132,7 @@ def simulated(facts: RolloutFacts, images: Sequence[str] = ()) -> Rollout:
         pods_seconds=pace.pods,
         measured=len(measured(rollouts)),
         paused=readable(facts.raw).spec.paused,
-        waves=tuple(Wave(tuple(map(_turn, wave))) for wave in ahead.waves),
+        waves=tuple(Wave(tuple(map(_update, wave))) for wave in ahead.waves),
         not_updated=tuple(NotUpdated(each.node, each.phase.value, each.why) for each in ahead.left),
         remaining=ahead.remaining,
         ends_at=ahead.ends_at,
@@ -210,8 +210,8 @@ def _restarted(facts: RolloutFacts) -> dict[str, Any]:
     return raw
 
 
-def _turn(step: Step) -> Turn:
-    return Turn(step.node, step.begins_at, step.replaced_at, step.ends_at)
+def _update(step: Step) -> NodeUpdate:
+    return NodeUpdate(step.node, step.begins_at, step.replaced_at, step.ends_at)
 
 
 def _pause(pause: forecasts.Pause | None) -> Pause | None:
