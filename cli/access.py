@@ -15,6 +15,8 @@ from settings import Settings
 
 OWN = "own"
 """In place of a namespace: that of the installation."""
+CALICO = "calico"
+"""In place of a group: that which is served."""
 
 
 class Access(NamedTuple):
@@ -32,8 +34,6 @@ class Access(NamedTuple):
 
 
 ALWAYS = {CONTROLLERS: (Access("create", "events"), Access("create", "leases", "coordination.k8s.io", OWN))}
-CALICO = "calico"
-"""In place of a group: that which is served."""
 BY_FEATURE: Mapping[str, Mapping[str, tuple[Access, ...]]] = {
     "ip_reservation": {
         WEBHOOK: (

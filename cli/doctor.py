@@ -39,6 +39,29 @@ from kube.errors import ApiError, Forbidden, KubeError, NotFound
 from kube.resources import NODES, PODS, Resource
 from settings import IPReservationSettings, Settings
 
+PROBE_NAME = "drawbridge-doctor"
+FAILED = "failed calling webhook"
+"""What the API server says when a webhook that fails closed gave no answer."""
+UNMARKED = "the webhook was not called, or gave no answer, and the API server went on without"
+Raw = dict[str, Any]
+COOLDOWN_CHECK = "Calico's cooldown"
+COOLDOWN_PAGE = "docs/explanation/ip-reservation.md#calicos-cooldown"
+OTHERS_CHECK = "webhooks of other programs"
+CALICO_GROUPS = ("projectcalico.org", "crd.projectcalico.org")
+UNTOUCHED = (
+    *((group, "ipreservations") for group in CALICO_GROUPS),
+    (GROUP, "ingressdaemonsets"),
+    ("coordination.k8s.io", "leases"),
+)
+"""What no other program has a reason to alter."""
+SHARED = (("", "pods"), ("", "nodes"), ("apps", "deployments"), ("apps", "daemonsets"))
+"""What policies do alter: Drawbridge takes what the API server stores for its baseline."""
+OLDEST = (1, 30)
+"""The oldest Kubernetes that is supported: docs/reference/support.md."""
+SKEW = timedelta(seconds=5)
+"""Between two machines whose clocks are synchronized, with the time that a request takes."""
+NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
+
 
 class Verdict(StrEnum):
     WRONG = "wrong"
@@ -107,13 +130,6 @@ def of_user(answers: Mapping[Access, bool | KubeError]) -> Iterator[Finding]:
         yield Finding("your permissions", Verdict.OK, "enough for all commands")
 
 
-PROBE_NAME = "drawbridge-doctor"
-FAILED = "failed calling webhook"
-"""What the API server says when a webhook that fails closed gave no answer."""
-UNMARKED = "the webhook was not called, or gave no answer, and the API server went on without"
-Raw = dict[str, Any]
-
-
 @dataclass(frozen=True)
 class Probe:
     """*body* is sent as a dry run; *is_marked* says of the answer whether the webhook has seen it."""
@@ -180,10 +196,6 @@ def _is_defaulted(resource: Raw) -> bool:
     return bool(resource.get("spec", {}).get("selector"))
 
 
-COOLDOWN_CHECK = "Calico's cooldown"
-COOLDOWN_PAGE = "docs/explanation/ip-reservation.md#calicos-cooldown"
-
-
 def of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> Iterator[Finding]:
     """*cooldown* in seconds, 0 for none."""
     if not settings.enabled:
@@ -221,18 +233,6 @@ def _cooldown_and_reservations(settings: IPReservationSettings, cooldown: int) -
         f" {reserved}: reservations add little",
         f"raise config.ipReserveTime, or lower {COOLDOWN}; what each of them covers: {COOLDOWN_PAGE}",
     )
-
-
-OTHERS_CHECK = "webhooks of other programs"
-CALICO_GROUPS = ("projectcalico.org", "crd.projectcalico.org")
-UNTOUCHED = (
-    *((group, "ipreservations") for group in CALICO_GROUPS),
-    (GROUP, "ingressdaemonsets"),
-    ("coordination.k8s.io", "leases"),
-)
-"""What no other program has a reason to alter."""
-SHARED = (("", "pods"), ("", "nodes"), ("apps", "deployments"), ("apps", "daemonsets"))
-"""What policies do alter: Drawbridge takes what the API server stores for its baseline."""
 
 
 def of_others(configurations: WebhookConfigurations) -> Iterator[Finding]:
@@ -284,13 +284,6 @@ def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
 def _covers(rule: Rule, group: str, plural: str) -> bool:
     is_of_writes = {"*", "CREATE", "UPDATE"} & {*rule.operations} and {"*", group} & {*rule.api_groups}
     return bool(is_of_writes and {"*", "*/*", plural} & {*rule.resources})
-
-
-OLDEST = (1, 30)
-"""The oldest Kubernetes that is supported: docs/reference/support.md."""
-SKEW = timedelta(seconds=5)
-"""Between two machines whose clocks are synchronized, with the time that a request takes."""
-NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
 
 
 class NotTried(Enum):

@@ -19,6 +19,19 @@ from rich.text import Text
 
 from runtime import time
 
+Form = Literal["table", "wide", "json", "yaml"]
+FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
+WIDTH_WITHOUT_TERMINAL = 10_000
+"""Lines that are piped are neither cut nor wrapped."""
+LARGE = 200
+"""Rows of a table that a terminal wraps by itself."""
+GAP = 3
+"""Blanks between two columns."""
+INTERVAL = 2.0
+"""Seconds between two looks with --watch."""
+Cell = str | Text
+T = TypeVar("T")
+
 
 def printable(text: str) -> str:
     """*text* with a visible escape, such as `\\x1b`, for all that is no letter, sign or blank.
@@ -40,21 +53,6 @@ def json_printable(text: str) -> str:
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[begin : begin + 4]}" for begin in range(0, len(units), 4))
-
-
-Form = Literal["table", "wide", "json", "yaml"]
-FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
-WIDTH_WITHOUT_TERMINAL = 10_000
-"""Lines that are piped are neither cut nor wrapped."""
-LARGE = 200
-"""Rows of a table that a terminal wraps by itself."""
-GAP = 3
-"""Blanks between two columns."""
-INTERVAL = 2.0
-"""Seconds between two looks with --watch."""
-
-Cell = str | Text
-T = TypeVar("T")
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):

@@ -13,6 +13,16 @@ from cli.output import Cell, Document, Part, Table, age, duration, good, moment,
 from kube.resources import Resource
 from settings import IPReservationSettings
 
+Unmanaged = tuple[str, IPv4Network | IPv6Network]
+"""An IPReservation that Drawbridge does not manage, by its name, and what it keeps reserved."""
+BY_HAND = "held by hand"
+HELD = "held-"
+"""How the name of an IPReservation of one address begins that was held by hand: no label of ours, so it stays."""
+LIST = "drawbridge reservations list shows all"
+NOT_ENDED = "no end stored"
+"""Of its pod: it exists, has gone within the last minute, or never was, and then the leader drops the reservation."""
+COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "OWNER", "OBJECT")
+
 
 def release_at(record: Record, settings: IPReservationSettings) -> datetime | None:
     """None while no end of its pod is stored: it exists, has just gone, or never was."""
@@ -28,10 +38,6 @@ def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPR
             if held is None or _stays(record) > _stays(held[0]):
                 found[record.cidr] = record, segment
     return found
-
-
-Unmanaged = tuple[str, IPv4Network | IPv6Network]
-"""An IPReservation that Drawbridge does not manage, by its name, and what it keeps reserved."""
 
 
 def unmanaged_entries(reservations: Iterable[IPReservation]) -> list[Unmanaged]:
@@ -56,12 +62,6 @@ def address_of(cidr: str) -> str:
 
 def _stays(record: Record) -> tuple[bool, datetime]:
     return record.ended is None, record.ended or record.at
-
-
-BY_HAND = "held by hand"
-HELD = "held-"
-"""How the name of an IPReservation of one address begins that was held by hand: no label of ours, so it stays."""
-LIST = "drawbridge reservations list shows all"
 
 
 @dataclass(frozen=True)
@@ -213,11 +213,6 @@ def _by_hand(reservation: IPReservation) -> Iterable[Reservation]:
 def _order(found: Reservation) -> tuple[bool, float, str]:
     at = found.expires_at
     return at is None, at.timestamp() if at else 0.0, found.address
-
-
-NOT_ENDED = "no end stored"
-"""Of its pod: it exists, has gone within the last minute, or never was, and then the leader drops the reservation."""
-COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "OWNER", "OBJECT")
 
 
 def parts_of(found: Reservations, now: datetime) -> Iterator[Part]:

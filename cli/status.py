@@ -27,6 +27,25 @@ from kube.errors import Forbidden, KubeError, NotFound
 from kube.types import Node, ObjectMeta, key_of
 from settings import AnycastIPSettings, IPReservationSettings
 
+SOON = timedelta(days=7)
+"""A certificate that ends within this time should have been renewed long ago."""
+GATED, TAINTED = timedelta(minutes=1), timedelta(minutes=10)
+"""How long a pod usually waits for its placement, and a node for its address, at most."""
+LOW = 0.1
+"""The share of a pool's addresses that should be free; the alert has the same."""
+PAGE = "docs/how-to/troubleshooting.md"
+CERTIFICATES = "docs/how-to/certificates.md"
+RESTORE = "repair the cause; then helm upgrade creates it again: docs/how-to/break-glass.md"
+WHAT_STOPPED: Mapping[str, str] = {
+    Progressing.HALTED: "is halted",
+    Progressing.CANARY_DEGRADED: "waits for its canary, which fails",
+    Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
+    Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
+}
+NEXT = 5
+"""Releases that are shown."""
+DONE = (Progressing.COMPLETE, UNKNOWN)
+
 
 class Problem(Document, frozen=True):
     what: str
@@ -148,17 +167,6 @@ class Facts:
     pods: PodCounts | KubeError | None = None
     rollouts: Sequence[StoredResource] | KubeError | None = None
     pools: PoolFacts | Exception | None = None
-
-
-SOON = timedelta(days=7)
-"""A certificate that ends within this time should have been renewed long ago."""
-GATED, TAINTED = timedelta(minutes=1), timedelta(minutes=10)
-"""How long a pod usually waits for its placement, and a node for its address, at most."""
-LOW = 0.1
-"""The share of a pool's addresses that should be free; the alert has the same."""
-PAGE = "docs/how-to/troubleshooting.md"
-CERTIFICATES = "docs/how-to/certificates.md"
-RESTORE = "repair the cause; then helm upgrade creates it again: docs/how-to/break-glass.md"
 
 
 def problems_of(facts: Facts, status: Status, now: datetime) -> Iterator[Problem]:
@@ -313,14 +321,6 @@ def _pools_of_calico(facts: Facts) -> Iterator[Problem]:
             )
 
 
-WHAT_STOPPED: Mapping[str, str] = {
-    Progressing.HALTED: "is halted",
-    Progressing.CANARY_DEGRADED: "waits for its canary, which fails",
-    Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
-    Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
-}
-
-
 def _rollouts(facts: Facts, status: Status) -> Iterator[Problem]:
     for each in status.ingress_daemon_sets or ():
         if each.state in STOPPED:
@@ -367,10 +367,6 @@ def _listed(names: list[str], most: int = 3) -> str:
 
 def _verb(names: list[str], one: str, many: str) -> str:
     return one if len(names) == 1 else many
-
-
-NEXT = 5
-"""Releases that are shown."""
 
 
 def status_of(facts: Facts, now: datetime) -> Status:
@@ -522,9 +518,6 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-DONE = (Progressing.COMPLETE, UNKNOWN)
 
 
 def parts_of(status: Status, now: datetime) -> Iterator[Part]:

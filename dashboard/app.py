@@ -36,6 +36,7 @@ PROXIED = {
 
 Explain = Callable[[str, str], Page | None]
 """The page of an object by its kind and name."""
+FULL = "too many pages are open; this one is tried again, and can be read as it is"
 
 
 def create_app(
@@ -168,9 +169,6 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
         for each in ("rollouts", "overview"):
             pages[each].feed.expire()
         return redirect(pages["rollouts"].path, 303)
-
-
-FULL = "too many pages are open; this one is tried again, and can be read as it is"
 
 
 class Streams:

@@ -23,6 +23,8 @@ from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of, writer_of
 from runtime import threading
 
+HOST = "127.0.0.1"
+
 
 @click.command(cls=Command)
 @click.option(
@@ -56,9 +58,6 @@ def _opened(url: str, wanted: bool) -> Iterator[None]:
         file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">')
         webbrowser.open(file.as_uri())
         yield
-
-
-HOST = "127.0.0.1"
 
 
 class Handler(WSGIRequestHandler):

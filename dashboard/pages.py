@@ -40,6 +40,14 @@ from runtime import threading, time, utc_now
 
 STYLES = {"green": "good", "yellow": "warning", "bold red": "bad", "dim": "faint", "bold": "title"}
 """The class of each style that `cli.output` gives a text."""
+T = TypeVar("T")
+INTERVAL = 2.0
+"""Seconds between two reads at least."""
+SHARE = 5
+"""A read is not repeated before this many times its own duration: a large cluster is read less often."""
+TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
+Write = Callable[[str, str, str, str], None]
+"""Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +92,6 @@ def _grid(table: Table) -> Grid:
     return Grid(table.title, table.columns, rows, table.empty)
 
 
-T = TypeVar("T")
-
-INTERVAL = 2.0
-"""Seconds between two reads at least."""
-SHARE = 5
-"""A read is not repeated before this many times its own duration: a large cluster is read less often."""
-
-
 class Feed(Generic[T]):
     """Safe to use from any thread: one reads, and the others wait for what it finds."""
 
@@ -114,9 +114,6 @@ class Feed(Generic[T]):
         """Read again for the next who looks: something was written."""
         with self._lock:
             self._due = 0.0
-
-
-TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
 
 
 @dataclass(frozen=True)
@@ -234,10 +231,6 @@ class PageReader:
         answers = self.cluster.read({name: partial(may, access) for name, access in asked.items()})
         self._may_change |= {name: may for name, may in answers.items() if not isinstance(may, KubeError)}
         return {each for each in namespaces if self._may_change.get(each)}
-
-
-Write = Callable[[str, str, str, str], None]
-"""Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
 
 
 def _abort(client: Client, stored: StoredResource) -> Patch:

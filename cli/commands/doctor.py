@@ -33,6 +33,9 @@ from runtime import uuid4
 from telemetry.build import VERSION
 from webhook.smoke_check import fault, review
 
+PROXY_TIMEOUT = 10.0
+TRIAL_SECONDS = 5.0
+
 
 @click.command(cls=Command)
 @pass_session
@@ -49,10 +52,6 @@ def doctor(session: Session) -> None:
     session.output.show(found, parts_of)
     if found.wrong:
         raise SystemExit(WRONG)
-
-
-PROXY_TIMEOUT = 10.0
-TRIAL_SECONDS = 5.0
 
 
 def answers_of(inventory: Inventory) -> Answers:

@@ -21,6 +21,11 @@ from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
 from kube.types import Namespace, ObjectMeta
 
+MARK = f'"{PLACEMENT}"'.encode()
+"""What is in the metadata of each pod that has a placement, as JSON."""
+PENDING = "status.phase=Pending"
+NO_NODE = "<none>"
+
 
 @click.group(cls=Commands)
 def elasticity() -> None:
@@ -68,12 +73,6 @@ def _evict(session: Session, chosen: Placement) -> bool:
         return True
     session.output.say(f"{chosen.pod}: evicted from {chosen.node}")
     return True
-
-
-MARK = f'"{PLACEMENT}"'.encode()
-"""What is in the metadata of each pod that has a placement, as JSON."""
-PENDING = "status.phase=Pending"
-NO_NODE = "<none>"
 
 
 class _Listed(msgspec.Struct):

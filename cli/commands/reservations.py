@@ -25,6 +25,8 @@ from cli.session import Command, Commands, Session, pass_session
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists, Conflict, NotFound
 
+CHANGED = Failure("a reservation was changed in the meantime; nothing was changed by you", "repeat it")
+
 
 @click.group(cls=Commands)
 def reservations() -> None:
@@ -90,9 +92,6 @@ def read(inventory: Inventory) -> Found:
         return Found(inventory.reservations.resource(), inventory.segments(), settings)
     except NotServed as error:
         raise Unreadable(str(error), "kubectl api-resources --api-group=crd.projectcalico.org") from error
-
-
-CHANGED = Failure("a reservation was changed in the meantime; nothing was changed by you", "repeat it")
 
 
 def write(client: Client, resource: Resource, action: Annotate | Delete) -> None:

@@ -32,6 +32,12 @@ from kube.errors import Conflict
 
 NAME = "INGRESSDAEMONSET"
 Choose = Callable[[StoredResource, list[Revision]], Revision]
+Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A merge patch, or a JSON patch."""
+Change = Callable[[StoredResource], Patch | None]
+"""The patch of what is stored; None when there is nothing to do."""
+ATTEMPTS = 10
+"""The leader writes a status once a second at most."""
 
 
 @click.group(cls=Commands)
@@ -211,14 +217,6 @@ def revisions_of(client: Client, stored: StoredResource) -> list[Revision]:
     selector = f"{REVISION_OF}={shortened(stored.metadata.name)}"
     namespace = stored.metadata.namespace
     return client.list(CONTROLLER_REVISIONS, namespace, type=Revision, label_selector=selector).items
-
-
-Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""A merge patch, or a JSON patch."""
-Change = Callable[[StoredResource], Patch | None]
-"""The patch of what is stored; None when there is nothing to do."""
-ATTEMPTS = 10
-"""The leader writes a status once a second at most."""
 
 
 def write(client: Client, shown: StoredResource, change: Change) -> bool:

@@ -24,6 +24,7 @@ from kube.types import ObjectMeta, Value
 
 Raw = Mapping[str, Any]
 UNREGISTERED = "no webhook configuration has the webhook that reserves IPs"
+MOST = 20
 
 
 class WebhookAnswer(Document, frozen=True):
@@ -112,9 +113,6 @@ def _answer(answer: Answer) -> WebhookAnswer:
     verdict = answer.verdict
     webhook = verdict.webhook
     return WebhookAnswer(webhook.name, webhook.path, verdict.outcome, verdict.by, answer.effect)
-
-
-MOST = 20
 
 
 class Series(Value, frozen=True):

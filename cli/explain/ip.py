@@ -33,6 +33,10 @@ from settings import IPReservationSettings
 from settings.ip_reservation import Pools as PoolSettings
 
 OFF = "set ipReservation.pools.enabled, and ipReservation.pools.history to a time, for example 24h"
+SIZES = {4: 26, 6: 122}
+"""Calico's default lengths of the blocks of a pool."""
+NOT_STORED = "the leader has not stored the end of its pod yet, or drops it if there never was such a pod"
+Raw = Mapping[str, Any]
 
 
 class FormerHolder(Document, frozen=True):
@@ -96,10 +100,6 @@ def past_parts(found: Past) -> Iterator[Part]:
         yield f"No leader followed the blocks from {gaps}: who had it only then is not known."
 
 
-SIZES = {4: 26, 6: 122}
-"""Calico's default lengths of the blocks of a pool."""
-
-
 class Assignment(Document, frozen=True):
     """What Calico noted when it assigned the IP, and when it *released* it for its cooldown; empty where nothing."""
 
@@ -149,9 +149,6 @@ def assignment_of(block: AssignedBlock, ip: str, pool: str) -> Assignment | None
         handle=noted.handle_id or "",
         released=noted.released_at or "",
     )
-
-
-NOT_STORED = "the leader has not stored the end of its pod yet, or drops it if there never was such a pod"
 
 
 class Reservation(Document, frozen=True):
@@ -347,9 +344,6 @@ def _ends(pod: Pod, until: datetime | None, settings: IPReservationSettings) -> 
         else f"{duration(settings.ip_reserve_time)} without a node"
     )
     return f"It asks Calico for it until {moment(until)}, {after}, or a little later: then it gets any IP"
-
-
-Raw = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

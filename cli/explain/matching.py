@@ -22,6 +22,11 @@ from kube.selectors import Expression, LabelSelector, matches, phrase
 from webhook.admission import API_VERSION, KIND, Operation
 
 USER = "kubernetes-admin"
+VARIABLES = ("object", "oldObject", "request")
+"""Those of match conditions, but for ``authorizer``, which asks the API server's authorizer."""
+AUTHORIZER = re.compile(r"\bauthorizer\b")
+Labels = Mapping[str, str]
+ANY = "*"
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,6 @@ class ApiRequest:
         objects = {"object": self.object, "oldObject": self.old_object}
         request = self.admission | objects | {"uid": uid}
         return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "request": request})
-
-
-VARIABLES = ("object", "oldObject", "request")
-"""Those of match conditions, but for ``authorizer``, which asks the API server's authorizer."""
-AUTHORIZER = re.compile(r"\bauthorizer\b")
 
 
 class NotEvaluable(Exception):
@@ -121,10 +121,6 @@ def _environment() -> Any:
         variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
         extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()],
     )
-
-
-Labels = Mapping[str, str]
-ANY = "*"
 
 
 class Outcome(StrEnum):

@@ -35,6 +35,13 @@ OF_A_STORED_OBJECT = (
     "selfLink",
 )
 """Metadata that no client sends with a new object."""
+KINDS = {"pods": "Pod", "nodes": "Node", "daemonsets": "DaemonSet", "ingressdaemonsets": "IngressDaemonSet"}
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+UNREADABLE = "not known: you may not list PodDisruptionBudgets"
+ALWAYS = "AlwaysAllow"
+T = TypeVar("T")
+UID = "explained"
+"""Of the request: some denials name it."""
 
 
 def deletion_of(pod: Raw) -> ApiRequest:
@@ -72,17 +79,9 @@ def _request(
     return ApiRequest(operation, resource, metadata["name"], namespace, object=new, old_object=old)
 
 
-KINDS = {"pods": "Pod", "nodes": "Node", "daemonsets": "DaemonSet", "ingressdaemonsets": "IngressDaemonSet"}
-
-
 def _typed(resource: Resource, raw: Raw) -> Raw:
     """A LIST leaves these fields out of its items."""
     return {"apiVersion": resource.api_version, "kind": KINDS[resource.plural], **raw}
-
-
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
-UNREADABLE = "not known: you may not list PodDisruptionBudgets"
-ALWAYS = "AlwaysAllow"
 
 
 class BudgetSpec(Value, frozen=True):
@@ -144,9 +143,6 @@ def _goes_anyway(pod: Raw) -> bool:
 def _is_ready(pod: Raw) -> bool:
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -241,10 +237,6 @@ def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
     if key not in objects:
         raise NotFound(404, "NotFound", f"there is no {kind.__name__.lower()} {key}")
     return msgspec.json.decode(msgspec.json.encode(objects[key]), type=kind)
-
-
-UID = "explained"
-"""Of the request: some denials name it."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from kube.resources import NODES, Resource
 from webhook.anycast_ip.webhook import AnycastIPWebhook
 
 Raw = dict[str, Any]
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 
 
 def predicted(_: Inventory) -> Make:
@@ -50,9 +51,6 @@ NODE = Kind(
     node.parts,
     namespaced=False,
 )
-
-
-DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 
 
 @click.command("join", cls=Command)

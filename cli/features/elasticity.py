@@ -45,6 +45,15 @@ from webhook.elasticity.leader import LeaseReader
 from webhook.elasticity.webhook import PlacementWebhook
 
 Raw = dict[str, Any]
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+KINDS = {
+    **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
+}
+REVISION = "deployment.kubernetes.io/revision"
+LOOKS, BETWEEN = 4, 15.0
+"""Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 
 
 def predicted(inventory: Inventory) -> Make:
@@ -59,17 +68,6 @@ def predicted(inventory: Inventory) -> Make:
         return PlacementWebhook(settings, lambda _: absence), DaemonSetWebhook(settings)
 
     return webhooks
-
-
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
-REPLICA_SETS = Resource("apps", "v1", "replicasets")
-KINDS = {
-    **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
-    **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
-}
-REVISION = "deployment.kubernetes.io/revision"
-LOOKS, BETWEEN = 4, 15.0
-"""Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 
 
 @click.command("scale", cls=Command)

@@ -24,6 +24,9 @@ from settings import Settings
 
 TAG_VALUES = 2
 """Each address has two tags with their own values: the name of its node and the id of its instance."""
+NAME = "simulated-node"
+OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
+"""Labels whose values belong to one node."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +145,6 @@ def _limit(quota: Quota) -> str:
 
 def _left(quota: Quota) -> str:
     return "unknown" if quota.left is None else str(quota.left)
-
-
-NAME = "simulated-node"
-OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
-"""Labels whose values belong to one node."""
 
 
 class DaemonSetSpec(Value, frozen=True):

@@ -43,6 +43,9 @@ from settings import Settings
 
 Raw = Mapping[str, Any]
 Predicted = tuple[Raw, Prediction]
+NAME = "simulated"
+"""Of the segment with what is only reserved in a simulation."""
+PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class ReservedIP(Document, frozen=True):
@@ -217,10 +220,6 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-NAME = "simulated"
-"""Of the segment with what is only reserved in a simulation."""
-
-
 class Returning(Document, frozen=True):
     """A pod of the name of one that goes: whether it is promised *ips*, which the former has, and else *why* not."""
 
@@ -296,9 +295,6 @@ def _segment(records: Iterable[Record]) -> IPReservation:
     made = body(records)
     made["metadata"] |= {"name": NAME, "labels": {MANAGED_BY: MANAGER}}
     return msgspec.convert(made, IPReservation)
-
-
-PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ FOLLOWING = {"cloud.region": ("elasticity.region",), "elasticity.enabled": ("ela
 KNOWN = sorted({*SETTINGS, *OTHER_NAMES, *NO_SETTINGS})
 SIMILAR = 0.8
 """How much of a name a slip leaves."""
+SHOWN = 20
+"""Objects of a feature that the table names; all with ``-o json``."""
 
 
 class Unreadable(ValueError):
@@ -184,10 +186,6 @@ class Subject(Value, frozen=True):
 
     def as_it_is(self) -> Pod:
         return Pod(self.metadata, KnownSpec(host_network=self.spec.host_network), self.status)
-
-
-SHOWN = 20
-"""Objects of a feature that the table names; all with ``-o json``."""
 
 
 Judge = Callable[[Subject, Namespace, Settings], str]
