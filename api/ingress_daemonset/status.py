@@ -70,6 +70,14 @@ class Degraded(StrEnum):
     AS_DESIRED = "AsDesired"
 
 
+CONDITIONS: dict[type[StrEnum], str] = {
+    Available: "Available",
+    Progressing: "Progressing",
+    Degraded: "Degraded",
+}
+"""The types of conditions, by the enumerations of their reasons."""
+
+
 class Result(StrEnum):
     """How a rollout ended."""
 
@@ -89,7 +97,7 @@ class Promotion(StrEnum):
 
 
 class Condition(Value, frozen=True):
-    """*reason* is one of the enumeration that has the name of its *type*."""
+    """*reason* is one of the enumeration that CONDITIONS has for its *type*."""
 
     type: str = ""
     status: str = ""

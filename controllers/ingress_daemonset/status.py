@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from api.ingress_daemonset.status import (
+    CONDITIONS,
     LEAVING,
     Available,
     Condition,
@@ -180,7 +181,7 @@ UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
 UNTRUE = (*ENDED, Available.NO_NODES, Available.NODES_WITHOUT_PODS, Degraded.AS_DESIRED)
 """Reasons of conditions that do not hold."""
 Reason = tuple[Available | Progressing | Degraded, str]
-"""Of the condition that has the name of the enumeration, and its message."""
+"""Of the condition that the enumeration is for, and its message."""
 
 
 @dataclass(frozen=True)
@@ -413,7 +414,7 @@ def _altered(altered: Sequence[Altered]) -> str:
 def _condition(stored: Status, found: Reason, now: datetime) -> dict[str, Any]:
     """Its time changes only with its status."""
     reason, message = found
-    kind, status = type(reason).__name__, str(reason not in UNTRUE)
+    kind, status = CONDITIONS[type(reason)], str(reason not in UNTRUE)
     old = stored.condition(kind)
     since = old.last_transition_time if old.status == status else None
     condition = Condition(kind, status, reason, message, since or now.replace(microsecond=0))
