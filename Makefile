@@ -86,9 +86,10 @@ check: $(STAMP) ## Check format, lint, types and words
 	@$(VENV)/bin/mypy --no-error-summary
 	@$(RUN) -m dev.lab.style
 
-format: $(STAMP) ## Format the code
+format: $(STAMP) ## Format the code, and renew the links of the tour to its lines
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
+	@$(RUN) -m dev.lab.tour
 
 cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
 	@$(RUN) -m dev.lab.cli_file

@@ -31,7 +31,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", sorted(tour.PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_each_link_to_a_line_leads_to_the_definition_that_it_names(page: Path) -> None:
-    assert tour.renewed(page) == page.read_text(), "make manifests renews the lines"
+    assert tour.renewed(page) == page.read_text(), "make format renews the lines"
 
 
 def links(page: Path) -> list[tuple[str, Path, str]]:

@@ -61,7 +61,8 @@ Object = Mapping[str, Any]
 
 def patch(before: Object, after: Object) -> tuple[PatchOperation, ...]:
     """RFC 6902 operations that turn *before* into *after*."""
-    return tuple(jsonpatch.make_patch(*_without_shared(before, after)))
+    # Without moves: which of two equal values is moved depends on the order of a set.
+    return tuple(jsonpatch.JsonPatch.from_diff(*_without_shared(before, after), optimization=False))
 
 
 def _without_shared(before: Object, after: Object) -> tuple[Object, Object]:

@@ -1,8 +1,8 @@
-"""Write what is generated: checks of the chart, deploy/, renders of the tests, a page, links to lines."""
+"""Write what is generated: checks of the chart, deploy/, renders of the tests, a page."""
 
 from __future__ import annotations
 
-from dev.lab import chart, cli_page, kustomize, renders, tour, values_schema
+from dev.lab import chart, cli_page, kustomize, renders, values_schema
 
 DEPLOY = chart.ROOT / "deploy"
 HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
@@ -15,7 +15,6 @@ def main() -> None:
     kustomize.write()
     cli_page.write()
     renders.write()
-    tour.write()
 
 
 def rendered() -> str:

@@ -48,3 +48,7 @@ def _defined(node: ast.stmt) -> set[str]:
         case ast.AnnAssign(target=ast.Name(id=name)):
             return {name}
     return set()
+
+
+if __name__ == "__main__":
+    write()
