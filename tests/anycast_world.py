@@ -24,7 +24,7 @@ from cloud.responses import decoded
 from controllers.anycast_ip.allow_list import AllowListStore
 from controllers.anycast_ip.brake import Releases, read_releases, unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, instance_of
-from controllers.anycast_ip.controller import Edges, KnownCluster, Published, assemble
+from controllers.anycast_ip.controller import Dependencies, KnownCluster, Published, assemble
 from controllers.anycast_ip.egress import ProbePods
 from controllers.anycast_ip.sources import NODES, ClaimStore, Clocks, Nodes, ReportedNode, decode
 from controllers.controller import Controller
@@ -248,9 +248,11 @@ class Lab:
         nodes = Nodes(kube, self.watch.informer, ProbePods(kube, "drawbridge"))
         published = Published(AllowListStore(kube, "drawbridge"), self.lease.update)
         releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
-        edges = Edges(nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published)
+        given = Dependencies(
+            nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published
+        )
         clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
-        self.feature = assemble(edges, lambda: self.settings, clocks, self.watch.informer)
+        self.feature = assemble(given, lambda: self.settings, clocks, self.watch.informer)
         self._waiting = dict[Controller, list[tuple[greenlet, Answer]]]()
         for batcher in self.feature.cloud.batchers:
             batcher.wait = wait

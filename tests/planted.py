@@ -47,7 +47,7 @@ SWAPS = [
     (  # the taint is taken off before the address is bound
         "controllers/anycast_ip/reconciler.py",
         "self._cloud.associate(claim.address, claim.instance)",
-        "self.by_name[Do.OPEN](snapshot, _)",
+        "self.by_name[Action.OPEN](snapshot, _)",
     ),
     (  # a pod's gate is taken away before its placement is written
         "controllers/elasticity/writer.py",

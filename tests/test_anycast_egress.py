@@ -34,7 +34,7 @@ from controllers.anycast_ip.egress import (
     outcome_of,
 )
 from controllers.anycast_ip.planner import plan
-from controllers.anycast_ip.snapshot import Checked, Do, Egress, Seen, Snapshot
+from controllers.anycast_ip.snapshot import Action, Checked, Egress, Seen, Snapshot
 from dev.lab.cloud import Knobs
 from kube.errors import Forbidden
 from kube.resources import PODS
@@ -313,22 +313,22 @@ OF = Checked("eip-1", "1.2.3.4", URL)
 @pytest.mark.parametrize(
     ("egress", "settings_", "expected"),
     [
-        pytest.param(Egress(), SETTINGS, Do.OPEN, id="not configured"),
-        pytest.param(Egress(), checking(), Do.CHECK, id="not checked"),
-        pytest.param(Egress(passed=OF), checking(), Do.OPEN, id="seen"),
-        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.5", URL)), checking(), Do.CHECK, id="another IP"),
-        pytest.param(Egress(passed=Checked("eip-2", "1.2.3.4", URL)), checking(), Do.CHECK, id="another id"),
-        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.4", "http://b/")), checking(), Do.CHECK, id="elsewhere"),
-        pytest.param(Egress(trouble="seen as 1.1.1.1"), checking(), Do.CHECK, id="failed"),
+        pytest.param(Egress(), SETTINGS, Action.OPEN, id="not configured"),
+        pytest.param(Egress(), checking(), Action.CHECK, id="not checked"),
+        pytest.param(Egress(passed=OF), checking(), Action.OPEN, id="seen"),
+        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.5", URL)), checking(), Action.CHECK, id="another IP"),
+        pytest.param(Egress(passed=Checked("eip-2", "1.2.3.4", URL)), checking(), Action.CHECK, id="another id"),
+        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.4", "http://b/")), checking(), Action.CHECK, id="elsewhere"),
+        pytest.param(Egress(trouble="seen as 1.1.1.1"), checking(), Action.CHECK, id="failed"),
     ],
 )  # fmt: skip
 def test_a_bound_address_opens_a_node_when_it_was_seen(
-    egress: Egress, settings_: AnycastIPSettings, expected: Do
+    egress: Egress, settings_: AnycastIPSettings, expected: Action
 ) -> None:
     snapshot = Snapshot("u1", CLOSED, CLAIM, seen=Seen(BOUND), egress=egress)
     step = plan(snapshot, settings_)
 
-    assert step.do is expected
+    assert step.action is expected
     assert (step.note is not None) == bool(egress.trouble)
 
 

@@ -21,7 +21,7 @@ from controllers.anycast_ip.claim import (
     renewed,
 )
 from controllers.anycast_ip.planner import bound_annotations, plan
-from controllers.anycast_ip.snapshot import GONE, Do, Lookup, Order, Related, Seen, Snapshot
+from controllers.anycast_ip.snapshot import GONE, Action, Lookup, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, Lab, original
@@ -85,62 +85,62 @@ def seen(found: Any) -> Seen:
 @pytest.mark.parametrize(
     ("node", "claim", "seen", "expected"),
     [
-        pytest.param(UNLABELLED, None, NO_ADDRESS_YET, Do.NOTHING, id="no label"),
-        pytest.param(SUPER, None, NO_ADDRESS_YET, Do.NOTHING, id="a super node"),
-        pytest.param(NAMELESS, None, NO_ADDRESS_YET, Do.NOTHING, id="no instance"),
-        pytest.param(PLAIN, None, NO_ADDRESS_YET, Do.CLOSE, id="slipped through"),
-        pytest.param(ORIGINAL, None, NO_ADDRESS_YET, Do.LOOK, id="of the original"),
-        pytest.param(ORIGINAL, None, looked(), Do.CLOSE, id="of the original, without its address"),
-        pytest.param(GATED, None, NO_ADDRESS_YET, Do.LOOK, id="new"),
-        pytest.param(GATED, None, looked(), Do.CLAIM, id="nothing on it"),
-        pytest.param(GATED, None, looked(FREE), Do.CLAIM, id="one that was on it"),
-        pytest.param(GATED, None, looked(address("BINDING")), Do.ADOPT, id="one is being bound to it"),
-        pytest.param(GATED, None, looked(address("UNBINDING")), Do.LOOK, id="one is being unbound from it"),
-        pytest.param(GATED, None, looked(address(type="EIP")), Do.LOOK, id="an unmanaged one on it"),
-        pytest.param(GATED, None, looked(address(type="EIP"), address()), Do.ADOPT, id="two on it"),
-        pytest.param(GATED, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="not seen yet"),
-        pytest.param(GATED, CLAIM, seen(address("CREATING")), Do.WATCH, id="being created"),
-        pytest.param(GATED, CLAIM, seen(FREE), Do.BIND, id="free"),
-        pytest.param(GATED, CLAIM, seen(address("UNBIND", blocked=True)), Do.WATCH, id="free but blocked"),
-        pytest.param(GATED, CLAIM, seen(address("BINDING")), Do.WATCH, id="instance shown too early"),
-        pytest.param(GATED, CLAIM, seen(address()), Do.OPEN, id="bound"),
-        pytest.param(GATED, CLAIM, seen(address("BIND_ENI")), Do.OPEN, id="bound to its interface"),
-        pytest.param(GATED, CLAIM, seen(address(arrears=True)), Do.WATCH, id="bound but in arrears"),
-        pytest.param(GATED, CLAIM, seen(ELSEWHERE), Do.LOOK, id="bound elsewhere"),
-        pytest.param(GATED, CLAIM, Seen(ELSEWHERE, ()), Do.RENEW, id="bound elsewhere, nothing in its place"),
-        pytest.param(GATED, CLAIM, Seen(GONE, (FREE,)), Do.RENEW, id="gone, nothing in its place"),
-        pytest.param(GATED, CLAIM, Seen(GONE, (address(id="eip-2"),)), Do.FORGET, id="gone, another there"),
-        pytest.param(GATED, THEIRS, seen(GONE), Do.FORGET, id="theirs is gone"),
-        pytest.param(GATED, THEIRS, seen(FREE), Do.FORGET, id="theirs is free"),
-        pytest.param(PLAIN, CLAIM, seen(FREE), Do.CLOSE, id="untainted too early"),
-        pytest.param(OPEN, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="open, not seen yet"),
-        pytest.param(OPEN, CLAIM, seen(address()), Do.NOTHING, id="open"),
-        pytest.param(OPEN, CLAIM, seen(FREE), Do.CLOSE, id="open, unbound"),
-        pytest.param(OPEN, CLAIM, seen(address(blocked=True)), Do.CLOSE, id="open, blocked"),
-        pytest.param(OPEN, CLAIM, seen(GONE), Do.CLOSE, id="open, gone"),
-        pytest.param(OPEN, CLAIM, seen(address("UNBIND")), Do.CLOSE, id="open, instance shown too long"),
-        pytest.param(ORIGINAL, None, looked(address("BINDING")), Do.CLOSE, id="of the original, not yet bound"),
-        pytest.param(OPEN, CLAIM, seen(address(ip="9.9.9.9")), Do.OPEN, id="open, shown wrongly"),
-        pytest.param(MOVED, CLAIM, seen(address()), Do.CLOSE, id="another instance"),
-        pytest.param(moved(TAINT, marked=True), CLAIM, seen(address()), Do.CLOSE, id="another instance, tainted"),
-        pytest.param(moved(), CLAIM, seen(address()), Do.CLOSE, id="another instance, not proven bound"),
-        pytest.param(moved(TAINT), CLAIM, seen(address()), Do.EXAMINE, id="another instance, closed"),
-        pytest.param(UNLABELLED, CLAIM, seen(address()), Do.NOTHING, id="label removed"),
-        pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Do.FREE, id="label removed, tainted"),
-        pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Do.NOTHING, id="tainted before its label"),
-        pytest.param(None, CLAIM, NO_ADDRESS_YET, Do.WATCH, id="node gone"),
-        pytest.param(None, CLAIM, seen(address()), Do.EXAMINE, id="gone, bound"),
-        pytest.param(None, CLAIM, seen(address("BINDING")), Do.WATCH, id="gone, being bound"),
-        pytest.param(None, CLAIM, seen(ELSEWHERE), Do.FORGET, id="gone, bound elsewhere"),
-        pytest.param(None, CLAIM, seen(FREE), Do.RELEASE, id="gone, free"),
-        pytest.param(None, CLAIM, seen(address("OFFLINING")), Do.WATCH, id="gone, going"),
-        pytest.param(None, CLAIM, seen(GONE), Do.UNTAG, id="both gone"),
-        pytest.param(None, THEIRS, seen(address()), Do.FORGET, id="gone, theirs"),
-        pytest.param(None, None, NO_ADDRESS_YET, Do.NOTHING, id="nothing at all"),
+        pytest.param(UNLABELLED, None, NO_ADDRESS_YET, Action.NOTHING, id="no label"),
+        pytest.param(SUPER, None, NO_ADDRESS_YET, Action.NOTHING, id="a super node"),
+        pytest.param(NAMELESS, None, NO_ADDRESS_YET, Action.NOTHING, id="no instance"),
+        pytest.param(PLAIN, None, NO_ADDRESS_YET, Action.CLOSE, id="slipped through"),
+        pytest.param(ORIGINAL, None, NO_ADDRESS_YET, Action.LOOK, id="of the original"),
+        pytest.param(ORIGINAL, None, looked(), Action.CLOSE, id="of the original, without its address"),
+        pytest.param(GATED, None, NO_ADDRESS_YET, Action.LOOK, id="new"),
+        pytest.param(GATED, None, looked(), Action.CLAIM, id="nothing on it"),
+        pytest.param(GATED, None, looked(FREE), Action.CLAIM, id="one that was on it"),
+        pytest.param(GATED, None, looked(address("BINDING")), Action.ADOPT, id="one is being bound to it"),
+        pytest.param(GATED, None, looked(address("UNBINDING")), Action.LOOK, id="one is being unbound from it"),
+        pytest.param(GATED, None, looked(address(type="EIP")), Action.LOOK, id="an unmanaged one on it"),
+        pytest.param(GATED, None, looked(address(type="EIP"), address()), Action.ADOPT, id="two on it"),
+        pytest.param(GATED, CLAIM, NO_ADDRESS_YET, Action.WATCH, id="not seen yet"),
+        pytest.param(GATED, CLAIM, seen(address("CREATING")), Action.WATCH, id="being created"),
+        pytest.param(GATED, CLAIM, seen(FREE), Action.BIND, id="free"),
+        pytest.param(GATED, CLAIM, seen(address("UNBIND", blocked=True)), Action.WATCH, id="free but blocked"),
+        pytest.param(GATED, CLAIM, seen(address("BINDING")), Action.WATCH, id="instance shown too early"),
+        pytest.param(GATED, CLAIM, seen(address()), Action.OPEN, id="bound"),
+        pytest.param(GATED, CLAIM, seen(address("BIND_ENI")), Action.OPEN, id="bound to its interface"),
+        pytest.param(GATED, CLAIM, seen(address(arrears=True)), Action.WATCH, id="bound but in arrears"),
+        pytest.param(GATED, CLAIM, seen(ELSEWHERE), Action.LOOK, id="bound elsewhere"),
+        pytest.param(GATED, CLAIM, Seen(ELSEWHERE, ()), Action.RENEW, id="bound elsewhere, nothing in its place"),
+        pytest.param(GATED, CLAIM, Seen(GONE, (FREE,)), Action.RENEW, id="gone, nothing in its place"),
+        pytest.param(GATED, CLAIM, Seen(GONE, (address(id="eip-2"),)), Action.FORGET, id="gone, another there"),
+        pytest.param(GATED, THEIRS, seen(GONE), Action.FORGET, id="theirs is gone"),
+        pytest.param(GATED, THEIRS, seen(FREE), Action.FORGET, id="theirs is free"),
+        pytest.param(PLAIN, CLAIM, seen(FREE), Action.CLOSE, id="untainted too early"),
+        pytest.param(OPEN, CLAIM, NO_ADDRESS_YET, Action.WATCH, id="open, not seen yet"),
+        pytest.param(OPEN, CLAIM, seen(address()), Action.NOTHING, id="open"),
+        pytest.param(OPEN, CLAIM, seen(FREE), Action.CLOSE, id="open, unbound"),
+        pytest.param(OPEN, CLAIM, seen(address(blocked=True)), Action.CLOSE, id="open, blocked"),
+        pytest.param(OPEN, CLAIM, seen(GONE), Action.CLOSE, id="open, gone"),
+        pytest.param(OPEN, CLAIM, seen(address("UNBIND")), Action.CLOSE, id="open, instance shown too long"),
+        pytest.param(ORIGINAL, None, looked(address("BINDING")), Action.CLOSE, id="of the original, not yet bound"),
+        pytest.param(OPEN, CLAIM, seen(address(ip="9.9.9.9")), Action.OPEN, id="open, shown wrongly"),
+        pytest.param(MOVED, CLAIM, seen(address()), Action.CLOSE, id="another instance"),
+        pytest.param(moved(TAINT, marked=True), CLAIM, seen(address()), Action.CLOSE, id="another instance, tainted"),
+        pytest.param(moved(), CLAIM, seen(address()), Action.CLOSE, id="another instance, not proven bound"),
+        pytest.param(moved(TAINT), CLAIM, seen(address()), Action.EXAMINE, id="another instance, closed"),
+        pytest.param(UNLABELLED, CLAIM, seen(address()), Action.NOTHING, id="label removed"),
+        pytest.param(node(TAINT, labels={}), CLAIM, seen(FREE), Action.FREE, id="label removed, tainted"),
+        pytest.param(node(TAINT, labels={}), None, NO_ADDRESS_YET, Action.NOTHING, id="tainted before its label"),
+        pytest.param(None, CLAIM, NO_ADDRESS_YET, Action.WATCH, id="node gone"),
+        pytest.param(None, CLAIM, seen(address()), Action.EXAMINE, id="gone, bound"),
+        pytest.param(None, CLAIM, seen(address("BINDING")), Action.WATCH, id="gone, being bound"),
+        pytest.param(None, CLAIM, seen(ELSEWHERE), Action.FORGET, id="gone, bound elsewhere"),
+        pytest.param(None, CLAIM, seen(FREE), Action.RELEASE, id="gone, free"),
+        pytest.param(None, CLAIM, seen(address("OFFLINING")), Action.WATCH, id="gone, going"),
+        pytest.param(None, CLAIM, seen(GONE), Action.UNTAG, id="both gone"),
+        pytest.param(None, THEIRS, seen(address()), Action.FORGET, id="gone, theirs"),
+        pytest.param(None, None, NO_ADDRESS_YET, Action.NOTHING, id="nothing at all"),
     ],
 )  # fmt: skip
-def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, expected: Do) -> None:
-    assert plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).do is expected
+def test_the_next_action(node: Node | None, claim: Claim | None, seen: Seen, expected: Action) -> None:
+    assert plan(Snapshot("u1", node, claim, seen=seen), SETTINGS).action is expected
 
 
 @pytest.mark.parametrize(
@@ -175,86 +175,88 @@ def test_what_a_node_waits_for_is_reported(
 @pytest.mark.parametrize(
     ("runs", "is_braked", "expected"),
     [
-        pytest.param(None, True, Do.EXAMINE, id="not asked"),
-        pytest.param(False, True, Do.UNBIND, id="its instance has ended"),
-        pytest.param(True, False, Do.UNBIND, id="its instance runs"),
-        pytest.param(True, True, Do.EXAMINE, id="one too many"),
+        pytest.param(None, True, Action.EXAMINE, id="not asked"),
+        pytest.param(False, True, Action.UNBIND, id="its instance has ended"),
+        pytest.param(True, False, Action.UNBIND, id="its instance runs"),
+        pytest.param(True, True, Action.EXAMINE, id="one too many"),
     ],
 )
 def test_an_address_is_unbound_from_an_instance_that_runs_while_the_brake_is_off(
-    runs: bool | None, is_braked: bool, expected: Do
+    runs: bool | None, is_braked: bool, expected: Action
 ) -> None:
     step = plan(Snapshot("u1", None, CLAIM, seen=seen(address()), runs=runs, is_braked=is_braked), SETTINGS)
 
-    assert step.do is expected
+    assert step.action is expected
     assert bool(step.note) is bool(runs and is_braked)
 
 
 @pytest.mark.parametrize(
     ("node", "order", "expected"),
     [
-        pytest.param(GATED, UNORDERED, Do.TAG, id="claimed"),
-        pytest.param(GATED, Order(in_doubt=False, tagged=True), Do.ALLOCATE, id="tagged"),
-        pytest.param(GATED, Order(tagged=True), Do.ALLOCATE, id="perhaps ordered"),
-        pytest.param(GATED, Order(refused=True), Do.FIND, id="token refused"),
-        pytest.param(GATED, Order(refused=True, lookup=Lookup()), Do.FIND, id="token refused, nothing found yet"),
-        pytest.param(GATED, Order(refused=True, lookup=NOTHING_FOUND), Do.RENEW, id="token of nothing"),
-        pytest.param(GATED, Order(lookup=Lookup(FREE)), Do.RECORD, id="found by its name"),
-        pytest.param(GATED, Order(599, tagged=True), Do.ALLOCATE, id="not old yet"),
-        pytest.param(GATED, Order(600, tagged=True), Do.FIND, id="old"),
-        pytest.param(GATED, Order(900, tagged=True, lookup=Lookup()), Do.ALLOCATE, id="old, one look is enough"),
-        pytest.param(None, Order(tagged=True), Do.ALLOCATE, id="gone, perhaps ordered"),
-        pytest.param(None, Order(900, tagged=True), Do.FIND, id="gone, old"),
-        pytest.param(None, Order(900, tagged=True, lookup=Lookup()), Do.FIND, id="gone, old, one look is not enough"),
-        pytest.param(None, Order(900, lookup=NOTHING_FOUND), Do.UNTAG, id="gone, nothing found"),
-        pytest.param(None, UNORDERED, Do.UNTAG, id="gone, never ordered"),
+        pytest.param(GATED, UNORDERED, Action.TAG, id="claimed"),
+        pytest.param(GATED, Order(in_doubt=False, tagged=True), Action.ALLOCATE, id="tagged"),
+        pytest.param(GATED, Order(tagged=True), Action.ALLOCATE, id="perhaps ordered"),
+        pytest.param(GATED, Order(refused=True), Action.FIND, id="token refused"),
+        pytest.param(GATED, Order(refused=True, lookup=Lookup()), Action.FIND, id="token refused, nothing found yet"),
+        pytest.param(GATED, Order(refused=True, lookup=NOTHING_FOUND), Action.RENEW, id="token of nothing"),
+        pytest.param(GATED, Order(lookup=Lookup(FREE)), Action.RECORD, id="found by its name"),
+        pytest.param(GATED, Order(599, tagged=True), Action.ALLOCATE, id="not old yet"),
+        pytest.param(GATED, Order(600, tagged=True), Action.FIND, id="old"),
+        pytest.param(GATED, Order(900, tagged=True, lookup=Lookup()), Action.ALLOCATE, id="old, one look is enough"),
+        pytest.param(None, Order(tagged=True), Action.ALLOCATE, id="gone, perhaps ordered"),
+        pytest.param(None, Order(900, tagged=True), Action.FIND, id="gone, old"),
+        pytest.param(None, Order(900, tagged=True, lookup=Lookup()), Action.FIND, id="gone, old, once not enough"),
+        pytest.param(None, Order(900, lookup=NOTHING_FOUND), Action.UNTAG, id="gone, nothing found"),
+        pytest.param(None, UNORDERED, Action.UNTAG, id="gone, never ordered"),
     ],
 )  # fmt: skip
-def test_the_next_action_of_an_order(node: Node | None, order: Order, expected: Do) -> None:
-    assert plan(Snapshot("u1", node, ORDERED, order=order), SETTINGS).do is expected
+def test_the_next_action_of_an_order(node: Node | None, order: Order, expected: Action) -> None:
+    assert plan(Snapshot("u1", node, ORDERED, order=order), SETTINGS).action is expected
 
 
 @pytest.mark.parametrize(
     ("node", "claim", "related", "expected"),
     [
-        pytest.param(None, ORDERED, Related(elsewhere=True), Do.FORGET, id="another's"),
-        pytest.param(None, CLAIM, Related(heir="u2"), Do.NOTHING, id="another takes it over"),
-        pytest.param(GATED, None, Related(predecessor=CLAIM), Do.INHERIT, id="an heir"),
-        pytest.param(GATED, None, Related(found=FREE), Do.ADOPT, id="one with its tags"),
-        pytest.param(UNLABELLED, None, Related(found=FREE), Do.ADOPT, id="one with its tags, no label"),
+        pytest.param(None, ORDERED, Related(elsewhere=True), Action.FORGET, id="another's"),
+        pytest.param(None, CLAIM, Related(heir="u2"), Action.NOTHING, id="another takes it over"),
+        pytest.param(GATED, None, Related(predecessor=CLAIM), Action.INHERIT, id="an heir"),
+        pytest.param(GATED, None, Related(found=FREE), Action.ADOPT, id="one with its tags"),
+        pytest.param(UNLABELLED, None, Related(found=FREE), Action.ADOPT, id="one with its tags, no label"),
         pytest.param(
-            node(TAINT, labels={}), None, Related(was_wanted=True), Do.FREE, id="label came and went"
+            node(TAINT, labels={}), None, Related(was_wanted=True), Action.FREE, id="label came and went"
         ),
     ],
 )
 def test_the_next_action_by_what_is_related(
-    node: Node | None, claim: Claim | None, related: Related, expected: Do
+    node: Node | None, claim: Claim | None, related: Related, expected: Action
 ) -> None:
-    assert plan(Snapshot("u1", node, claim, related, seen=looked()), SETTINGS).do is expected
+    assert plan(Snapshot("u1", node, claim, related, seen=looked()), SETTINGS).action is expected
 
 
 @pytest.mark.parametrize(
     ("node", "seen", "expected"),
     [
-        pytest.param(node(annotations=OPEN.metadata.annotations, labels={}), Seen(), Do.STRIP, id="marked"),
-        pytest.param(UNLABELLED, seen(address()), Do.EXAMINE, id="bare"),
-        pytest.param(OPEN, seen(address()), Do.NOTHING, id="still labelled"),
+        pytest.param(
+            node(annotations=OPEN.metadata.annotations, labels={}), Seen(), Action.STRIP, id="marked"
+        ),
+        pytest.param(UNLABELLED, seen(address()), Action.EXAMINE, id="bare"),
+        pytest.param(OPEN, seen(address()), Action.NOTHING, id="still labelled"),
     ],
 )
-def test_a_label_that_is_removed_releases_when_it_is_set_so(node: Node, seen: Seen, expected: Do) -> None:
-    assert plan(Snapshot("u1", node, CLAIM, seen=seen), RELEASING).do is expected
+def test_a_label_that_is_removed_releases_when_it_is_set_so(node: Node, seen: Seen, expected: Action) -> None:
+    assert plan(Snapshot("u1", node, CLAIM, seen=seen), RELEASING).action is expected
 
 
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        pytest.param(OPEN, Do.NOTHING, id="open"),
-        pytest.param(GATED, Do.BIND, id="not open yet"),
-        pytest.param(PLAIN, Do.CLOSE, id="never was bound"),
+        pytest.param(OPEN, Action.NOTHING, id="open"),
+        pytest.param(GATED, Action.BIND, id="not open yet"),
+        pytest.param(PLAIN, Action.CLOSE, id="never was bound"),
     ],
 )
-def test_without_repair_only_what_was_open_is_left_alone(node: Node, expected: Do) -> None:
-    assert plan(Snapshot("u1", node, CLAIM, seen=seen(FREE)), LENIENT).do is expected
+def test_without_repair_only_what_was_open_is_left_alone(node: Node, expected: Action) -> None:
+    assert plan(Snapshot("u1", node, CLAIM, seen=seen(FREE)), LENIENT).action is expected
 
 
 @pytest.mark.parametrize(

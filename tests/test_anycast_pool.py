@@ -27,7 +27,7 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
 from controllers.anycast_ip.reader import UNPROVEN
-from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Do, Lookup, Order, Related, Seen, Snapshot
+from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Lookup, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
 from kube.errors import ServerError, Unreachable
@@ -149,65 +149,65 @@ OLD = Order(in_doubt=True, age=900)
 @pytest.mark.parametrize(
     ("snapshot", "expected"),
     [
-        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=()), pool=OFFER), Do.TAKE, id="a new node"),
-        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=())), Do.CLAIM, id="an empty pool"),
-        pytest.param(Snapshot("u2", node(), pool=OFFER), Do.LOOK, id="its instance is looked at before"),
+        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=()), pool=OFFER), Action.TAKE, id="a new node"),
+        pytest.param(Snapshot("u2", node(), seen=Seen(on_instance=())), Action.CLAIM, id="an empty pool"),
+        pytest.param(Snapshot("u2", node(), pool=OFFER), Action.LOOK, id="its instance is looked at before"),
         pytest.param(
             Snapshot("u2", node(), related=Related(found=FREE), seen=Seen(on_instance=()), pool=OFFER),
-            Do.ADOPT,
+            Action.ADOPT,
             id="one with its tags comes first",
         ),
-        pytest.param(Snapshot("u2", node(), ORDERED, order=UNSENT, pool=OFFER), Do.TAKE, id="not ordered yet"),
-        pytest.param(Snapshot("u2", node(), ORDERED, order=DOUBTFUL, pool=OFFER), Do.TAG, id="it may be ordered"),
-        pytest.param(Snapshot("u2", node(), ORDERED, order=OLD, pool=OFFER), Do.FIND, id="ordered long ago"),
+        pytest.param(Snapshot("u2", node(), ORDERED, order=UNSENT, pool=OFFER), Action.TAKE, id="not ordered yet"),
+        pytest.param(Snapshot("u2", node(), ORDERED, order=DOUBTFUL, pool=OFFER), Action.TAG, id="it may be ordered"),
+        pytest.param(Snapshot("u2", node(), ORDERED, order=OLD, pool=OFFER), Action.FIND, id="ordered long ago"),
         pytest.param(
             Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(seconds=5)), pool=OFFER),
-            Do.FIND,
+            Action.FIND,
             id="ordered long ago, and not found yet",
         ),
         pytest.param(
             Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(seconds=60)), pool=OFFER),
-            Do.TAKE,
+            Action.TAKE,
             id="ordered long ago, and not found for long",
         ),
         pytest.param(
             Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(FREE)), pool=OFFER),
-            Do.RECORD,
+            Action.RECORD,
             id="ordered long ago, and found",
         ),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BOUND), pool=ROOM), Do.EXAMINE, id="left, bound"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE), pool=ROOM), Do.KEEP, id="left"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE)), Do.RELEASE, id="left, no place"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BLOCKED), pool=ROOM), Do.RELEASE, id="left, blocked"),
-        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(OTHER), pool=ROOM), Do.RELEASE, id="left, other type"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE), pool=ROOM), Do.NOTHING, id="idle"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(UNKNOWN), pool=ROOM), Do.WATCH, id="idle, not seen yet"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(BLOCKED), pool=ROOM), Do.NOTHING, id="idle, blocked"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=ROOM), Do.RELEASE, id="idle, other type"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=SPARED), Do.NOTHING, id="other type, spared"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE)), Do.RELEASE, id="idle too long"),
-        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(GONE), pool=ROOM), Do.UNTAG, id="idle, gone"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BOUND), pool=ROOM), Action.EXAMINE, id="left, bound"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE), pool=ROOM), Action.KEEP, id="left"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(FREE)), Action.RELEASE, id="left, no place"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(BLOCKED), pool=ROOM), Action.RELEASE, id="left, blocked"),
+        pytest.param(Snapshot("u9", None, LEAVING, seen=Seen(OTHER), pool=ROOM), Action.RELEASE, id="left, other type"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE), pool=ROOM), Action.NOTHING, id="idle"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(UNKNOWN), pool=ROOM), Action.WATCH, id="idle, unseen"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(BLOCKED), pool=ROOM), Action.NOTHING, id="idle, blocked"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=ROOM), Action.RELEASE, id="idle, other type"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(OTHER), pool=SPARED), Action.NOTHING, id="type, spared"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(FREE)), Action.RELEASE, id="idle too long"),
+        pytest.param(Snapshot("u9", None, kept(9), seen=Seen(GONE), pool=ROOM), Action.UNTAG, id="idle, gone"),
         pytest.param(
             Snapshot("u9", None, kept(9), seen=Seen(replace(BOUND, instance_id="ins-b")), pool=ROOM),
-            Do.FORGET,
+            Action.FORGET,
             id="idle, bound by another user",
         ),
         pytest.param(
-            Snapshot("u9", None, kept(9), Related(elsewhere=True), pool=ROOM), Do.FORGET, id="given away already"
+            Snapshot("u9", None, kept(9), Related(elsewhere=True), pool=ROOM), Action.FORGET, id="given away already"
         ),
         pytest.param(
-            Snapshot("u9", None, kept(9), Related(heir="u8"), pool=ROOM), Do.NOTHING, id="its instance is back"
+            Snapshot("u9", None, kept(9), Related(heir="u8"), pool=ROOM), Action.NOTHING, id="its instance is back"
         ),
-        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT, pool=ROOM), Do.TAG, id="a spare to order"),
-        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT), Do.UNTAG, id="a spare that is not wanted"),
-        pytest.param(Snapshot("spare", None, PENDING, order=DOUBTFUL), Do.TAG, id="a spare that may be ordered"),
+        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT, pool=ROOM), Action.TAG, id="a spare to order"),
+        pytest.param(Snapshot("spare", None, PENDING, order=UNSENT), Action.UNTAG, id="a spare that is not wanted"),
+        pytest.param(Snapshot("spare", None, PENDING, order=DOUBTFUL), Action.TAG, id="a spare that may be ordered"),
         pytest.param(
-            Snapshot("spare", None, PENDING, order=Order(refused=True), pool=ROOM), Do.FIND, id="a spent token"
+            Snapshot("spare", None, PENDING, order=Order(refused=True), pool=ROOM), Action.FIND, id="a spent token"
         ),
     ],
 )  # fmt: skip
-def test_the_next_action(snapshot: Snapshot, expected: Do) -> None:
-    assert plan(snapshot, SETTINGS).do is expected
+def test_the_next_action(snapshot: Snapshot, expected: Action) -> None:
+    assert plan(snapshot, SETTINGS).action is expected
 
 
 def test_an_address_keeps_the_tags_that_it_has_at_the_cloud() -> None:

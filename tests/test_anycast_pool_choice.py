@@ -11,7 +11,7 @@ from cloud.types import Address
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, lent_claim, renewed, taken
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import adoptable, has_place, in_line, missing
-from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
+from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
 from settings import AnycastIPSettings
@@ -79,22 +79,22 @@ USED = replace(taken(LENT, replace(LEAVING, address="")), tags=())
 @pytest.mark.parametrize(
     ("claim", "seen", "settings", "expected"),
     [
-        pytest.param(LENT, lent(), ADOPTING, Do.NOTHING, id="idle"),
-        pytest.param(LENT, lent(), SETTINGS, Do.FORGET, id="no more adoption"),
-        pytest.param(LENT, lent(tags={}), ADOPTING, Do.FORGET, id="its tag is gone"),
-        pytest.param(LENT, lent(status="BIND", instance_id="ins-9"), ADOPTING, Do.FORGET, id="its user bound it"),
-        pytest.param(LENT, lent(type="EIP"), ADOPTING, Do.FORGET, id="another type is wanted"),
-        pytest.param(USED, lent(status="BIND", instance_id=LEAVING.instance), ADOPTING, Do.EXAMINE, id="node gone"),
-        pytest.param(USED, lent(), ADOPTING, Do.KEEP, id="unbound from a node"),
-        pytest.param(USED, lent(), SETTINGS, Do.FORGET, id="unbound from a node, without adoption"),
-        pytest.param(replace(USED, tags=(("a", "b"),)), lent(), SETTINGS, Do.UNTAG, id="with tags of ours"),
+        pytest.param(LENT, lent(), ADOPTING, Action.NOTHING, id="idle"),
+        pytest.param(LENT, lent(), SETTINGS, Action.FORGET, id="no more adoption"),
+        pytest.param(LENT, lent(tags={}), ADOPTING, Action.FORGET, id="its tag is gone"),
+        pytest.param(LENT, lent(status="BIND", instance_id="ins-9"), ADOPTING, Action.FORGET, id="its user bound it"),
+        pytest.param(LENT, lent(type="EIP"), ADOPTING, Action.FORGET, id="another type is wanted"),
+        pytest.param(USED, lent(status="BIND", instance_id=LEAVING.instance), ADOPTING, Action.EXAMINE, id="node gone"),
+        pytest.param(USED, lent(), ADOPTING, Action.KEEP, id="unbound from a node"),
+        pytest.param(USED, lent(), SETTINGS, Action.FORGET, id="unbound from a node, without adoption"),
+        pytest.param(replace(USED, tags=(("a", "b"),)), lent(), SETTINGS, Action.UNTAG, id="with tags of ours"),
     ],
 )  # fmt: skip
 def test_what_is_lent_is_kept_or_returned_and_never_released(
-    claim: Claim, seen: Address, settings: AnycastIPSettings, expected: Do
+    claim: Claim, seen: Address, settings: AnycastIPSettings, expected: Action
 ) -> None:
     view = View(has_place=has_place(claim, [claim], settings.pool, NOW))
-    assert plan(Snapshot(claim.uid, None, claim, seen=Seen(seen), pool=view), settings).do is expected
+    assert plan(Snapshot(claim.uid, None, claim, seen=Seen(seen), pool=view), settings).action is expected
 
 
 def test_what_is_lent_takes_no_place_and_counts_as_a_spare() -> None:

@@ -11,7 +11,7 @@ from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for, wanted_bandwidth
 from controllers.anycast_ip.planner import bound_annotations, plan
-from controllers.anycast_ip.snapshot import Do, Seen, Snapshot
+from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from dev.lab.cloud import Knobs
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
@@ -112,26 +112,26 @@ UNREPAIRED = BOTH.model_copy(update={"repair": False})
 @pytest.mark.parametrize(
     ("settings", "labels", "claim", "bandwidth", "expected"),
     [
-        pytest.param(SETTINGS, {"net": "wide"}, CLAIM, 5, Do.NOTHING, id="no entries"),
-        pytest.param(BOTH, {"net": "wide"}, CLAIM, 100, Do.RESIZE, id="too narrow"),
-        pytest.param(UNREPAIRED, {"net": "wide"}, CLAIM, 100, Do.RESIZE, id="without repair"),
-        pytest.param(BOTH, {"net": "wide"}, CLAIM, 500, Do.NOTHING, id="right"),
-        pytest.param(BOTH, {}, CLAIM, 500, Do.RESIZE, id="as for all others"),
-        pytest.param(BOTH, {"net": "wide"}, CLAIM, 0, Do.NOTHING, id="not known"),
-        pytest.param(BOTH, {"net": "wide"}, replace(CLAIM, ours=False), 100, Do.NOTHING, id="not ours"),
+        pytest.param(SETTINGS, {"net": "wide"}, CLAIM, 5, Action.NOTHING, id="no entries"),
+        pytest.param(BOTH, {"net": "wide"}, CLAIM, 100, Action.RESIZE, id="too narrow"),
+        pytest.param(UNREPAIRED, {"net": "wide"}, CLAIM, 100, Action.RESIZE, id="without repair"),
+        pytest.param(BOTH, {"net": "wide"}, CLAIM, 500, Action.NOTHING, id="right"),
+        pytest.param(BOTH, {}, CLAIM, 500, Action.RESIZE, id="as for all others"),
+        pytest.param(BOTH, {"net": "wide"}, CLAIM, 0, Action.NOTHING, id="not known"),
+        pytest.param(BOTH, {"net": "wide"}, replace(CLAIM, ours=False), 100, Action.NOTHING, id="not ours"),
     ],
 )
 def test_the_bandwidth_of_an_open_node_is_corrected(
-    settings: AnycastIPSettings, labels: dict[str, str], claim: Any, bandwidth: int, expected: Do
+    settings: AnycastIPSettings, labels: dict[str, str], claim: Any, bandwidth: int, expected: Action
 ) -> None:
     opened = node(closed=False, annotations=SHOWING, **labels)
     seen = replace(BOUND, bandwidth=bandwidth)
-    assert plan(Snapshot("u1", opened, claim, seen=Seen(seen)), settings).do is expected
+    assert plan(Snapshot("u1", opened, claim, seen=Seen(seen)), settings).action is expected
 
 
 def test_a_node_opens_before_its_bandwidth_is_corrected() -> None:
     snapshot = Snapshot("u1", node(net="wide"), CLAIM, seen=Seen(BOUND))
-    assert plan(snapshot, BOTH).do is Do.OPEN
+    assert plan(snapshot, BOTH).action is Action.OPEN
 
 
 def test_without_entries_no_bandwidth_is_wanted() -> None:

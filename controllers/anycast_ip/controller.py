@@ -79,8 +79,8 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         probes = ProbePods(client, context.namespace)
         nodes = Nodes(client, informer, probes)
         published = Published(AllowListStore(client, context.namespace), context.annotate)
-        edges = Edges(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
-        feature = assemble(edges, lambda: settings().anycast_ip, Clocks(), informer)
+        given = Dependencies(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
+        feature = assemble(given, lambda: settings().anycast_ip, Clocks(), informer)
         feature.sources.enqueue_all()
         with ExitStack() as stack:
             for batcher in feature.cloud.batchers:
@@ -124,7 +124,7 @@ class KnownCluster:
 
 
 @dataclass(frozen=True)
-class Edges:
+class Dependencies:
     """What the feature reads and writes."""
 
     nodes: Nodes
@@ -146,24 +146,27 @@ class Feature:
 
 
 def assemble(
-    edges: Edges, settings: Callable[[], AnycastIPSettings], clocks: Clocks, informer: Informer[ReportedNode]
+    given: Dependencies,
+    settings: Callable[[], AnycastIPSettings],
+    clocks: Clocks,
+    informer: Informer[ReportedNode],
 ) -> Feature:
     clock = clocks.monotonic
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
-    cloud = BatchedCloud(edges.cloud, lambda: reconciler.try_refused(), clock)
-    inventory = Inventory(edges.cloud, edges.cluster.uuid, clock)
-    sources = Sources(edges.nodes, edges.claims, inventory, settings, clocks, queue.add)
+    cloud = BatchedCloud(given.cloud, lambda: reconciler.try_refused(), clock)
+    inventory = Inventory(given.cloud, given.cluster.uuid, clock)
+    sources = Sources(given.nodes, given.claims, inventory, settings, clocks, queue.add)
     brake = Brake(
-        clocks.now, edges.cluster.releases.unbound, lambda times: edges.published.annotate(unbinds(times))
+        clocks.now, given.cluster.releases.unbound, lambda times: given.published.annotate(unbinds(times))
     )
     memory = Memory(Waits(clock), Locks(), Announcements(clocks.now), brake, EgressChecks(clock))
-    reporter = Reporter(edges.recorder, clocks.now, edges.claims.regarding)
+    reporter = Reporter(given.recorder, clocks.now, given.claims.regarding)
     conditions = ConditionReconciler(sources, reporter.trouble)
     reconciler = Reconciler(sources, memory, cloud, reporter, queue, conditions.queue.add)
 
     def report(quotas: Sequence[Quota]) -> None:
         reporter.quotas(quotas)
-        edges.published.annotate(annotation(quotas, clocks.now()))
+        given.published.annotate(annotation(quotas, clocks.now()))
 
     def periodic(name: str, reconcile: Reconcile) -> Controller:
         return Controller(
@@ -171,27 +174,27 @@ def assemble(
         )
 
     enqueue = sources.enqueue
-    egress = EgressResults(memory.egress, edges.nodes.probes, lambda: settings().egress_check, enqueue, clock)
+    egress = EgressResults(memory.egress, given.nodes.probes, lambda: settings().egress_check, enqueue, clock)
     return Feature(
         sources,
         reconciler,
         cloud,
         (
-            periodic("resync", Resync(edges.cloud, sources, report).reconcile),
-            periodic("orphans", Orphans(sources, edges.recorder).reconcile),
+            periodic("resync", Resync(given.cloud, sources, report).reconcile),
+            periodic("orphans", Orphans(sources, given.recorder).reconcile),
             periodic("pool", Upkeep(sources).reconcile),
             periodic("adoption", Adoption(sources).reconcile),
             periodic("egress", egress.reconcile),
             periodic(
-                "brake", Confirmations(brake, edges.cluster.releases.confirmed, enqueue, clock).reconcile
+                "brake", Confirmations(brake, given.cluster.releases.confirmed, enqueue, clock).reconcile
             ),
             periodic(
-                "allow_list", AllowList(sources, memory.announcements, edges.published.allow_list).reconcile
+                "allow_list", AllowList(sources, memory.announcements, given.published.allow_list).reconcile
             ),
             Controller(
                 queue,
                 reconciler.reconcile,
-                Watch(informer, partial(_to_reconcile, edges.claims)),
+                Watch(informer, partial(_to_reconcile, given.claims)),
                 workers=WORKERS,
             ),
             Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),

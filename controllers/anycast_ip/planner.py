@@ -33,9 +33,9 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.snapshot import (
     GONE,
     UNKNOWN,
+    Action,
     Announcement,
     Checked,
-    Do,
     Egress,
     Note,
     Order,
@@ -64,7 +64,7 @@ def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
     if not wanted(node, settings):
         return _plan_when_unwanted(snapshot, node, settings)
     if must_be_closed(snapshot, node, settings):
-        return Step(Do.CLOSE)
+        return Step(Action.CLOSE)
     if claim is None:
         return _plan_without_claim(snapshot, node, settings)
     return _plan_with_claim(snapshot, node, claim, settings)
@@ -97,18 +97,20 @@ def _before_leaving(node: Node | None, settings: AnycastIPSettings) -> Step | No
     if node is None:
         return None
     if wanted(node, settings):
-        return Step(Do.CLOSE) if not is_tainted(node) or BOUND in node.metadata.annotations else None
+        return Step(Action.CLOSE) if not is_tainted(node) or BOUND in node.metadata.annotations else None
     marked = {ADDRESS_ID, ADDRESS, BOUND} & node.metadata.annotations.keys()
-    return Step(Do.STRIP) if marked or is_tainted(node) else None
+    return Step(Action.STRIP) if marked or is_tainted(node) else None
 
 
 def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     """The address stays. The taint goes if it was for an address of ours: some nodes have it before their label."""
     if is_tainted(node) and (snapshot.claim or snapshot.related.was_wanted):
-        return Step(Do.FREE)
+        return Step(Action.FREE)
     if snapshot.claim is None and snapshot.related.found is not None:
-        return Step(Do.ADOPT, address=snapshot.related.found)
-    return Step(Do.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_super(node) else NOTHING
+        return Step(Action.ADOPT, address=snapshot.related.found)
+    return (
+        Step(Action.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_super(node) else NOTHING
+    )
 
 
 def _not_selected(settings: AnycastIPSettings) -> Note:
@@ -146,13 +148,13 @@ def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
 
 def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     if not instance_of(node):
-        return Step(Do.NOTHING, _no_instance(node))
+        return Step(Action.NOTHING, _no_instance(node))
     if snapshot.related.rival:
-        return Step(Do.NOTHING, _duplicate(snapshot.related.rival))
+        return Step(Action.NOTHING, _duplicate(snapshot.related.rival))
     if snapshot.related.predecessor:
-        return Step(Do.INHERIT)
+        return Step(Action.INHERIT)
     if snapshot.seen.on_instance is None:
-        return Step(Do.LOOK)
+        return Step(Action.LOOK)
     return _from_look(snapshot, snapshot.seen.on_instance, settings)
 
 
@@ -176,17 +178,17 @@ def _duplicate(rival: Claim) -> Note:
 def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
     if owner := snapshot.seen.owner:
         text = f"The instance has the address of node {owner}: it is adopted when that node has another"
-        return Step(Do.LOOK, Note("AnycastIpDelayed", text))
+        return Step(Action.LOOK, Note("AnycastIpDelayed", text))
     bound = [each for each in present if each.status in HOLDING]
     found = snapshot.related.found.id if snapshot.related.found else ""
     if mine := [each for each in bound if each.type == settings.address_type or each.id == found]:
         best = min(mine, key=lambda each: (each.id != found, each.status not in (BIND, BIND_ENI), each.id))
-        return Step(Do.LOOK) if best.status == UNBINDING else Step(Do.ADOPT, address=best)
+        return Step(Action.LOOK) if best.status == UNBINDING else Step(Action.ADOPT, address=best)
     if bound:
-        return Step(Do.LOOK, _unmanaged(bound[0], settings))
+        return Step(Action.LOOK, _unmanaged(bound[0], settings))
     if snapshot.related.found:
-        return Step(Do.ADOPT, address=snapshot.related.found)
-    return Step(Do.TAKE if snapshot.pool.offer else Do.CLAIM)
+        return Step(Action.ADOPT, address=snapshot.related.found)
+    return Step(Action.TAKE if snapshot.pool.offer else Action.CLAIM)
 
 
 def _unmanaged(address: Address, settings: AnycastIPSettings) -> Note:
@@ -203,7 +205,7 @@ def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: Any
     if not claim.address:
         return _plan_order(snapshot)
     if seen is UNKNOWN:
-        return Step(Do.WATCH)
+        return Step(Action.WATCH)
     if not settings.repair and is_open(node):
         if isinstance(seen, Address) and serves(seen, claim.instance):
             return plan_bandwidth(seen, node, claim, settings)
@@ -221,21 +223,21 @@ def _another(snapshot: Snapshot, claim: Claim, note: Note | None = None) -> Step
     """None is ordered while the instance has one: a claim from a backup may be older than that."""
     present = snapshot.seen.on_instance
     if not claim.is_managed or any(map(bound_to, present or ())):
-        return Step(Do.FORGET, note)
-    return Step(Do.LOOK) if present is None else Step(Do.RENEW, note)
+        return Step(Action.FORGET, note)
+    return Step(Action.LOOK) if present is None else Step(Action.RENEW, note)
 
 
 def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
     if seen.status != UNBIND:
         slow = Note("AnycastIpDelayed", f"{seen.id} has been {seen.status} at Tencent Cloud for minutes")
-        return Step(Do.WATCH, slow if snapshot.seen.seconds >= SLOW else None)
+        return Step(Action.WATCH, slow if snapshot.seen.seconds >= SLOW else None)
     if not claim.is_managed:
-        return Step(Do.FORGET)
+        return Step(Action.FORGET)
     if seen.blocked or seen.arrears:
-        return Step(Do.WATCH, stopped(seen))
+        return Step(Action.WATCH, stopped(seen))
     if snapshot.announcement:
-        return Step(Do.ANNOUNCE, _announced(seen, snapshot.announcement), seen)
-    return Step(Do.BIND, address=seen)
+        return Step(Action.ANNOUNCE, _announced(seen, snapshot.announcement), seen)
+    return Step(Action.BIND, address=seen)
 
 
 def _announced(seen: Address, announcement: Announcement) -> Note | None:
@@ -258,15 +260,15 @@ def _plan_order(snapshot: Snapshot) -> Step:
     order, lookup = snapshot.order, snapshot.order.lookup
     is_settled, offer = _has_brought_nothing(order), snapshot.node and snapshot.pool.offer
     if lookup and lookup.found:
-        return Step(Do.RECORD, address=lookup.found)
+        return Step(Action.RECORD, address=lookup.found)
     if offer and (is_settled or not order.in_doubt):
-        return Step(Do.TAKE)
+        return Step(Action.TAKE)
     if order.refused:
-        return Step(Do.RENEW if is_settled else Do.FIND)
+        return Step(Action.RENEW if is_settled else Action.FIND)
     is_old, is_one_look_enough = order.in_doubt and order.age >= SURE, snapshot.node and not offer
     if is_old and not (lookup and is_one_look_enough) and not is_settled:
-        return Step(Do.FIND)
-    return Step(Do.ALLOCATE if order.tagged else Do.TAG)
+        return Step(Action.FIND)
+    return Step(Action.ALLOCATE if order.tagged else Action.TAG)
 
 
 def _has_brought_nothing(order: Order) -> bool:
@@ -275,24 +277,24 @@ def _has_brought_nothing(order: Order) -> bool:
 
 def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings) -> Step:
     if snapshot.related.elsewhere:
-        return Step(Do.FORGET)
+        return Step(Action.FORGET)
     if snapshot.related.heir:
-        return Step(Do.NOTHING)  # it takes the claim over
+        return Step(Action.NOTHING)  # it takes the claim over
     if not claim.is_managed:
-        return Step(Do.FORGET)
+        return Step(Action.FORGET)
     if not claim.address:
         return _plan_order(snapshot) if snapshot.pool.has_place else _without_address(snapshot)
     seen = snapshot.seen.address
     if seen is UNKNOWN:
-        return Step(Do.WATCH)
+        return Step(Action.WATCH)
     if seen is GONE:
-        return Step(Do.UNTAG)
+        return Step(Action.UNTAG)
     if seen.status == UNBIND and snapshot.pool.has_place and _stays_lent(seen, claim, settings):
         if claim.pooled and (seen.type == settings.address_type or snapshot.pool.stays_anyway):
             # Also while it is blocked: another would be ordered in its place.
-            return NOTHING if claim.ip == seen.ip else Step(Do.RECORD, address=seen)
+            return NOTHING if claim.ip == seen.ip else Step(Action.RECORD, address=seen)
         if not claim.pooled and is_usable(seen, settings):
-            return Step(Do.KEEP, address=seen)
+            return Step(Action.KEEP, address=seen)
     return _with_address(seen, claim, snapshot)
 
 
@@ -304,23 +306,23 @@ def _stays_lent(seen: Address, claim: Claim, settings: AnycastIPSettings) -> boo
 def _without_address(snapshot: Snapshot) -> Step:
     """Repeat an order in doubt: with the same token it brings the address that has to be released."""
     is_settled = _has_brought_nothing(snapshot.order) or not snapshot.order.in_doubt
-    return Step(Do.UNTAG) if is_settled else _plan_order(snapshot)
+    return Step(Action.UNTAG) if is_settled else _plan_order(snapshot)
 
 
 def _with_address(seen: Address, claim: Claim, snapshot: Snapshot) -> Step:
     if seen.status == UNBIND and claim.lent:
-        return Step(Do.UNTAG if claim.tags else Do.FORGET)
+        return Step(Action.UNTAG if claim.tags else Action.FORGET)
     if seen.status == UNBIND:
-        return Step(Do.RELEASE, address=seen)
+        return Step(Action.RELEASE, address=seen)
     if seen.status not in (BIND, BIND_ENI):
-        return Step(Do.WATCH)
+        return Step(Action.WATCH)
     if seen.instance_id != claim.instance:
-        return Step(Do.FORGET, _moved(seen, "it stays there and is not released"))
+        return Step(Action.FORGET, _moved(seen, "it stays there and is not released"))
     if snapshot.runs is None:
-        return Step(Do.EXAMINE)
+        return Step(Action.EXAMINE)
     if snapshot.runs and snapshot.is_braked:
-        return Step(Do.EXAMINE, _held(seen))
-    return Step(Do.UNBIND, address=seen)
+        return Step(Action.EXAMINE, _held(seen))
+    return Step(Action.UNBIND, address=seen)
 
 
 def _held(seen: Address) -> Note:
@@ -337,7 +339,7 @@ def _moved(seen: Address, then: str) -> Note:
     return Note("AnycastIpMoved", f"{seen.id} was bound to {where} by another user: {then}")
 
 
-NOTHING = Step(Do.NOTHING)
+NOTHING = Step(Action.NOTHING)
 
 
 def serves(address: Address, instance: str) -> bool:
@@ -369,21 +371,21 @@ def plan_when_bound(
 ) -> Step:
     """*seen* is bound to the instance of *claim*."""
     if not serves(seen, claim.instance):
-        return Step(Do.WATCH, stopped(seen))
+        return Step(Action.WATCH, stopped(seen))
     if shows(node, seen):
         return plan_bandwidth(seen, node, claim, settings)
     # A node that is open just shows something else by mistake.
     url = settings.egress_check.url
     if is_tainted(node) and url and egress.passed != Checked(seen.id, seen.ip, url):
-        return Step(Do.CHECK, _closed_by(egress, seen), address=seen)
-    return Step(Do.OPEN, address=seen)
+        return Step(Action.CHECK, _closed_by(egress, seen), address=seen)
+    return Step(Action.OPEN, address=seen)
 
 
 def plan_bandwidth(seen: Address, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     """After the opening, which a refusal must not delay. What is not ours stays as it is."""
     wanted = wanted_bandwidth(node, settings)
     if claim.ours and wanted and seen.bandwidth not in (0, wanted):
-        return Step(Do.RESIZE, address=seen)
+        return Step(Action.RESIZE, address=seen)
     return NOTHING
 
 

@@ -34,8 +34,8 @@ from controllers.anycast_ip.pool import has_place, in_line, is_of_former_type, i
 from controllers.anycast_ip.snapshot import (
     GONE,
     UNKNOWN,
+    Action,
     Announcement,
-    Do,
     Lookup,
     Order,
     Pool,
@@ -118,7 +118,7 @@ class Reader:
         """What is of a former type takes no place from others."""
         settings, now = self._settings(), self._clocks.now()
         counted = [each for each in self._claims.having(POOLED) if not self._is_of_former_type(each)]
-        unchanged = self._memory.waits.seconds(claim.uid, Do.KEEP, settings.address_type)
+        unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, settings.address_type)
         is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
         return Pool(
             has_place=has_place(claim, counted, settings.pool, now),
@@ -144,20 +144,20 @@ class Reader:
         found = terms_of(listed) if listed else offer.terms or terms_of_all(settings)
         return is_paid_as(found, terms_for(node, settings) or terms_of_all(settings))
 
-    def read(self, snapshot: Snapshot, do: Do) -> Snapshot:
-        """*snapshot* with the answer to what *do* asks, and the pool as it is by then. CloudError, RetryAfter."""
-        answered = self._answered(snapshot, do)
+    def read(self, snapshot: Snapshot, action: Action) -> Snapshot:
+        """*snapshot* with the answer to what *action* asks, and the pool as it is by then. CloudError, RetryAfter."""
+        answered = self._answered(snapshot, action)
         return replace(answered, pool=self._pool(snapshot.node, snapshot.claim))
 
-    def _answered(self, snapshot: Snapshot, do: Do) -> Snapshot:
+    def _answered(self, snapshot: Snapshot, action: Action) -> Snapshot:
         claim = snapshot.claim
-        if do is Do.LOOK and snapshot.node:
+        if action is Action.LOOK and snapshot.node:
             found = self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
             seen = replace(snapshot.seen, on_instance=found, owner=self._owner(found))
             return replace(snapshot, seen=seen)
-        if do is Do.FIND and claim:
+        if action is Action.FIND and claim:
             return replace(snapshot, order=replace(snapshot.order, lookup=self._lookup(claim)))
-        if do is Do.EXAMINE and claim:
+        if action is Action.EXAMINE and claim:
             return replace(snapshot, runs=self._runs(claim))
         return replace(snapshot, seen=self._watch(claim)) if claim else snapshot
 
@@ -242,7 +242,9 @@ class Reader:
     def _lookup(self, claim: Claim) -> Lookup:
         found = self._cloud.named(claim.name)
         mine = [each for each in found if not self._claims.having(each.id) and _is_for(each, claim)]
-        return Lookup(mine[0] if mine else None, self._memory.waits.seconds(claim.uid, Do.FIND, claim.token))
+        return Lookup(
+            mine[0] if mine else None, self._memory.waits.seconds(claim.uid, Action.FIND, claim.token)
+        )
 
     def _watch(self, claim: Claim) -> Seen:
         waits = self._memory.waits
@@ -251,15 +253,15 @@ class Reader:
             return Seen(self._missing(claim))
         self._inventory.note(seen)
         if seen.status in (BIND, BIND_ENI):
-            waits.end(claim.uid, Do.BIND)
-        return Seen(seen, seconds=waits.seconds(claim.uid, Do.WATCH, seen.status))
+            waits.end(claim.uid, Action.BIND)
+        return Seen(seen, seconds=waits.seconds(claim.uid, Action.WATCH, seen.status))
 
     def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
         # One that is lent would be adopted again.
         if claim.address in self._inventory.released or (claim.lent and claim.pooled):
             return GONE
-        missing = self._memory.waits.seconds(claim.uid, Do.WATCH, UNKNOWN.value)
+        missing = self._memory.waits.seconds(claim.uid, Action.WATCH, UNKNOWN.value)
         if missing < ABSENT:
             return UNKNOWN
         if not self._inventory.want_newer(self._memory.waits.now() - missing + ABSENT):
@@ -319,16 +321,16 @@ def _is_for(address: Address, claim: Claim) -> bool:
 POLLS = 5
 """So many in a row come at the same distance: a bind takes a few seconds."""
 PAUSES = {
-    Do.WATCH: Backoff(base=0.7, cap=10.0),
-    Do.LOOK: Backoff(base=2.0, cap=60.0),
-    Do.BIND: Backoff(base=2.0, cap=300.0),
-    Do.FIND: Backoff(base=2.0, cap=30.0),
+    Action.WATCH: Backoff(base=0.7, cap=10.0),
+    Action.LOOK: Backoff(base=2.0, cap=60.0),
+    Action.BIND: Backoff(base=2.0, cap=300.0),
+    Action.FIND: Backoff(base=2.0, cap=30.0),
     # Until it runs no more, an operator confirms, or a period is over.
-    Do.EXAMINE: Backoff(base=5.0, cap=300.0),
+    Action.EXAMINE: Backoff(base=5.0, cap=300.0),
     # Until the cloud shows what was set.
-    Do.RESIZE: Backoff(base=5.0, cap=300.0),
+    Action.RESIZE: Backoff(base=5.0, cap=300.0),
     # Until the index of tags knows that the address is gone.
-    Do.UNTAG: Backoff(base=5.0, cap=300.0),
+    Action.UNTAG: Backoff(base=5.0, cap=300.0),
 }
 
 
@@ -348,41 +350,41 @@ class Waits:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.now = clock
-        self._waits: dict[tuple[str, Do], _Wait] = {}
+        self._waits: dict[tuple[str, Action], _Wait] = {}
 
-    def seconds(self, uid: str, do: Do, state: str) -> float:
+    def seconds(self, uid: str, action: Action, state: str) -> float:
         """Since this state was first seen, which is now if it was not."""
-        return self.now() - self._of(uid, do, state).since
+        return self.now() - self._of(uid, action, state).since
 
-    def again(self, uid: str, do: Do) -> float:
+    def again(self, uid: str, action: Action) -> float:
         """Seconds until the next attempt, longer each time."""
-        wait = self._waits.setdefault((uid, do), _Wait("", self.now()))
+        wait = self._waits.setdefault((uid, action), _Wait("", self.now()))
         wait.times += 1
-        pause = PAUSES[do].delay(1 + wait.times // POLLS if do is Do.WATCH else wait.times)
+        pause = PAUSES[action].delay(1 + wait.times // POLLS if action is Action.WATCH else wait.times)
         wait.until = self.now() + pause
         return pause
 
-    def left(self, uid: str, do: Do, state: str) -> float:
+    def left(self, uid: str, action: Action, state: str) -> float:
         """Seconds of the last pause that are left."""
-        return max(0.0, self._of(uid, do, state).until - self.now())
+        return max(0.0, self._of(uid, action, state).until - self.now())
 
-    def attempts(self, uid: str, do: Do) -> int:
+    def attempts(self, uid: str, action: Action) -> int:
         """At what is refused again and again, with reconciles between that only see that its pause is not over."""
-        return self.times(uid, do) if do in (Do.BIND, Do.RESIZE) else 0
+        return self.times(uid, action) if action in (Action.BIND, Action.RESIZE) else 0
 
-    def times(self, uid: str, do: Do) -> int:
-        wait = self._waits.get((uid, do))
+    def times(self, uid: str, action: Action) -> int:
+        wait = self._waits.get((uid, action))
         return wait.times if wait else 0
 
-    def end(self, uid: str, *which: Do) -> None:
+    def end(self, uid: str, *which: Action) -> None:
         """Forget the waits for *which*, or all."""
-        for do in which or Do:
-            self._waits.pop((uid, do), None)
+        for action in which or Action:
+            self._waits.pop((uid, action), None)
 
-    def _of(self, uid: str, do: Do, state: str) -> _Wait:
-        wait = self._waits.get((uid, do))
+    def _of(self, uid: str, action: Action, state: str) -> _Wait:
+        wait = self._waits.get((uid, action))
         if wait is None or wait.state != state:
-            wait = self._waits[uid, do] = _Wait(state, self.now())
+            wait = self._waits[uid, action] = _Wait(state, self.now())
         return wait
 
 

@@ -42,7 +42,16 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.planner import bound_annotations, is_leaving, plan
 from controllers.anycast_ip.reader import BUSY, Busy, Memory, Reader, locked_by
 from controllers.anycast_ip.reporter import Reporter, StillThere, refusal
-from controllers.anycast_ip.snapshot import READS, Checked, Do, Snapshot, Step, claim_in, node_in, offer_in
+from controllers.anycast_ip.snapshot import (
+    READS,
+    Action,
+    Checked,
+    Snapshot,
+    Step,
+    claim_in,
+    node_in,
+    offer_in,
+)
 from controllers.anycast_ip.sources import Sources
 from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.errors import KubeError
@@ -51,7 +60,7 @@ from kube.types import Node
 from runtime import threading
 from settings import AnycastIPSettings
 
-WITHOUT_INVENTORY = (Do.NOTHING, Do.CLOSE, Do.FREE)
+WITHOUT_INVENTORY = (Action.NOTHING, Action.CLOSE, Action.FREE)
 """Actions for which no address has to be known."""
 
 AT_A_TIME = 24
@@ -115,7 +124,9 @@ class Reconciler:
         self._nodes, self._inventory, self._settings = sources.nodes, sources.inventory, sources.settings
         self._reader, self._actions = Reader(sources, memory, cloud), Actions(sources, memory, cloud).by_name
         self._memory, self._reporter, self._queue, self._ended = memory, reporter, queue, ended
-        self._lines = {do: Line(AT_A_TIME, queue.add) for do in (Do.ALLOCATE, Do.BIND, Do.UNBIND)}
+        self._lines = {
+            action: Line(AT_A_TIME, queue.add) for action in (Action.ALLOCATE, Action.BIND, Action.UNBIND)
+        }
         self._refused: set[str] = set()
 
     def reconcile(self, uid: str) -> float | None:
@@ -124,7 +135,7 @@ class Reconciler:
         try:
             with self._memory.locks.held(self._reader.instances(uid)):
                 snapshot, step = self._decide(uid)
-                if step.do in self._lines and not self._lines[step.do].enter(uid):
+                if step.action in self._lines and not self._lines[step.action].enter(uid):
                     is_in_line = True
                     return PENDING  # it is queued, and decides again, when it is its turn
                 return self._act(snapshot, step)
@@ -148,40 +159,42 @@ class Reconciler:
 
     def _decide(self, uid: str) -> tuple[Snapshot, Step]:
         """Plan, ask the cloud what the plan needs, and plan again."""
-        settings, asked = self._settings(), set[Do]()
+        settings, asked = self._settings(), set[Action]()
         snapshot = self._reader.local(uid)
-        while (step := self._plan(snapshot, settings)).do in READS and step.do not in asked:
-            asked.add(step.do)
-            snapshot = self._reported(snapshot, step.do, partial(self._reader.read, snapshot, step.do))
-        self._memory.brake.note(uid, is_held=step.do is Do.EXAMINE)
+        while (step := self._plan(snapshot, settings)).action in READS and step.action not in asked:
+            asked.add(step.action)
+            snapshot = self._reported(
+                snapshot, step.action, partial(self._reader.read, snapshot, step.action)
+            )
+        self._memory.brake.note(uid, is_held=step.action is Action.EXAMINE)
         self._reporter.planned(snapshot, step, settings)
         return snapshot, step
 
     def _plan(self, snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
         """Before the cluster's addresses were read once, nothing is known well enough to act on."""
         step, error = plan(snapshot, settings), self._inventory.error
-        if self._inventory.read_at is not None or step.do in WITHOUT_INVENTORY:
+        if self._inventory.read_at is not None or step.action in WITHOUT_INVENTORY:
             return step
-        return Step(Do.NOTHING, refusal("FailedAllocateAnycastIp", error) if error else None)
+        return Step(Action.NOTHING, refusal("FailedAllocateAnycastIp", error) if error else None)
 
     def _act(self, snapshot: Snapshot, step: Step) -> float | None:
-        if step.do is Do.NOTHING:
+        if step.action is Action.NOTHING:
             self._rest(snapshot)
             return None
-        if step.do in READS:
-            return self._memory.waits.again(snapshot.uid, step.do)
-        again = self._reported(snapshot, step.do, partial(self._actions[step.do], snapshot, step))
+        if step.action in READS:
+            return self._memory.waits.again(snapshot.uid, step.action)
+        again = self._reported(snapshot, step.action, partial(self._actions[step.action], snapshot, step))
         self._reporter.done(snapshot, step)
         self._pass_on(snapshot, step)
         return again
 
     def _pass_on(self, snapshot: Snapshot, step: Step) -> None:
         """Reconcile the others that the change concerns."""
-        if step.do is Do.KEEP:
+        if step.action is Action.KEEP:
             self.try_refused()
-        elif step.do is Do.INHERIT and snapshot.related.predecessor:
+        elif step.action is Action.INHERIT and snapshot.related.predecessor:
             self._queue.add(snapshot.related.predecessor.uid)
-        elif step.do is Do.TAKE and snapshot.pool.offer:
+        elif step.action is Action.TAKE and snapshot.pool.offer:
             self._queue.add(snapshot.pool.offer.uid)
 
     def _rest(self, snapshot: Snapshot) -> None:
@@ -192,16 +205,16 @@ class Reconciler:
         if snapshot.related.heir:
             self._queue.add(snapshot.related.heir)
 
-    def _reported(self, snapshot: Snapshot, do: Do, work: Callable[[], T]) -> T:
+    def _reported(self, snapshot: Snapshot, action: Action, work: Callable[[], T]) -> T:
         try:
             return work()
         except (LeadershipLost, Stopping, Busy):
             raise
         except Exception as error:
             failures = max(
-                self._queue.failures(snapshot.uid) + 1, self._memory.waits.attempts(snapshot.uid, do)
+                self._queue.failures(snapshot.uid) + 1, self._memory.waits.attempts(snapshot.uid, action)
             )
-            self._reporter.failure(snapshot, do, error, failures)
+            self._reporter.failure(snapshot, action, error, failures)
             raise
 
 
@@ -212,30 +225,40 @@ SETTLE, LONGEST_SETTLE = 2.0, 120.0
 """Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
 
 
+UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
+
+Run = Callable[[Snapshot, Step], float | None]
+"""One action: it returns the seconds until the next look, or raises what prevents it."""
+
+
 class Actions:
     def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
         self._nodes, self._claims, self._inventory = sources.nodes, sources.claims, sources.inventory
         self._settings, self._clocks = sources.settings, sources.clocks
         self._memory, self._cloud = memory, cloud
         self._settle = SETTLE
-        self.by_name: Mapping[Do, Action] = {
-            Do.CLAIM: self._claim,
-            Do.ADOPT: self._adopt,
-            Do.INHERIT: self._inherit,
-            Do.TAKE: self._take,
-            Do.KEEP: self._keep,
-            Do.RECORD: self._record,
-            Do.RENEW: self._renew,
-            Do.FORGET: self._forget,
-            Do.RESIZE: self._resize,
-            Do.TAG: self._tag,
-            Do.ALLOCATE: self._allocate,
-            Do.ANNOUNCE: self._announce,
-            Do.BIND: self._bind,
-            Do.UNBIND: self._unbind,
-            Do.RELEASE: self._release,
-            Do.UNTAG: self._untag,
-            **NodeActions(sources, memory).by_name,
+        self.by_name: Mapping[Action, Run] = {
+            Action.CLAIM: self._claim,
+            Action.ADOPT: self._adopt,
+            Action.INHERIT: self._inherit,
+            Action.TAKE: self._take,
+            Action.KEEP: self._keep,
+            Action.RECORD: self._record,
+            Action.RENEW: self._renew,
+            Action.FORGET: self._forget,
+            Action.RESIZE: self._resize,
+            Action.TAG: self._tag,
+            Action.ALLOCATE: self._allocate,
+            Action.ANNOUNCE: self._announce,
+            Action.BIND: self._bind,
+            Action.UNBIND: self._unbind,
+            Action.RELEASE: self._release,
+            Action.UNTAG: self._untag,
+            Action.CHECK: self._check,
+            Action.OPEN: self._open,
+            Action.CLOSE: self._close,
+            Action.STRIP: self._strip,
+            Action.FREE: self._free,
         }
 
     def _claim(self, snapshot: Snapshot, _: Step) -> float:
@@ -306,9 +329,9 @@ class Actions:
     def _resize(self, snapshot: Snapshot, _: Step) -> float:
         claim, waits = claim_in(snapshot), self._memory.waits
         bandwidth = wanted_bandwidth(node_in(snapshot), self._settings())
-        if left := waits.left(claim.uid, Do.RESIZE, f"{claim.address} {bandwidth}"):
+        if left := waits.left(claim.uid, Action.RESIZE, f"{claim.address} {bandwidth}"):
             return left
-        pause = waits.again(claim.uid, Do.RESIZE)
+        pause = waits.again(claim.uid, Action.RESIZE)
         self._cloud.set_bandwidth(claim.address, bandwidth)
         log.info("bandwidth set", node=claim.node, uid=claim.uid, address=claim.address, bandwidth=bandwidth)
         return pause
@@ -325,7 +348,7 @@ class Actions:
         claim = claim_in(snapshot)
         was_in_doubt = claim.token not in self._claims.unsent
         self._claims.unsent.discard(claim.token)
-        self._memory.waits.end(snapshot.uid, Do.FIND)
+        self._memory.waits.end(snapshot.uid, Action.FIND)
         try:
             address = self._cloud.allocate(self._order(claim))
         except TokenRefused:
@@ -352,10 +375,10 @@ class Actions:
 
     def _bind(self, snapshot: Snapshot, _: Step) -> float:
         claim, waits = claim_in(snapshot), self._memory.waits
-        if left := waits.left(claim.uid, Do.BIND, claim.address):
+        if left := waits.left(claim.uid, Action.BIND, claim.address):
             return left
         self._stays(claim)
-        waits.again(claim.uid, Do.BIND)
+        waits.again(claim.uid, Action.BIND)
         self._memory.egress.end(claim.uid)
         self._cloud.associate(claim.address, claim.instance)
         return FIRST_WATCH
@@ -395,7 +418,7 @@ class Actions:
     def _untag(self, snapshot: Snapshot, _: Step) -> float:
         """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
         claim, uid, waits = claim_in(snapshot), snapshot.uid, self._memory.waits
-        waited = waits.seconds(uid, Do.RELEASE, claim.address)
+        waited = waits.seconds(uid, Action.RELEASE, claim.address)
         if waited < self._settle:
             return self._settle - waited
         tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
@@ -417,12 +440,12 @@ class Actions:
     def _adapt(self, uid: str, waited: float, *, refused: bool) -> None:
         if not refused:
             self._settle = max(SETTLE, 0.98 * self._settle)
-        elif not self._memory.waits.times(uid, Do.UNTAG):
+        elif not self._memory.waits.times(uid, Action.UNTAG):
             self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
 
     def _of_others(self, uid: str, tags: Collection[Tag]) -> set[Tag]:
         """Of tags that cannot be deleted for long, those that only addresses of others carry."""
-        if self._memory.waits.times(uid, Do.UNTAG) < LAGS:
+        if self._memory.waits.times(uid, Action.UNTAG) < LAGS:
             return set()
         return {
             tag
@@ -438,29 +461,11 @@ class Actions:
 
     def _untag_later(self, uid: str, tags: Collection[Tag]) -> float:
         waits = self._memory.waits
-        pause = waits.again(uid, Do.UNTAG)
-        if waits.times(uid, Do.UNTAG) > LAGS:
+        pause = waits.again(uid, Action.UNTAG)
+        if waits.times(uid, Action.UNTAG) > LAGS:
             error = StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
             raise RetryAfter(error, pause)
         return pause
-
-
-UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
-
-Action = Callable[[Snapshot, Step], float | None]
-
-
-class NodeActions:
-    def __init__(self, sources: Sources, memory: Memory) -> None:
-        self._nodes, self._settings, self._clocks = sources.nodes, sources.settings, sources.clocks
-        self._memory = memory
-        self.by_name: Mapping[Do, Action] = {
-            Do.CHECK: self._check,
-            Do.OPEN: self._open,
-            Do.CLOSE: self._close,
-            Do.STRIP: self._strip,
-            Do.FREE: self._free,
-        }
 
     def _check(self, snapshot: Snapshot, step: Step) -> float | None:
         """Let a pod find out; when it has ended, the node is reconciled again."""

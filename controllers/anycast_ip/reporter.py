@@ -13,7 +13,7 @@ from api.anycast_ip import ADDRESS_ID, is_open, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from cloud.types import Quota
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
-from controllers.anycast_ip.snapshot import Do, Note, Snapshot, Step
+from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
 from controllers.anycast_ip.sources import NODES
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
@@ -38,17 +38,17 @@ QUOTA_LEFT = Gauge(
 )
 
 REASONS = {
-    Do.TAG: "FailedAllocateAnycastIp",
-    Do.ALLOCATE: "FailedAllocateAnycastIp",
-    Do.FIND: "FailedAllocateAnycastIp",
-    Do.LOOK: "FailedAllocateAnycastIp",
-    Do.CLAIM: "FailedAllocateAnycastIp",
-    Do.BIND: "FailedAssociateAnycastIp",
-    Do.CHECK: "AnycastIpEgressFailed",
-    Do.OPEN: "FailedUntaintNode",
-    Do.RESIZE: "FailedResizeAnycastIp",
-    Do.UNBIND: "FailedReleaseAnycastIp",
-    Do.RELEASE: "FailedReleaseAnycastIp",
+    Action.TAG: "FailedAllocateAnycastIp",
+    Action.ALLOCATE: "FailedAllocateAnycastIp",
+    Action.FIND: "FailedAllocateAnycastIp",
+    Action.LOOK: "FailedAllocateAnycastIp",
+    Action.CLAIM: "FailedAllocateAnycastIp",
+    Action.BIND: "FailedAssociateAnycastIp",
+    Action.CHECK: "AnycastIpEgressFailed",
+    Action.OPEN: "FailedUntaintNode",
+    Action.RESIZE: "FailedResizeAnycastIp",
+    Action.UNBIND: "FailedReleaseAnycastIp",
+    Action.RELEASE: "FailedReleaseAnycastIp",
 }
 """The first three reasons are the original's."""
 LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
@@ -83,21 +83,21 @@ class Reporter:
     def planned(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
         """Count the node by its state, and report the note of *step*."""
         self._count(snapshot.uid, state_of(snapshot, step, settings))
-        if step.do is Do.ANNOUNCE:
+        if step.action is Action.ANNOUNCE:
             self._announced.add(snapshot.uid)
         if step.note:
             self.note(snapshot, step.note)
 
     def done(self, snapshot: Snapshot, step: Step) -> None:
-        if step.do is Do.OPEN:
+        if step.action is Action.OPEN:
             self._count(snapshot.uid, "open")
             self._opened(snapshot)
-        elif step.do is Do.KEEP:
+        elif step.action is Action.KEEP:
             self.note(snapshot, Note("AnycastIpKept", "Kept in the pool for the next node", "Normal"))
-        elif step.do is Do.TAKE and snapshot.pool.offer:
+        elif step.action is Action.TAKE and snapshot.pool.offer:
             text = f"{snapshot.pool.offer.address} is taken from the pool: no order is needed"
             self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
-        elif step.do is Do.CLOSE and snapshot.node and is_proven_bound(snapshot.node):
+        elif step.action is Action.CLOSE and snapshot.node and is_proven_bound(snapshot.node):
             text = "The address is not bound to the node any more: tainted again"
             self.note(snapshot, Note("AnycastIpLost", text))
 
@@ -126,7 +126,7 @@ class Reporter:
         note = self._notes.get(uid)
         return note if note and (note.type == "Warning" or note.reason == ANNOUNCED) else None
 
-    def failure(self, snapshot: Snapshot, do: Do, error: Exception, failures: int) -> None:
+    def failure(self, snapshot: Snapshot, action: Action, error: Exception, failures: int) -> None:
         """*failures* is how many there were in a row, this one included."""
         cause = error.cause if isinstance(error, RetryAfter) else error
         if isinstance(cause, Conflict):
@@ -135,9 +135,9 @@ class Reporter:
             isinstance(cause, CloudError) and cause.result() in LASTING
         )
         if not lasting and failures < PATIENCE:
-            log.info("action failed", action=do, uid=snapshot.uid, node=snapshot.name, error=str(cause))
+            log.info("action failed", action=action, uid=snapshot.uid, node=snapshot.name, error=str(cause))
             return
-        of = Do.WATCH if isinstance(cause, StillThere) else do
+        of = Action.WATCH if isinstance(cause, StillThere) else action
         self.note(snapshot, refusal(REASONS.get(of, "AnycastIpDelayed"), cause, self._quota_text(cause)))
 
     def quotas(self, quotas: Sequence[Quota]) -> None:
@@ -186,9 +186,9 @@ def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str
     if node is None:
         return "leaving" if claim and (claim.releasing or not claim.pooled) else ""
     if not wanted(node, settings):
-        return "leaving" if claim and step.do is not Do.NOTHING else ""
+        return "leaving" if claim and step.action is not Action.NOTHING else ""
     if is_open(node):
         return "open"
-    if step.do is Do.ANNOUNCE and not (step.note and step.note.type == "Warning"):
+    if step.action is Action.ANNOUNCE and not (step.note and step.note.type == "Warning"):
         return "announcing"
     return "waiting" if step.note else "working"

@@ -23,7 +23,7 @@ UNKNOWN: Literal[Unseen.UNKNOWN] = Unseen.UNKNOWN
 GONE: Literal[Unseen.GONE] = Unseen.GONE
 
 
-class Do(StrEnum):
+class Action(StrEnum):
     """The actions, each of which can be repeated after a crash without harm."""
 
     NOTHING = "nothing"
@@ -54,7 +54,7 @@ class Do(StrEnum):
     FORGET = "forget"
 
 
-READS = (Do.LOOK, Do.WATCH, Do.FIND, Do.EXAMINE)
+READS = (Action.LOOK, Action.WATCH, Action.FIND, Action.EXAMINE)
 """Questions to the cloud: once asked in a reconcile, the same one means to wait and ask again."""
 
 
@@ -70,7 +70,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Step:
-    do: Do
+    action: Action
     note: Note | None = None
     address: Address | None = None
 
