@@ -52,7 +52,7 @@ def _announcing(entry: Entry, since: datetime, settings: AllowList) -> Announcin
     return Announcing(entry.node, entry.address, entry.id, entry.state, since, until)
 
 
-def table(found: Sequence[Announcing], now: datetime) -> Table:
+def announcing_table(found: Sequence[Announcing], now: datetime) -> Table:
     rows = [
         (
             each.address,
@@ -174,7 +174,7 @@ def parts_of(found: Addresses, now: datetime) -> Iterator[Part]:
     rows = [_row(each, now) for each in found.addresses]
     yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
     if found.announcing:
-        yield table(found.announcing, now)
+        yield announcing_table(found.announcing, now)
     if found.quotas_read_at:
         quotas = [(each.quota, str(each.used), str(each.limit), str(each.left)) for each in found.quotas]
         yield Table(("QUOTA OF THE CLOUD", "USED", "LIMIT", "LEFT"), quotas)

@@ -15,6 +15,7 @@ from cli.errors import Failure
 from cli.objects import STOPPED, UNKNOWN, StoredResource
 from cli.output import Cell, Document, Part, Table, age, bad, duration, good, title, warning
 from controllers.ingress_daemonset.children import applied_digest, revision_of_template
+from kube.types import rfc3339
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
@@ -232,7 +233,7 @@ def rollout_parts(rollout: Rollout, now: datetime) -> Iterator[Part]:
 
 def restart(now: datetime) -> dict[str, Any]:
     """The patch that gives all pods another template."""
-    annotations = {RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    annotations = {RESTARTED_AT: rfc3339(now)}
     return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
 
 

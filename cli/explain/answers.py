@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,7 +88,12 @@ def _removes_a_pod(request: ApiRequest) -> bool:
     return asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
 
 
-def rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
+def question_table(asked: Iterable[Question], title: str = "") -> Table:
+    found = [row for question in asked for row in _rows(question)]
+    return Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), found, title=title)
+
+
+def _rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
     """A line for the action, then one for each webhook, but for those whose twin for other namespaces is called."""
     paths = [each.path for each in asked.webhooks if each.called != Outcome.SKIPPED]
     shown = [each for each in asked.webhooks if each.called != Outcome.SKIPPED or each.path not in paths]
@@ -151,7 +156,7 @@ def events(found: Sequence[Event]) -> Iterator[EventRow]:
         yield EventRow(each.at, each.type, each.reason, each.reporting_component, each.message)
 
 
-def table(rows: Sequence[EventRow], now: datetime) -> Table:
+def event_table(rows: Sequence[EventRow], now: datetime) -> Table:
     return Table(
         ("EVENT", "TYPE", "REASON", "MESSAGE"),
         [(age(each.at, now), each.type, each.reason, " ".join(each.message.split())) for each in rows],

@@ -11,7 +11,7 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
+from cli.explain.answers import Event, EventRow, Question, event_table, events, question, question_table
 from cli.explain.prediction import Snapshot, creation_of, eviction_of, predict
 from cli.output import Document, Part, Table, title
 from cli.rollouts import (
@@ -83,8 +83,7 @@ def explain(facts: IngressDaemonSetFacts) -> IngressDaemonSetExplanation:
 
 def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
     yield title(f"IngressDaemonSet {explained.ingress_daemonset}")
-    asked = [row for each in explained.questions for row in rows(each)]
-    yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
+    yield question_table(explained.questions)
     nodes = [
         (each.node, "yes" if each.matches else "no", str(len(each.pods)), each.eviction)
         for each in explained.nodes
@@ -99,7 +98,7 @@ def parts(explained: IngressDaemonSetExplanation) -> Iterator[Part]:
     if explained.history:
         yield history_table(explained.history, explained.now)
     yield f"How far its rollout is: drawbridge rollout get {explained.ingress_daemonset.partition('/')[2]}"
-    yield table(explained.events, explained.now)
+    yield event_table(explained.events, explained.now)
 
 
 def _nodes(facts: IngressDaemonSetFacts) -> Iterator[OnNode]:

@@ -15,7 +15,15 @@ from api.same_address import Ending, Promise, Promises, open_promise, plan_endin
 from calico.address_ranges import overlap, range_of
 from calico.pools import AssignedBlock
 from calico.segment import IPReservation, Record, canonical
-from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
+from cli.explain.answers import (
+    Event,
+    EventRow,
+    Question,
+    event_table,
+    events,
+    question_table,
+    questions_about_pod,
+)
 from cli.explain.prediction import Snapshot
 from cli.output import Document, Part, Table, duration, moment, title
 from cli.reservations import address_of, kept_by, unmanaged_entries
@@ -439,9 +447,8 @@ def parts(explained: IPExplanation) -> Iterator[Part]:
     yield from past_parts(explained.past)
     for holder in explained.holders:
         heading = f"Pod {holder.pod} has it, {holder.phase}, on node {holder.node}"
-        asked = [row for each in holder.questions for row in rows(each)]
-        yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked, title=heading)
-    yield table(explained.events, explained.now)
+        yield question_table(holder.questions, heading)
+    yield event_table(explained.events, explained.now)
 
 
 def _of_calico(explained: IPExplanation) -> Iterator[Part]:

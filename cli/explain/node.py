@@ -20,7 +20,7 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.explain.answers import Event, EventRow, Question, events, question, rows, table
+from cli.explain.answers import Event, EventRow, Question, event_table, events, question, question_table
 from cli.explain.prediction import Snapshot, change_of, creation_of, predict
 from cli.output import Document, Part, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all
@@ -135,12 +135,11 @@ def parts(explained: NodeExplanation) -> Iterator[Part]:
             for each in explained.transitions
         ]
         yield Table(("CHANGED", "AGE", "TO", "ADDRESS"), changed)
-    asked = [row for each in explained.questions for row in rows(each)]
-    yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
+    yield question_table(explained.questions)
     if explained.annotations:
         yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
     yield f"Which IPs its drain reserves: drawbridge simulate drain {explained.node}"
-    yield table(explained.events, explained.now)
+    yield event_table(explained.events, explained.now)
 
 
 def _condition(node: Raw) -> str:

@@ -12,7 +12,15 @@ import msgspec
 from api.elasticity import GATE
 from api.same_address import IP_ADDRS
 from calico.segment import IPReservation
-from cli.explain.answers import Event, EventRow, Question, events, questions_about_pod, rows, table
+from cli.explain.answers import (
+    Event,
+    EventRow,
+    Question,
+    event_table,
+    events,
+    question_table,
+    questions_about_pod,
+)
 from cli.explain.ip import (
     Promised,
     Reservation,
@@ -95,13 +103,12 @@ def parts(explained: PodExplanation) -> Iterator[Part]:
     gate = ", gated by Drawbridge" if explained.gated else ""
     yield title(f"Pod {explained.pod}: {explained.phase}{where}{ips}{gate}")
     if explained.questions:
-        asked = [row for each in explained.questions for row in rows(each)]
-        yield Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), asked)
+        yield question_table(explained.questions)
     if explained.annotations:
         yield Table(("ANNOTATION", "VALUE"), sorted(explained.annotations.items()))
     yield from lines(explained.promised)
     yield reservation_table(explained.reservations)
-    yield table(explained.events, explained.now)
+    yield event_table(explained.events, explained.now)
 
 
 def _phase(pod: Raw | None) -> str:

@@ -31,7 +31,7 @@ from cli.explain.prediction import (
     eviction_of,
     predict,
 )
-from cli.output import Document, Part, Table, bad, good, title, warning
+from cli.output import Document, Part, Table, bad, count_of, good, moment, title, warning
 from cli.pools import Headroom, PoolFacts, headroom, headroom_parts
 from cli.reservations import address_of
 from cli.simulate.values import Outcome, Released, Subject
@@ -142,7 +142,9 @@ def stays(pod: Raw) -> str:
 
 def removal_parts(found: Removal) -> Iterator[Part]:
     going = len({each.pod for each in found.reserved}) + len(found.not_reserved)
-    yield title(f"{found.what}: {_count(len(found.reserved), 'IP')} reserved, {_count(going, 'pod')} removed")
+    yield title(
+        f"{found.what}: {count_of(len(found.reserved), 'IP')} reserved, {count_of(going, 'pod')} removed"
+    )
     if found.problem:
         yield bad(f"{found.problem}: see drawbridge status.")
     if found.beyond:
@@ -214,10 +216,6 @@ def _reserved(pod: Raw, ahead: Prediction) -> Iterator[ReservedIP]:
 def _unreserved(pod: Raw, ahead: Prediction) -> Unreserved:
     ips = tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
     return Unreserved(key_of(pod), ips, why_not_reserved(ahead))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 class Returning(Document, frozen=True):
@@ -411,7 +409,7 @@ def _reasons(pod: Raw, ranks: Mapping[str, int]) -> Iterator[str]:
     if node and ranks[node] > 1:
         yield f"{ranks[node]} replicas on its node"
     if since := _ready_at(pod):
-        yield f"ready since {since:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"ready since {moment(since)}"
 
 
 def _is_active(pod: Raw) -> bool:

@@ -184,7 +184,7 @@ def new_pod(template: Raw, owner: Mapping[str, Any], name: str, now: datetime) -
         "name": name,
         "namespace": owner["metadata"]["namespace"],
         "uid": f"simulated-{name}",
-        "creationTimestamp": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "creationTimestamp": rfc3339(now),
         "ownerReferences": [
             {
                 "apiVersion": "apps/v1",
