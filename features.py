@@ -103,8 +103,8 @@ FEATURES = (
         predicted="cli.features.ip_reservation:predicted",
         explains={"pod": "cli.features.ip_reservation:POD", "ip": "cli.features.ip_reservation:IP"},
         simulates={
-            "drain": "cli.features.ip_reservation:drain_command",
-            "delete": "cli.features.ip_reservation:delete_command",
+            "drain": "cli.commands.simulate_removal:drain_command",
+            "delete": "cli.commands.simulate_removal:delete_command",
         },
         judge="cli.simulate.removal:reserved_when_it_goes",
         releases="cli.simulate.removal:released",
@@ -121,7 +121,7 @@ FEATURES = (
         },
         predicted="cli.features.anycast_ip:predicted",
         explains={"node": "cli.features.anycast_ip:NODE"},
-        simulates={"join": "cli.features.anycast_ip:join_command"},
+        simulates={"join": "cli.commands.simulate_join:join_command"},
     ),
     Feature(
         elasticity.NAME,
@@ -136,7 +136,7 @@ FEATURES = (
             )
         },
         predicted="cli.features.elasticity:predicted",
-        simulates={"scale": "cli.features.elasticity:scale_command"},
+        simulates={"scale": "cli.commands.simulate_scale:scale_command"},
         judge="cli.simulate.scale:placed_by_elasticity",
     ),
     Feature(
@@ -153,7 +153,7 @@ FEATURES = (
         },
         predicted="cli.features.ingress_daemonset:predicted",
         explains={"ingressdaemonset": "cli.features.ingress_daemonset:INGRESS_DAEMONSET"},
-        simulates={"rollout": "cli.features.ingress_daemonset:rollout_command"},
+        simulates={"rollout": "cli.commands.simulate_rollout:rollout_command"},
     ),
     Feature(
         "certificates",

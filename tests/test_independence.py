@@ -51,6 +51,7 @@ FEATURES = {
     "ip_reservation": Feature(
         own=(
             "cli/commands/reservations.py",
+            "cli/commands/simulate_removal.py",
             "cli/explain/ip.py",
             "cli/explain/pod.py",
         ),
@@ -63,6 +64,7 @@ FEATURES = {
         own=(
             "cli/addresses.py",
             "cli/commands/addresses.py",
+            "cli/commands/simulate_join.py",
             "cli/explain/node.py",
             "cli/simulate/join.py",
         ),
@@ -75,6 +77,7 @@ FEATURES = {
         own=(
             "cli/placements.py",
             "cli/commands/elasticity.py",
+            "cli/commands/simulate_scale.py",
             "cli/simulate/scale.py",
         ),
         tests=("elasticity_*",),
@@ -88,6 +91,7 @@ FEATURES = {
             "cli/rollouts.py",
             "cli/revisions.py",
             "cli/commands/rollout.py",
+            "cli/commands/simulate_rollout.py",
             "cli/explain/ingress_daemonset.py",
             "cli/simulate/rollout.py",
         ),
