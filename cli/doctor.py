@@ -15,13 +15,7 @@ from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS
 from cli.access import Access
 from cli.errors import unreadable, way_to_permission
-from cli.installation import (
-    Lease,
-    RegisteredWebhook,
-    Rule,
-    WebhookConfiguration,
-    WebhookConfigurations,
-)
+from cli.installation import Lease, RegisteredWebhook, Rule, WebhookConfiguration, WebhookConfigurations
 from cli.output import Document, Part, Table, bad, duration, faint, good, warning
 from cli.status import (
     PAGE,

@@ -12,16 +12,7 @@ from calico.ledger import round_trip
 from calico.reservations import GROUPS, Reservations
 from cli.access import OF_USER, Access, located, needed
 from cli.commands.status import facts_of
-from cli.doctor import (
-    Answers,
-    NotTried,
-    Probe,
-    findings,
-    parts_of,
-    probes,
-    problem_of,
-    sorted_findings,
-)
+from cli.doctor import Answers, NotTried, Probe, findings, parts_of, probes, problem_of, sorted_findings
 from cli.errors import WRONG
 from cli.installation import WEBHOOK
 from cli.inventory import Inventory

@@ -10,10 +10,7 @@ from typing import Any
 
 import click
 
-from cli.commands.explain import (
-    ingress_daemonsets_of,
-    segments_of,
-)
+from cli.commands.explain import ingress_daemonsets_of, segments_of
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.session import Commands, Session, pass_session

@@ -10,14 +10,9 @@ from api.anycast_ip import recorded
 from api.ingress_daemonset.node_matching import FollowedNode
 from cli.addresses import announcing, claims_in
 from cli.commands.addresses import address_claims, allow_list, quotas
-from cli.commands.explain import (
-    ingress_daemonsets_of,
-    snapshot_of,
-)
+from cli.commands.explain import ingress_daemonsets_of, snapshot_of
 from cli.errors import Failure
-from cli.explain.prediction import (
-    Objects,
-)
+from cli.explain.prediction import Objects
 from cli.inventory import Inventory
 from cli.session import Command, Session, pass_session
 from cli.simulate.join import DaemonSet, Join, JoinFacts, NoSuchNode, Supply, join, join_parts

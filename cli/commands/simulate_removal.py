@@ -9,15 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from cli.commands.explain import (
-    objects_about,
-    segments_of,
-    snapshot_of,
-)
+from cli.commands.explain import objects_about, segments_of, snapshot_of
 from cli.explain.ip import counted
-from cli.explain.prediction import (
-    Snapshot,
-)
+from cli.explain.prediction import Snapshot
 from cli.features.ip_reservation import snapshot_with_segments
 from cli.inventory import Inventory
 from cli.session import Command, Session, pass_session

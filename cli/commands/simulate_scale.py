@@ -9,10 +9,7 @@ import click
 import msgspec
 
 from api.elasticity import SWITCH
-from cli.commands.explain import (
-    objects_in,
-    snapshot_of,
-)
+from cli.commands.explain import objects_in, snapshot_of
 from cli.errors import Failure
 from cli.inventory import Inventory
 from cli.session import Command, Session, pass_session

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.commands.explain import (
-    Kind,
-    events_of,
-    snapshot_of,
-)
+from cli.commands.explain import Kind, events_of, snapshot_of
 from cli.explain import node
-from cli.explain.prediction import (
-    Make,
-    Objects,
-)
+from cli.explain.prediction import Make, Objects
 from cli.inventory import Inventory
 from kube.resources import NODES
 from webhook.anycast_ip.webhook import AnycastIPWebhook

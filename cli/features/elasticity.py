@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cli.commands.explain import (
-    deadline,
-)
-from cli.explain.prediction import (
-    Make,
-    RecordingLedger,
-    Snapshot,
-)
+from cli.commands.explain import deadline
+from cli.explain.prediction import Make, RecordingLedger, Snapshot
 from cli.inventory import Inventory
 from settings import ElasticitySettings
 from webhook.admission import Webhook

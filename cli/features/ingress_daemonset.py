@@ -11,23 +11,10 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.template import readable
-from cli.commands.explain import (
-    Kind,
-    budgets_of,
-    deadline,
-    events_of,
-    objects_about,
-    objects_in,
-    snapshot_of,
-)
+from cli.commands.explain import Kind, budgets_of, deadline, events_of, objects_about, objects_in, snapshot_of
 from cli.errors import Failure
 from cli.explain import ingress_daemonset
-from cli.explain.prediction import (
-    Make,
-    ReadFromSnapshot,
-    RecordingLedger,
-    Snapshot,
-)
+from cli.explain.prediction import Make, ReadFromSnapshot, RecordingLedger, Snapshot
 from cli.inventory import Inventory
 from kube.resources import NODES, PODS, Selection
 from kube.types import Pod
@@ -35,10 +22,7 @@ from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
 from webhook.ingress_daemonset.evictions import EvictionWebhook, owner_of
-from webhook.ingress_daemonset.webhook import (
-    DefaultingWebhook,
-    ValidatingWebhook,
-)
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 Raw = dict[str, Any]
 

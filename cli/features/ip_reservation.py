@@ -16,14 +16,7 @@ from api.same_address import CalicoIPAM
 from calico.ipam_config import ipam_configuration
 from calico.pools import BLOCKS, AssignedBlock, IPPool, ip_pools, located
 from calico.segment import IPReservation, Record, canonical
-from cli.commands.explain import (
-    Kind,
-    budgets_of,
-    events_of,
-    objects_about,
-    segments_of,
-    snapshot_of,
-)
+from cli.commands.explain import Kind, budgets_of, events_of, objects_about, segments_of, snapshot_of
 from cli.errors import Failure, unreadable
 from cli.explain import ip, pod
 from cli.explain.answers import Event
