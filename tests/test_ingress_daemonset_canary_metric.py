@@ -245,7 +245,7 @@ def test_another_template_is_measured_from_its_beginning() -> None:
     here.world.retemplate("proxy:3")
     here.play(lambda: canary(here).get("id", first) != first)
 
-    assert canary(here)["metric"] == {"revision": canary(here)["metric"]["revision"]}
+    assert canary(here)["metric"] == {"revision": canary(here)["metric"]["revision"], "failures": 0}
 
 
 def test_events_say_that_it_is_not_known_and_that_it_promoted() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from api.ingress_daemonset.status import Condition, Status, status_of
+from api.ingress_daemonset.status import CanaryStatus, Condition, NodeFailure, Status, raw_of, status_of
 
 CRD = Path(__file__).parent.parent / "charts" / "drawbridge" / "files" / "ingressdaemonsets.yaml"
 STARTED = "2026-01-01T10:00:00Z"
@@ -56,6 +56,11 @@ def test_a_part_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
     status = status_of({"rollout": {"startedAt": "today"}, "canary": [], "readyNodes": 3, "other": {}})
 
     assert status == Status(ready_nodes=3)
+
+
+def test_zero_is_stored_where_users_count() -> None:
+    assert raw_of(CanaryStatus("a-1")) == {"id": "a-1", "nodes": 0, "nodesComplete": 0}
+    assert raw_of(NodeFailure("it has lost pods")) == {"reason": "it has lost pods", "seconds": 0}
 
 
 def test_a_condition_that_is_not_reported_yet_is_empty() -> None:

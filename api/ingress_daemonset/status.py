@@ -1,4 +1,7 @@
-"""The status of an IngressDaemonSet as a value: what its controllers write, one meaning per field."""
+"""The status of an IngressDaemonSet as a value: what its controllers write, one meaning per field.
+
+Fields that have their default are not stored, but for those with a factory: of these, users see zero and empty, too.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ class RolloutStatus(Value, frozen=True):
     *estimated_end* is None while it is not known, *window_opens_at* while nodes may begin.
     """
 
-    from_revision: str = ""
+    from_revision: str = msgspec.field(default_factory=str)
     to_revision: str = ""
     digest: str = ""
     started_at: Moment | None = None
@@ -130,7 +133,7 @@ class RolloutStatus(Value, frozen=True):
     at_a_time: int = msgspec.field(default=0, name="atATime")
     wave: int = 0
     waves: int = 0
-    next_nodes: tuple[str, ...] = ()
+    next_nodes: tuple[str, ...] = msgspec.field(default_factory=tuple)
     window_opens_at: Moment | None = None
     estimated_end: Moment | None = None
 
@@ -138,13 +141,13 @@ class RolloutStatus(Value, frozen=True):
 class EndedRollout(Value, frozen=True):
     """A rollout that ended with a *result* of the enumeration; *nodes* were updated."""
 
-    from_revision: str = ""
+    from_revision: str = msgspec.field(default_factory=str)
     to_revision: str = ""
     started_at: Moment | None = None
     ended_at: Moment | None = None
     result: str = ""
-    nodes: int = 0
-    seconds: int = 0
+    nodes: int = msgspec.field(default_factory=int)
+    seconds: int = msgspec.field(default_factory=int)
     at_a_time: int = msgspec.field(default=0, name="atATime")
 
 
@@ -161,7 +164,7 @@ class MetricStatus(Value, frozen=True):
     unknown_since: Moment | None = None
     passing_since: Moment | None = None
     passed_at: Moment | None = None
-    failures: int = 0
+    failures: int = msgspec.field(default_factory=int)
     failed_at: Moment | None = None
 
 
@@ -175,8 +178,8 @@ class CanaryStatus(Value, frozen=True):
     revision: str = ""
     digest: str = ""
     started_at: Moment | None = None
-    nodes: int = 0
-    nodes_complete: int = 0
+    nodes: int = msgspec.field(default_factory=int)
+    nodes_complete: int = msgspec.field(default_factory=int)
     complete_since: Moment | None = None
     failing_since: Moment | None = None
     promoted_at: Moment | None = None
@@ -190,7 +193,7 @@ class WavesStatus(Value, frozen=True):
     digest: str = ""
     label: str = ""
     current: str | None = None
-    next: tuple[str, ...] = ()
+    next: tuple[str, ...] = msgspec.field(default_factory=tuple)
     completed_at: Moment | None = None
     paused_seconds: int = 0
 
@@ -210,7 +213,7 @@ class NodeFailure(Value, frozen=True):
     reason: str = ""
     since: Moment | None = None
     well_since: Moment | None = None
-    seconds: int = 0
+    seconds: int = msgspec.field(default_factory=int)
 
     def lasted(self, now: datetime) -> timedelta:
         return timedelta(seconds=self.seconds) + (now - self.since if self.since else timedelta())
@@ -269,7 +272,7 @@ def status_of(raw: Mapping[str, Any]) -> Status:
 
 
 def raw_of(part: Value | Sequence[Value]) -> Any:
-    """*part* as it is stored, without fields that have their defaults."""
+    """*part* as it is stored."""
     return msgspec.json.decode(msgspec.json.encode(part))
 
 

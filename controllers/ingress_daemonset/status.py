@@ -105,8 +105,9 @@ def overview(
         known = {"currentRevision": stored.current_revision, "currentDigest": stored.current_digest}
         found |= {name: digest for name, digest in known.items() if digest}
     found |= canary_status(resource, pacing.canary, now, is_over=is_done or is_over)
-    if not is_done and not is_over and pacing.waves and (waves := raw_of(pacing.waves.status(now))):
-        found["waves"] = waves
+    waves = pacing.waves.status(now) if pacing.waves and not is_done and not is_over else None
+    if waves and waves.digest:
+        found["waves"] = raw_of(waves)
     if runs:
         began = now.replace(microsecond=0)
         rollout = old or RolloutStatus(pacing.failed or stored.current_revision, revision, started_at=began)
