@@ -23,7 +23,8 @@ ADDRESS = "tke.cloud.tencent.com/anycast-ip-address"
 BOUND = "drawbridge.io/anycast-ip-bound"
 """The controller's proof that it saw the address bound: ``<uid of the node>/<id of the address>``."""
 HISTORY = "drawbridge.io/anycast-ip-history"
-"""When the node was opened and closed, the latest first."""
+"""When the node was last opened and closed, the latest first: Events are gone after an hour. It decides nothing, and is
+written together with the taint, so that it costs no write."""
 CONDITION = "AnycastIPReady"
 """The type of the Node condition that says whether the address is bound."""
 
@@ -117,7 +118,7 @@ IN_USE, PROMISED, IDLE = "in use", "promised", "idle"
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """*state*: an open node uses it; or it is promised to a node that is not open yet; or it is idle in the pool.
 
-    *since* is when the write began that brought it into the list. Versions before this field wrote none.
+    *since* is when the write began that brought it into the list.
     """
 
     address: str

@@ -5,15 +5,14 @@ A replica that does not lead has neither work nor informers and is alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from kube.list_watch import RUNNING as LISTENING
 from kube.list_watch import ListWatch, Registry
-from runtime import time
 
 LONGEST_RUN = 600.0
-"""Seconds for one key, one call of an executor, or one turn of a loop: each call within has a timeout far below."""
+"""Seconds for one key, or one call of an executor: each call within has a timeout far below."""
 LONGEST_SILENCE = 420.0
 """Seconds; the manager ends the process after 300, so this is for one that cannot."""
 
@@ -27,21 +26,6 @@ class Runs(Protocol):
 
 
 RUNNING: Registry[Runs] = Registry()
-
-
-class Heartbeat:
-    """A loop that calls this in each turn."""
-
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.name, self._clock = name, clock
-        self._last = clock()
-        RUNNING.add(self)
-
-    def __call__(self) -> None:
-        self._last = self._clock()
-
-    def longest_running(self) -> float:
-        return self._clock() - self._last
 
 
 def problem() -> str | None:

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from controllers import liveness
 from controllers.executor import Executor
-from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, Heartbeat, diagnose
+from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, diagnose
 from controllers.workqueue import WorkQueue
 from dev.lab.waiting import until
 from kube.client import Client
@@ -68,15 +68,6 @@ def test_an_informer_whose_silence_is_over_its_bound_is_not_alive(
     assert diagnose([], [nodes, others]) == expected
 
 
-def test_a_loop_that_does_not_come_round_is_not_alive() -> None:
-    clock = FakeClock()
-    beat = Heartbeat("rounds", clock)
-    clock.advance(LONGEST_RUN + 1)
-    assert diagnose([beat], []) == "rounds has been at one piece of work for 601 s, the bound is 600 s"
-    beat()
-    assert diagnose([beat], []) is None
-
-
 def test_work_that_hangs_in_an_executor_is_not_alive() -> None:
     clock, release = FakeClock(), threading.Event()
     pool = Executor("liveness", 2, clock)
@@ -110,9 +101,9 @@ def test_an_unexpected_exception_in_an_executor_is_counted_and_ends_no_thread() 
 
 def test_all_that_is_begun_is_watched_and_an_informer_until_it_is_stopped() -> None:
     client: Any = Client
-    queue, pool, beat = WorkQueue("watched"), Executor("watched", 0), Heartbeat("watched")
+    queue, pool = WorkQueue("watched"), Executor("watched", 0)
     informer = informer_of(client, NODES, Node)
-    assert {queue, pool, beat} <= set(liveness.RUNNING.list())
+    assert {queue, pool} <= set(liveness.RUNNING.list())
     assert informer.source not in LISTENING.list()
     informer.start()
     assert informer.source in LISTENING.list()

@@ -47,6 +47,11 @@ BEHIND = Gauge(
     "For how long the allow-list could not be written; 0 while it is as it should be.",
 )
 
+Recorded = Mapping[str, datetime | None]
+"""When the write of each address began, by its id; None where that was not recorded."""
+LONGEST_WRITE = timedelta(seconds=15)
+"""From the beginning of a write until it is seen by others: the client gives up after ten seconds."""
+
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -195,12 +200,6 @@ def dated(found: Entries, before: Entries, now: datetime) -> Entries:
     return tuple(replace(each, since=min(known.get((each.id, each.address)) or at, at)) for each in found)
 
 
-Recorded = Mapping[str, datetime | None]
-"""When the write of each address began, by its id; None where that was not recorded."""
-LONGEST_WRITE = timedelta(seconds=15)
-"""From the beginning of a write until it is seen by others: the client gives up after ten seconds."""
-
-
 @dataclass(frozen=True)
 class _Listed:
     """*recorded* is what the entry says, *since* what is certain."""
@@ -210,7 +209,14 @@ class _Listed:
 
 
 class Announcements:
-    """One thread calls `written`, `read` and `failed`; any may call `of`."""
+    """Since when addresses have been in the list: what `announceBefore` counts from.
+
+    The ConfigMap records when the write of each address began. This process counts its own writes from their answers.
+    Of what another leader wrote only the beginning is known, so that the longest time that a write takes is added: a
+    change of the leader makes no wait shorter, and none begins again.
+
+    One thread calls `written`, `read` and `failed`; any may call `of`.
+    """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now

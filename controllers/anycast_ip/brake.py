@@ -40,6 +40,11 @@ DECODER = msgspec.json.Decoder(dict[str, datetime])
 NOTHING: Unbinds = MappingProxyType({})
 
 
+POLL, LOOK = 1.0, 10.0
+"""Seconds from one look whether something waits to the next, and from one read of an operator's word to the next."""
+log = structlog.stdlib.get_logger(__name__)
+
+
 class Brake:
     """Safe to share between threads. *unbound* are the addresses that earlier leaders unbound.
 
@@ -113,12 +118,6 @@ def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:
         }
     except (msgspec.MsgspecError, ValueError):
         return {}
-
-
-POLL, LOOK = 1.0, 10.0
-"""Seconds from one look whether something waits to the next, and from one read of an operator's word to the next."""
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,12 @@ TRUE, FALSE = "True", "False"
 MESSAGE_SIZE = 1024
 
 
+PAUSES = Backoff(base=0.5, cap=300.0)
+REWORDED = 60.0
+"""Seconds from one write to the next that changes only why a node waits: clouds refuse in changing words."""
+log = structlog.stdlib.get_logger(__name__)
+
+
 @dataclass(frozen=True)
 class Ready:
     """What the condition should say."""
@@ -71,13 +77,6 @@ def patch(node: ReportedNode, ready: Ready | None, now: datetime) -> dict[str, A
         "lastHeartbeatTime": at,
         "lastTransitionTime": since,
     }
-
-
-PAUSES = Backoff(base=0.5, cap=300.0)
-REWORDED = 60.0
-"""Seconds from one write to the next that changes only why a node waits: clouds refuse in changing words."""
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 class ConditionReconciler:

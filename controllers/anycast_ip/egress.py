@@ -31,6 +31,30 @@ PAUSES = Backoff(base=10.0, cap=300.0)
 """From a check that failed to the next."""
 
 
+LABEL, LABEL_VALUE = "drawbridge.io/egress-check", "anycast-ip"
+SELECTED = f"{LABEL}={LABEL_VALUE}"
+PREFIX = "egress-check-"
+TRIES = 20
+"""Seconds for which the program asks, once it runs."""
+COMMAND = ("python", "-E", "-m", "controllers.anycast_ip.egress_probe")
+"""It ignores variables that could have it run something else; the admission policy allows nothing but this."""
+Result = Literal["passed", "another address", "no answer", "no result"]
+PERIOD, REST = 1.0, 300.0
+"""Seconds from one look at the pods to the next, while a check runs, and while none does."""
+DELETIONS = 50
+"""Pods that are deleted in one look."""
+CHECKS = Counter(
+    "drawbridge_anycast_ip_egress_checks", "Checks of the egress of nodes, by result.", ["result"]
+)
+for _result in ("passed", "another address", "no answer", "no result"):
+    CHECKS.labels(_result)
+FAILING = Gauge(
+    "drawbridge_anycast_ip_egress_failing",
+    "Nodes that stay closed because the last check of their egress failed.",
+)
+log = structlog.stdlib.get_logger(__name__)
+
+
 @dataclass(frozen=True)
 class Check:
     """Of one address by one service, while its node waits. *token* is that of the pod that is awaited, if any.
@@ -130,17 +154,6 @@ class EgressChecks:
                 return False
             self._checks[uid] = after
             return True
-
-
-LABEL, LABEL_VALUE = "drawbridge.io/egress-check", "anycast-ip"
-SELECTED = f"{LABEL}={LABEL_VALUE}"
-PREFIX = "egress-check-"
-TRIES = 20
-"""Seconds for which the program asks, once it runs."""
-COMMAND = ("python", "-E", "-m", "controllers.anycast_ip.egress_probe")
-"""It ignores variables that could have it run something else; the admission policy allows nothing but this."""
-
-Result = Literal["passed", "another address", "no answer", "no result"]
 
 
 class Terminated(Value, frozen=True):
@@ -285,24 +298,6 @@ class ProbePods:
             self._client.delete(
                 PODS, pod.metadata.name, self._namespace, preconditions=preconditions, grace_seconds=0
             )
-
-
-PERIOD, REST = 1.0, 300.0
-"""Seconds from one look at the pods to the next, while a check runs, and while none does."""
-DELETIONS = 50
-"""Pods that are deleted in one look."""
-
-CHECKS = Counter(
-    "drawbridge_anycast_ip_egress_checks", "Checks of the egress of nodes, by result.", ["result"]
-)
-for _result in ("passed", "another address", "no answer", "no result"):
-    CHECKS.labels(_result)
-FAILING = Gauge(
-    "drawbridge_anycast_ip_egress_failing",
-    "Nodes that stay closed because the last check of their egress failed.",
-)
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 class EgressResults:

@@ -129,6 +129,7 @@ DECODER = msgspec.json.Decoder(QuotasRead)
 
 
 def annotation(quotas: Sequence[Quota], at: datetime) -> dict[str, str]:
+    """For the leader's Lease, which is renewed all the time, so that it costs no write."""
     found = QuotasRead(at.replace(microsecond=0), tuple(quotas))
     return {QUOTAS: msgspec.json.encode(found).decode()}
 

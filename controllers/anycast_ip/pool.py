@@ -31,6 +31,19 @@ TOTAL, DAILY = "TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"
 """The quotas that an order uses."""
 
 
+log = structlog.stdlib.get_logger(__name__)
+IDLE = Gauge("drawbridge_anycast_ip_idle", "Addresses in the pool, which no node uses.")
+IDLE_LIMIT = Gauge("drawbridge_anycast_ip_idle_limit", "Addresses that the settings let be idle.")
+OLDEST = Gauge("drawbridge_anycast_ip_idle_oldest_seconds", "For how long the first of them has been idle.")
+IDLE_SECONDS = Counter(
+    "drawbridge_anycast_ip_idle_seconds", "Seconds in the pool, of all addresses together."
+)
+PERIOD = 1.0
+"""Seconds from one look at the pool to the next."""
+ORDERING = 60.0
+"""Seconds in which *min_idle* spares are ordered at most: what vanishes at once is not replaced at once."""
+
+
 def in_line(pooled: Iterable[Claim]) -> Sequence[Claim]:
     """Those that are idle, the one that is next first: that which has been idle longest."""
     idle = [each for each in pooled if each.address and not each.releasing]
@@ -102,9 +115,6 @@ def _left(quota: Quota, claims: Collection[Claim]) -> int:
     return quota.limit - max(quota.current, in_use) - pending
 
 
-log = structlog.stdlib.get_logger(__name__)
-
-
 class Adoption:
     """Take free addresses with the tags of the settings into the pool: they stay the user's, and are never released."""
 
@@ -135,19 +145,6 @@ class Adoption:
     def _free(self, addresses: Iterable[Address]) -> list[Address]:
         found = adoptable(addresses, self._sources.settings())
         return [address for address in found if not self._claims.having(address.id)]
-
-
-IDLE = Gauge("drawbridge_anycast_ip_idle", "Addresses in the pool, which no node uses.")
-IDLE_LIMIT = Gauge("drawbridge_anycast_ip_idle_limit", "Addresses that the settings let be idle.")
-OLDEST = Gauge("drawbridge_anycast_ip_idle_oldest_seconds", "For how long the first of them has been idle.")
-IDLE_SECONDS = Counter(
-    "drawbridge_anycast_ip_idle_seconds", "Seconds in the pool, of all addresses together."
-)
-
-PERIOD = 1.0
-"""Seconds from one look at the pool to the next."""
-ORDERING = 60.0
-"""Seconds in which *min_idle* spares are ordered at most: what vanishes at once is not replaced at once."""
 
 
 class Upkeep:

@@ -64,6 +64,24 @@ SLIP = 3600.0
 NO_POOL = Pool()
 
 
+POLLS = 5
+"""So many in a row come at the same distance: a bind takes a few seconds."""
+PAUSES = {
+    Action.WATCH: Backoff(base=0.7, cap=10.0),
+    Action.LOOK: Backoff(base=2.0, cap=60.0),
+    Action.BIND: Backoff(base=2.0, cap=300.0),
+    Action.FIND: Backoff(base=2.0, cap=30.0),
+    # Until it runs no more, an operator confirms, or a period is over.
+    Action.EXAMINE: Backoff(base=5.0, cap=300.0),
+    # Until the cloud shows what was set.
+    Action.RESIZE: Backoff(base=5.0, cap=300.0),
+    # Until the index of tags knows that the address is gone.
+    Action.UNTAG: Backoff(base=5.0, cap=300.0),
+}
+BUSY = 0.2
+"""Seconds after which to look again for what another reconcile is about."""
+
+
 class NotBelieved(Exception):
     """An address is missing, and so is what would show that this is the right account, region and time."""
 
@@ -318,22 +336,6 @@ def _is_for(address: Address, claim: Claim) -> bool:
     return mine and bound_to(address) in ("", claim.instance)
 
 
-POLLS = 5
-"""So many in a row come at the same distance: a bind takes a few seconds."""
-PAUSES = {
-    Action.WATCH: Backoff(base=0.7, cap=10.0),
-    Action.LOOK: Backoff(base=2.0, cap=60.0),
-    Action.BIND: Backoff(base=2.0, cap=300.0),
-    Action.FIND: Backoff(base=2.0, cap=30.0),
-    # Until it runs no more, an operator confirms, or a period is over.
-    Action.EXAMINE: Backoff(base=5.0, cap=300.0),
-    # Until the cloud shows what was set.
-    Action.RESIZE: Backoff(base=5.0, cap=300.0),
-    # Until the index of tags knows that the address is gone.
-    Action.UNTAG: Backoff(base=5.0, cap=300.0),
-}
-
-
 @dataclass
 class _Wait:
     state: str
@@ -390,7 +392,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Memory:
-    """What may delay or forbid a step of a node, and what is under way."""
+    """What this process remembers between two reconciles of a node; it can find out all of it again after a restart."""
 
     waits: Waits
     locks: Locks
@@ -405,10 +407,6 @@ class Memory:
         self.brake.note(uid, is_held=False)
 
 
-BUSY = 0.2
-"""Seconds after which to look again for what another reconcile is about."""
-
-
 def locked_by(claim: Claim) -> str:
     """What only one reconcile at a time may be about: the instance of *claim*, or itself when it has none."""
     return claim.uid if claim.instance == POOL else claim.instance
@@ -419,7 +417,7 @@ class Busy(Exception):
 
 
 class Locks:
-    """Safe to share between threads."""
+    """Let one reconcile at a time be about an instance. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._held = set[str]()

@@ -69,6 +69,15 @@ few, so that no decision is older than their part in its line."""
 
 T = TypeVar("T")
 
+FIRST_WATCH = 0.7
+LAGS = 2
+"""Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
+SETTLE, LONGEST_SETTLE = 2.0, 120.0
+"""Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
+UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
+Run = Callable[[Snapshot, Step], float | None]
+"""One action: it returns the seconds until the next look, or raises what prevents it."""
+
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -216,19 +225,6 @@ class Reconciler:
             )
             self._reporter.failure(snapshot, action, error, failures)
             raise
-
-
-FIRST_WATCH = 0.7
-LAGS = 2
-"""Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
-SETTLE, LONGEST_SETTLE = 2.0, 120.0
-"""Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
-
-
-UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
-
-Run = Callable[[Snapshot, Step], float | None]
-"""One action: it returns the seconds until the next look, or raises what prevents it."""
 
 
 class Actions:

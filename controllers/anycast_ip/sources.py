@@ -1,7 +1,8 @@
-"""Store address claims, and the uuid by which a cluster's addresses are known, as ConfigMaps.
+"""What decisions rest on and actions change: address claims, nodes, the inventory of addresses, settings and clocks.
 
-Claims are read once when this process begins to lead, and no other process writes them from then on. The uuid is that
-of the original, so that either finds the other's addresses.
+Claims, and the uuid by which a cluster's addresses are known, are ConfigMaps. Claims are read once when this process
+begins to lead, and no other process writes them from then on. The uuid is that of the original, so that either finds
+the other's addresses.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value, complete
 from runtime import threading, time, utc_now, uuid4
 from settings import AnycastIPSettings
+
+NODES = Resource("", "v1", "nodes", namespaced=False)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+STRATEGIC = "application/strategic-merge-patch+json"
+"""A list of conditions is merged by their types: what others report meanwhile is no conflict."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -196,12 +202,6 @@ def _read(client: Client) -> str:
             " it; write it there again, or delete the ConfigMap when no address of the cluster is left"
         )
     return found
-
-
-NODES = Resource("", "v1", "nodes", namespaced=False)
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
-STRATEGIC = "application/strategic-merge-patch+json"
-"""A list of conditions is merged by their types: what others report meanwhile is no conflict."""
 
 
 class NodeCondition(Value, frozen=True):
