@@ -12,16 +12,14 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from api import anycast_ip, elasticity, ingress_daemonset, ip_reservation
-from settings import Settings
-
 if TYPE_CHECKING:
     from kube.client import Client
+    from settings import Settings
     from telemetry.server import Server
     from webhook.admission import Webhook
     from webhook.replica import Replica
 
-Current = Callable[[], Settings]
+Current = Callable[[], "Settings"]
 """The settings of the moment."""
 
 
@@ -64,6 +62,8 @@ class Feature:
 
 
 def _of_ip_reservation(settings: Settings) -> Iterator[str]:
+    from api import ip_reservation
+
     if settings.ip_reservation.enabled:
         yield ip_reservation.PATH
         if settings.ip_reservation.same_address.enabled:
@@ -71,11 +71,15 @@ def _of_ip_reservation(settings: Settings) -> Iterator[str]:
 
 
 def _of_anycast_ip(settings: Settings) -> Iterator[str]:
+    from api import anycast_ip
+
     if settings.anycast_ip.enabled:
         yield anycast_ip.PATH
 
 
 def _of_elasticity(settings: Settings) -> Iterator[str]:
+    from api import elasticity
+
     if settings.elasticity.enabled:
         yield elasticity.PATH
         if settings.elasticity.patch_daemon_sets:
@@ -83,13 +87,15 @@ def _of_elasticity(settings: Settings) -> Iterator[str]:
 
 
 def _of_ingress_daemonset(settings: Settings) -> Iterator[str]:
+    from api import ingress_daemonset
+
     if settings.ingress_daemonset.enabled:
         yield from (*ingress_daemonset.PATHS, ingress_daemonset.EVICTIONS_PATH)
 
 
 FEATURES = (
     Feature(
-        ip_reservation.NAME,
+        "ip_reservation",
         runs=lambda settings: settings.ip_reservation.enabled,
         controllers="controllers.ip_reservation.controller:run",
         paths=_of_ip_reservation,
@@ -110,7 +116,7 @@ FEATURES = (
         releases="cli.simulate.removal:released",
     ),
     Feature(
-        anycast_ip.NAME,
+        "anycast_ip",
         runs=lambda settings: settings.anycast_ip.enabled,
         controllers="controllers.anycast_ip.controller:run",
         paths=_of_anycast_ip,
@@ -124,7 +130,7 @@ FEATURES = (
         simulates={"join": "cli.commands.simulate_join:join_command"},
     ),
     Feature(
-        elasticity.NAME,
+        "elasticity",
         runs=lambda settings: settings.elasticity.enabled or settings.elasticity.open_gates,
         controllers="controllers.elasticity.controller:run",
         paths=_of_elasticity,
@@ -140,7 +146,7 @@ FEATURES = (
         judge="cli.simulate.scale:placed_by_elasticity",
     ),
     Feature(
-        ingress_daemonset.NAME,
+        "ingress_daemonset",
         runs=lambda settings: settings.ingress_daemonset.enabled,
         controllers="controllers.ingress_daemonset.controller:run",
         paths=_of_ingress_daemonset,

@@ -178,7 +178,7 @@ class Copy:
         rows = directory / "features.py"
         rows.write_text(
             re.sub(
-                rf"    Feature\(\n        {missing}\.NAME.*?\n    \),\n",
+                rf'    Feature\(\n        "{missing}".*?\n    \),\n',
                 "",
                 rows.read_text(),
                 flags=re.DOTALL,
