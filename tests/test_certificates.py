@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+import features
 from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
 from certs.rotation import NOTHING, Held, Rules, data_with, held_in
-from controllers import certificates
 from controllers.certificates.controller import RETRY_AFTER, rules
 from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from dev.fake_api import Request
@@ -229,7 +229,8 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
     ("mode", "leads"), [("self-managed", True), ("cert-manager", False), ("files", False)]
 )
 def test_only_the_self_managed_mode_gives_the_leader_work(mode: str, leads: bool) -> None:
-    assert certificates.enabled(Settings.model_validate({"certs": {"mode": mode}})) == leads
+    running = features.running(Settings.model_validate({"certs": {"mode": mode}}))
+    assert ("certificates" in [feature.name for feature in running]) == leads
 
 
 def test_the_settings_are_followed() -> None:
