@@ -70,8 +70,9 @@ def test_a_wait_within_a_wait_leaves_nothing_more(client: Client) -> None:
 def test_the_wait_for_a_read_of_another_review_is_one(client: Client, lock: str) -> None:
     cluster, templates = Cluster(client), PodTemplates(client)
     cluster._reads = threading.BoundedSemaphore(1)
+    namespace = cluster._namespaces["a"] = cluster._shared("a")
     taken, act = {
-        "a namespace": (cluster._known("a").turn, lambda: cluster.namespace("a", deadline=soon())),
+        "a namespace": (namespace._turn, lambda: cluster.namespace("a", deadline=soon())),
         "a pod": (cluster._reads, lambda: cluster.pod("a", "b", deadline=soon())),
         "the schema": (templates._reading, lambda: templates.problems({}, soon())),
     }[lock]
