@@ -31,7 +31,13 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", sorted(tour.PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_each_link_to_a_line_leads_to_the_definition_that_it_names(page: Path) -> None:
-    assert tour.renewed(page) == page.read_text(), "make format renews the lines"
+    for found in tour.LINK.finditer(page.read_text()):
+        line = tour.line_of((page.parent / found["path"]).resolve(), found["name"])
+        assert abs(line - int(found["line"])) <= SLACK, f"{found[0]}: make format renews the lines"
+
+
+SLACK = 20
+"""Lines by which a link may be off before `make format` has to renew it."""
 
 
 def links(page: Path) -> list[tuple[str, Path, str]]:

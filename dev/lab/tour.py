@@ -9,7 +9,7 @@ from pathlib import Path
 from dev.lab.chart import ROOT
 
 PAGES = ROOT / "docs" / "contributing"
-LINK = re.compile(r"\[`(?P<name>[\w.]+)(?P<call>\(\))?`\]\((?P<path>[\w./-]+\.py)#L\d+\)")
+LINK = re.compile(r"\[`(?P<name>[\w.]+)(?P<call>\(\))?`\]\((?P<path>[\w./-]+\.py)#L(?P<line>\d+)\)")
 
 
 def write() -> None:
