@@ -51,7 +51,7 @@ class Admission:
         self.refusals: list[tuple[float, str, str]] = []
         """When, who and why: of each request that admission refused."""
         self.on_open: Callable[[str], None] = lambda name: None
-        """Called with the name of an object that is let through without an answer, or with a warning."""
+        """Called with the name of an object that is admitted without an answer, or with a warning."""
 
     def mutate(self, review: Review) -> Raw | None:
         new = review.new

@@ -106,5 +106,5 @@ def test_what_super_nodes_can_run_goes(elastic_lab: Lab) -> None:
         crowd.run(name, pod)
     for name in TAKEN:
         crowd.await_event(name, "SentToSuperNode")
-    # For the third one, the scheduler waits for the disk, which nobody makes here.
+    # For the third one, the scheduler waits for the disk, which no provisioner makes here.
     crowd.await_away("volumes", "claim-cbs")
