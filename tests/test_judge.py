@@ -105,13 +105,14 @@ def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Obse
     )
 
 
-def edge_of(at: float, off: int, **how: Any) -> Observation:
-    """Six nodes, the first *off* of which answer 503."""
+def edge_of(at: float, off: int, cordoned: int = 0) -> Observation:
+    """Six nodes, the first of which answer 503, or are cordoned."""
     names = [f"node-{n}" for n in range(6)]
+    nodes = [node(name, **EDGE) for name in names]
+    for each in nodes[:cordoned]:
+        each["spec"]["unschedulable"] = True
     answers = {name: 503 if n < off else 200 for n, name in enumerate(names)}
-    return see(
-        at, *[node(each, **EDGE) for each in names], answers=answers, ingress_daemon_sets=[resource()], **how
-    )
+    return see(at, *nodes, answers=answers, ingress_daemon_sets=[resource()])
 
 
 def beside_a_cordoned_node(at: float, pods: int = 1, restarts: int = 0, **notes: str) -> Observation:
@@ -225,6 +226,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         [see(0, SUPER, pods=(pod("a", "eklet", **STOPPED), pod("b", "eklet")))],
     ),
     "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2), edge_of(203, 2)]),
+    "more nodes are off than the budget, one of which was cordoned while it served": (
+        edge.EdgeServes,
+        [edge_of(0, 0), edge_of(200, 0, cordoned=1), edge_of(201, 2, cordoned=1), edge_of(204, 2, cordoned=1)],
+    ),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
@@ -315,6 +320,16 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         [served(0, OTHER.certificate), served(1, CA.certificate + OTHER.certificate)],
     ),
     "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
+    "a node that was off when it was cordoned stays off beside as many as the budget allows": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0),
+            edge_of(200, 1),
+            edge_of(201, 1, cordoned=1),
+            edge_of(300, 2, cordoned=1),
+            edge_of(303, 2, cordoned=1),
+        ],
+    ),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
     "a node is detached when another one was just cordoned": (
         edge.DetachedWithinTheBudget,

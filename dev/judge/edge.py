@@ -97,7 +97,9 @@ class EdgeServes(Always):
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets = Budgets()
         self._served: set[str] = set()
-        """Nodes that have answered 200 since they were selected."""
+        """Nodes that have answered 200 since they were selected, and since they were cordoned while they did not: a
+        drained one gets no traffic while it is cordoned."""
+        self._cordoned: set[str] = set()
         self._was_gradual = False
         """Whether nodes were not detached once: what was updated then fails on."""
 
@@ -117,13 +119,16 @@ class EdgeServes(Always):
             self._selected |= dict.fromkeys(ready, seen.at)
             since = self._could.of(self._selected, seen.at)
             good = {each for each in ready if seen.answers.get(each) == 200}
-            self._served = (self._served & self._selected.keys()) | good
+            cordoned = {each for each, node in seen.nodes.items() if node["spec"].get("unschedulable")}
+            self._served = (self._served & self._selected.keys()) - (cordoned - self._cordoned) | good
+            self._cordoned = cordoned
+            forgiven = FORGIVEN + resource["spec"].get("minReadySeconds", 0)
             could = [
                 each
                 for each in ready
                 if since[each] > self._settled
                 and each in self._served
-                and not seen.disturbances.within(FORGIVEN, seen.at, each)
+                and not seen.disturbances.within(forgiven, seen.at, each)
             ]
             lasting = self._off.of([each for each in could if each not in good], seen.at)
             off = [each for each, seconds in lasting.items() if seconds > PROBE]
