@@ -6,23 +6,19 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from api.elasticity import BURST
 from controllers.clock import Clock
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pods import decode
-from controllers.elasticity.return_home.reconciler import FACET, ReturnReconciler
+from controllers.elasticity.pods import decode_for_return
+from controllers.elasticity.return_home.reconciler import ReturnReconciler
 from controllers.elasticity.return_home.reporter import ReturnReporter
-from controllers.elasticity.return_home.room import decode as decode_occupant
-from controllers.elasticity.return_home.room import facets
 from controllers.elasticity.sources import REPLICA_SETS, PodCache, Sources
 from dev.simulator.models.cluster import Cluster as Objects
 from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
 from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
 from settings import ElasticitySettings
 from settings.elasticity import ReturnHome
-from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_pod, super_node
+from tests.elasticity_world import AWAY, HOME, Client, Cluster, Feed, node, raw_of, raw_pod, super_node
 from tests.elasticity_world import sorted_out as nodes_of
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -44,10 +40,8 @@ class Leader:
 
     def __init__(self, homes: Homes) -> None:
         self.homes, self.client, self.recorder = homes, Client(homes.cluster), FakeRecorder()
-        self._pods, self._occupants = Feed(decode), Feed(decode_occupant)
-        self._occupants.informer.add_index(FACET, facets)
-        for feed in (self._pods, self._occupants):
-            feed.list(homes.cluster.api.list(PODS))
+        self._pods = Feed(decode_for_return)
+        self._pods.list(homes.cluster.api.list(PODS))
         self._heard = homes.cluster.api.version
         recorder: Any = self.recorder
         sources = Sources(
@@ -59,15 +53,12 @@ class Leader:
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         self.reporter = ReturnReporter(recorder)
-        self.reconciler = ReturnReconciler(
-            sources, self._occupants.informer, self.client, OURS, self.reporter, clock
-        )
+        self.reconciler = ReturnReconciler(sources, self.client, OURS, self.reporter, clock)
 
     def hear(self) -> None:
         for each in self.homes.cluster.api.changes(self._heard):
             if each.key[0] == PODS:
-                for feed in (self._pods, self._occupants):
-                    feed.apply(each.old and each.old.raw, each.new and each.new.raw)
+                self._pods.apply(each.old and each.old.raw, each.new and each.new.raw)
             self._heard = each.version
 
 
@@ -231,10 +222,6 @@ class Homes:
 
     def _count(self, name: str) -> None:
         pods = [raw for raw in self.cluster.pods.values() if raw["metadata"]["labels"].get("app") == name]
-        ready = sum(decode_occupant(encoded(raw)).ready for raw in pods)
+        ready = sum(decode_for_return(raw_of(raw)).ready for raw in pods)
         status = {"replicas": len(pods), "availableReplicas": ready, "readyReplicas": ready}
         self.cluster.api.edit(REPLICA_SETS, name, {"status": {**status, "observedGeneration": 1}}, "shop")
-
-
-def encoded(raw: Mapping[str, Any]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(raw))

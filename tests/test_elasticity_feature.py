@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from api.elasticity import PLACEMENT, SWITCH
+from api.elasticity import BURST, PLACEMENT, RETURN_HOME, SWITCH
 from controllers.elasticity import controller
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
 from kube.leader_election import LeadershipLost
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
-from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
@@ -177,3 +177,23 @@ def replica_set(name: str) -> dict[str, Any]:
         },
         "status": {"replicas": 1, "availableReplicas": 1, "observedGeneration": 1},
     }
+
+
+def test_pods_return_once_that_is_switched_on() -> None:
+    with world() as lab:
+        home = {"metadata": {"name": HOME, "uid": "n2"}, "status": {"allocatable": {"pods": "9"}}}
+        lab.api.put(NODES, home)
+        lab.api.put(REPLICA_SETS, replica_set("web"))
+        lab.create("web-1", gated=False, n=None, annotations={BURST: "allowed", RETURN_HOME: "true"})
+        bound = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        containers = [{"name": "app", "image": "app"}]
+        lab.edit("web-1", spec={"nodeName": AWAY, "containers": containers}, status=bound)
+        lab.thread.start()
+        lab.create("web-2", n="2")
+        until(lambda: lab.annotations("web-2").get(PLACEMENT), 60)
+        lab.api.remove(PODS, "web-2", "shop")
+
+        lab.settings = ElasticitySettings.model_validate(
+            {"enabled": True, "returnHome": {"enabled": True, "after": "1s"}}
+        )
+        until(lambda: "ReturnsHome" in lab.recorder.reasons, 60)

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from api.elasticity import BURST
 from controllers.elasticity.filters import Request
-from controllers.elasticity.pods import PodSpec, decode
-from controllers.elasticity.return_home.planner import Burst, Group, Member, Outcome, Return, choose, outcome
-from controllers.elasticity.return_home.room import LocalRoom, Occupant
-from controllers.elasticity.return_home.room import decode as decode_occupant
+from controllers.elasticity.pods import Pod, PodSpec, decode_for_return
+from controllers.elasticity.return_home.planner import Burst, Group, Outcome, Return, choose, outcome
+from controllers.elasticity.return_home.room import LocalRoom
 from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
 from dev.simulator.models.node_fit import requests_of
 from tests.elasticity_world import AWAY, HOME, index_of, node, raw_of, raw_pod, sorted_out, super_node
@@ -38,12 +38,11 @@ def raw(name: str, place: str = AWAY, **parts: Any) -> dict[str, Any]:
 
 
 def burst(name: str, limit: int | None = None, ordinal: int | None = None, **parts: Any) -> Burst:
-    made = raw_of(raw(name, **parts))
-    return Burst(decode(made), decode_occupant(made), limit, ordinal)
+    return Burst(decode_for_return(raw_of(raw(name, **parts))), limit, ordinal)
 
 
-def member(name: str, place: str = AWAY, *, ready: bool = True) -> Member:
-    return Member(decode(raw_of(raw(name, place))), ready)
+def member(name: str, place: str = AWAY, *, ready: bool = True) -> Pod:
+    return replace(decode_for_return(raw_of(raw(name, place))), ready=ready)
 
 
 TWO = (member("web-0"), member("web-1"))
@@ -76,7 +75,7 @@ def test_which_pod_goes_first(bursts: list[Burst], local: int, first: str | None
         "it came a moment ago": (TWO, 3601.0, "web-0 came to a super node less than 3601 s ago"),
     },
 )
-def test_why_a_workload_waits(members: tuple[Member, ...], after: float, why: str) -> None:
+def test_why_a_workload_waits(members: tuple[Pod, ...], after: float, why: str) -> None:
     found = choose(Group(members, [burst("web-0")], 0), NOW + timedelta(hours=1), after)
 
     assert (found.why or "").startswith(why)
@@ -90,33 +89,30 @@ def workload(strategy: dict[str, Any] | None = None, **status: Any) -> Workload:
     return msgspec.convert(raw, Workload)
 
 
-PODS = [(each.pod, Occupant(ready=True)) for each in TWO]
-
-
 @table(
     "current, why",
     {
-        "all is well": (Current(workload(), [], PODS), None),
-        "it is gone": (Current(None, [], PODS), "its workload is gone"),
+        "all is well": (Current(workload(), [], TWO), None),
+        "it is gone": (Current(None, [], TWO), "its workload is gone"),
         "its controller is behind": (
-            Current(workload(observedGeneration=1), [], PODS),
+            Current(workload(observedGeneration=1), [], TWO),
             "its controller has not seen the last change",
         ),
         "one is not available": (
-            Current(workload(availableReplicas=1), [], PODS),
+            Current(workload(availableReplicas=1), [], TWO),
             "1 of 2 replicas are available",
         ),
-        "one is not listed": (Current(workload(), [], PODS[:1]), "2 of 2 replicas are available"),
+        "one is not listed": (Current(workload(), [], TWO[:1]), "2 of 2 replicas are available"),
         "one is not ready": (
-            Current(workload(), [], [PODS[0], (PODS[1][0], Occupant())]),
+            Current(workload(), [], [TWO[0], replace(TWO[1], ready=False)]),
             "web-1 is not ready",
         ),
         "another revision has pods": (
-            Current(workload(), [workload()], PODS),
+            Current(workload(), [workload()], TWO),
             "a rollout is in progress: another revision has pods",
         ),
         "its pods are of two revisions": (
-            Current(workload({"type": "RollingUpdate"}, updateRevision="b"), [], PODS),
+            Current(workload({"type": "RollingUpdate"}, updateRevision="b"), [], TWO),
             "a rollout is in progress: its pods are of two revisions",
         ),
     },
@@ -125,7 +121,7 @@ def test_when_a_workload_can_miss_a_pod(current: Current, why: str | None) -> No
     assert unsettled(current) == why
 
 
-BEGUN = Return(Request(TWO[1].pod, PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0)
+BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0)
 
 
 @table(
@@ -144,7 +140,7 @@ BEGUN = Return(Request(TWO[1].pod, PodSpec()), frozenset({"uid-web-0", "uid-web-
     },
 )
 def test_what_became_of_an_eviction(
-    members: tuple[Member, ...], seconds: float, expected: Outcome | None
+    members: tuple[Pod, ...], seconds: float, expected: Outcome | None
 ) -> None:
     assert outcome(BEGUN, members, {AWAY}, seconds) == expected
 
@@ -166,14 +162,10 @@ def test_whether_a_local_node_has_room(
     nodes = sorted_out(
         [node(HOME, allocatable=allocatable), super_node(allocatable={"cpu": "99", "pods": "99"})]
     )
-    there = [decode_occupant(raw_of(raw(f"p-{number}", HOME))) for number, _ in enumerate(taken)]
-    there = [
-        msgspec.structs.replace(each, requests=_spec(cpu).requests)
-        for each, cpu in zip(there, taken, strict=True)
-    ]
-    room = LocalRoom(nodes, there, index_of())
+    there = [replace(member(f"p-{cpu}", HOME), requests=_spec(cpu).requests) for cpu in taken]
+    room = LocalRoom(nodes, index_of(*there))
 
-    assert room.node_for(Request(TWO[0].pod, _spec(asked))) == (HOME if fits else "")
+    assert room.node_for(Request(TWO[0], _spec(asked))) == (HOME if fits else "")
 
 
 def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() -> None:
@@ -182,16 +174,17 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
     there = raw("web-1", HOME)
     there["metadata"]["labels"]["app"] = "web"
     nodes = [node(name, allocatable={"cpu": "9", "pods": "9"}) for name in (HOME, "home-2")]
-    request = Request(TWO[0].pod, msgspec.convert({**SPEC, "affinity": apart}, PodSpec))
+    request = Request(TWO[0], msgspec.convert({**SPEC, "affinity": apart}, PodSpec))
 
-    rooms = [LocalRoom(sorted_out(nodes[:count]), [], index_of(decode(raw_of(there)))) for count in (1, 2)]
+    pods = index_of(decode_for_return(raw_of(there)))
+    rooms = [LocalRoom(sorted_out(nodes[:count]), pods) for count in (1, 2)]
     assert [room.node_for(request) for room in rooms] == ["", "home-2"]
 
 
 def test_what_is_reserved_is_taken() -> None:
     nodes = sorted_out([node(HOME, allocatable={"cpu": "2", "pods": "9"})])
-    room, request = LocalRoom(nodes, [], index_of()), Request(TWO[0].pod, _spec("1"))
-    room.reserve(Request(TWO[0].pod, _spec("3")))
+    room, request = LocalRoom(nodes, index_of()), Request(TWO[0], _spec("1"))
+    room.reserve(Request(TWO[0], _spec("3")))
     room.reserve(request)
     assert room.node_for(request) == HOME
     room.reserve(request)

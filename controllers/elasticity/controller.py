@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 
 from api.elasticity import MODE
 from controllers.clock import CLOCK, Clock
@@ -20,7 +21,8 @@ from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import KEPT, Pod, oldest_first
 from controllers.elasticity.reconciler import Reconciler
 from controllers.elasticity.reporter import Reporter
-from controllers.elasticity.return_home.reconciler import ReturnHomeController
+from controllers.elasticity.return_home.reconciler import ReturnReconciler
+from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.room import counts, waits
 from controllers.elasticity.snapshot import location_of
 from controllers.elasticity.sources import (
@@ -68,13 +70,14 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
 
     while not context.stop.is_set():
         begun = now()
-        with _while(lambda begun=begun: _watches_the_same(begun, now()), context.stop) as ending:  # type: ignore[misc]
+        with _while(lambda begun=begun: _WATCHED(begun) == _WATCHED(now()), context.stop) as ending:  # type: ignore[misc]
             (place if begun.enabled else keep_open)(replace(context, stop=ending), now)
 
 
 def place(context: Context, settings: Settings) -> None:
     """As `run`, for as long as the feature is on."""
-    with informed(context, settings()) as informers:
+    begun = settings()
+    with informed(context, begun) as informers:
         if context.stop.is_set():
             return
         pods = PodCache(context.client, informers.pods)
@@ -91,7 +94,9 @@ def place(context: Context, settings: Settings) -> None:
         elasticity = Elasticity(sources, informers, context.client, context.recorder)
         super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)
         daemon_sets = DaemonSetCorrector(context, sources)
-        with closing(ReturnHomeController(context, sources)) as returns:
+        reporter = ReturnReporter(context.recorder)
+        returns = ReturnReconciler(sources, context.client, context.namespace, reporter)
+        try:
             context.run(
                 elasticity.takeover,
                 elasticity.writer,
@@ -99,8 +104,10 @@ def place(context: Context, settings: Settings) -> None:
                 _side_work("elasticity-upkeep", elasticity.upkeep),
                 _side_work("super-nodes", super_nodes.reconcile),
                 _side_work("daemon-sets", daemon_sets.reconcile),
-                _side_work("return-home", returns.reconcile),
+                *([_side_work("return-home", returns.reconcile)] if begun.return_home.enabled else ()),
             )
+        finally:
+            reporter.count(0, 0)
 
 
 class Elasticity:
@@ -239,8 +246,8 @@ def _side_work(name: str, work: Callable[[], None]) -> Controller:
     return Controller(name, reconcile, first=[name], rate=RETRY)
 
 
-def _watches_the_same(one: ElasticitySettings, other: ElasticitySettings) -> bool:
-    return (one.enabled, one.percentages) == (other.enabled, other.percentages)
+_WATCHED = attrgetter("enabled", "percentages", "return_home.enabled")
+"""The settings that say what is watched, and what is kept of it: a change of one begins all of it again."""
 
 
 def _uids(*pods: Pod) -> set[str]:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from api.elasticity import (
     ANY,
@@ -336,6 +337,9 @@ class Pod(Value, frozen=True):
     key: str = ""
     """What the total "at most N" is of: its owner and revision, or the pod itself."""
     ready: bool = False
+    requests: Amounts = {}
+    burst_spec: bytes = b""
+    """The whole spec of a burst pod that has a node, as JSON. This and *requests* are kept while pods return only."""
 
     @property
     def workload(self) -> str:
@@ -384,13 +388,28 @@ class Pod(Value, frozen=True):
 
 def decode(encoded: msgspec.Raw) -> Pod:
     """MsgspecError when it cannot be read."""
+    return _pod(_RAW_POD.decode(encoded))
+
+
+def decode_for_return(encoded: msgspec.Raw) -> Pod:
+    """With what it takes of its node, and all of a burst pod: it may return. MsgspecError when it cannot be read."""
     raw = _RAW_POD.decode(encoded)
+    pod = _pod(raw)
+    if pod.finished or not pod.node_name:
+        return pod
+    pod = replace(pod, requests=_SPEC.decode(raw.spec).requests)
+    if BURST not in raw.metadata.annotations:
+        return pod
+    return replace(pod, metadata=raw.metadata, burst_spec=bytes(raw.spec))
+
+
+def _pod(raw: RawPod) -> Pod:
     spec = _RAW_SPEC.decode(raw.spec)
     finished = raw.status.phase in ("Succeeded", "Failed")
     repels = repelled_by(bytes(spec.affinity))
     ports = host_ports(spec.containers, spec.init_containers)
     key = _key(raw.metadata)
-    ready = is_ready(raw.status.conditions)
+    ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
     if spec.node_name or finished:
         bound = compact(raw.metadata, KEPT)
         return Pod(
@@ -415,10 +434,6 @@ def slim(metadata: ObjectMeta) -> ObjectMeta:
         resource_version=metadata.resource_version,
         deletion_timestamp=metadata.deletion_timestamp,
     )
-
-
-def is_ready(conditions: Iterable[Condition]) -> bool:
-    return any((condition.type, condition.status) == ("Ready", "True") for condition in conditions)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -446,6 +461,8 @@ def facets(pod: Pod) -> Iterable[str]:
     if pod.node_name:
         yield f"node {pod.node_name}"
         yield "bound"
+        if pod.burst_spec:
+            yield "burst"
         yield f"in {pod.metadata.namespace}"
     else:
         yield "gated" if pod.gated else "unbound"
@@ -475,6 +492,10 @@ class PodIndex:
 
     def bound(self) -> Sequence[Pod]:
         return self._having("bound")
+
+    def burst(self) -> Sequence[Pod]:
+        """Those that went to a super node because no local node had room; known while pods return only."""
+        return self._having("burst")
 
     def repelling(self) -> Sequence[Pod]:
         """Those with required anti-affinity."""
@@ -545,3 +566,4 @@ def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> Non
 
 _RAW_POD = msgspec.json.Decoder(RawPod)
 _RAW_SPEC = msgspec.json.Decoder(RawSpec)
+_SPEC = msgspec.json.Decoder(PodSpec)

@@ -17,7 +17,7 @@ import structlog
 from api.elasticity import SWITCH
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
-from controllers.elasticity.pods import Pod, PodIndex, decode, facets, slim
+from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets, slim
 from controllers.elasticity.snapshot import ClusterState, Replicas, Snapshot, parse
 from controllers.informers import Informers
 from controllers.manager import Context
@@ -262,7 +262,7 @@ def informed(context: Context, settings: ElasticitySettings) -> Iterator[Elastic
     switch, informers = settings.switch, context.informers
     where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
     found = ElasticityInformers(
-        informers.of(PODS, Pod, decode=decode),
+        informers.of(PODS, Pod, decode=decode_for_return if settings.return_home.enabled else decode),
         informers.of(NODES, WatchedNode),
         informers.of(CONFIG_MAPS, ConfigMap, where),
         Workloads(informers, percentages=settings.percentages),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -11,15 +11,6 @@ from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.return_home.failures import Failed
-from controllers.elasticity.return_home.room import Occupant
-
-
-@dataclass(frozen=True)
-class Member:
-    """An active pod of a workload, and whether it is ready."""
-
-    pod: Pod
-    ready: bool
 
 
 @dataclass(frozen=True)
@@ -30,7 +21,6 @@ class Burst:
     """
 
     pod: Pod
-    occupant: Occupant
     limit: int | None = None
     ordinal: int | None = None
 
@@ -39,7 +29,7 @@ class Burst:
 class Group:
     """The pods of one owner and revision: *members* are all that are active, *local* those on local nodes."""
 
-    members: Sequence[Member]
+    members: Sequence[Pod]
     bursts: Sequence[Burst]
     local: int
 
@@ -58,9 +48,7 @@ class Choice:
 
 def choose(group: Group, now: datetime, after: float) -> Choice:
     """The pod that goes first; *after* is in seconds."""
-    objections = [
-        never_returns(burst.occupant.metadata) or _beyond(burst, group.local) for burst in group.bursts
-    ]
+    objections = [never_returns(burst.pod.metadata) or _beyond(burst, group.local) for burst in group.bursts]
     free = [burst for burst, why in zip(group.bursts, objections, strict=True) if not why]
     if not free:
         return Choice(None, next(iter(objections), "none of its pods is on a super node"))
@@ -69,14 +57,13 @@ def choose(group: Group, now: datetime, after: float) -> Choice:
     return Choice(first, why)
 
 
-def unavailable(members: Sequence[Member]) -> str | None:
+def unavailable(members: Sequence[Pod]) -> str | None:
     """Why a workload can miss none of its pods now."""
-    for member in members:
-        name = member.pod.metadata.name
-        if member.pod.gated or not member.pod.node_name:
-            return f"{name} has no node yet"
-        if not member.ready:
-            return f"{name} is not ready"
+    for pod in members:
+        if pod.gated or not pod.node_name:
+            return f"{pod.metadata.name} has no node yet"
+        if not pod.ready:
+            return f"{pod.metadata.name} is not ready"
     return None
 
 
@@ -89,7 +76,7 @@ def _beyond(burst: Burst, local: int) -> str | None:
 
 
 def _alone(group: Group, burst: Burst) -> str | None:
-    if len(group.members) > 1 or burst.occupant.metadata.annotations.get(RETURN_HOME) == "true":
+    if len(group.members) > 1 or burst.pod.metadata.annotations.get(RETURN_HOME) == "true":
         return None
     return f'it is the only pod of its workload; {RETURN_HOME}: "true" allows the gap'
 
@@ -97,7 +84,7 @@ def _alone(group: Group, burst: Burst) -> str | None:
 def _young(group: Group, now: datetime, after: float) -> str | None:
     """A pod that came a moment ago says that there was no room then. It is known, too, after a crash."""
     for burst in group.bursts:
-        created = burst.occupant.metadata.creation_timestamp
+        created = burst.pod.metadata.creation_timestamp
         if created is not None and (now - created).total_seconds() < after:
             return f"{burst.pod.metadata.name} came to a super node less than {after:g} s ago"
     return None
@@ -105,7 +92,7 @@ def _young(group: Group, now: datetime, after: float) -> str | None:
 
 def _order(burst: Burst) -> tuple[int, str, str]:
     """The highest ordinal first, as in a rolling update, and the youngest."""
-    at = burst.occupant.metadata
+    at = burst.pod.metadata
     born = at.creation_timestamp.isoformat() if at.creation_timestamp else ""
     return burst.ordinal if burst.ordinal is not None else -1, born, at.name
 
@@ -116,8 +103,6 @@ GONE = 60.0
 """Seconds within which a replacement is created; without one, the workload was scaled in or updated."""
 STALLED = 600.0
 """Seconds for which a replacement may be pending or unready before its place is given to another workload."""
-POSTPONED = 60.0
-"""Seconds after which a workload that was refused is tried again."""
 
 
 class Outcome(StrEnum):
@@ -149,15 +134,18 @@ class Return:
     def key(self) -> str:
         return self.request.pod.key
 
+    def replacements(self, members: Iterable[Pod]) -> list[Pod]:
+        """Those that the workload got since then."""
+        return [pod for pod in members if pod.metadata.uid not in self.siblings]
+
 
 def outcome(
-    begun: Return, members: Sequence[Member], super_nodes: Container[str], seconds: float
+    begun: Return, members: Sequence[Pod], super_nodes: Container[str], seconds: float
 ) -> Outcome | None:
     """None while that is open; *members* are the workload's now, *seconds* those since the eviction."""
-    new = [member for member in members if member.pod.metadata.uid not in begun.siblings]
-    if any(member.pod.node_name in super_nodes for member in new):
+    if any(pod.node_name in super_nodes for pod in begun.replacements(members)):
         return Outcome.SUPER
-    if any(member.pod.metadata.uid == begun.request.pod.metadata.uid for member in members):
+    if any(pod.metadata.uid == begun.request.pod.metadata.uid for pod in members):
         return Outcome.KEPT if seconds >= SETTLE else None
     if not unavailable(members):
         if members and len(members) >= len(begun.siblings):
@@ -165,35 +153,3 @@ def outcome(
         if seconds >= GONE:
             return Outcome.ABANDONED
     return Outcome.STALLED if seconds >= STALLED else None
-
-
-class Attempts:
-    """What this leader has seen of each key; *clock* is monotonic. A new leader begins with nothing, and so waits."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._room_since: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
-        self._last = float("-inf")
-
-    def observe(self, rooms: Mapping[str, bool]) -> None:
-        """Which keys have room at the moment; the others have none."""
-        now = self._clock()
-        self._room_since = {key: self._room_since.get(key, now) for key, has in rooms.items() if has}
-
-    def is_due(self, key: str, after: float) -> bool:
-        now = self._clock()
-        lasted = now - self._room_since.get(key, now)
-        return lasted >= after and now >= self._not_before.get(key, now)
-
-    def may_evict(self, interval: float) -> bool:
-        return self._clock() - self._last >= interval
-
-    def evicted(self) -> None:
-        self._last = self._clock()
-
-    def postpone(self, key: str) -> None:
-        self._not_before[key] = self._clock() + POSTPONED
-
-    def keep_only(self, keys: Collection[str]) -> None:
-        self._not_before = {key: until for key, until in self._not_before.items() if key in keys}

@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge
 
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.return_home.failures import Failed
-from controllers.elasticity.return_home.planner import Member, Outcome, Return
+from controllers.elasticity.return_home.planner import Outcome, Return
 from kube.errors import KubeError
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import rfc3339
@@ -71,21 +71,21 @@ class ReturnReporter:
             self._blocked[pod.metadata.uid] = why
             self._event(pod, "ReturnBlocked", f"Stays on its super node: {why}", "Normal")
 
-    def ended(self, begun: Return, ended: Outcome, members: Sequence[Member], failed: Failed | None) -> None:
+    def ended(self, begun: Return, ended: Outcome, members: Sequence[Pod], failed: Failed | None) -> None:
         RETURNS.labels(ended.value).inc()
         pod = begun.request.pod
         log.info(
             "return ended", namespace=pod.metadata.namespace, name=pod.metadata.name, outcome=ended.value
         )
-        new = [member for member in members if member.pod.metadata.uid not in begun.siblings]
         if failed is None:
             return
         reason, what = "ReturnStalled", "is not ready"
-        replacements = [member.pod for member in new if not member.ready] or [pod]
+        new = begun.replacements(members)
         if ended is Outcome.SUPER:
             reason, what = "ReturnFailed", "came to a super node again"
-            replacements = [member.pod for member in new]
-        for replacement in replacements:
+        else:
+            new = [each for each in new if not each.ready] or [pod]
+        for replacement in new:
             message = f"The replacement of {pod.metadata.name} {what}: {_consequence(failed)}"
             self._event(replacement, reason, message, "Warning")
 

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from api.elasticity import never_returns
-from controllers.elasticity.pods import REVISIONS, Pod
-from controllers.elasticity.pods import decode as decode_pod
-from controllers.elasticity.return_home.planner import Member, unavailable
-from controllers.elasticity.return_home.room import Occupant
-from controllers.elasticity.return_home.room import decode as decode_occupant
+from controllers.elasticity.pods import REVISIONS, Pod, decode_for_return
+from controllers.elasticity.return_home.planner import unavailable
 from controllers.elasticity.snapshot import ordinal_of
 from controllers.elasticity.sources import REPLICA_SETS, Ordinals
 from kube.client import Client
@@ -79,10 +76,10 @@ class Current:
 
     workload: Workload | None
     others: Sequence[Workload]
-    pods: Sequence[tuple[Pod, Occupant]]
+    pods: Sequence[Pod]
 
-    def occupant(self, uid: str) -> Occupant | None:
-        return next((occupant for pod, occupant in self.pods if pod.metadata.uid == uid), None)
+    def find(self, uid: str) -> Pod | None:
+        return next((pod for pod in self.pods if pod.metadata.uid == uid), None)
 
 
 def read(pod: Pod, client: Client) -> Current:
@@ -110,16 +107,16 @@ def unsettled(current: Current) -> str | None:
         return "its controller has not seen the last change"
     if any(workload.spec.replicas or workload.status.replicas for workload in current.others):
         return "a rollout is in progress: another revision has pods"
-    if any(own.updates(pod) and _revision(pod) != status.update_revision for pod, _ in current.pods):
+    if any(own.updates(pod) and _revision(pod) != status.update_revision for pod in current.pods):
         return "a rollout is in progress: its pods are of two revisions"
     if not (len(current.pods) == status.replicas == status.available_replicas == wanted):
         return f"{status.available_replicas} of {wanted} replicas are available"
-    return unavailable([Member(pod, occupant.ready) for pod, occupant in current.pods])
+    return unavailable(current.pods)
 
 
 def changed(pod: Pod, current: Current, super_nodes: Collection[str]) -> str | None:
     """Why the pod is not, or no longer, what the caches said."""
-    found = current.occupant(pod.metadata.uid)
+    found = current.find(pod.metadata.uid)
     if found is None:
         return "it is gone"
     return "it is on no super node" if found.node_name not in super_nodes else never_returns(found.metadata)
@@ -154,17 +151,15 @@ def _of_same_controller(own: Workload | None, found: Sequence[Workload]) -> list
     ]
 
 
-def _pods(pod: Pod, client: Client) -> list[tuple[Pod, Occupant]]:
+def _pods(pod: Pod, client: Client) -> list[Pod]:
     """Those of a StatefulSet are of all its revisions."""
     labels = pod.metadata.labels
     those = next((f"{name}={labels[name]}" for name in REVISIONS if labels.get(name)), "")
     if ordinal_of(pod) is not None:
         those = POD_NAME
     found = client.list(PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=those).items
-    both = [(decode_pod(raw), decode_occupant(raw)) for raw in found]
-    return [
-        (other, occupant) for other, occupant in both if other.active and _is_of_same_workload(other, pod)
-    ]
+    others = map(decode_for_return, found)
+    return [other for other in others if other.active and _is_of_same_workload(other, pod)]
 
 
 def _is_of_same_workload(one: Pod, other: Pod) -> bool:
