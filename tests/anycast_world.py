@@ -21,9 +21,8 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
-from controllers.anycast_ip.allow_list import AllowListStore
 from controllers.anycast_ip.brake import Releases, read_releases, unbinds_in
-from controllers.anycast_ip.claim import CLUSTER_UUID, instance_of
+from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
 from controllers.anycast_ip.controller import Dependencies, KnownCluster, Published, assemble
 from controllers.anycast_ip.egress import ProbePods
 from controllers.anycast_ip.sources import NODES, ClaimStore, Clocks, Nodes, ReportedNode, decode
@@ -40,6 +39,8 @@ from kube.client import Client
 from kube.informer import Informer
 from kube.list_watch import identity_of
 from kube.resources import CONFIG_MAPS, PODS
+from kube.store import Store
+from kube.types import ConfigMap
 from settings import AnycastIPSettings, LeaderElection
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
@@ -69,6 +70,12 @@ PLACED = {"nodes": NODES, "configmaps": CONFIG_MAPS, "pods": PODS}
 
 class Killed(BaseException):
     """The controller's end, in the middle of whatever it was at."""
+
+
+def stored(claim: Claim, text: str = "") -> dict[str, Any]:
+    """The ConfigMap of *claim*, or with this *text* in its place."""
+    content = {FIELD: text} if text else data(claim)
+    return {"metadata": {"name": name_of(claim.uid), "labels": LABELS}, "data": content}
 
 
 class Kube(Client):
@@ -246,7 +253,7 @@ class Lab:
         self.watch = NodeWatch()
         self.watch.show(self.shown())
         nodes = Nodes(kube, self.watch.informer, ProbePods(kube, "drawbridge"))
-        published = Published(AllowListStore(kube, "drawbridge"), self.lease.update)
+        published = Published(Store(kube, "drawbridge", ConfigMap), self.lease.update)
         releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
         given = Dependencies(
             nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published

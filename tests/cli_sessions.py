@@ -29,8 +29,7 @@ from api.elasticity import TAINT
 from api.ingress_daemonset.types import resource
 from calico.ipam_config import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
-from controllers.anycast_ip.claim import POOL, Claim
-from controllers.anycast_ip.claim import body as claim_body
+from controllers.anycast_ip.claim import LABELS, POOL, Claim, data, name_of
 from controllers.ingress_daemonset.children import revision_of
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ip_reservation.history import packed
@@ -295,8 +294,8 @@ def _history(former: Sequence[tuple[str, float]], gap: Sequence[str] = (), trunc
 def _claim(**fields: Any) -> Raw:
     """In the namespace of Drawbridge."""
     given = {"node": POOL, "instance": "ins-1", "token": "t", "name": "n", "asked": NOW, **fields}
-    raw = claim_body(msgspec.convert(given, Claim))
-    return raw | {"metadata": raw["metadata"] | {"namespace": "drawbridge"}}
+    metadata = {"name": name_of(fields["uid"]), "namespace": "drawbridge", "labels": LABELS}
+    return {"metadata": metadata, "data": data(msgspec.convert(given, Claim))}
 
 
 def _web(image: str = "proxy:1", status: Any = None, **spec: Any) -> Raw:

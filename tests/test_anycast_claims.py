@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, body
+from controllers.anycast_ip.claim import CLUSTER_UUID, Claim
 from controllers.anycast_ip.sources import ClaimStore, cluster_uuid
-from kube.errors import AlreadyExists, Conflict
-from tests.anycast_world import Kube
+from tests.anycast_world import Kube, stored
 from tests.factories import NOW
 
 CLAIM = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW, tags=(("k", "v"),))
@@ -38,37 +37,11 @@ def test_claims_outlive_the_process() -> None:
 
 def test_what_cannot_be_read_is_left_alone() -> None:
     kube = Kube()
-    kube.place("configmaps", body(CLAIM) | {"data": {"claim": "no JSON"}})
+    kube.place("configmaps", stored(CLAIM, "no JSON"))
     store = store_of(kube)
     store.load()
 
     assert store.claims == {}
-
-
-@pytest.mark.parametrize(
-    "known", [True, False], ids=["a change that is not ours", "a creation whose answer was lost"]
-)
-def test_a_claim_that_is_not_as_it_was_is_refused_once_and_then_written_over(known: bool) -> None:
-    kube = Kube()
-    store = store_of(kube)
-    if known:
-        store.put(CLAIM)
-    kube.place("configmaps", body(replace(CLAIM, instance="ins-2")))
-    with pytest.raises(Conflict if known else AlreadyExists):
-        store.put(replace(CLAIM, address="eip-1"))
-    store.put(replace(CLAIM, address="eip-1"))
-
-    assert store.claims["u1"].address == "eip-1"
-
-
-def test_a_claim_that_a_user_deleted_is_written_again() -> None:
-    kube = Kube()
-    store = store_of(kube)
-    store.put(CLAIM)
-    kube.objects.clear()
-    store.put(replace(CLAIM, address="eip-1"))
-
-    assert len(kube.objects) == 1
 
 
 def test_the_clusters_uuid_is_made_once_and_kept() -> None:

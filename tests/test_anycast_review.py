@@ -11,15 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
-from controllers.anycast_ip.claim import Claim, body, name_of
+from controllers.anycast_ip.claim import Claim, data, name_of
 from controllers.anycast_ip.inventory import Inventory
 from controllers.anycast_ip.resync import Resync
 from controllers.anycast_ip.sources import ClaimStore, Clocks
 from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
-from kube.errors import Conflict
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import SETTINGS, Kube, Lab, Sender, open_lab
+from tests.anycast_world import SETTINGS, Kube, Lab, Sender, open_lab, stored
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.test_anycast_faults import PLENTY
@@ -166,21 +165,6 @@ def test_the_same_refusal_is_reported_once_whatever_request_it_answers() -> None
     assert lab.recorder.reasons == ["FailedAllocateAnycastIp"]
 
 
-def test_a_claim_that_another_leader_has_written_since_is_not_deleted() -> None:
-    kube: Any = Kube()
-    claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
-    mine, theirs = (ClaimStore(kube, "drawbridge") for _ in range(2))
-    mine.put(claim)
-    theirs.load()
-    theirs.put(replace(claim, token="t2"))
-    with pytest.raises(Conflict):
-        mine.drop("u1")
-    assert kube.objects["configmaps", name_of("u1")]
-    mine.drop("u1")
-
-    assert not kube.objects
-
-
 def test_a_resync_that_breaks_comes_again_soon() -> None:
     class Broken:
         def addresses_tagged(self, *_: object) -> Any:
@@ -222,7 +206,7 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
     release = ReverseReconcile.model_validate({"mode": "release"})
     lab = open_lab(knobs=Knobs(**PLENTY), settings=SETTINGS.model_copy(update={"reverse_reconcile": release}))
     (claim,) = lab.claims.claims.values()
-    lab.kube.place("configmaps", body(replace(claim, cluster="there")))
+    lab.kube.place("configmaps", stored(replace(claim, cluster="there")))
     lab.leave("n1")
     lab.join("n2")
     lab.cluster = "here"
@@ -243,9 +227,7 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
 def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> None:
     kube: Any = Kube()
     claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
-    spoilt = body(claim)
-    spoilt["data"]["claim"] = json.dumps(json.loads(spoilt["data"]["claim"]) | change)
-    kube.place("configmaps", spoilt)
+    kube.place("configmaps", stored(claim, json.dumps(json.loads(data(claim)["claim"]) | change)))
 
     assert not held(kube, "").claims
 

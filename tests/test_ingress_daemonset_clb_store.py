@@ -56,15 +56,6 @@ def test_a_former_leader_does_not_overwrite_what_the_next_one_remembers(api: Fak
     assert store(api).memory(BALANCER) == former.memory(BALANCER) == TWO
 
 
-def test_a_former_leader_that_knew_of_nothing_creates_no_second_one(api: FakeAPI) -> None:
-    former, next_one = store(api), store(api)
-    next_one.put(BALANCER, ONE)
-    with pytest.raises(KubeError):
-        former.put(BALANCER, TWO)
-
-    assert store(api).memory(BALANCER) == ONE
-
-
 def unreadable(load_balancer: str) -> dict[str, object]:
     name = f"drawbridge-weights-{load_balancer}"
     metadata = {"name": name, "namespace": "drawbridge", "labels": {WEIGHTS_OF: load_balancer}}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 from msgspec.structs import replace
@@ -29,9 +28,8 @@ from api.anycast_ip import (
 from controllers.anycast_ip.claim import MANAGED_BY, MANAGER, ORPHAN, Claim
 from controllers.anycast_ip.snapshot import Announcement
 from controllers.anycast_ip.sources import Sources
-from kube.client import Client
-from kube.errors import KubeError, NotFound
-from kube.resources import CONFIG_MAPS
+from kube.errors import KubeError
+from kube.store import Store
 from kube.types import ConfigMap, Node
 
 PERIOD, SOON = 2.0, 0.2
@@ -55,40 +53,10 @@ LONGEST_WRITE = timedelta(seconds=15)
 log = structlog.stdlib.get_logger(__name__)
 
 
-class AllowListStore:
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
-
-    def read(self, name: str, timeout: float | None = None) -> ConfigMap | None:
-        """As the API server has it; ValueError when it is not ours. *timeout* in seconds, by default the client's."""
-        try:
-            found = self._client.get(CONFIG_MAPS, name, self._namespace, type=ConfigMap, timeout=timeout)
-        except NotFound:
-            return None
-        if ALLOW_LIST_LABEL not in found.metadata.labels:
-            raise ValueError(
-                f"ConfigMap {self._namespace}/{name} has no label {ALLOW_LIST_LABEL}: give another name, or label it"
-                f" {ALLOW_LIST_LABEL}={ALLOW_LIST_VALUE} to have it overwritten"
-            )
-        return found
-
-    def write(self, name: str, data: Mapping[str, str], over: ConfigMap | None) -> ConfigMap:
-        """Conflict or AlreadyExists when it is not as it was read."""
-        metadata: dict[str, Any] = {
-            "name": name,
-            "labels": {MANAGED_BY: MANAGER, ALLOW_LIST_LABEL: ALLOW_LIST_VALUE},
-        }
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        if over is None:
-            return self._client.create(CONFIG_MAPS, body, self._namespace, type=ConfigMap)
-        metadata["resourceVersion"] = over.metadata.resource_version
-        return self._client.replace(CONFIG_MAPS, name, body, self._namespace, type=ConfigMap)
-
-
 class AllowList:
     """Write the list when it changes, and say since when each address is in it."""
 
-    def __init__(self, sources: Sources, announcements: Announcements, store: AllowListStore) -> None:
+    def __init__(self, sources: Sources, announcements: Announcements, store: Store[ConfigMap]) -> None:
         self._sources, self._announcements, self._store = sources, announcements, store
         self._clock = sources.clocks.monotonic
         self._name, self._read_at = "", -math.inf
@@ -121,7 +89,7 @@ class AllowList:
 
     def _publish(self, name: str) -> None:
         if name != self._name or self._clock() >= self._read_at + REREAD:
-            self._found = self._store.read(name)
+            self._found = self._store.read(name, ALLOW_LIST_LABEL)
             self._name, self._read_at = name, self._clock()
             self._announcements.read(recorded(entries_in(self._found)))
             self._enqueue_waiting(entries_in(self._found))
@@ -129,7 +97,8 @@ class AllowList:
         listed = self._entries(before)
         data = data_of(listed)
         if self._found is None or self._found.data != data:
-            self._found = self._store.write(name, data, self._found)
+            labels = {MANAGED_BY: MANAGER, ALLOW_LIST_LABEL: ALLOW_LIST_VALUE}
+            self._found = self._store.write(name, labels, data=data)
             self._announcements.written(recorded(listed))
             self._enqueue_waiting(listed, before)
             log.info("allow-list written", name=name, addresses=len(listed))

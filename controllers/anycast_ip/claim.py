@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -15,8 +15,9 @@ from settings import AnycastIPSettings
 from settings.anycast_ip import AddressSettings, Pool
 
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"
-KIND, KIND_VALUE = "drawbridge.io/claim", "anycast-ip"
-SELECTED = f"{MANAGED_BY}={MANAGER},{KIND}={KIND_VALUE}"
+KIND = "drawbridge.io/claim"
+LABELS = {MANAGED_BY: MANAGER, KIND: "anycast-ip"}
+SELECTED = ",".join(f"{name}={value}" for name, value in LABELS.items())
 FIELD = "claim"
 
 CLUSTER_UUID = "aia-official-cluster-uuid"
@@ -228,13 +229,9 @@ def name_of(uid: str) -> str:
     return f"anycast-ip-{uid.lower()}"
 
 
-def body(claim: Claim, version: str = "") -> dict[str, Any]:
-    """The ConfigMap that holds *claim*; *version* is that of the one it replaces."""
-    metadata = {"name": name_of(claim.uid), "labels": {MANAGED_BY: MANAGER, KIND: KIND_VALUE}}
-    if version:
-        metadata["resourceVersion"] = version
-    text = msgspec.json.encode(claim).decode()
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FIELD: text}}
+def data(claim: Claim) -> dict[str, str]:
+    """Of the ConfigMap that holds *claim*."""
+    return {FIELD: msgspec.json.encode(claim).decode()}
 
 
 def read(found: ConfigMap) -> Claim:

@@ -14,7 +14,7 @@ from cloud.batched import BatchedCloud
 from cloud.client import Cloud, connect
 from cloud.errors import NotConfigured
 from cloud.types import Quota
-from controllers.anycast_ip.allow_list import AllowList, AllowListStore, Announcements
+from controllers.anycast_ip.allow_list import AllowList, Announcements
 from controllers.anycast_ip.brake import Brake, Confirmations, Releases, read_releases
 from controllers.anycast_ip.brake import annotation as unbinds
 from controllers.anycast_ip.claim import instance_of
@@ -44,6 +44,8 @@ from controllers.workqueue import Reconcile, Stopping, WorkQueue
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
+from kube.store import Store
+from kube.types import ConfigMap
 from settings import AnycastIPSettings, CloudSettings, Settings
 
 PAUSES = Backoff(base=0.5, cap=30.0)
@@ -78,7 +80,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         uuid, releases = begun
         probes = ProbePods(client, context.namespace)
         nodes = Nodes(client, informer, probes)
-        published = Published(AllowListStore(client, context.namespace), context.annotate)
+        published = Published(Store(client, context.namespace, ConfigMap), context.annotate)
         given = Dependencies(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
         feature = assemble(given, lambda: settings().anycast_ip, Clocks(), informer)
         feature.sources.enqueue_all()
@@ -111,7 +113,7 @@ def _connected(settings: Callable[[], CloudSettings], context: Context) -> Cloud
 class Published:
     """Where others read of the addresses: *annotate* writes to the leader's Lease."""
 
-    allow_list: AllowListStore
+    allow_list: Store[ConfigMap]
     annotate: Callable[[Mapping[str, str]], None] = lambda _: None
 
 

@@ -17,10 +17,10 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from api.anycast_ip import ENTRIES, JSON, TEXT, data_of
-from controllers.anycast_ip.allow_list import AllowListStore
+from api.anycast_ip import ALLOW_LIST_LABEL, ENTRIES, JSON, TEXT, data_of
 from kube.client import Client
 from kube.errors import KubeError
+from kube.store import Store
 from kube.types import ConfigMap
 from runtime import threading, time
 from settings import Settings
@@ -187,11 +187,11 @@ def serve(client: Client, settings: Callable[[], Settings]) -> Server | None:
     if not http.enabled:
         return None
     namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
-    store = AllowListStore(client, namespace)
+    store = Store(client, namespace, ConfigMap, TIMEOUT)
 
     def read() -> ConfigMap | None:
         name = settings().anycast_ip.allow_list.config_map
-        return store.read(name, TIMEOUT)
+        return store.read(name, ALLOW_LIST_LABEL)
 
     feed = Feed(read, time.monotonic, time.sleep)
     return serve_at("anycastIP.allowList.http.bindAddress", http.bind_address, feed.respond)

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from api.anycast_ip import CONDITION, is_ours
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
+    LABELS,
     NAMESPACE,
     POOLED,
     SELECTED,
     Claim,
-    body,
+    data,
     instance_of,
     name_of,
     read,
@@ -32,10 +33,11 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.egress import ProbePods
 from controllers.anycast_ip.inventory import Inventory
 from kube.client import Client, Resource, Typed
-from kube.errors import AlreadyExists, Conflict, NotFound
+from kube.errors import AlreadyExists, NotFound
 from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS
+from kube.store import Store
 from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value, complete
 from runtime import threading, time, utc_now, uuid4
 from settings import AnycastIPSettings
@@ -56,9 +58,8 @@ class ClaimStore:
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
+        self._store = Store(client, namespace, ConfigMap)
         self._claims: dict[str, Claim] = {}
-        self._stored: dict[str, ObjectMeta] = {}
         self._index: dict[Hashable, set[str]] = {}
         self._lock = threading.Lock()
         self._cluster = ""
@@ -81,15 +82,13 @@ class ClaimStore:
 
     def regarding(self, uid: str) -> Regarding:
         """The claim's ConfigMap, for Events about an address whose node is gone."""
-        stored = self._stored.get(uid)
-        known_uid = stored.uid if stored else ""
-        return Regarding(CONFIG_MAPS.api_version, "ConfigMap", name_of(uid), self._namespace, known_uid)
+        stored = self._store.known.get(name_of(uid), ObjectMeta())
+        return Regarding("v1", "ConfigMap", name_of(uid), self._store.namespace, stored.uid)
 
     def load(self, cluster: str = "") -> None:
         """Read all claims. Those of another *cluster* come from its backup, and their addresses are in use there."""
         self._cluster, self.has_unmanaged = cluster, False
-        found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=SELECTED)
-        for each in found.items:
+        for each in self._store.list(SELECTED):
             try:
                 self._enter(self._of_here(each))
             except ValueError as error:
@@ -107,28 +106,8 @@ class ClaimStore:
 
     def put(self, claim: Claim) -> None:
         """Write *claim* over the former one of its node, if there was one."""
-        try:
-            self._enter(self._written(claim))
-        except (AlreadyExists, Conflict):
-            self._refresh_version(claim.uid)
-            raise
-
-    def _refresh_version(self, uid: str) -> None:
-        """An answer was lost, or another client wrote: the next write replaces what is there now."""
-        found = self._client.get(CONFIG_MAPS, name_of(uid), self._namespace, type=ConfigMap)
-        with self._lock:
-            self._stored[uid] = found.metadata
-
-    def _written(self, claim: Claim) -> ConfigMap:
-        version = self._version(claim.uid)
-        claim = replace(claim, cluster=self._cluster)
-        try:
-            if version:
-                name, new = name_of(claim.uid), body(claim, version)
-                return self._client.replace(CONFIG_MAPS, name, new, self._namespace, type=ConfigMap)
-        except NotFound:
-            log.warning("address claim was deleted by another client", node=claim.node, uid=claim.uid)
-        return self._client.create(CONFIG_MAPS, body(claim), self._namespace, type=ConfigMap)
+        content = data(replace(claim, cluster=self._cluster))
+        self._enter(self._store.write(name_of(claim.uid), LABELS, data=content))
 
     def put_order(self, claim: Claim) -> None:
         """Write *claim*, whose address is still to be ordered."""
@@ -141,27 +120,16 @@ class ClaimStore:
 
     def drop(self, uid: str) -> None:
         """Conflict, once, when it is not as we wrote it: another leader may have begun again with it."""
-        try:
-            with suppress(NotFound):
-                preconditions = {"resourceVersion": self._version(uid) or None}
-                self._client.delete(CONFIG_MAPS, name_of(uid), self._namespace, preconditions=preconditions)
-        except Conflict:
-            self._refresh_version(uid)
-            raise
+        self._store.delete(name_of(uid))
         with self._lock:
             self._unindex(uid)
             self._claims.pop(uid, None)
-            self._stored.pop(uid, None)
-
-    def _version(self, uid: str) -> str:
-        stored = self._stored.get(uid)
-        return stored.resource_version if stored else ""
 
     def _enter(self, found: ConfigMap) -> None:
         claim = read(found)
         with self._lock:
             self._unindex(claim.uid)
-            self._claims[claim.uid], self._stored[claim.uid] = claim, found.metadata
+            self._claims[claim.uid] = claim
             for value in _values(claim):
                 self._index.setdefault(value, set()).add(claim.uid)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache as cached
 
@@ -45,9 +44,9 @@ from controllers.ingress_daemonset.object_cache import LoadBalancerCache, Object
 from controllers.manager import Context
 from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.client import Client
-from kube.errors import AlreadyExists, Backoff, Conflict, KubeError, NotFound
-from kube.resources import CONFIG_MAPS
-from kube.types import ConfigMap, ObjectMeta, key_of
+from kube.errors import AlreadyExists, Backoff, Conflict, KubeError
+from kube.store import Store
+from kube.types import ConfigMap, key_of
 from settings import CLBSettings, CloudSettings, Settings
 
 KEY = "weights.json"
@@ -69,8 +68,7 @@ class WeightStore:
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
-        self._stored: dict[str, ObjectMeta] = {}
+        self._store = Store(client, namespace, ConfigMap)
         self._memory: dict[str, FormerWeights] = {}
         self._unreadable: dict[str, Unreadable] = {}
 
@@ -81,91 +79,46 @@ class WeightStore:
 
     def load(self) -> None:
         """Read all. KubeError."""
-        found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=WEIGHTS_OF)
-        for each in found.items:
+        for each in self._store.list(WEIGHTS_OF):
             self._enter(each.metadata.labels[WEIGHTS_OF], each)
 
     def memory(self, load_balancer: str) -> FormerWeights:
         """Unreadable, KubeError: what could not be read is read again."""
         if load_balancer in self._unreadable:
-            self._read(load_balancer)
+            self._enter(load_balancer, self._store.read(_name(load_balancer)))
         if load_balancer in self._unreadable:
             raise self._unreadable[load_balancer]
         return self._memory.get(load_balancer, {})
 
     def put(self, load_balancer: str, memory: FormerWeights) -> None:
         """Durable when it returns. KubeError."""
+        name, stored = _name(load_balancer), None
         try:
             if memory:
-                self._enter(load_balancer, self._written(load_balancer, memory))
+                text = msgspec.json.encode(memory, order="deterministic").decode()
+                stored = self._store.write(name, {WEIGHTS_OF: load_balancer}, data={KEY: text})
             else:
-                self._delete(load_balancer)
+                self._store.delete(name)
         except (AlreadyExists, Conflict):
-            self._read(load_balancer)
+            self._enter(load_balancer, self._store.read(name))
             raise
+        self._enter(load_balancer, stored)
 
-    def _written(self, load_balancer: str, memory: FormerWeights) -> ConfigMap:
-        version = self._version(load_balancer)
-        body = _body(load_balancer, memory, version)
-        if not version:
-            return self._client.create(CONFIG_MAPS, body, self._namespace, type=ConfigMap)
+    def _enter(self, load_balancer: str, found: ConfigMap | None) -> None:
+        for known in (self._memory, self._unreadable):
+            known.pop(load_balancer, None)
         try:
-            return self._client.replace(
-                CONFIG_MAPS, _name(load_balancer), body, self._namespace, type=ConfigMap
-            )
-        except NotFound:
-            log.warning("remembered weights were deleted by another client", load_balancer=load_balancer)
-            self._stored.pop(load_balancer, None)
-            raise
-
-    def _delete(self, load_balancer: str) -> None:
-        preconditions = {"resourceVersion": self._version(load_balancer)}
-        with suppress(NotFound):
-            self._client.delete(
-                CONFIG_MAPS,
-                _name(load_balancer),
-                self._namespace,
-                preconditions=preconditions,
-            )
-        self._forget(load_balancer)
-
-    def _read(self, load_balancer: str) -> None:
-        """An answer was lost, or another leader wrote."""
-        selector = f"{WEIGHTS_OF}={load_balancer}"
-        found = self._client.list(CONFIG_MAPS, self._namespace, type=ConfigMap, label_selector=selector)
-        self._forget(load_balancer)
-        for each in found.items:
-            self._enter(load_balancer, each)
-
-    def _version(self, load_balancer: str) -> str:
-        stored = self._stored.get(load_balancer)
-        return stored.resource_version if stored else ""
-
-    def _enter(self, load_balancer: str, found: ConfigMap) -> None:
-        try:
-            memory = DECODER.decode(found.data.get(KEY, "{}"))
+            if found:
+                self._memory[load_balancer] = DECODER.decode(found.data.get(KEY, "{}"))
         except msgspec.MsgspecError as error:
             self._unreadable[load_balancer] = Unreadable(
-                f"ConfigMap {found.metadata.name} is unreadable, and with it the former weights at {load_balancer}:"
+                f"ConfigMap {_name(load_balancer)} is unreadable, and with it the former weights at {load_balancer}:"
                 f" {error}; correct it, or set the weights yourself and delete it"
             )
-        else:
-            self._stored[load_balancer], self._memory[load_balancer] = found.metadata, memory
-
-    def _forget(self, load_balancer: str) -> None:
-        for known in (self._stored, self._memory, self._unreadable):
-            known.pop(load_balancer, None)
 
 
 def _name(load_balancer: str) -> str:
     return f"{PREFIX}{load_balancer}"
-
-
-def _body(load_balancer: str, memory: FormerWeights, version: str) -> dict[str, object]:
-    metadata = {"name": _name(load_balancer), "labels": {WEIGHTS_OF: load_balancer}}
-    guard = {"resourceVersion": version} if version else {}
-    text = msgspec.json.encode(memory, order="deterministic").decode()
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | guard, "data": {KEY: text}}
 
 
 NODES = Gauge(

@@ -10,8 +10,6 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any
 
 import msgspec
 import structlog
@@ -26,10 +24,10 @@ from controllers.controller import Controller
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
 from kube.client import Client
-from kube.errors import Backoff, KubeError, NotFound
+from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.leader_election import LeadershipLost
-from kube.resources import CONFIG_MAPS
+from kube.store import NotOurs, Store
 from settings import IPReservationSettings
 
 HISTORY = "history"
@@ -145,52 +143,30 @@ def _unique(former: Iterable[Former]) -> tuple[Former, ...]:
     return tuple(found.values())
 
 
-class NotOurs(Exception):
-    """Another client has made a ConfigMap of this name."""
-
-
 class HistoryStore:
-    """Every write is guarded by the version that was read or written last."""
+    """Of the leader, in its *namespace*."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
-        self._version = ""
+        self._store = Store(client, namespace, StoredHistory, TIMEOUT)
 
     def read(self) -> History | None:
         """None when there is none, or none that can be read. NotOurs, KubeError."""
-        self._version = ""
+        found = self._store.read(NAME, LABEL)
         try:
-            found = self._client.get(CONFIG_MAPS, NAME, self._namespace, type=StoredHistory, timeout=TIMEOUT)
-        except NotFound:
-            return None
-        if not found.ours:
-            raise NotOurs(
-                f"ConfigMap {self._namespace}/{NAME} has no label {LABEL}: rename or delete it, or label it"
-                f" {LABEL}={LABEL_VALUE} to have it overwritten"
-            )
-        self._version = found.metadata.resource_version
-        try:
-            return found.history
+            return found.history if found else None
         except ValueError as error:
             log.warning("history of addresses not readable, a new one begins", error=str(error))
             return None
 
     def write(self, known: History) -> History:
-        """What of *known* fits. Conflict, AlreadyExists or NotFound when it is not as it was read."""
+        """What of *known* fits. Conflict or AlreadyExists when it is not as it was read."""
         kept, stored = packed(known)
-        metadata: dict[str, Any] = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}}
-        write = partial(self._client.create, CONFIG_MAPS)
-        if self._version:
-            metadata["resourceVersion"] = self._version
-            write = partial(self._client.replace, CONFIG_MAPS, NAME)
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        body |= {"binaryData": {FILE: b64encode(stored).decode()}}
+        labels, content = {MANAGED_BY: MANAGER, LABEL: LABEL_VALUE}, {FILE: b64encode(stored).decode()}
         try:
-            written = write(body, self._namespace, type=StoredHistory, timeout=TIMEOUT)
+            self._store.write(NAME, labels, binaryData=content)
         except KubeError:
             WRITES.labels("failed").inc()
             raise
-        self._version = written.metadata.resource_version
         WRITES.labels("written").inc()
         ENTRIES.set(len(kept.former))
         return kept

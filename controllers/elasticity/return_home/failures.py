@@ -14,8 +14,8 @@ import structlog
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.super_nodes import MANAGED_BY, MANAGER
 from kube.client import Client
-from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.resources import CONFIG_MAPS
+from kube.errors import KubeError
+from kube.store import Store
 from kube.types import ConfigMap, Value, key_of
 
 NAME, LABEL = "drawbridge-returns", "drawbridge.io/returns"
@@ -59,9 +59,8 @@ class Failures:
     """By key; what is in memory holds, and is stored."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
+        self._store = Store(client, namespace, ConfigMap)
         self._known: dict[str, Failed] = {}
-        self._version = ""
         self._is_loaded, self._is_stored = False, True
 
     def load(self) -> None:
@@ -90,37 +89,17 @@ class Failures:
             return
         latest = sorted(self._known.items(), key=lambda item: item[1].until)[-MOST_STORED:]
         try:
-            self._write(msgspec.json.encode(dict(sorted(latest))).decode())
+            content = msgspec.json.encode(dict(sorted(latest))).decode()
+            self._store.write(NAME, {MANAGED_BY: MANAGER, LABEL: "elasticity"}, data={KEY: content})
         except KubeError as error:
             log.warning("failed returns not stored", error=str(error))
         else:
             self._is_stored = True
 
-    def _write(self, content: str) -> None:
-        """KubeError."""
-        try:
-            self._version = self._written(content).metadata.resource_version
-        except (AlreadyExists, Conflict, NotFound):
-            self._read()  # an answer was lost, or a person wrote: what is known here is newer
-            raise
-
     def _read(self) -> dict[str, Failed]:
-        self._version = ""
+        found = self._store.read(NAME)
         try:
-            found = self._client.get(CONFIG_MAPS, NAME, self._namespace, type=ConfigMap)
-        except NotFound:
-            return {}
-        self._version = found.metadata.resource_version
-        try:
-            return _DECODER.decode(found.data.get(KEY, "{}"))
+            return _DECODER.decode(found.data.get(KEY, "{}")) if found else {}
         except msgspec.MsgspecError as error:
             log.warning("failed returns not readable, they are counted from none", error=str(error))
             return {}
-
-    def _written(self, content: str) -> ConfigMap:
-        metadata = {"name": NAME, "labels": {MANAGED_BY: MANAGER, LABEL: "elasticity"}}
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: content}}
-        if not self._version:
-            return self._client.create(CONFIG_MAPS, body, self._namespace, type=ConfigMap)
-        body["metadata"] = metadata | {"resourceVersion": self._version}
-        return self._client.replace(CONFIG_MAPS, NAME, body, self._namespace, type=ConfigMap)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 from api.elasticity import GATE, LOCAL, PLACEMENT, REASON, SUPER, TAINT_KEY
 from calico.segment import Record
-from controllers.anycast_ip.claim import Claim, body
+from controllers.anycast_ip.claim import LABELS, Claim, data, name_of
 from dev.bench.replicas import objects
 from dev.bench.replicas.objects import OWNERS_OF_A_NAMESPACE, PODS_OF_AN_OWNER, Object
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -90,7 +90,7 @@ def claim(node: Object) -> Object:
         address=f"eip-{number:08x}",
         labels={NEED_LABEL: "true"},
     )
-    return body(held)
+    return {"metadata": {"name": name_of(uid), "labels": LABELS}, "data": data(held)}
 
 
 def pod(number: int, size: Size) -> Object:

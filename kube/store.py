@@ -1,0 +1,90 @@
+"""State in ConfigMaps that one process writes: each change is guarded by the version it has read or written last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from kube.client import Client
+from kube.errors import AlreadyExists, Conflict, NotFound
+from kube.informer import Object
+from kube.resources import CONFIG_MAPS
+from kube.types import ObjectMeta
+
+T = TypeVar("T", bound=Object)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class NotOurs(ValueError):
+    """Another client has made a ConfigMap of this name."""
+
+
+class Store(Generic[T]):
+    """ConfigMaps of *namespace*, read as *type*. Safe to share between threads, one for each name.
+
+    Conflict or AlreadyExists when one is not as it is known, because an answer was lost or another client wrote: the
+    next change replaces what is there now.
+    """
+
+    def __init__(self, client: Client, namespace: str, type: type[T], timeout: float | None = None) -> None:  # noqa: A002
+        self._client, self._type, self._timeout = client, type, timeout
+        self.namespace, self.known = namespace, dict[str, ObjectMeta]()
+
+    def list(self, label_selector: str) -> Sequence[T]:
+        found = self._client.list(
+            CONFIG_MAPS, self.namespace, type=self._type, label_selector=label_selector, timeout=self._timeout
+        )
+        return [self._note(each) for each in found.items]
+
+    def read(self, name: str, label: str = "") -> T | None:
+        """None when there is none; NotOurs when it has no *label*."""
+        self.known.pop(name, None)
+        try:
+            found = self._client.get(
+                CONFIG_MAPS, name, self.namespace, type=self._type, timeout=self._timeout
+            )
+        except NotFound:
+            return None
+        if label and label not in found.metadata.labels:
+            way_out = "rename or delete it, give another name, or label it to have it overwritten"
+            raise NotOurs(f"ConfigMap {self.namespace}/{name} has no label {label}: {way_out}")
+        return self._note(found)
+
+    def write(self, name: str, labels: Mapping[str, str], **content: object) -> T:
+        """Durable when it returns; *content* is ``data`` or ``binaryData``. What was deleted is created again."""
+        metadata: dict[str, Any] = {"name": name, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
+        write, known = partial(self._client.create, CONFIG_MAPS), self.known.get(name)
+        if known:
+            metadata["resourceVersion"] = known.resource_version
+            write = partial(self._client.replace, CONFIG_MAPS, name)
+        try:
+            return self._note(write(body, self.namespace, type=self._type, timeout=self._timeout))
+        except NotFound:
+            if self.known.pop(name, None) is None:
+                raise
+            log.warning("stored state was deleted by another client", name=name)
+            return self.write(name, labels, **content)
+        except (AlreadyExists, Conflict):
+            self.read(name)
+            raise
+
+    def delete(self, name: str) -> None:
+        known = self.known.get(name)
+        guard = {"resourceVersion": known.resource_version} if known else None
+        try:
+            self._client.delete(CONFIG_MAPS, name, self.namespace, preconditions=guard, timeout=self._timeout)
+        except NotFound:
+            pass
+        except Conflict:
+            self.read(name)
+            raise
+        self.known.pop(name, None)
+
+    def _note(self, found: T) -> T:
+        self.known[found.metadata.name] = found.metadata
+        return found
