@@ -19,7 +19,7 @@ from cli.rollouts import Rollout, is_wrong, rollout_of
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.nodes import NodeRollout, why
-from controllers.ingress_daemonset.planner import budget
+from controllers.ingress_daemonset.rollout import budget
 from controllers.ingress_daemonset.snapshot import Snapshot
 
 

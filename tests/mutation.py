@@ -38,6 +38,10 @@ TARGETS = {
         "tests/test_ingress_daemonset_rollout.py",
         "tests/test_ingress_daemonset_drains.py",
     ],
+    "controllers/ingress_daemonset/rollout.py": [
+        "tests/test_ingress_daemonset_rollout.py",
+        "tests/test_ingress_daemonset_drains.py",
+    ],
     "controllers/ip_reservation/late_reservations.py": ["tests/test_ip_reservation_late.py"],
     "controllers/ip_reservation/opt_in.py": ["tests/test_ip_reservation_opt_in_planner.py"],
     "controllers/ip_reservation/pools.py": ["tests/test_ip_reservation_budget.py"],

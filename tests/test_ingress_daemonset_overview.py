@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +15,8 @@ from controllers.ingress_daemonset.controller import changes
 from controllers.ingress_daemonset.estimate import seconds_of_pods
 from controllers.ingress_daemonset.forecast import Pace, forecast
 from controllers.ingress_daemonset.revisions import plan_revisions
-from controllers.ingress_daemonset.status import FIELDS, HISTORY_SIZE
+from controllers.ingress_daemonset.status import HISTORY_SIZE
 from dev.fake_api import merged
-from dev.fake_api.kinds import ROOT, of_crd
-from tests.ingress_daemonset_leader import DETACHING as ONE_BY_ONE
-from tests.ingress_daemonset_leader import KEY, Api, Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import CHECKER, DETACHED, World, raw_node, raw_resource
 
@@ -343,39 +339,6 @@ STATUSES = st.dictionaries(
 @given(STATUSES, STATUSES)
 def test_the_patch_of_a_status_leaves_nothing_of_the_one_before(old: Raw, new: Raw) -> None:
     assert merged(old, changes(old, new)) == new
-
-
-def settled(*nodes: str) -> Leader:
-    here = Leader(with_nodes(*nodes, rolling=ONE_BY_ONE))
-    here.settle()
-    return here
-
-
-def stored(here: Leader) -> Raw:
-    status: Raw = here.api.objects["IngressDaemonSet", KEY]["status"]
-    return status
-
-
-def test_an_earlier_crd_costs_no_writes_and_no_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = yaml.safe_load((ROOT / CRD).read_text())
-    for version in earlier["spec"]["versions"]:
-        for name in FIELDS:
-            del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"][name]
-    kinds = {each.resource: each for each in of_crd(earlier)}
-    monkeypatch.setattr(
-        Api, "_kind", lambda self, kind, known=Api._kind: kinds.get(kind.resource) or known(self, kind)
-    )
-    here = settled("n1", "n2")
-    here.retemplate("proxy:2")
-    here.settle()
-    assert here.images() == {"proxy:2"}
-    assert not {*FIELDS} & stored(here).keys()
-    before = list(here.api.writes)
-    for _ in range(5):
-        here.clock.advance(600)
-        here.look()
-
-    assert here.api.writes == before
 
 
 def test_a_revision_is_named_as_its_controller_revision_is() -> None:

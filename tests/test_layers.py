@@ -118,6 +118,7 @@ PLANS = [
     "controllers/ingress_daemonset/nodes.py",
     "controllers/ingress_daemonset/pacing.py",
     "controllers/ingress_daemonset/planner.py",
+    "controllers/ingress_daemonset/rollout.py",
     "controllers/ingress_daemonset/rollout_annotations.py",
     "controllers/ingress_daemonset/snapshot.py",
     "controllers/ingress_daemonset/status.py",

@@ -42,7 +42,6 @@ from controllers.ingress_daemonset.readers import HealthCheckReader, MetricReade
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
 from controllers.ingress_daemonset.snapshot import Snapshot, first_seen
-from controllers.ingress_daemonset.status import FIELDS
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -244,8 +243,6 @@ class LastReconcile:
     unanswered: Sequence[str] = ()
     query: Query | None = None
     seen: Seen = field(default_factory=dict)
-    pruned: frozenset[str] = frozenset()
-    """Fields of the status that the CRD does not have, so that the API server drops them."""
 
 
 @dataclass(frozen=True)
@@ -358,18 +355,16 @@ class Reconciler:
         reminder = self._settings().detachment_reminder
         due = self._reporter.remind(resource.metadata, planned.unconfirmed, reminder, self._clock.now())
         self._reporter.undrained(resource.metadata, planned.undrained)
-        status = {name: part for name, part in planned.status.items() if name not in last.pruned}
-        if status != resource.reported:
+        if (status := planned.status) != resource.reported:
             if (left := last.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
                 return left
             patch = changes(resource.reported, status)
             try:
                 guarded = not GUARDED.isdisjoint(patch)
-                stored = self._writer.write_status(resource.metadata, patch, guarded=guarded)
+                self._writer.write_status(resource.metadata, patch, guarded=guarded)
             except Conflict:
                 return self.pace(key_of(resource.metadata))
             last.status_at = self._clock.monotonic()
-            last.pruned |= _pruned(resource, status, stored)
             self._reporter.report(resource, status)
             if guarded:
                 # What decides about nodes counts from now on, and the watch does not bring back our own write.
@@ -392,10 +387,3 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         before = old.get(name)
         patch[name] = changes(before, part) if isinstance(part, dict) and isinstance(before, dict) else part
     return patch
-
-
-def _pruned(resource: IngressDaemonSet, sent: dict[str, Any], stored: dict[str, Any]) -> frozenset[str]:
-    pruned = frozenset(name for name in FIELDS if name in sent and name not in stored)
-    if pruned:
-        log.warning("CRD is of an earlier version", name=key_of(resource.metadata), missing=sorted(pruned))
-    return pruned

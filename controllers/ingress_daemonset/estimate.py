@@ -12,9 +12,10 @@ from math import ceil
 from statistics import median
 
 from api.ingress_daemonset.status import EndedRollout, Result, RolloutStatus
+from controllers.ingress_daemonset.canary import pause_of
 from controllers.ingress_daemonset.children import LONG_AGO
 from controllers.ingress_daemonset.nodes import NodeRollout
-from controllers.ingress_daemonset.pacing import Pacing
+from controllers.ingress_daemonset.rollout import Rollout
 from settings.windows import end_of
 
 ASSUMED = 30.0
@@ -30,24 +31,21 @@ TOLERANCE = 0.1
 
 
 def estimated_end(
-    rollout: RolloutStatus,
-    rollouts: Sequence[NodeRollout],
-    left: Sequence[NodeRollout],
-    pacing: Pacing,
-    history: Sequence[EndedRollout],
-    now: datetime,
+    status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout], history: Sequence[EndedRollout]
 ) -> datetime | None:
     """When all nodes that are *left* are done; None while a node takes far longer than its turn.
 
-    The estimate before stays while it is nearly as good.
+    The estimate before, in *status*, stays while it is nearly as good.
     """
-    turn = _turn(rollout, rollouts, left, pacing, history, now)
+    now, waves, window = rollout.now, rollout.waves, rollout.window
+    turn = _turn(status, rollout, left, history)
     if any(_spent(node, now) > LATE * turn for node in left if node.in_flight):
         return None
-    seconds = sum(_seconds_left(part, rollout.at_a_time, turn, now) for part in pacing.parts(left))
-    seconds += pacing.waits(now).total_seconds()
-    end = end_of(pacing.window, now, seconds) if pacing.window else now + timedelta(seconds=seconds)
-    return None if end is None else _rewritten(rollout.estimated_end, end, now)
+    parts = (waves.left() if waves else None) or [[*left]]
+    seconds = sum(_seconds_left(part, status.at_a_time, turn, now) for part in parts)
+    seconds += waves.still_paused(now).total_seconds() if waves else 0
+    end = end_of(window, now, seconds) if window else now + timedelta(seconds=seconds)
+    return None if end is None else _rewritten(status.estimated_end, end, now)
 
 
 def measured(rollouts: Iterable[NodeRollout], since: datetime = LONG_AGO) -> list[int]:
@@ -66,27 +64,23 @@ def seconds_of_pods(rollouts: Sequence[NodeRollout], since: datetime = LONG_AGO)
 
 
 def _turn(
-    rollout: RolloutStatus,
-    rollouts: Sequence[NodeRollout],
-    left: Sequence[NodeRollout],
-    pacing: Pacing,
-    history: Sequence[EndedRollout],
-    now: datetime,
+    status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout], history: Sequence[EndedRollout]
 ) -> float:
     """Seconds that a node takes."""
-    since, rolling = rollout.started_at or now, left[0].rolling
+    since, rolling, waves = status.started_at or rollout.now, rollout.rolling, rollout.waves
     ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights, rolling.timestamp)
     graces = max((each.grace_period_seconds for each in ways if each), default=0)
-    turn = graces + seconds_of_pods(rollouts, since) + rolling.attach_grace_period_seconds
-    if pacing.window or not (rolling.timestamp or rolling.connections or rolling.weights):
+    turn = graces + seconds_of_pods(rollout.nodes, since) + rolling.attach_grace_period_seconds
+    if rollout.window or not (rolling.timestamp or rolling.connections or rolling.weights):
         return turn
-    limit = rollout.at_a_time
-    if (done := rollout.nodes - len(left)) >= limit:
+    limit = status.at_a_time
+    if (done := status.nodes - len(left)) >= limit:
         in_flight = sum(node.in_flight for node in left)
-        took = now - pacing.waited(now) - since
+        paused = pause_of(rollout.resource) + (waves.paused_for(rollout.now) if waves else timedelta())
+        took = rollout.now - paused - since
         return max(turn, float(took.total_seconds() * limit / (done + in_flight / 2)))
     whole = (each for each in history if each.result == Result.COMPLETE and each.nodes)
-    if (last := next(whole, None)) is None or pacing.waves:
+    if (last := next(whole, None)) is None or waves:
         return turn
     return max(turn, float(last.seconds / ceil(last.nodes / max(1, last.at_a_time))))
 

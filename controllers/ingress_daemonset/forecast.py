@@ -43,7 +43,8 @@ from controllers.ingress_daemonset.detachment import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.load_balancers import NodeBackends
 from controllers.ingress_daemonset.nodes import NodeRollout, why
-from controllers.ingress_daemonset.planner import Plan, budget, plan
+from controllers.ingress_daemonset.planner import Plan, plan
+from controllers.ingress_daemonset.rollout import budget
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.types import Condition, Value
 from settings.ingress_daemonset import HealthChecker

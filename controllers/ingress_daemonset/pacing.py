@@ -13,7 +13,7 @@ expires.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -23,10 +23,8 @@ from api.ingress_daemonset import PAUSED_UNTIL, UPDATE_NOW
 from api.ingress_daemonset import types as spec
 from api.ingress_daemonset.status import Phase, WavesStatus
 from api.ingress_daemonset.types import IngressDaemonSet, Window, time_of
-from controllers.ingress_daemonset.canary import Canary
 from controllers.ingress_daemonset.children import applied_digest, is_current, template_digest
 from controllers.ingress_daemonset.drift import Drift
-from controllers.ingress_daemonset.failures import NO_FAILURES, Failures
 from controllers.ingress_daemonset.nodes import NodeRollout
 from kube.types import rfc3339
 from settings.windows import closes_at, opens_at, zone_of
@@ -243,39 +241,3 @@ def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | Non
 def suspended(resource: IngressDaemonSet) -> IngressDaemonSet:
     """*resource* as it is reconciled then."""
     return replace(resource, spec=replace(resource.spec, paused=True, drain_timeout_seconds=0))
-
-
-@dataclass(frozen=True)
-class Pacing:
-    """What holds the rollout up: *limit* nodes are updated at a time; *upcoming* have not begun, in their order."""
-
-    limit: int = 1
-    upcoming: Sequence[NodeRollout] = ()
-    canary: Canary | None = None
-    """While only its nodes may begin."""
-    paused_for: timedelta = timedelta()
-    """How long the rollout has waited after its canary."""
-    failed: str = ""
-    """The revision from which nodes return, since it failed."""
-    waves: Waves | None = None
-    window: Window | None = None
-    """In which updates may begin; None is always."""
-    closed: ClosedWindow | None = None
-    failures: Failures = NO_FAILURES
-    halting: Mapping[str, str] = field(default_factory=dict)
-    """The nodes because of which it halts, and what is wrong."""
-
-    def parts(self, left: Sequence[NodeRollout]) -> Sequence[Sequence[NodeRollout]]:
-        """Those of *left* that are updated before the next ones begin."""
-        return (self.waves.left() if self.waves else ()) or [left]
-
-    def waited(self, now: datetime) -> timedelta:
-        """So far, after the canary and between waves."""
-        return self.paused_for + (self.waves.paused_for(now) if self.waves else timedelta())
-
-    def waits(self, now: datetime) -> timedelta:
-        """From now on, between waves."""
-        return self.waves.still_paused(now) if self.waves else timedelta()
-
-
-NO_PACING = Pacing()

@@ -30,7 +30,6 @@ from api.ingress_daemonset.status import (
     Status,
     raw_of,
 )
-from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.canary import canary_status, standstill
 from controllers.ingress_daemonset.children import (
     LONG_AGO,
@@ -42,32 +41,24 @@ from controllers.ingress_daemonset.children import (
 from controllers.ingress_daemonset.drains import Departure
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.estimate import estimated_end
-from controllers.ingress_daemonset.failures import (
-    FORMER,
-    LOST,
-    NO_ROLLBACK,
-    ROLLING,
-    Failures,
-    Rollback,
-    rollback_status,
-)
+from controllers.ingress_daemonset.failures import FORMER, LOST, ROLLING, Failures, rollback_status
 from controllers.ingress_daemonset.nodes import NodeRollout, available_pods, open_connections, why
-from controllers.ingress_daemonset.pacing import NO_PACING, Pacing, suspended_until
+from controllers.ingress_daemonset.pacing import suspended_until
+from controllers.ingress_daemonset.rollout import Rollout
 from kube.types import rfc3339
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
-FIELDS = (
-    "currentRevision",
-    "currentDigest",
-    "rollout",
-    "history",
-    "canary",
-    "waves",
-    "rollback",
-    "failures",
+SHOWN = 10
+"""Nodes that a status names at most."""
+UP_TO_DATE = (
+    Phase.CURRENT,
+    Phase.DEGRADED,
+    Phase.STARTING,
+    Phase.UPDATING,
+    Phase.ATTACHING,
+    Phase.DRAINING,
 )
-"""Those of a status that earlier versions of the CRD do not have."""
 ENDED = (Progressing.COMPLETE, Progressing.PAUSED, Progressing.HALTED, Progressing.ROLLED_BACK)
 BLOCKED = (
     Progressing.WAITING_FOR_NODES,
@@ -76,48 +67,62 @@ BLOCKED = (
     Progressing.CANARY_DEGRADED,
 )
 """Reasons of Progressing whose end is not known."""
-Raw = Mapping[str, Any]
+UNTRUE = (*ENDED, Available.NO_NODES, Available.NODES_WITHOUT_PODS, Degraded.AS_DESIRED)
+"""Reasons of conditions that do not hold."""
+Reason = tuple[Available | Progressing | Degraded, str]
+"""Of the condition that the enumeration is for, and its message."""
 
 
-def overview(
-    resource: IngressDaemonSet,
-    stored: Status,
-    rollouts: Sequence[NodeRollout],
-    pacing: Pacing,
-    progressing: str,
-    now: datetime,
-) -> dict[str, Any]:
-    """The fields of the status that replaces the *stored* one; *progressing* is the reason of that condition."""
+def status_of(rollout: Rollout) -> dict[str, Any]:
+    resource, now = rollout.resource, rollout.now
+    progressing = _progressing(rollout)
+    reasons = (_available(rollout.nodes), progressing, _degraded(rollout))
+    leaving = [_leaving(each) for each in rollout.departures if each.goes_at or each.doubt]
+    return {
+        "observedGeneration": resource.metadata.generation,
+        **_counts(rollout.nodes),
+        "conditions": [_condition(resource.stored, each, now) for each in reasons],
+        "waitingFor": [*leaving, *_waiting_for(rollout.nodes, now)][:SHOWN],
+        **_overview(rollout, progressing[0]),
+        **rollback_status(resource, rollout.halting, rollout.canary, rollout.rollback, now),
+    }
+
+
+def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
+    """The rollout as a whole; *progressing* is the reason of that condition."""
+    resource, stored, now = rollout.resource, rollout.resource.stored, rollout.now
     old, history, revision = stored.rollout, stored.history, revision_of(resource)
-    left = [node for node in rollouts if node.phase in ROLLING or node.node.name in pacing.failures.nodes]
+    failed = rollout.rollback.stored.revision if rollout.rollback.stored else ""
+    failing = rollout.failures.nodes
+    left = [node for node in rollout.nodes if node.phase in ROLLING or node.node.name in failing]
     runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
     if old and not (runs and old.to_revision == revision):
-        result = _result(old, revision, left, pacing.failed, progressing)
-        ended = _ended(old, result, rollouts, now)
+        result = (
+            Result.ROLLED_BACK if failed == old.to_revision else _result(old, revision, left, progressing)
+        )
+        ended = _ended(old, result, rollout)
         # Templates that no node got would displace what did happen.
         is_kept = ended.nodes or ended.result not in (Result.COMPLETE, Result.SUPERSEDED)
         history, old = ((ended, *history)[:HISTORY_SIZE] if is_kept else history), None
     found: dict[str, Any] = {"history": raw_of(history)} if history else {}
-    is_done, is_over = not left and bool(rollouts), is_current(resource)
+    is_done = not left and bool(rollout.nodes)
+    current, digest = stored.current_revision, stored.current_digest
     if is_done:
-        found |= {"currentRevision": revision, "currentDigest": template_digest(resource)}
-    else:
-        known = {"currentRevision": stored.current_revision, "currentDigest": stored.current_digest}
-        found |= {name: digest for name, digest in known.items() if digest}
-    found |= canary_status(resource, pacing.canary, now, is_over=is_done or is_over)
-    waves = pacing.waves.status(now) if pacing.waves and not is_done and not is_over else None
+        current, digest = revision, template_digest(resource)
+    known = {"currentRevision": current, "currentDigest": digest}
+    found |= {name: each for name, each in known.items() if each}
+    is_over = is_done or is_current(resource)
+    found |= canary_status(resource, rollout.canary, now, is_over=is_over)
+    waves = rollout.waves.status(now) if rollout.waves and not is_over else None
     if waves and waves.digest:
         found["waves"] = raw_of(waves)
     if runs:
         began = now.replace(microsecond=0)
-        rollout = old or RolloutStatus(pacing.failed or stored.current_revision, revision, started_at=began)
-        rollout = _rollout(rollout, left, pacing)
-        end = None
-        if progressing not in BLOCKED:
-            end = estimated_end(rollout, rollouts, left, pacing, history, now)
-        rollout = replace(rollout, digest=applied_digest(resource), estimated_end=end)
-        found["rollout"] = raw_of(rollout)
-    return found | pacing.failures.status()
+        status = old or RolloutStatus(failed or stored.current_revision, revision, started_at=began)
+        status = _so_far(status, left, rollout)
+        end = None if progressing in BLOCKED else estimated_end(status, rollout, left, history)
+        found["rollout"] = raw_of(replace(status, digest=applied_digest(resource), estimated_end=end))
+    return found | rollout.failures.status()
 
 
 def _is_behind(node: NodeRollout) -> bool:
@@ -125,78 +130,46 @@ def _is_behind(node: NodeRollout) -> bool:
     return node.phase in (Phase.OUTDATED, Phase.DETACHING)
 
 
-def _rollout(began: RolloutStatus, left: Sequence[NodeRollout], pacing: Pacing) -> RolloutStatus:
+def _so_far(began: RolloutStatus, left: Sequence[NodeRollout], rollout: Rollout) -> RolloutStatus:
     """How far it is; it is not known yet when it ends."""
-    nodes, limit = max(began.nodes, len(left)), max(1, pacing.limit)
-    wave, waves = (nodes - len(left)) // limit + 1, ceil(nodes / limit)
-    opens_at = pacing.closed.opens_at if pacing.closed else None
+    nodes, limit, waves = max(began.nodes, len(left)), max(1, rollout.limit), rollout.waves
+    number, count = (nodes - len(left)) // limit + 1, ceil(nodes / limit)
+    opens_at = rollout.closed.opens_at if rollout.closed else None
     return replace(
         began,
         nodes=nodes,
         nodes_left=len(left),
         at_a_time=limit,
-        wave=pacing.waves.number if pacing.waves else min(wave, waves),
-        waves=len(pacing.waves.groups) if pacing.waves else waves,
-        next_nodes=tuple(node.node.name for node in pacing.upcoming[:NEXT_NODES]),
+        wave=waves.number if waves else min(number, count),
+        waves=len(waves.groups) if waves else count,
+        next_nodes=tuple(node.node.name for node in rollout.upcoming[:NEXT_NODES]),
         window_opens_at=opens_at.replace(microsecond=0) if opens_at else None,
     )
 
 
-def _result(
-    old: RolloutStatus, revision: str, left: Sequence[NodeRollout], failed: str, progressing: str
-) -> Result:
-    """Of the *old* rollout; one whose template was withdrawn, or replaced, is never complete."""
-    if failed == old.to_revision:
-        return Result.ROLLED_BACK
+def _result(old: RolloutStatus, revision: str, left: Sequence[NodeRollout], progressing: str) -> Result:
+    """Of the *old* rollout; one whose template was replaced is never complete."""
     if old.to_revision == revision and not left:
         return Result.COMPLETE
     return Result(progressing) if left and progressing in ENDED else Result.SUPERSEDED
 
 
-def _ended(
-    old: RolloutStatus, result: Result, rollouts: Sequence[NodeRollout], now: datetime
-) -> EndedRollout:
-    began = old.started_at or now
+def _ended(old: RolloutStatus, result: Result, rollout: Rollout) -> EndedRollout:
+    began = old.started_at or rollout.now
     nodes = old.nodes - old.nodes_left
     if result is Result.COMPLETE:
-        times = (node.baseline.updated for node in rollouts if node.baseline)
+        times = (node.baseline.updated for node in rollout.nodes if node.baseline)
         nodes = sum(at is not None and at >= began for at in times)
     return EndedRollout(
         old.from_revision,
         old.to_revision,
         old.started_at,
-        now.replace(microsecond=0),
+        rollout.now.replace(microsecond=0),
         result,
         nodes,
-        max(0, round((now - began).total_seconds())),
+        max(0, round((rollout.now - began).total_seconds())),
         old.at_a_time,
     )
-
-
-SHOWN = 10
-"""Nodes that a status names at most."""
-DONE = (Phase.CURRENT, Phase.DEGRADED, Phase.STARTING)
-UP_TO_DATE = (*DONE, Phase.UPDATING, Phase.ATTACHING, Phase.DRAINING)
-
-
-UNTRUE = (*ENDED, Available.NO_NODES, Available.NODES_WITHOUT_PODS, Degraded.AS_DESIRED)
-"""Reasons of conditions that do not hold."""
-Reason = tuple[Available | Progressing | Degraded, str]
-"""Of the condition that the enumeration is for, and its message."""
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Beside the rollouts of nodes: Deployments whose nodes left, and children that are left as they are.
-
-    *unmanaged* are names of objects that have a name of a child's.
-    """
-
-    departures: Sequence[Departure] = ()
-    unmanaged: Sequence[str] = ()
-    altered: Sequence[Altered] = ()
-    pacing: Pacing = NO_PACING
-    rollback: Rollback = NO_ROLLBACK
 
 
 @dataclass(frozen=True)
@@ -222,57 +195,35 @@ class Undrained:
     known: bool
 
 
-def status_of(
-    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
-) -> dict[str, Any]:
-    stored = resource.stored
-    progressing = _progressing(resource, rollouts, findings, now)
-    reasons = (_available(rollouts), progressing, _degraded(rollouts, findings))
-    leaving = [_leaving(each) for each in findings.departures if each.goes_at or each.doubt]
-    return {
-        "observedGeneration": resource.metadata.generation,
-        **_counts(rollouts),
-        "conditions": [_condition(stored, each, now) for each in reasons],
-        "waitingFor": [*leaving, *_waiting_for(rollouts, now)][:SHOWN],
-        **overview(resource, stored, rollouts, findings.pacing, progressing[0], now),
-        **rollback_status(resource, findings.pacing.halting, findings.pacing.canary, findings.rollback, now),
-    }
-
-
-def unconfirmed(
-    rollouts: Sequence[NodeRollout], departures: Sequence[Departure], now: datetime
-) -> Iterator[Unconfirmed]:
+def unconfirmed(rollout: Rollout) -> Iterator[Unconfirmed]:
     """Those without a timestamp, and those whose graces are over without a confirmation by what is asked for one."""
-    for left in departures:
+    for left in rollout.departures:
         if left.doubt and left.safe_at:
             yield Unconfirmed(left.node, left.safe_at, left.doubt, left.patience)
-    for each in rollouts:
-        if each.lacks_timestamp and each.node_mark:
-            yield Unconfirmed(each.node.name, each.node_mark.at, why(each, now))
-        elif each.is_doubted(now) and (safe_at := each.safe_at):
-            timeout = each.rolling.confirm_timeout_seconds
-            yield Unconfirmed(each.node.name, safe_at, why(each, now), timeout)
+    for node in rollout.nodes:
+        if node.lacks_timestamp and node.node_mark:
+            yield Unconfirmed(node.node.name, node.node_mark.at, why(node, rollout.now))
+        elif node.is_doubted(rollout.now) and (safe_at := node.safe_at):
+            timeout = node.rolling.confirm_timeout_seconds
+            yield Unconfirmed(node.node.name, safe_at, why(node, rollout.now), timeout)
 
 
-def undrained(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[Undrained]:
+def undrained(rollout: Rollout) -> Iterator[Undrained]:
     """Nodes whose pods are replaced now although connections are open, or may be."""
-    for each in rollouts:
-        mark = each.deployment_mark or each.node_mark
-        if mark and each.is_detaching and each.has_connections and each.is_released(now):
-            yield Undrained(
-                each.node.name, mark.at, open_connections(each), known=each.connections is not None
-            )
+    for node in rollout.nodes:
+        mark = node.deployment_mark or node.node_mark
+        if mark and node.is_detaching and node.has_connections and node.is_released(rollout.now):
+            is_known = node.connections is not None
+            yield Undrained(node.node.name, mark.at, open_connections(node), is_known)
 
 
 def _leaving(departure: Departure) -> dict[str, str]:
     name, at = departure.held.metadata.name, rfc3339(departure.goes_at) if departure.goes_at else ""
     if departure.doubt:
-        reason = f"the node has left, and its detachment is not confirmed: {departure.doubt}"
-        reason += f"; Deployment {name} is deleted {f'at {at}' if at else 'when it is'}"
-    elif at:
-        reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {at}"
+        reason = f"its detachment is not confirmed: {departure.doubt}; Deployment {name} is deleted"
+        reason = f"the node has left, and {reason} {f'at {at}' if at else 'when it is'}"
     else:
-        reason = f"the node has left: health checks fail, and Deployment {name} is deleted"
+        reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {at}"
     return {"node": departure.node, "phase": LEAVING, "reason": reason}
 
 
@@ -311,88 +262,90 @@ def _available(rollouts: Sequence[NodeRollout]) -> Reason:
     return Available.ALL_NODES_SERVE, message
 
 
-def _progressing(
-    resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], findings: Findings, now: datetime
-) -> Reason:
-    failures = findings.pacing.failures
+def _progressing(rollout: Rollout) -> Reason:
+    nodes, failing, now = rollout.nodes, rollout.failures.nodes, rollout.now
     behind = [
-        each
-        for each in rollouts
-        if each.in_flight
-        or each.phase in (Phase.OUTDATED, Phase.STARTING)
-        or each.node.name in failures.nodes
+        node
+        for node in nodes
+        if node.in_flight or node.phase in (Phase.OUTDATED, Phase.STARTING) or node.node.name in failing
     ]
-    others = [each for each in rollouts if each.phase in (Phase.UNMANAGED, Phase.ALTERED, Phase.DEGRADED)]
-    message = f"{len(rollouts) - len({*behind, *others})} of {len(rollouts)} nodes are as desired"
-    canary, rollback = findings.pacing.canary, findings.rollback.stored
-    if rollback:
+    others = [node for node in nodes if node.phase in (Phase.UNMANAGED, Phase.ALTERED, Phase.DEGRADED)]
+    message = f"{len(nodes) - len({*behind, *others})} of {len(nodes)} nodes are as desired"
+    if rollback := rollout.rollback.stored:
         message += f"; template {rollback.revision} of the spec has failed: {rollback.reason}"
     if not behind:
         return Progressing.ROLLED_BACK if rollback else Progressing.COMPLETE, message
-    if resource.spec.paused:
-        until = suspended_until(resource, now)
+    if rollout.resource.spec.paused:
+        until = suspended_until(rollout.resource, now)
         return Progressing.PAUSED, f"{message}; suspended until {rfc3339(until)}" if until else message
-    if halting := findings.pacing.halting:
-        return Progressing.HALTED, f"{message}; {_listed(halting)}"
-    for each in rollouts:
-        if each.lacks_timestamp or each.is_doubted(now):
-            return Progressing.WAITING_FOR_DETACHMENT, f"{message}; {each.node.name}: {why(each, now)}"
-    if all(each.phase is Phase.DRAINING for each in behind):
-        return Progressing.DRAINING, f"{message}; {len(behind)} are detached, to be drained"
-    if canary and (paused := standstill(canary)):
-        return paused[0], f"{message}; {paused[1]}"
-    if (closed := findings.pacing.closed) and (stands := closed.standstill(rollouts)):
-        return Progressing.WAITING_FOR_WINDOW, f"{message}; {stands}"
-    if (waves := findings.pacing.waves) and (stands := waves.standstill(now)):
-        return Progressing.WAVE_PAUSED, f"{message}; {stands}"
-    if refused := next((each for each in rollouts if each.refusal), None):
-        return Progressing.WAITING_FOR_NODES, f"{message}; {refused.node.name}: {refused.refusal}"
-    if blocking := _blocking(resource, rollouts, failures):
-        return Progressing.WAITING_FOR_NODES, f"{message}; {blocking}"
+    for reason, what in _standstills(rollout, behind):
+        return reason, f"{message}; {what}"
     return Progressing.ROLLING_BACK if rollback else Progressing.ROLLING_OUT, message
 
 
-def _blocking(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], failures: Failures) -> str:
+def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tuple[Progressing, str]]:
+    """Why it does not go on, the most important one first."""
+    nodes, now = rollout.nodes, rollout.now
+    if rollout.halting:
+        yield Progressing.HALTED, _listed(rollout.halting)
+    for node in nodes:
+        if node.lacks_timestamp or node.is_doubted(now):
+            yield Progressing.WAITING_FOR_DETACHMENT, f"{node.node.name}: {why(node, now)}"
+    if all(node.phase is Phase.DRAINING for node in behind):
+        yield Progressing.DRAINING, f"{len(behind)} are detached, to be drained"
+    if rollout.canary and (paused := standstill(rollout.canary)):
+        yield paused
+    if rollout.closed and (text := rollout.closed.standstill(nodes)):
+        yield Progressing.WAITING_FOR_WINDOW, text
+    if rollout.waves and (text := rollout.waves.standstill(now)):
+        yield Progressing.WAVE_PAUSED, text
+    for node in nodes:
+        if node.refusal:
+            yield Progressing.WAITING_FOR_NODES, f"{node.node.name}: {node.refusal}"
+    if text := _blocking(rollout):
+        yield Progressing.WAITING_FOR_NODES, text
+
+
+def _blocking(rollout: Rollout) -> str:
     """The nodes that use up the budget, when none of them is being updated."""
-    detaches = resource.spec.update_strategy.rolling_update.detaches
-    waiting = any(each.phase is Phase.OUTDATED for each in rollouts)
-    under_way = any(each.in_flight and each.node.ready and not each.draining for each in rollouts)
-    counted = [each for each in rollouts if each.node.name in failures.nodes]
-    counted += [each for each in rollouts if (each.unavailable if detaches else each.degraded)]
-    others = [f"{each.node.name} is {_hindrance(each, failures)}" for each in dict.fromkeys(counted)]
-    if not (waiting or failures.nodes) or under_way or not others:
+    waiting = any(node.phase is Phase.OUTDATED for node in rollout.nodes)
+    under_way = any(node.in_flight and node.node.ready and not node.draining for node in rollout.nodes)
+    others = [f"{node.node.name} is {_hindrance(node, rollout.failures)}" for node in rollout.counting]
+    if not (waiting or rollout.failures.nodes) or under_way or not others:
         return ""
-    budget = "maxUnavailableNodes" if detaches else "maxDegradedNodes"
-    return f"these also count against {budget}: {', '.join(others[:SHOWN])}"
+    field = "maxUnavailableNodes" if rollout.rolling.detaches else "maxDegradedNodes"
+    return f"these also count against {field}: {', '.join(others[:SHOWN])}"
 
 
-def _hindrance(rollout: NodeRollout, failures: Failures) -> str:
-    failure = failures.nodes.get(rollout.node.name)
+def _hindrance(node: NodeRollout, failures: Failures) -> str:
+    failure = failures.nodes.get(node.node.name)
     if failure and failure.reason not in (LOST, FORMER):
         return f"not updated: {failure.reason}"
-    if failure and not rollout.lost:
-        return f"not trusted before {rfc3339(failures.ends_at(rollout.node.name) or LONG_AGO)}, since it lost pods"
-    if rollout.lacks_pods:
+    if failure and not node.lost:
+        return (
+            f"not trusted before {rfc3339(failures.ends_at(node.node.name) or LONG_AGO)}, since it lost pods"
+        )
+    if node.lacks_pods:
         return "without all of its pods"
-    if not rollout.node.ready:
+    if not node.node.ready:
         return "NotReady"
-    if rollout.draining or rollout.node.to_be_deleted:
+    if node.draining or node.node.to_be_deleted:
         return "to be drained"
-    return "cordoned" if rollout.node.cordoned else "detached"
+    return "cordoned" if node.node.cordoned else "detached"
 
 
-def _degraded(rollouts: Sequence[NodeRollout], findings: Findings) -> Reason:
-    for each in rollouts:
-        if each.unmanaged:
-            return Degraded.UNMANAGED_DEPLOYMENT, f"{each.node.name}: {why(each, LONG_AGO)}"
-    if findings.unmanaged:
-        taken = f"{findings.unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
+def _degraded(rollout: Rollout) -> Reason:
+    for node in rollout.nodes:
+        if node.unmanaged:
+            return Degraded.UNMANAGED_DEPLOYMENT, f"{node.node.name}: {why(node, LONG_AGO)}"
+    if unmanaged := rollout.children.unmanaged():
+        taken = f"{unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
         return Degraded.UNMANAGED_OBJECT, taken
-    if halting := findings.pacing.halting:
-        return Degraded.ROLLOUT_STUCK, _listed(halting)
-    if findings.altered:
-        return Degraded.TEMPLATE_ALTERED, _altered(findings.altered)
-    short = [each for each in rollouts if each.phase is Phase.DEGRADED]
+    if rollout.halting:
+        return Degraded.ROLLOUT_STUCK, _listed(rollout.halting)
+    if rollout.altered:
+        return Degraded.TEMPLATE_ALTERED, _altered(rollout.altered)
+    short = [node for node in rollout.nodes if node.phase is Phase.DEGRADED]
     if short:
         message = f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0], LONG_AGO)}"
         return Degraded.PODS_UNAVAILABLE, message

@@ -31,7 +31,7 @@ from kube.errors import (
     ServerError,
     TooManyRequests,
 )
-from kube.types import ObjectMeta, Value, complete, key_of
+from kube.types import ObjectMeta, key_of
 from runtime import SimpleQueue, threading
 
 PAUSES = Backoff(base=0.2, cap=30.0)
@@ -46,13 +46,6 @@ FAILURES = {
 }
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class Reported(Value, frozen=True):
-    status: dict[str, Any] = {}
-
-
-complete(Reported)
 
 
 @dataclass(frozen=True)
@@ -168,21 +161,16 @@ class Writer:
         """Repeat the writes of unknown outcome that are due. LeadershipLost."""
         self._concurrently([partial(self._try, write) for write in self.retries.doubtful()])
 
-    def write_status(
-        self, owner: ObjectMeta, status: dict[str, Any], *, guarded: bool = False
-    ) -> dict[str, Any]:
-        """What is stored afterwards; *guarded* only if *owner* is the current version. KubeError, LeadershipLost.
+    def write_status(self, owner: ObjectMeta, status: dict[str, Any], *, guarded: bool = False) -> None:
+        """With *guarded*, only if *owner* is the current version. KubeError, LeadershipLost.
 
         The fields for drains are not part of *status*: the webhook writes them, too.
         """
         version = {"resourceVersion": owner.resource_version} if guarded else {}
         body = {"metadata": {"uid": owner.uid} | version, "status": status}
         target = Target("IngressDaemonSet", owner.namespace, owner.name)
-        written = self._send(Change(target, body, "status"))
-        if written is None:
-            return {}
-        self._cache.take_in(target, written)
-        return msgspec.json.decode(written, type=Reported).status
+        if written := self._send(Change(target, body, "status")):
+            self._cache.take_in(target, written)
 
     def _concurrently(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
         results: SimpleQueue[bool | Exception] = SimpleQueue()
