@@ -6,7 +6,7 @@ nothing of another one, and nothing of a feature that is off. A feature that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pkgutil import resolve_name
@@ -25,13 +25,13 @@ Current = Callable[[], "Settings"]
 
 @dataclass(frozen=True)
 class Feature:
-    """*runs* says whether its controllers have work; *paths* are the webhooks that the API server must call."""
+    """*runs* says whether its controllers have work; *paths* which webhooks the API server must call."""
 
     name: str
     runs: Callable[[Settings], bool]
     controllers: str
     """``run(context, settings)``: works until the context stops."""
-    paths: Callable[[Settings], Iterable[str]] = lambda _: ()
+    paths: Mapping[str, Callable[[Settings], bool]] = field(default_factory=dict)
     webhooks: str = ""
     """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile."""
     endpoint: str = ""
@@ -61,44 +61,17 @@ class Feature:
         return server
 
 
-def _of_ip_reservation(settings: Settings) -> Iterator[str]:
-    from api import ip_reservation
-
-    if settings.ip_reservation.enabled:
-        yield ip_reservation.PATH
-        if settings.ip_reservation.same_address.enabled:
-            yield ip_reservation.SAME_ADDRESS_PATH
-
-
-def _of_anycast_ip(settings: Settings) -> Iterator[str]:
-    from api import anycast_ip
-
-    if settings.anycast_ip.enabled:
-        yield anycast_ip.PATH
-
-
-def _of_elasticity(settings: Settings) -> Iterator[str]:
-    from api import elasticity
-
-    if settings.elasticity.enabled:
-        yield elasticity.PATH
-        if settings.elasticity.patch_daemon_sets:
-            yield elasticity.DAEMON_SETS_PATH
-
-
-def _of_ingress_daemonset(settings: Settings) -> Iterator[str]:
-    from api import ingress_daemonset
-
-    if settings.ingress_daemonset.enabled:
-        yield from (*ingress_daemonset.PATHS, ingress_daemonset.EVICTIONS_PATH)
-
-
 FEATURES = (
     Feature(
         "ip_reservation",
         runs=lambda settings: settings.ip_reservation.enabled,
         controllers="controllers.ip_reservation.controller:run",
-        paths=_of_ip_reservation,
+        paths={
+            "api.ip_reservation:PATH": lambda now: now.ip_reservation.enabled,
+            "api.ip_reservation:SAME_ADDRESS_PATH": lambda now: (
+                now.ip_reservation.enabled and now.ip_reservation.same_address.enabled
+            ),
+        },
         webhooks="webhook.ip_reservation.routes:webhooks",
         commands={
             "reservations": (
@@ -119,7 +92,7 @@ FEATURES = (
         "anycast_ip",
         runs=lambda settings: settings.anycast_ip.enabled,
         controllers="controllers.anycast_ip.controller:run",
-        paths=_of_anycast_ip,
+        paths={"api.anycast_ip:PATH": lambda now: now.anycast_ip.enabled},
         webhooks="webhook.anycast_ip.routes:webhooks",
         endpoint="controllers.anycast_ip.feed:serve",
         commands={
@@ -133,7 +106,12 @@ FEATURES = (
         "elasticity",
         runs=lambda settings: settings.elasticity.enabled or settings.elasticity.open_gates,
         controllers="controllers.elasticity.controller:run",
-        paths=_of_elasticity,
+        paths={
+            "api.elasticity:PATH": lambda now: now.elasticity.enabled,
+            "api.elasticity:DAEMON_SETS_PATH": lambda now: (
+                now.elasticity.enabled and now.elasticity.patch_daemon_sets
+            ),
+        },
         webhooks="webhook.elasticity.routes:webhooks",
         commands={
             "elasticity": (
@@ -149,7 +127,10 @@ FEATURES = (
         "ingress_daemonset",
         runs=lambda settings: settings.ingress_daemonset.enabled,
         controllers="controllers.ingress_daemonset.controller:run",
-        paths=_of_ingress_daemonset,
+        paths={
+            f"api.ingress_daemonset:{each}_PATH": lambda now: now.ingress_daemonset.enabled
+            for each in ("DEFAULTS", "RULES", "EVICTIONS")
+        },
         webhooks="webhook.ingress_daemonset.routes:webhooks",
         commands={
             "rollout": (
@@ -199,5 +180,6 @@ def controllers(current: Current) -> dict[str, Callable[[Any], None]]:
 
 def unregistered(settings: Settings, registered: Iterable[str]) -> list[str]:
     """Paths of the webhook servers that the enabled features need, and no webhook configuration has."""
-    known = {*registered}
-    return [path for feature in FEATURES for path in feature.paths(settings) if path not in known]
+    known, paths = {*registered}, [each for feature in FEATURES for each in feature.paths.items()]
+    needed = [str(resolve_name(path)) for path, is_needed in paths if is_needed(settings)]
+    return [path for path in needed if path not in known]

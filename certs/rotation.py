@@ -81,6 +81,14 @@ class NewAuthority:
 
     others: tuple[x509.Certificate, ...]
     why: str
+    kind: str = "ca"
+
+    def on(self, held: Held, rules: Rules, now: datetime) -> Held:
+        """The Secret after this step; the key of the last authority is dropped."""
+        made = new_ca(rules.authority_name, now - CLOCK_SKEW, now + rules.ca_validity)
+        is_pair = any(belongs(held.leaf.key, each) for each in certificates_in(held.leaf.certificate)[:1])
+        leaf = held.leaf if is_pair else NOTHING
+        return Held((*certificates_in(made.certificate), *self.others), made.key, leaf)
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,14 @@ class NewLeaf:
 
     signer: x509.Certificate
     why: str
+    kind: str = "leaf"
+
+    def on(self, held: Held, rules: Rules, now: datetime) -> Held:
+        """The Secret after this step; a leaf does not outlive its authority."""
+        end = min(now + rules.leaf_validity, self.signer.not_valid_after_utc)
+        ca = Pair(pem_of([self.signer]), held.authority_key)
+        leaf = new_leaf(ca, [rules.server_name], [], now - CLOCK_SKEW, end)
+        return Held(held.authorities, held.authority_key, leaf)
 
 
 @dataclass(frozen=True)
@@ -136,27 +152,8 @@ def to_trust(
     return tuple(sorted(lasting, key=newest_first))
 
 
-def has_new_authority(held: Held, step: NewAuthority, rules: Rules, now: datetime) -> Held:
-    """The Secret after that step; the key of the last authority is dropped."""
-    begin, end = now - CLOCK_SKEW, now + rules.ca_validity
-    made = new_ca(rules.authority_name, begin, end)
-    is_pair = any(belongs(held.leaf.key, each) for each in certificates_in(held.leaf.certificate)[:1])
-    leaf = held.leaf if is_pair else NOTHING
-    return Held((*certificates_in(made.certificate), *step.others), made.key, leaf)
-
-
-def has_new_leaf(held: Held, step: NewLeaf, rules: Rules, now: datetime) -> Held:
-    """The Secret after that step; a leaf does not outlive its authority."""
-    end = min(now + rules.leaf_validity, step.signer.not_valid_after_utc)
-    ca = Pair(pem_of([step.signer]), held.authority_key)
-    leaf = new_leaf(ca, [rules.server_name], [], now - CLOCK_SKEW, end)
-    return Held(held.authorities, held.authority_key, leaf)
-
-
 def _why_renew(leaf: Pair, signer: x509.Certificate, rules: Rules, now: datetime) -> str | None:
     if leaf == NOTHING:
         return "there is none"
-    ca = Pair(pem_of([signer]), b"")
-    return check(leaf, ca, rules.server_name, now) or check(
-        leaf, ca, rules.server_name, now + rules.renew_before
-    )
+    ca, moments = Pair(pem_of([signer]), b""), (now, now + rules.renew_before)
+    return next(filter(None, (check(leaf, ca, rules.server_name, at) for at in moments)), None)

@@ -9,7 +9,6 @@ from typing import Any
 from controllers.workqueue import RETRY_PAUSES, Reconcile, WorkQueue
 from kube.errors import Backoff
 from kube.informer import Informer
-from kube.types import key_of
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,3 @@ class Controller:
                 self.queue.add(key)
 
         return on_change
-
-
-def own_key(old: Any, new: Any) -> Iterable[str]:
-    """Of the object itself."""
-    seen = new or old
-    return (key_of(seen.metadata),) if seen else ()

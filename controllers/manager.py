@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import structlog
 
 from controllers.controller import Controller
 from controllers.informers import LONGEST_SILENCE, Informers
-from controllers.workqueue import Reconcile, WorkQueue, working
+from controllers.workqueue import working
 from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.event_recorder import EventRecorder, Regarding
@@ -70,12 +70,6 @@ class Context:
                 log.warning("waiting for a prerequisite", resource=what, error=str(error))
                 self.stop.wait(pauses.delay(failures))
         return None
-
-    def working(
-        self, queue: WorkQueue, reconcile: Reconcile, workers: int = 1
-    ) -> AbstractContextManager[object]:
-        """Reconcile keys of *queue* within the block; on exit, finish those that run."""
-        return working(queue, reconcile, workers, self.check)
 
     @contextmanager
     def running(self, *controllers: Controller) -> Iterator[None]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -59,14 +58,13 @@ class Configured(Connection):
         return {"Authorization": token.strip()} if token else {}
 
 
-@dataclass(frozen=True)
-class Impersonation:
-    """As a kubeconfig has it: `as`, `as-groups`, `as-uid` and `as-user-extra`."""
+class Impersonation(msgspec.Struct, frozen=True):
+    """As a kubeconfig has it."""
 
-    user: str
-    groups: Sequence[str] = ()
-    uid: str = ""
-    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    user: str = msgspec.field(default="", name="as")
+    groups: tuple[str, ...] = msgspec.field(default=(), name="as-groups")
+    uid: str = msgspec.field(default="", name="as-uid")
+    extra: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="as-user-extra")
 
     @property
     def headers(self) -> HTTPHeaderDict:
@@ -111,20 +109,10 @@ def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = N
 
 def impersonation_of(user: Mapping[str, Any]) -> Impersonation | None:
     """By the entry of a user in a kubeconfig, of which the official client reads no such field. ValueError."""
-    named = msgspec.convert(user, _AsUser)
-    given = Impersonation(named.as_, named.as_groups, named.as_uid, named.as_user_extra)
-    if given.user:
-        return given
-    if given != Impersonation(""):
+    given = msgspec.convert(user, Impersonation)
+    if not given.user and given != Impersonation():
         raise ValueError("as-groups, as-uid and as-user-extra are nothing without as")
-    return None
-
-
-class _AsUser(msgspec.Struct, rename="kebab"):
-    as_: str = msgspec.field(default="", name="as")
-    as_groups: tuple[str, ...] = ()
-    as_uid: str = ""
-    as_user_extra: dict[str, tuple[str, ...]] = {}
+    return given if given.user else None
 
 
 def _user(kubeconfig: str, context: str | None) -> Mapping[str, Any]:

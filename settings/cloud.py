@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from settings.relations import Order
-from settings.values import HOST_AND_PORT, Matching, Model, Period, Region
+from settings.values import HOST_AND_PORT, Matching, Model, Order, Period, Region
 
 _URL = Matching(
     f"(https?://{HOST_AND_PORT}/?)?", "is not the URL of a proxy; write for example http://proxy:3128"

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from settings.hours import Hours, begins_at, ends_at, holds_at
 from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, Period, Region
+from settings.windows import Hours, closes_at, opens_at
+
+AHEAD = timedelta(days=14)
+"""How far hours are followed for their end."""
 
 RESOLVER_WORDS = ("nameserver", "search", "domain", "options", "sortlist")
 """What a line of resolv.conf may begin with, or a comment: # or ;."""
@@ -50,15 +53,20 @@ class Budget(Model):
         return all(labels.get(key) == value for key, value in self.labels.items())
 
     def holds_at(self, now: datetime) -> bool:
-        return holds_at(self.hours, now)
+        return not self.hours or any(closes_at(each, now) for each in self.hours)
 
     def ends_at(self, now: datetime) -> datetime | None:
-        """When it does not hold any more; None for one that does not hold *now*, or that has no end in sight."""
-        return ends_at(self.hours, now)
+        """When it does not hold any more; None for one that does not hold *now*, or does not end within two weeks."""
+        end = now
+        while ends := [each for each in (closes_at(each, end) for each in self.hours) if each]:
+            end = max(ends)
+            if end - now > AHEAD:
+                return None
+        return end if end > now else None
 
     def begins_at(self, now: datetime) -> datetime | None:
         """When its hours begin next; None for one that has none."""
-        return begins_at(self.hours, now)
+        return min((each for each in (opens_at(each, now) for each in self.hours) if each), default=None)
 
     @property
     def times(self) -> str:

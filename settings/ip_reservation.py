@@ -5,8 +5,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from settings.relations import ValuesOfOperators
-from settings.values import Count, Duration, LabelName, Labels, LabelValue, Limit, Model, Period
+from settings.values import (
+    Count,
+    Duration,
+    LabelName,
+    Labels,
+    LabelValue,
+    Limit,
+    Model,
+    Period,
+    ValuesOfOperators,
+)
 
 
 class Requirement(Model):

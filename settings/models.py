@@ -9,8 +9,7 @@ from settings.cloud import CloudSettings
 from settings.elasticity import ElasticitySettings
 from settings.ingress_daemonset import IngressDaemonSetSettings
 from settings.ip_reservation import IPReservationSettings
-from settings.relations import Order
-from settings.values import Address, CACertificates, Duration, Model, Name, Period, Port, host_and_port
+from settings.values import Address, CACertificates, Duration, Model, Name, Order, Period, Port, host_and_port
 
 HEADER = ("drawbridge.io/v1", "DrawbridgeConfig")
 

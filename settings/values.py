@@ -4,9 +4,11 @@ Patterns are read by Python and by Helm, whose schema of values is made of these
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Self
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -24,8 +26,6 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
-from settings.relations import Relation
 
 _SECONDS = {"h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
 _DIGITS = {"h": 6, "m": 7, "s": 9, "ms": 9}
@@ -50,6 +50,44 @@ One with a key is for a template to refuse, as Helm's own message would show it.
 """
 _BLANKS = " \t\n\f\r"
 """What the regular expressions of Helm's schema know as white space; Python knows more."""
+
+
+class Relation(Protocol):
+    def problem(self, fields: Mapping[str, Any]) -> str | None:
+        """What is wrong with *fields*, by their names in the file."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Each of the durations is shorter than the next one, or equal where that is allowed."""
+
+    names: tuple[str, ...]
+    or_equal: bool = False
+
+    @property
+    def rule(self) -> str:
+        return "no longer than" if self.or_equal else "shorter than"
+
+    def problem(self, fields: Mapping[str, Any]) -> str | None:
+        for name, limit in pairwise(self.names):
+            value, most = fields[name], fields[limit]
+            if value > most or (value == most and not self.or_equal):
+                return f"{name} ({value:g}s) must be {self.rule} {limit} ({most:g}s)"
+        return None
+
+
+@dataclass(frozen=True)
+class ValuesOfOperators:
+    """A requirement has values if and only if its operator is one of those that take some."""
+
+    operators: tuple[str, ...]
+
+    def problem(self, fields: Mapping[str, Any]) -> str | None:
+        takes, has = fields["operator"] in self.operators, bool(fields["values"])
+        if takes == has:
+            return None
+        rule = "needs values, for example values: [redis]" if takes else "takes no values: leave them out"
+        return f"operator {fields['operator']} of key {fields['key']!r} {rule}"
 
 
 class Model(BaseModel):

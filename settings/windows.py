@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
 from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, Field
+
+from settings.values import Matching, Model
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 START = re.compile("([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
@@ -19,6 +23,7 @@ AROUND = 9
 """Days before and after a time: those of a window of the longest length, in any zone."""
 AHEAD = 60
 """Windows that are looked at for an end."""
+_NO_ZONE = "is not known; write one of the IANA database, such as Europe/Berlin"
 
 
 class Window(Protocol):
@@ -83,3 +88,30 @@ def _around(window: Window, now: datetime) -> Iterator[tuple[datetime, datetime]
         if not window.days or DAYS[day.weekday()] in window.days:
             begin = datetime.combine(day, start).astimezone(UTC)
             yield begin, begin + length
+
+
+def _known(name: str) -> str:
+    if zone_of(Hours.model_construct(time_zone=name)) is None:
+        raise ValueError(f"{name!r} {_NO_ZONE}")
+    return name
+
+
+class Hours(Model):
+    """A window of the settings."""
+
+    days: tuple[Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], ...] = ()
+    start: Annotated[
+        str,
+        Matching(START.pattern, 'is not a time; write hours and minutes in quotes, such as "08:00"'),
+    ]
+    duration_seconds: Annotated[int, Field(ge=60, le=int(LONGEST.total_seconds()))]
+    """Real time: on the day on which the clock is changed, another one than the clock shows."""
+    time_zone: Annotated[str, Matching("[A-Za-z][-+_/A-Za-z0-9]{0,63}", _NO_ZONE), AfterValidator(_known)] = (
+        "UTC"
+    )
+
+    def __str__(self) -> str:
+        seconds = self.duration_seconds
+        parts = {"h": seconds // 3600, "m": seconds // 60 % 60, "s": seconds % 60}
+        length = "".join(f"{count}{unit}" for unit, count in parts.items() if count)
+        return f"{', '.join(self.days) or 'every day'} {self.start} for {length} ({self.time_zone})"

@@ -16,8 +16,6 @@ from certs.rotation import (
     NewAuthority,
     NewLeaf,
     data_with,
-    has_new_authority,
-    has_new_leaf,
     held_in,
     plan,
 )
@@ -88,7 +86,7 @@ def test_the_next_step(expected: str, state: Held, bundles: list[bytes], more: d
 
 
 def test_a_new_authority_keeps_the_leaf_and_forgets_the_old_key() -> None:
-    after = has_new_authority(GOOD, NewAuthority((A[0],), ""), RULES, NOW)
+    after = NewAuthority((A[0],), "").on(GOOD, RULES, NOW)
 
     assert after.signer not in (None, A[0])
     assert after.authorities == (after.signer, A[0])
@@ -98,13 +96,13 @@ def test_a_new_authority_keeps_the_leaf_and_forgets_the_old_key() -> None:
 
 @pytest.mark.parametrize("spoilt", [TORN, Pair(b"x", LEAF_A.key), Pair(LEAF_A.certificate, b"x")])
 def test_what_is_no_pair_is_not_kept(spoilt: Pair) -> None:
-    assert has_new_authority(held(A, leaf=spoilt), NewAuthority((), ""), RULES, NOW).leaf == NOTHING
+    assert NewAuthority((), "").on(held(A, leaf=spoilt), RULES, NOW).leaf == NOTHING
 
 
 def test_certificates_begin_an_hour_ago_for_clocks_that_are_behind() -> None:
-    after = has_new_authority(Held(), NewAuthority((), ""), RULES, NOW)
+    after = NewAuthority((), "").on(Held(), RULES, NOW)
     assert after.signer is not None
-    after = has_new_leaf(after, NewLeaf(after.signer, ""), RULES, NOW)
+    after = NewLeaf(after.signer, "").on(after, RULES, NOW)
 
     hour_ago = NOW - timedelta(hours=1)
     assert check(after.leaf, Pair(pem_of(after.authorities), b""), NAME, hour_ago) is None
@@ -113,9 +111,7 @@ def test_certificates_begin_an_hour_ago_for_clocks_that_are_behind() -> None:
 
 def test_a_leaf_does_not_outlive_its_authority() -> None:
     old = authority(20 * SECOND)
-    (made,) = certificates_in(
-        has_new_leaf(held(old, leaf=NOTHING), NewLeaf(old[0], ""), RULES, NOW).leaf.certificate
-    )
+    (made,) = certificates_in(NewLeaf(old[0], "").on(held(old, leaf=NOTHING), RULES, NOW).leaf.certificate)
 
     assert made.not_valid_after_utc == NOW + 20 * SECOND
 

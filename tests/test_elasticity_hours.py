@@ -14,7 +14,7 @@ from controllers.elasticity.reporter import IN_FORCE
 from controllers.elasticity.room import Quota
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from settings.hours import Hours, begins_at, ends_at, holds_at
+from settings.windows import Hours
 from tests.elasticity_world import World
 from tests.tables import table
 from tests.test_elasticity_placement import pod, quota, taken
@@ -58,8 +58,8 @@ TIMES: dict[str, tuple[tuple[Hours, ...], str, str, str]] = {
 def test_hours_end_and_begin_as_the_clock_of_their_zone_shows_them(
     times: tuple[Hours, ...], now: str, ends: str, begins: str
 ) -> None:
-    assert ends_at(times, at(now)) == (at(ends) if ends else None)
-    assert begins_at(times, at(now)) == (at(begins) if begins else None)
+    assert limited(0, *times).ends_at(at(now)) == (at(ends) if ends else None)
+    assert limited(0, *times).begins_at(at(now)) == (at(begins) if begins else None)
 
 
 DAYS = st.lists(st.sampled_from(["Mon", "Wed", "Sat", "Sun"]), max_size=3, unique=True)
@@ -80,19 +80,20 @@ MOMENT = timedelta(microseconds=1)
 def test_hours_change_at_their_borders_and_at_no_other_time(
     times: list[Hours], now: datetime, share: float
 ) -> None:
-    ends, begins = ends_at(times, now), begins_at(times, now)
+    budget = limited(0, *times)
+    ends, begins = budget.ends_at(now), budget.begins_at(now)
     assert begins
-    if not holds_at(times, now):
+    if not budget.holds_at(now):
         assert ends is None
-        assert holds_at(times, begins)
-        assert not holds_at(times, begins - MOMENT)
-        assert not holds_at(times, now + (begins - now) * share)
+        assert budget.holds_at(begins)
+        assert not budget.holds_at(begins - MOMENT)
+        assert not budget.holds_at(now + (begins - now) * share)
     elif ends:
-        assert not holds_at(times, ends)
-        assert holds_at(times, ends - MOMENT)
-        assert holds_at(times, now + (ends - now) * share)
+        assert not budget.holds_at(ends)
+        assert budget.holds_at(ends - MOMENT)
+        assert budget.holds_at(now + (ends - now) * share)
     else:
-        assert holds_at(times, now + timedelta(days=14) * share)
+        assert budget.holds_at(now + timedelta(days=14) * share)
 
 
 @table(
@@ -191,8 +192,8 @@ def world(*budgets: Budget, **others: Any) -> World:
     return World(settings=ElasticitySettings(enabled=True, max_super_pods=limits))
 
 
-def limited(most: int, times: Hours) -> Budget:
-    return Budget(namespaces=("shop",), max_pods=most, hours=(times,))
+def limited(most: int, *times: Hours) -> Budget:
+    return Budget(namespaces=("shop",), max_pods=most, hours=times)
 
 
 def test_what_waits_goes_at_the_moment_at_which_the_hours_end() -> None:

@@ -91,7 +91,6 @@ PURE = [
     "kube/compact.py",
     "kube/resources.py",
     "kube/quantities.py",
-    "settings/hours.py",
     "settings/windows.py",
 ]
 PLANS = [

@@ -6,7 +6,6 @@ NAME = "ingress_daemonset"
 DEFAULTS_PATH = "/mutate/ingressdaemonsets"
 RULES_PATH = "/validate/ingressdaemonsets"
 EVICTIONS_PATH = "/validate/evictions/ingress-daemonset"
-PATHS = (DEFAULTS_PATH, RULES_PATH)
 
 GROUP = "ingressdaemonsets.mumoshu.github.io"
 VERSION = "v1alpha1"

@@ -10,7 +10,7 @@ from cryptography import x509
 from prometheus_client import Counter, Gauge
 
 from certs.ca_bundle import certificates_in
-from certs.rotation import Held, Inject, NewAuthority, NewLeaf, Rules, has_new_authority, has_new_leaf, plan
+from certs.rotation import Held, Inject, NewAuthority, NewLeaf, Rules, plan
 from controllers.certificates.store import Snapshot, Store
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller
@@ -79,16 +79,14 @@ class Reconciler:
         rules, now, held = self._rules(), self._clock.now(), snapshot.held
         _report(held)
         step = plan(held, snapshot.bundles, self._trusted_for(snapshot), rules, now)
-        match step:
-            case None:
-                return min(PERIOD, rules.overlap.total_seconds() / 2)
-            case NewAuthority():
-                self._issue(snapshot, has_new_authority(held, step, rules, now), step)
-            case NewLeaf():
-                self._issue(snapshot, has_new_leaf(held, step, rules, now), step)
-            case Inject():
-                self._store.write_bundles(snapshot, step.bundle)
-                log.info("CA bundle written", count=len(certificates_in(step.bundle)))
+        if step is None:
+            return min(PERIOD, rules.overlap.total_seconds() / 2)
+        if isinstance(step, Inject):
+            self._store.write_bundles(snapshot, step.bundle)
+            log.info("CA bundle written", count=len(certificates_in(step.bundle)))
+        else:
+            self._store.write_secret(snapshot, step.on(held, rules, now))
+            self._issued(snapshot, step)
         return 0.0
 
     def _trusted_for(self, snapshot: Snapshot) -> timedelta:
@@ -99,17 +97,14 @@ class Reconciler:
             self._trusted = (signer, now)
         return timedelta(seconds=now - self._trusted[1] if self._trusted else 0)
 
-    def _issue(self, snapshot: Snapshot, held: Held, step: NewAuthority | NewLeaf) -> None:
-        self._store.write_secret(snapshot, held)
-        kind = "ca" if isinstance(step, NewAuthority) else "leaf"
-        ISSUED.labels(kind).inc()
-        log.info("certificate issued", kind=kind, why=step.why)
-        has_data = (snapshot.secret or {}).get("data")
-        if has_data and isinstance(step, NewAuthority) and snapshot.held.signer is None:
+    def _issued(self, snapshot: Snapshot, step: NewAuthority | NewLeaf) -> None:
+        ISSUED.labels(step.kind).inc()
+        log.info("certificate issued", kind=step.kind, why=step.why)
+        if (snapshot.secret or {}).get("data") and snapshot.held.signer is None:
             message = f"Its content could not be used, and a new CA was issued: {step.why}"
             self._warn("CertificateSecretReplaced", message)
         else:
-            message = f"A new {kind} was issued: {step.why}"
+            message = f"A new {step.kind} was issued: {step.why}"
             self._recorder.event(self._store.regarding, "CertificateIssued", message)
 
     def _warn(self, reason: str, message: str) -> None:

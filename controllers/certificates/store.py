@@ -65,23 +65,19 @@ class Store:
 
     def write_bundles(self, snapshot: Snapshot, bundle: bytes) -> None:
         """Write *bundle* to each configuration; raise the first failure, which names its object, after the others."""
-        failures = [error for each in snapshot.configurations if (error := self._write_bundle(*each, bundle))]
+        failures: list[KubeError] = []
+        for resource, configuration in snapshot.configurations:
+            if {*bundles_in(configuration)} <= {bundle}:
+                continue
+            try:
+                self.client.replace(resource, self.configuration_name, with_bundle(configuration, bundle))
+            except ApiError as error:
+                message = f"{resource.plural}/{self.configuration_name}: {error.message}"
+                failures.append(type(error)(error.status, error.reason, message, error.retry_after))
+            except KubeError as error:
+                failures.append(error)
         if failures:
             raise failures[0]
-
-    def _write_bundle(
-        self, resource: Resource, configuration: dict[str, Any], bundle: bytes
-    ) -> KubeError | None:
-        if all(each == bundle for each in bundles_in(configuration)):
-            return None
-        try:
-            self.client.replace(resource, self.configuration_name, with_bundle(configuration, bundle))
-        except ApiError as error:
-            where = f"{resource.plural}/{self.configuration_name}"
-            return type(error)(error.status, error.reason, f"{where}: {error.message}", error.retry_after)
-        except KubeError as error:
-            return error
-        return None
 
     def _read(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
         try:

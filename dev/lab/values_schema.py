@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from dev.lab import chart, values_comments
 from settings import Settings, values
-from settings.relations import Order, ValuesOfOperators
+from settings.values import Order, ValuesOfOperators
 
 SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
