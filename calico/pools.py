@@ -55,13 +55,6 @@ class IPPool(Value, frozen=True):
             return False
 
 
-class IPAMBlockSpec(Value, frozen=True):
-    """*allocations* has an entry for each address, from the first on: the number of its attribute, or null."""
-
-    cidr: str = ""
-    allocations: tuple[int | None, ...] = ()
-
-
 class Attribute(Value, frozen=True):
     """*released_at* is set while the address cools down: released, but not free yet (Calico 3.33)."""
 
@@ -70,7 +63,11 @@ class Attribute(Value, frozen=True):
     released_at: str | None = None
 
 
-class AssignedBlockSpec(IPAMBlockSpec, frozen=True):
+class IPAMBlockSpec(Value, frozen=True):
+    """*allocations* has an entry for each address, from the first on: the number of its attribute, or null."""
+
+    cidr: str = ""
+    allocations: tuple[int | None, ...] = ()
     attributes: tuple[Attribute, ...] = ()
 
     def attribute_of(self, place: int) -> Attribute | None:
@@ -88,33 +85,9 @@ class IPAMBlock(Value, frozen=True):
     spec: IPAMBlockSpec = IPAMBlockSpec()
 
 
-class AssignedBlock(Value, frozen=True):
-    """An IPAMBlock with what Calico noted; :class:`HeldBlock` is what is kept of it."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: AssignedBlockSpec = AssignedBlockSpec()
-
-
-complete(IPPool, IPAMBlock, AssignedBlock)
+complete(IPPool, IPAMBlock)
 _POOL = msgspec.json.Decoder(IPPool)
 _BLOCK = msgspec.json.Decoder(IPAMBlock)
-_ASSIGNED = msgspec.json.Decoder(AssignedBlock)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A range with one bit of *assigned* for each address, the lowest for the first: a /26 needs one machine word."""
-
-    metadata: ObjectMeta
-    range: Range
-    assigned: int
-
-    def count(self, within: Range) -> int:
-        """Assigned addresses *within* a range."""
-        found = overlap(self.range, within)
-        if found is None:
-            return 0
-        return (self.assigned >> (found[1] - self.range[1]) & ((1 << size_of(found)) - 1)).bit_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +102,23 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBlock:
-    """A range, and the *holders* of its addresses by their place in it."""
+class Block:
+    """A range with one bit of *assigned* for each address, the lowest for the first: a /26 needs one machine word.
+
+    *holders* are by their place in it.
+    """
 
     metadata: ObjectMeta
     range: Range
+    assigned: int
     holders: Mapping[int, Holder]
+
+    def count(self, within: Range) -> int:
+        """Assigned addresses *within* a range."""
+        found = overlap(self.range, within)
+        if found is None:
+            return 0
+        return (self.assigned >> (found[1] - self.range[1]) & ((1 << size_of(found)) - 1)).bit_count()
 
     def ip(self, place: int) -> str:
         version, first, _ = self.range
@@ -143,13 +127,10 @@ class HeldBlock:
 
 def block_of(block: IPAMBlock) -> Block:
     """ValueError when its CIDR is none."""
-    bits = (1 << place for place, held in enumerate(block.spec.allocations) if held is not None)
-    return Block(_trimmed(block.metadata), range_of(block.spec.cidr), sum(bits))
-
-
-def held_block(block: AssignedBlock) -> HeldBlock:
-    """ValueError when its CIDR is none."""
-    return HeldBlock(_trimmed(block.metadata), range_of(block.spec.cidr), dict(_holders(block.spec)))
+    assigned = [place for place, held in enumerate(block.spec.allocations) if held is not None]
+    holders = {place: holder for place in assigned if (holder := _holder(block.spec.attribute_of(place)))}
+    bits = sum(1 << place for place in assigned)
+    return Block(_trimmed(block.metadata), range_of(block.spec.cidr), bits, holders)
 
 
 def decode_pool(encoded: msgspec.Raw) -> IPPool:
@@ -160,18 +141,8 @@ def decode_pool(encoded: msgspec.Raw) -> IPPool:
 
 def decode_block(encoded: msgspec.Raw) -> Block:
     """MsgspecError when it cannot be read."""
-    block = _BLOCK.decode(encoded)
     try:
-        return block_of(block)
-    except ValueError as error:
-        raise msgspec.ValidationError(str(error)) from error
-
-
-def decode_held(encoded: msgspec.Raw) -> HeldBlock:
-    """MsgspecError when it cannot be read."""
-    block = _ASSIGNED.decode(encoded)
-    try:
-        return held_block(block)
+        return block_of(_BLOCK.decode(encoded))
     except ValueError as error:
         raise msgspec.ValidationError(str(error)) from error
 
@@ -180,16 +151,9 @@ def _trimmed(at: ObjectMeta) -> ObjectMeta:
     return ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version)
 
 
-def _holders(spec: AssignedBlockSpec) -> Iterator[tuple[int, Holder]]:
-    found = [_holder(attribute) for attribute in spec.attributes]
-    for place, index in enumerate(spec.allocations):
-        if index is not None and index < len(found) and (holder := found[index]):
-            yield place, holder
-
-
-def _holder(noted: Attribute) -> Holder | None:
+def _holder(noted: Attribute | None) -> Holder | None:
     """None for an address that is released: Calico takes its handle, or says when it was released."""
-    if not noted.handle_id or noted.released_at:
+    if noted is None or not noted.handle_id or noted.released_at:
         return None
     about = noted.secondary or {}
     # Many addresses share a namespace and a node: each is kept once.

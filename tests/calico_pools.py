@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from calico.pools import AssignedBlock, Block, HeldBlock, IPAMBlock, IPPool, block_of, held_block
+from calico.pools import Block, IPAMBlock, IPPool, block_of
 from dev.fake_api import Kind
 from kube.client import Resource
 
@@ -53,8 +53,8 @@ def noted(pod: str) -> Raw:
     return {"handle_id": f"k8s-pod-network.{pod}", "secondary": about}
 
 
-def a_held_block(cidr: str, **pods: str) -> HeldBlock:
-    return held_block(msgspec.convert(assigned_to(cidr, **pods), AssignedBlock))
+def a_held_block(cidr: str, **pods: str) -> Block:
+    return block_of(msgspec.convert(assigned_to(cidr, **pods), IPAMBlock))
 
 
 def a_pool(cidr: str, name: str = "main", **spec: Any) -> IPPool:

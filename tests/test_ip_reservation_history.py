@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,15 +14,16 @@ from prometheus_client import REGISTRY
 
 from api import ip_history
 from api.ip_history import LABEL, LABEL_VALUE, NAME, Former, History, StoredHistory, unpacked
-from calico.pools import AssignedBlock, HeldBlock, held_block
+from calico.pools import Block, IPAMBlock, block_of, decode_block
 from controllers.clock import Clock
+from controllers.informers import Informers
 from controllers.ip_reservation import history as module
 from controllers.ip_reservation.history import (
     AGAIN,
     MOST,
     MOST_GAPS,
     PERIOD,
-    UNSERVED,
+    SOON,
     HistoryReconciler,
     grown,
     is_news,
@@ -31,12 +33,12 @@ from controllers.ip_reservation.history import (
     released,
     with_gap,
 )
-from dev.fake_api import BUILT_IN, FakeAPI, refusal
+from dev.fake_api import BUILT_IN, FakeAPI
 from dev.lab.waiting import until
-from kube.errors import Conflict, Forbidden
+from kube.errors import AlreadyExists, Conflict
 from kube.resources import CONFIG_MAPS
 from settings import IPReservationSettings
-from tests.calico_pools import BLOCKS, CRD, KINDS, a_held_block, assigned_to
+from tests.calico_pools import BLOCKS, KINDS, a_held_block, assigned_to
 from tests.factories import NOW, ago
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ip_reservation_world import Killed
@@ -62,11 +64,11 @@ def known(*each: Former, **fields: Any) -> History:
 # What ended.
 
 
-def cooling(cidr: str = CIDR) -> HeldBlock:
+def cooling(cidr: str = CIDR) -> Block:
     """As Calico 3.33 writes it: the address stays assigned, its handle goes."""
     raw = assigned_to(cidr, redis_0="10.0.0.1", redis_1="10.0.0.2")
     raw["spec"]["attributes"][0] |= {"handle_id": None, "releasedAt": "2026-01-02T03:04:05Z"}
-    return held_block(msgspec.convert(raw, AssignedBlock))
+    return block_of(msgspec.convert(raw, IPAMBlock))
 
 
 BOTH = a_held_block(CIDR, redis_0="10.0.0.1", redis_1="10.0.0.2")
@@ -87,16 +89,14 @@ AGAIN_ASSIGNED = a_held_block(CIDR, kafka_0="10.0.0.1", redis_1="10.0.0.2")
         pytest.param(BOTH, None, [former(), former("redis-1", "10.0.0.2")], id="the block is deleted"),
     ],
 )  # fmt: skip
-def test_what_a_change_of_a_block_ends(
-    old: HeldBlock | None, new: HeldBlock | None, expected: list[Former]
-) -> None:
+def test_what_a_change_of_a_block_ends(old: Block | None, new: Block | None, expected: list[Former]) -> None:
     assert [*released(old, new, NOW)] == expected
 
 
 def test_an_address_of_no_pod_is_known_by_its_handle_and_one_of_ipv6_by_its_address() -> None:
     raw = assigned_to("fd00::/122", redis_0="fd00::1")
     raw["spec"]["attributes"] = [{"handle_id": "vxlan-tunnel-addr-a", "secondary": {"node": "a"}}]
-    block = held_block(msgspec.convert(raw, AssignedBlock))
+    block = block_of(msgspec.convert(raw, IPAMBlock))
 
     assert [*released(block, None, NOW)] == [
         Former("fd00::1", "", "vxlan-tunnel-addr-a", "a", None, NOW),
@@ -211,7 +211,7 @@ class Cluster:
         self.api = FakeAPI(*BUILT_IN, *KINDS)
         self.api.ensure_namespace("drawbridge")
         self.seconds = FakeClock()
-        self.settings, self.leaders = SETTINGS, list[HistoryReconciler]()
+        self.settings, self.informers = SETTINGS, list[Informers]()
         self.assign(redis_0="10.0.0.1", redis_1="10.0.0.2", redis_2="10.0.0.3")
 
     @property
@@ -220,9 +220,11 @@ class Cluster:
 
     def leader(self, check: Callable[[], None] = lambda: None) -> HistoryReconciler:
         context = context_of(self.api.client(), FakeRecorder(), check)
-        made = HistoryReconciler(context, lambda: self.settings, Clock(lambda: self.now, self.seconds))
-        self.leaders.append(made)
-        until(lambda: made.reconcile("") >= 1.0)
+        self.informers.append(context.informers)
+        blocks = context.informers.of(BLOCKS, Block, decode=decode_block)
+        clock = Clock(lambda: self.now, self.seconds)
+        made = HistoryReconciler(context, lambda: self.settings, lambda: blocks, clock)
+        until(lambda: made.reconcile("") > SOON)
         return made
 
     def assign(self, **pods: str) -> None:
@@ -250,8 +252,8 @@ class Cluster:
         return sum(each.method != "GET" for each in self.api.calls)
 
     def close(self) -> None:
-        for each in self.leaders:
-            each._context.informers.stop()
+        for each in self.informers:
+            each.stop()
 
 
 def stored_in(api: FakeAPI) -> History:
@@ -312,21 +314,6 @@ def test_what_is_switched_off_while_it_runs_is_no_longer_written(cluster: Cluste
     assert cluster.writes == before
 
 
-def test_blocks_that_are_not_served_are_looked_for_again(cluster: Cluster) -> None:
-    cluster.api.unserved = {"/".join(CRD)}
-    leader = cluster.leader()
-    assert leader.reconcile("") == UNSERVED
-    cluster.api.unserved = set()
-    until(lambda: leader.reconcile("") == PERIOD)
-
-
-def test_blocks_that_may_not_be_read_are_no_reason_to_end_the_process(cluster: Cluster) -> None:
-    cluster.api.fault = lambda call: refusal(403, "Forbidden") if "ipamblocks" in call.path else None
-    with pytest.raises(Forbidden):
-        cluster.leader()
-    assert cluster.leaders[0]._context.informers._informers == set()
-
-
 # Faults.
 
 
@@ -334,7 +321,7 @@ def test_the_next_leader_knows_what_the_last_one_stored_and_notes_the_time_betwe
     first = cluster.leader()
     cluster.ends(first, redis_1="10.0.0.2", redis_2="10.0.0.3")
     cluster.turn(first)
-    first._context.informers.stop()
+    cluster.informers[0].stop()
     seen = cluster.stored.seen
     cluster.seconds.advance(120)
     cluster.assign(redis_2="10.0.0.3")
@@ -416,21 +403,21 @@ def is_write(call: Any) -> bool:
 
 def test_blocks_that_were_listed_again_leave_a_gap_from_when_they_were_heard_last(cluster: Cluster) -> None:
     leader = cluster.leader()
-    blocks: Any = leader._blocks
-    leader._blocks = Heard(blocks, lists=blocks.lists, silence=200.0)  # type: ignore[assignment]
+    blocks: Any = leader._blocks()
+
+    def heard(lists: int, silence: float) -> None:
+        seen: Any = SimpleNamespace(wait_synced=blocks.wait_synced, lists=lists, silence=silence)
+        leader._blocks = lambda: seen
+
+    heard(blocks.lists, 200.0)
     cluster.turn(leader, 300.0)
     assert cluster.stored.gaps == ()
     begin = cluster.now - timedelta(seconds=202)
 
-    leader._blocks = Heard(blocks, lists=blocks.lists + 1, silence=0.0)  # type: ignore[assignment]
+    heard(blocks.lists + 1, 0.0)
     cluster.turn(leader, 10.0)
 
     assert cluster.stored.gaps == ((begin, cluster.now),)
-
-
-class Heard:
-    def __init__(self, blocks: Any, *, lists: int, silence: float) -> None:
-        self.wait_synced, self.lists, self.silence = blocks.wait_synced, lists, silence
 
 
 def test_a_config_map_of_another_client_is_left_alone(cluster: Cluster) -> None:
@@ -457,7 +444,24 @@ def test_what_another_client_deletes_or_spoils_is_written_again(cluster: Cluster
 
     cluster.api.edit(CONFIG_MAPS, NAME, {"binaryData": {"history.json.gz": "anVuaw=="}}, "drawbridge")
     cluster.ends(leader)
-    with pytest.raises(Conflict):
-        cluster.turn(leader)
     cluster.turn(leader)
     assert cluster.pods == ["redis-0", "redis-1", "redis-2"]
+
+
+def test_what_two_leaders_write_at_once_is_stored_together(cluster: Cluster) -> None:
+    """The former one wrote between the other's read and its write."""
+    first, second = cluster.leader(), cluster.leader()
+    cluster.ends(first, second, redis_1="10.0.0.2", redis_2="10.0.0.3")
+
+    def meanwhile(call: Any) -> None:
+        if is_write(call):
+            cluster.api.fault = lambda call: None
+            cluster.turn(first)
+
+    cluster.api.fault = meanwhile
+    with pytest.raises((Conflict, AlreadyExists)):
+        cluster.turn(second)
+    cluster.ends(second, redis_2="10.0.0.3")
+    cluster.turn(second)
+
+    assert cluster.pods == ["redis-0", "redis-1"]

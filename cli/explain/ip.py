@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from api.ip_history import History
 from api.same_address import Ending, Promise, Promises, open_promise, plan_ending, promises_of
 from calico.address_ranges import overlap, range_of
-from calico.pools import AssignedBlock
+from calico.pools import IPAMBlock
 from calico.segment import IPReservation, Record, canonical
 from cli.explain.answers import (
     Event,
@@ -141,7 +141,7 @@ def block_name(ip: str, size: int) -> str:
     return str(network).replace(".", "-").replace(":", "-").replace("/", "-")
 
 
-def assignment_of(block: AssignedBlock, ip: str, pool: str) -> Assignment | None:
+def assignment_of(block: IPAMBlock, ip: str, pool: str) -> Assignment | None:
     whole = range_of(block.spec.cidr)
     found = overlap(whole, range_of(ip))
     noted = block.spec.attribute_of(found[1] - whole[1]) if found else None

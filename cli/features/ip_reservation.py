@@ -14,7 +14,7 @@ from api.ip_history import NAME as HISTORY
 from api.ip_history import StoredHistory
 from api.same_address import CalicoIPAM
 from calico.ipam_config import ipam_configuration
-from calico.pools import BLOCKS, AssignedBlock, IPPool, ip_pools, located
+from calico.pools import BLOCKS, IPAMBlock, IPPool, ip_pools, located
 from calico.segment import IPReservation, Record, canonical
 from cli.commands.explain import Kind, budgets_of, events_of, objects_about, segments_of, snapshot_of
 from cli.errors import Failure, unreadable
@@ -108,7 +108,7 @@ def _in_block(inventory: Inventory, pool: IPPool, address: str) -> Assignment | 
     if resource is None:
         return None
     try:
-        block = inventory.get(resource, block_name(address, pool.spec.block_size), None, AssignedBlock)
+        block = inventory.get(resource, block_name(address, pool.spec.block_size), None, IPAMBlock)
     except NotFound:  # no node has it yet
         return None
     return assignment_of(block, address, pool.metadata.name)

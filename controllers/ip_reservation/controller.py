@@ -103,10 +103,10 @@ def _work(
     late = LateReconciler(caches, live, reserve, settings, reporter, clock, followed).controller()
     restored = RestoreReconciler(removals, caches, reserve, settings, reporter, clock).controller()
     swaps = SwapReconciler(caches, live, addresses, settings, reporter, clock).controller()
-    history = HistoryReconciler(context, settings) if settings().pools.keeps_history else None
-    optional = [history.controller()] if history else []
-    if settings().pools.enabled:
-        optional.append(pools.controller())
+    optional = [pools.controller()] if settings().pools.enabled else []
+    history = HistoryReconciler(context, settings, lambda: pools.blocks)
+    if settings().pools.keeps_history:
+        optional.append(history.controller())
     if workloads:
         optional.append(OptInReconciler(caches, workloads, client, settings, reporter).controller())
     if settings().same_address.enabled:
@@ -116,8 +116,7 @@ def _work(
         while not context.stop.wait(LOOK):
             _check_served(context, settings, caches)
         _finish((late.queue, restored.queue), context.check)
-    if history:
-        history.finish()
+    history.finish()
 
 
 def _check_served(context: Context, settings: Callable[[], IPReservationSettings], caches: Caches) -> None:

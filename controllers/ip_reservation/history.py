@@ -1,4 +1,4 @@
-"""Who had which address before: the leader follows the blocks of Calico's pools, and stores what ended in a ConfigMap.
+"""Who had which address before: the leader sees in Calico's blocks what ends, and stores it in a ConfigMap.
 
 It is bounded in time, number and bytes.
 """
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from prometheus_client import Counter, Gauge
 
 from api.ip_history import FILE, LABEL, LABEL_VALUE, NAME, Former, History, StoredHistory
-from calico.pools import BLOCKS, HeldBlock, decode_held, located
+from calico.pools import Block
 from calico.segment import MANAGED_BY, MANAGER
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller
@@ -45,9 +45,8 @@ PERIOD = 60.0
 """Seconds between two writes at least."""
 GATHER = 2.0
 """Seconds from the first release after a pause until it is stored, so that others share the write."""
-SOON = 0.1
-UNSERVED = 15.0
-"""Seconds until the next look for blocks that no group serves."""
+SOON = 1.0
+"""Seconds until the next look for blocks that are not followed or listed yet."""
 AGAIN = 300.0
 """Seconds until the next look at a ConfigMap of another client."""
 PAUSES = Backoff(base=0.5, cap=30.0)
@@ -60,7 +59,7 @@ for _result in ("written", "failed"):
 log = structlog.get_logger(__name__)
 
 
-def released(old: HeldBlock | None, new: HeldBlock | None, now: datetime) -> Iterator[Former]:
+def released(old: Block | None, new: Block | None, now: datetime) -> Iterator[Former]:
     """Those that had an address of *old*, and have it no longer in *new*."""
     if old is None:
         return
@@ -174,22 +173,25 @@ class HistoryStore:
 
 class HistoryReconciler:
     """Nothing waits for it. What it has seen it remembers until it is stored, and what is stored is never replaced
-    by less: on a conflict, both are merged.
+    by less: each write adds to what it read a moment before.
 
-    A leader that is killed loses what ended in the last minute; the next one notes that gap.
+    *blocks* are those that are followed, None as long as they are not. A leader that is killed loses what ended in the
+    last minute; the next one notes that gap.
     """
 
     def __init__(
-        self, context: Context, settings: Callable[[], IPReservationSettings], clock: Clock = CLOCK
+        self,
+        context: Context,
+        settings: Callable[[], IPReservationSettings],
+        blocks: Callable[[], Informer[Block] | None],
+        clock: Clock = CLOCK,
     ) -> None:
-        self._context, self._settings, self._clock = context, settings, clock
+        self._settings, self._blocks, self._clock = settings, blocks, clock
         self._store = HistoryStore(context.client, context.namespace)
-        self._blocks: Informer[HeldBlock] | None = None
-        self._lists = 0
-        self._fresh: deque[Former] = deque()
+        self._follows, self._lists = False, 0
+        # What is left of more is still too many, so that the loss is noted.
+        self._fresh = deque[Former](maxlen=2 * MOST)
         self._known: History | None = None
-        self._stored: History | None = None
-        self._is_current = False
         self._next = 0.0
         self._queue = WorkQueue("ip_reservation_history", pauses=PAUSES)
 
@@ -201,36 +203,21 @@ class HistoryReconciler:
         if not self._settings().pools.keeps_history:  # switched off meanwhile
             self._fresh.clear()
             return PERIOD
-        if self._blocks is None:
-            self._blocks = self._begin()
-        if self._blocks is None:
-            return UNSERVED
-        if not self._blocks.wait_synced(0):
+        blocks = self._blocks()
+        if blocks is None or not blocks.wait_synced(0):
             return SOON
+        if not self._follows:
+            blocks.on_change(self._observe)
+            self._follows = True
         left = self._next - self._clock.monotonic()
-        return left if left > 0 else self._store_news(self._blocks)
+        return left if left > 0 else self._store_news(blocks)
 
-    def _begin(self) -> Informer[HeldBlock] | None:
-        client = self._context.client
-        blocks = located(client, BLOCKS, self._settings().calico_api_version)
-        if blocks is None:
-            return None
-        # Without permission, this says so in the log.
-        client.request("GET", blocks.path(), query={"limit": 1}, type=msgspec.Raw)
-        followed = self._context.informers.of(blocks, HeldBlock, decode=decode_held, optional=True)
-        followed.on_change(self._observe)
-        return followed
+    def _observe(self, old: Block | None, new: Block | None) -> None:
+        if found := [*released(old, new, self._now())]:
+            self._fresh.extend(found)
+            self._queue.add_after(HISTORY, GATHER)
 
-    def _observe(self, old: HeldBlock | None, new: HeldBlock | None) -> None:
-        found = tuple(released(old, new, self._clock.now().replace(microsecond=0)))
-        if not found:
-            return
-        self._fresh.extend(found)
-        while len(self._fresh) > 2 * MOST:
-            self._fresh.popleft()  # what is left is still too many, so that the loss is noted
-        self._queue.add_after(HISTORY, GATHER)
-
-    def _store_news(self, blocks: Informer[HeldBlock]) -> float:
+    def _store_news(self, blocks: Informer[Block]) -> float:
         try:
             if self._save(blocks):
                 self._next = self._clock.monotonic() + PERIOD
@@ -240,32 +227,24 @@ class HistoryReconciler:
             return AGAIN
         return PERIOD
 
-    def _save(self, blocks: Informer[HeldBlock], *, last: bool = False) -> bool:
-        """Whether there was something to write; after a write of which the end is not known, read first.
-
-        The *last* write of a leader also says up to when it has seen the blocks.
-        """
-        known = self._known if self._known and self._is_current else self._read()
-        self._known = known = self._with_news(known, blocks)
-        since = (known.seen - self._stored.seen).total_seconds() if self._stored else 0.0
-        period = self._settings().pools.history
-        if not is_news(self._stored, known, self._clock.now(), period) and not (last and since > PERIOD):
+    def _save(self, blocks: Informer[Block], *, last: bool = False) -> bool:
+        """Whether there was something to write. The *last* write of a leader also says until when it saw the blocks."""
+        stored, period = self._store.read(), self._settings().pools.history
+        self._known = known = self._with_news(self._joined(stored), blocks)
+        since = (known.seen - stored.seen).total_seconds() if stored else 0.0
+        if not is_news(stored, known, self._clock.now(), period) and not (last and since > PERIOD):
             return False
-        self._is_current = False
-        self._known = self._stored = self._store.write(known)
-        self._is_current = True
+        self._known = self._store.write(known)
         return True
 
-    def _read(self) -> History:
+    def _joined(self, stored: History | None) -> History:
         """What is stored and what is known; from where a former leader stopped, up to now, is a gap."""
-        self._stored = stored = self._store.read()
-        self._is_current, now = True, self._clock.now().replace(microsecond=0)
-        if self._known:
-            return merged(stored, self._known) if stored else self._known
-        return with_gap(stored, now) if stored else History(begun=now, seen=now)
+        if stored is None:
+            return self._known or History(begun=self._now(), seen=self._now())
+        return merged(stored, self._known) if self._known else with_gap(stored, self._now())
 
-    def _with_news(self, known: History, blocks: Informer[HeldBlock]) -> History:
-        now = self._clock.now().replace(microsecond=0)
+    def _with_news(self, known: History, blocks: Informer[Block]) -> History:
+        now = self._now()
         if blocks.lists > self._lists > 0:
             known = with_gap(known, now)
         self._lists = blocks.lists
@@ -274,11 +253,15 @@ class HistoryReconciler:
         fresh = [self._fresh.popleft() for _ in range(len(self._fresh))]
         return grown(replace(known, seen=seen), fresh, now, self._settings().pools.history)
 
+    def _now(self) -> datetime:
+        return self._clock.now().replace(microsecond=0)
+
     def finish(self) -> None:
         """Store the rest while we lead: the next leader does not know it."""
-        if self._blocks is None or self._known is None:
+        blocks = self._blocks()
+        if blocks is None or self._known is None:
             return
         try:
-            self._save(self._blocks, last=True)
+            self._save(blocks, last=True)
         except (KubeError, NotOurs, LeadershipLost) as error:
             log.warning("history of addresses not stored", error=str(error))

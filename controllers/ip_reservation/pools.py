@@ -62,6 +62,7 @@ class PoolWatch:
     """Nothing waits for it: while pools are not known, reservations are kept as if there were none.
 
     *on_pressure* is called when so much was assigned since the last read that a pool may be short of addresses.
+    *blocks* is None until they are followed.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class PoolWatch:
         on_pressure: Callable[[], None] = lambda: None,
     ) -> None:
         self._context, self._settings, self._on_pressure = context, settings, on_pressure
-        self._followed: tuple[Informer[IPPool], Informer[Block]] | None = None
+        self._pools: Informer[IPPool] | None = None
+        self.blocks: Informer[Block] | None = None
         self._gauge = PressureGauge(())
 
     def controller(self) -> Controller:
@@ -82,7 +84,7 @@ class PoolWatch:
 
         Raises KubeError while they may not be read.
         """
-        if self._followed is None and not self._begin():
+        if self.blocks is None and not self._begin():
             return UNSERVED
         if not self._is_synced():
             return SOON
@@ -99,21 +101,21 @@ class PoolWatch:
             # Without permission, this says so in the log.
             client.request("GET", resource.path(), query={"limit": 1}, type=msgspec.Raw)
         informers = self._context.informers
-        followed = informers.of(blocks, Block, decode=decode_block, optional=True)
-        followed.on_change(self._observe)
-        self._followed = informers.of(pools, IPPool, decode=decode_pool, optional=True), followed
+        self._pools = informers.of(pools, IPPool, decode=decode_pool, optional=True)
+        self.blocks = informers.of(blocks, Block, decode=decode_block, optional=True)
+        self.blocks.on_change(self._observe)
         return True
 
     def _is_synced(self) -> bool:
-        return all(informer.wait_synced(0) for informer in self._followed or ())
+        return all(informer and informer.wait_synced(0) for informer in (self._pools, self.blocks))
 
     def read(self, reservations: Sequence[IPReservation]) -> Sequence[Pool] | None:
         """Those that give addresses; None while they are not known, or may be known from too long ago."""
-        if self._followed is None or not self._settings().pools.enabled:
+        pools, blocks = self._pools, self.blocks
+        if pools is None or blocks is None or not self._settings().pools.enabled:
             return None
-        if not self._is_synced() or any(informer.silence > STALE for informer in self._followed):
+        if not self._is_synced() or max(pools.silence, blocks.silence) > STALE:
             return None
-        pools, blocks = self._followed
         found = pools_of(pools.list(), blocks.list(), reservations)
         self._gauge = PressureGauge(found, self._settings().max_pool_share)
         return found
