@@ -11,12 +11,8 @@ from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
-from controllers.ip_reservation.confirmations import (
-    LOOK_UPS,
-    REMEMBERED,
-    Confirmations,
-    PodAddresses,
-)
+from controllers.ip_reservation.calls import LOOK_UPS
+from controllers.ip_reservation.confirmations import REMEMBERED, Confirmations, PodAddresses
 from kube.types import Pod
 from tests.factories import NOW, ago, pod, record, segment
 from tests.fakes import FakeClock
@@ -49,10 +45,10 @@ class Leader:
     def reserved_since(self, moment: float) -> Sequence[str]:
         return self.there
 
-    def has_pod_of(self, record: Record, timeout: float) -> bool:
+    def pod_of(self, record: Record, timeout: float) -> Pod | None:
         self.seconds.advance(self.duration)
         self.reads.append(record.key)
-        return record in self.served
+        return pod() if record in self.served else None
 
     def doubts(self, *records: Record, version: int = 5) -> Doubts:
         return self.read(segment(*records, version=str(version)))

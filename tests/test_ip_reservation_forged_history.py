@@ -127,9 +127,8 @@ class World(RuleBasedStateMachine):
     def reserved_since(self, moment: float) -> Sequence[str]:
         return [key for each in self.stored.values() for key in each.keys]
 
-    def has_pod_of(self, record: Record, timeout: float) -> bool:
-        at = self.pods.get(record.uid)
-        return at is not None and record.cidr == f"{at.status.pod_ip}/32"
+    def pod_of(self, record: Record, timeout: float) -> Pod | None:
+        return self.pods.get(record.uid)
 
     # the cluster
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import TypeVar
 
 import msgspec
 import structlog
 
-from api.ip_reservation import OWNERS, cidrs_of
-from api.same_address import is_waited_for
+from api.ip_reservation import OWNERS
 from calico.reservations import Reservations
 from calico.segment import Record
 from controllers.clock import Clock
-from controllers.ip_reservation.release_planner import Life, life_of
 from kube.client import Client
 from kube.errors import Backoff, Forbidden, KubeError, NotFound
 from kube.resources import PODS, Resource
@@ -27,6 +25,8 @@ OWNER_KINDS = {
     for group, version in [api_version.split("/")]
 }
 REMEMBERED_OWNERS = 10_000
+LOOK_UPS = 2.0
+"""Seconds of one pass for reads of pods, for each question about them; a record that is not reached stays as it is."""
 PAUSES = Backoff(base=0.1, cap=15.0)
 """Failures are retried soon: addresses wait for it."""
 
@@ -35,10 +35,6 @@ IsOver = Callable[[], bool]
 """Whether the leader stops; LeadershipLost when another one may lead."""
 
 log = structlog.get_logger(__name__)
-
-
-def never() -> bool:
-    return False
 
 
 class RoundRobin:
@@ -72,36 +68,12 @@ class LiveReader:
         self._deleted_owners: dict[str, None] = {}
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
 
-    def life_of(self, record: Record, timeout: float) -> Life:
-        """The life of the record's pod; TERMINATING, so that its address stays reserved, when it cannot be read."""
-        pod = self._pod_of(record, timeout)
-        if isinstance(pod, KubeError):
-            return Life.TERMINATING
-        return life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
-
-    def has_pod_of(self, record: Record, timeout: float) -> bool:
-        """Whether there is a pod of its uid that has its address; True, so that it stays, when it cannot be read."""
-        pod = self._pod_of(record, timeout)
-        if pod is None or isinstance(pod, KubeError):
-            return pod is not None
-        return pod.metadata.uid == record.uid and record.cidr in cidrs_of(pod)
-
-    def is_waited_for(self, record: Record, timeout: float) -> bool:
-        """Whether a pod without an address was promised its address; True, so that it stays, when that is not known."""
-        pod = self._pod_of(record, timeout)
-        if pod is None or isinstance(pod, KubeError):
-            return pod is not None
-        return is_waited_for(record, pod)
-
-    def _pod_of(self, record: Record, timeout: float) -> Pod | KubeError | None:
-        """The pod of its name, or why it could not be read."""
+    def pod_of(self, record: Record, timeout: float) -> Pod | None:
+        """The pod of its name. KubeError."""
         try:
             return self._client.get(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
         except NotFound:
             return None
-        except KubeError as error:
-            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
-            return error
 
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
@@ -135,6 +107,30 @@ class LiveReader:
         except Forbidden:
             return False
         return found.metadata.uid != owner.uid or found.terminating
+
+
+class LookUps:
+    """One question about the pods of records, by the API server's word: *is_so* gets the pod of the name, if any."""
+
+    def __init__(
+        self, live: LiveReader, clock: Clock, is_over: IsOver, is_so: Callable[[Record, Pod | None], bool]
+    ) -> None:
+        self._live, self._is_so = live, is_so
+        self._turns = RoundRobin(clock, LOOK_UPS, is_over)
+
+    def certain(self, records: Iterable[Record]) -> frozenset[str]:
+        """The keys of those of which it is so: of none that cannot be read, or is not reached in this pass."""
+        asked = {record.key: record for record in records}
+        return frozenset(
+            record.key for record, left in self._turns.of(asked) if self._is_certain(record, left)
+        )
+
+    def _is_certain(self, record: Record, timeout: float) -> bool:
+        try:
+            return self._is_so(record, self._live.pod_of(record, timeout))
+        except KubeError as error:
+            log.warning("pod not read", namespace=record.namespace, name=record.pod, error=str(error))
+            return False
 
 
 def annotate(client: Client, pod: Pod, changes: Mapping[str, str | None]) -> None:

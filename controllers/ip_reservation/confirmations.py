@@ -17,7 +17,7 @@ from datetime import datetime
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record, key_of
 from controllers.clock import Clock
-from controllers.ip_reservation.calls import IsOver, LiveReader, RoundRobin, never
+from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
 from kube.informer import Informer
 from kube.types import Pod, version_of
 
@@ -26,8 +26,6 @@ REMEMBERED = 600.0
 MOST_REMEMBERED = 50_000
 TAKEN_OUT = 60.0
 """Seconds in which a record that another client took out is restored."""
-LOOK_UPS = 2.0
-"""Seconds of one pass for reads of pods, for each question about them; a record that is not reached stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +91,10 @@ class Confirmations:
         addresses: PodAddresses,
         live: LiveReader,
         clock: Clock,
-        is_over: IsOver = never,
+        is_over: IsOver = lambda: False,
     ) -> None:
         self._pods, self._addresses, self._live, self._clock = pods, addresses, live, clock
-        self._look_ups = RoundRobin(clock, LOOK_UPS, is_over)
+        self._forged = LookUps(live, clock, is_over, is_forged)
         self._known: dict[str, float] = {}
         self._written: dict[str, int] = {}
         self._continuity, self._read_at = (-1, -1), -math.inf
@@ -113,7 +111,7 @@ class Confirmations:
         self._keep_known({record.key for _, record in held} - unconfirmed.keys())
         self._keep_written((written, record.key) for written, record in held if record.key in unconfirmed)
         passed = [record for key, record in unconfirmed.items() if 0 < self._written[key] <= version]
-        return frozenset(unconfirmed), frozenset(self._forged(passed))
+        return frozenset(unconfirmed), self._forged.certain(passed)
 
     def _keep_written(self, held: Iterable[tuple[int, str]]) -> None:
         """The version at which each was first seen: it has a higher one when its segment is written or compacted."""
@@ -137,11 +135,10 @@ class Confirmations:
         kept = {key: at for key, at in self._known.items() if now - at < TAKEN_OUT}
         self._known = kept | dict.fromkeys(confirmed, now)
 
-    def _forged(self, passed: Iterable[Record]) -> Iterable[str]:
-        """Those of whose pods the API server, too, has none."""
-        for record, left in self._look_ups.of({record.key: record for record in passed}):
-            if not self._live.has_pod_of(record, left):
-                yield record.key
+
+def is_forged(record: Record, pod: Pod | None) -> bool:
+    """Whether *pod*, which has its name now, is not the one of its uid, or does not have its address."""
+    return pod is None or pod.metadata.uid != record.uid or record.cidr not in cidrs_of(pod)
 
 
 def not_ended(segments: Iterable[IPReservation]) -> Sequence[tuple[int, Record]]:

@@ -12,7 +12,7 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, name_of
 from controllers.clock import Clock
 from controllers.controller import Controller, Watch
-from controllers.ip_reservation.calls import IsOver, RoundRobin, never
+from controllers.ip_reservation.calls import IsOver, RoundRobin
 from controllers.ip_reservation.late_reservations import Removals
 from controllers.ip_reservation.release_planner import (
     EARLY,
@@ -55,7 +55,7 @@ class ReleaseReconciler:
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
     clock: Clock
-    is_over: IsOver = never
+    is_over: IsOver = lambda: False
 
     def __post_init__(self) -> None:
         self._writes, self._late_writes, self._creations = (

@@ -9,13 +9,13 @@ from datetime import datetime
 
 import msgspec
 
-from api.same_address import Promises, promises_of
+from api.same_address import Promises, is_waited_for, promises_of
 from calico.pools import Pool
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.caches import Caches
-from controllers.ip_reservation.calls import IsOver, LiveReader, RoundRobin, never
-from controllers.ip_reservation.confirmations import LOOK_UPS, Confirmations, PodAddresses
+from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
+from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.release_planner import (
     Admission,
     Life,
@@ -27,6 +27,7 @@ from controllers.ip_reservation.release_planner import (
     merged,
 )
 from kube.informer import Informer
+from kube.types import Pod
 from settings import IPReservationSettings
 
 QUIET = 5.0
@@ -61,12 +62,13 @@ class SnapshotReader:
         addresses: PodAddresses,
         clock: Clock,
         pools: ReadPools = lambda _: None,
-        is_over: IsOver = never,
+        is_over: IsOver = lambda: False,
     ) -> None:
-        self._caches, self._live, self._addresses, self._clock = caches, live, addresses, clock
+        self._caches, self._addresses, self._clock = caches, addresses, clock
         self._pools_of = pools
         self._confirmations = Confirmations(caches.pods, addresses, live, clock, is_over)
-        self._doubted, self._promised = (RoundRobin(clock, LOOK_UPS, is_over) for _ in range(2))
+        self._running = LookUps(live, clock, is_over, runs)
+        self._unpromised = LookUps(live, clock, is_over, is_unpromised)
         self._first_seen: dict[Admission, float] = {}
         self._ends: Mapping[str, datetime] = {}
         self._names: set[str] = set()
@@ -86,17 +88,19 @@ class SnapshotReader:
         ours = [segment for segment in everything if segment.ours]
         unconfirmed, forged = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
-        pods = replace(self._pods(records, settings), unconfirmed=unconfirmed, forged=forged)
-        pods = replace(pods, lives=self._lives(records, pods, settings))
+        lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
+        waits, ends = self._waits(records, lives), self._noted_ends(records, lives)
+        promises = Promises()
+        if settings.same_address.enabled:
+            promises = promises_of(records, self._caches.successors_of)
+        pods = Pods(lives, waits, ends, unconfirmed, forged, promises)
+        pods = replace(pods, lives={**lives, **self._doubted(records, pods, settings)})
         return Snapshot(everything, ours, pods, self._is_quiet(ours), self._pools_of(everything))
 
     def waited_for(self, records: Iterable[Record]) -> frozenset[str]:
         """The keys of *records* that pods wait for, by the API server, and of those not asked about in time."""
         asked = {record.key: record for record in records}
-        answers = {
-            record.key: self._live.is_waited_for(record, left) for record, left in self._promised.of(asked)
-        }
-        return frozenset(key for key in asked if answers.get(key, True))
+        return frozenset(asked) - self._unpromised.certain(asked.values())
 
     def wrote(self, segment: IPReservation) -> None:
         """Decide on *segment* from now on, whenever the watch delivers it."""
@@ -109,21 +113,13 @@ class SnapshotReader:
         self._names = names
         return now - self._grew_at >= QUIET
 
-    def _pods(self, records: Sequence[Record], settings: IPReservationSettings) -> Pods:
-        """By the cache."""
-        lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
-        promises = Promises()
-        if settings.same_address.enabled:
-            promises = promises_of(records, self._caches.successors_of)
-        return Pods(lives, self._waits(records, lives), self._noted_ends(records, lives), promises=promises)
-
-    def _lives(
+    def _doubted(
         self, records: Sequence[Record], pods: Pods, settings: IPReservationSettings
     ) -> Mapping[str, Life]:
-        """Giving back is the one decision for which the cache is not good enough."""
-        doubted = {record.uid: record for record in records if may_be_given_back(record, pods, settings)}
-        read = {record.uid: self._live.life_of(record, left) for record, left in self._doubted.of(doubted)}
-        return {**pods.lives, **dict.fromkeys(doubted, Life.TERMINATING), **read}
+        """Giving back is the one decision for which the cache is not good enough: by uid, the lives of those pods."""
+        doubted = [record for record in records if may_be_given_back(record, pods, settings)]
+        running = self._running.certain(doubted)
+        return {record.uid: Life.RUNNING if record.key in running else Life.TERMINATING for record in doubted}
 
     def _noted_ends(self, records: Sequence[Record], lives: Mapping[str, Life]) -> Mapping[str, datetime]:
         """When pods were first seen ended, by the informer or by an earlier run, whatever became of the write."""
@@ -137,3 +133,13 @@ class SnapshotReader:
         admissions = {admission_of(record) for record in records if lives[record.uid] is Life.RUNNING}
         self._first_seen = {admission: self._first_seen.get(admission, now) for admission in admissions}
         return {admission: now - since for admission, since in self._first_seen.items()}
+
+
+def runs(record: Record, pod: Pod | None) -> bool:
+    """Whether *pod*, which has its name now, is the one of its uid, and stays."""
+    return pod is not None and pod.metadata.uid == record.uid and life_of(pod) is Life.RUNNING
+
+
+def is_unpromised(record: Record, pod: Pod | None) -> bool:
+    """Whether *pod*, which has its name now, waits for no address, or was promised another one."""
+    return pod is None or not is_waited_for(record, pod)
