@@ -13,7 +13,6 @@ from api.ip_reservation import RESERVE, RESERVE_FROM
 from controllers.ip_reservation.caches import Caches, decode_pod
 from controllers.ip_reservation.opt_in import (
     FOLLOWERS,
-    IN_NAMESPACE,
     KINDS,
     OptInReconciler,
     Workload,
@@ -21,8 +20,8 @@ from controllers.ip_reservation.opt_in import (
     decode_workload,
     follows,
 )
-from controllers.workqueue import PENDING, WorkQueue
 from dev.fake_api.calls import Refused
+from kube.errors import Forbidden
 from kube.resources import PODS
 from kube.types import Namespace, ObjectMeta, Pod
 from tests import ip_reservation_world
@@ -46,12 +45,10 @@ class World(ip_reservation_world.World):
     def __init__(self, **settings: object) -> None:
         super().__init__(**({"workloadOptIn": True, "labelSelector": {}} | settings))
         self.stale: Mapping[str, Raw] = {}
-        self.queue = WorkQueue("test", clock=self.seconds)
         self.workloads = Workloads(self._workloads(), self.caches.pods)
         self.reconciler = OptInReconciler(
             self.caches, self.workloads, self.api.client(), lambda: self.settings, self.reporter
         )
-        self.reconciler.queue = self.queue
 
     def _caches(self) -> Caches:
         namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
@@ -68,12 +65,7 @@ class World(ip_reservation_world.World):
         def of(kind: str) -> list[Workload]:
             return [decode_workload(encoded(raw)) for raw in self.api.list(KINDS[kind])]
 
-        return {
-            kind: FakeStore(
-                lambda kind=kind: of(kind), **{IN_NAMESPACE: lambda each: [each.metadata.namespace]}
-            )
-            for kind in KINDS
-        }
+        return {kind: FakeStore(lambda kind=kind: of(kind)) for kind in KINDS}
 
     def workload(self, kind: str, value: str | None = "true", namespace: str = "redis") -> Workload:
         annotations = {} if value is None else {RESERVE: value}
@@ -96,16 +88,13 @@ class World(ip_reservation_world.World):
     def annotations(self, name: str = "a", namespace: str = "redis") -> Mapping[str, str]:
         return self.api.get(PODS, name, namespace)["metadata"].get("annotations", {})
 
-    def reconcile(self, *names: str) -> float | None:
+    def reconcile(self) -> None:
         """Twice: nothing more is to be done then."""
-        again = None
-        for name in names or ["a"]:
-            again = self.reconciler.reconcile(f"redis/{name}")
-            version = self.api.version
-            if again is None and not self.stale:
-                assert self.reconciler.reconcile(f"redis/{name}") is None
-                assert self.api.version == version
-        return again
+        self.reconciler.reconcile("redis/a")
+        version = self.api.version
+        if not self.stale:
+            self.reconciler.reconcile("redis/a")
+            assert self.api.version == version
 
 
 def encoded(raw: Mapping[str, Any]) -> msgspec.Raw:
@@ -176,7 +165,7 @@ def test_a_write_that_meets_another_one_changes_nothing(kind: str) -> None:
     world.stale = {"a": world.api.get(PODS, "a", "redis")}
     world.api.edit(PODS, "a", {"metadata": {"annotations": {RESERVE: "false"}}}, "redis")
 
-    assert world.reconcile() is None
+    world.reconcile()
     assert world.annotations() == {RESERVE: "false"}
 
     world.stale = {}
@@ -191,12 +180,11 @@ def test_a_refused_write_is_retried_and_an_event_says_so() -> None:
     world.pod("Deployment")
     world.api.fault = lambda call: Refused(403, "Forbidden", "no").reply if call.method == "PATCH" else None
 
-    assert world.reconcile() == PENDING
+    with pytest.raises(Forbidden):
+        world.reconcile()
     assert (world.recorder.reasons, world.recorder.about) == (["ReserveIPNotCopied"], ["a"])
     assert "of Deployment/web" in world.recorder.events[0][1]
 
-    world.seconds.advance(1)
-    assert world.queue.get(0) == "redis/a"
     world.api.fault = lambda call: None
     world.reconcile()
     assert world.annotations() == COPIES["Deployment"]

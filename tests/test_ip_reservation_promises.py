@@ -24,7 +24,6 @@ from calico.segment import IPReservation, Record
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.release_planner import Cause, Pods, plan
 from controllers.ip_reservation.same_address import SameAddressReconciler
-from controllers.workqueue import WorkQueue
 from dev.fake_api.calls import Refused
 from kube.resources import PODS
 from kube.types import Pod
@@ -131,12 +130,10 @@ class World(ip_reservation_world.World):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **(ON | options))
         self.stale: list[dict[str, Any]] | None = None
-        self.queue = WorkQueue("test", clock=self.seconds)
         self.release = self.releasing()
         self.reconciler = SameAddressReconciler(
             self.caches, self.api.client(), lambda: self.settings, self.reporter, self.clock
         )
-        self.reconciler.queue = self.queue
 
     def _caches(self) -> Any:
         def pods() -> list[Pod]:

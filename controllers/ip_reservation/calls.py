@@ -15,7 +15,7 @@ from calico.reservations import Reservations
 from calico.segment import Record
 from controllers.clock import Clock
 from kube.client import Client
-from kube.errors import Backoff, Forbidden, KubeError, NotFound
+from kube.errors import Backoff, Conflict, Forbidden, KubeError, NotFound
 from kube.resources import PODS, Resource
 from kube.types import OwnerReference, Pod
 
@@ -133,9 +133,13 @@ class LookUps:
             return False
 
 
-def annotate(client: Client, pod: Pod, changes: Mapping[str, str | None]) -> None:
-    """Conflict when *pod* is not as it was read: its users may have annotated it since."""
+def annotate(client: Client, pod: Pod, changes: Mapping[str, str | None]) -> bool:
+    """Whether *pod* was as it was read: else what has changed is on its way here, and enqueues the pod again."""
     at = pod.metadata
     # This version is of no other pod: a uid needs no check, and would be answered as an invalid change of it.
     patch = {"metadata": {"resourceVersion": at.resource_version, "annotations": changes}}
-    client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw)
+    try:
+        client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw)
+    except (Conflict, NotFound):
+        return False
+    return True

@@ -20,10 +20,9 @@ from controllers.informers import Informers
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import annotate
 from controllers.ip_reservation.reporter import Reporter
-from controllers.workqueue import PENDING, WorkQueue
 from kube.client import Client
 from kube.compact import only
-from kube.errors import Backoff, Conflict, KubeError, NotFound
+from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
 from kube.types import Namespace, ObjectMeta, Pod, Value, complete, key_of
@@ -35,8 +34,8 @@ PAUSES = Backoff(base=0.2, cap=30.0)
 HASH = "pod-template-hash"
 """Label of a Deployment's pods, whose ReplicaSet is named by it."""
 KINDS = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFUL_SETS}
-FOLLOWERS, IN_NAMESPACE = "workload", "namespace"
-"""Indexes of pods, and of workloads."""
+FOLLOWERS = "workload"
+"""The index of pods by the workload that they can follow."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,11 @@ class Workload(Value, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
 
+    @property
+    def choice(self) -> str:
+        """What it says about its pods: "true", "false", or "" for nothing."""
+        return choice_of(self.metadata.annotations)
+
 
 complete(Workload)
 _WORKLOAD = msgspec.json.Decoder(Workload)
@@ -149,7 +153,7 @@ class Workloads:
         found = self.by_kind[reference.kind].get(f"{pod.namespace}/{reference.name}")
         if found is None or reference.uid not in ("", found.metadata.uid):
             return None
-        return Choice(reference, choice_of(found.metadata.annotations))
+        return Choice(reference, found.choice)
 
     def followed(self, pod: Pod) -> Pod:
         """With the annotation of its workload, which is copied to it a moment later."""
@@ -166,16 +170,17 @@ class Workloads:
         if old is not None or new is None:
             return
         for kind, informer in self.by_kind.items():
-            for workload in informer.by_index(IN_NAMESPACE, new.metadata.name):
-                yield from self._followers(kind, workload)
+            for workload in informer.list():
+                if workload.metadata.namespace == new.metadata.name:
+                    yield from self._followers(kind, workload)
 
     def workload_changed(self, kind: str, old: Workload | None, new: Workload | None) -> Iterable[str]:
-        if new is not None and (old is None or _choice(old) != _choice(new)):
+        if new is not None and (old is None or old.choice != new.choice):
             yield from self._followers(kind, new)
 
     def _followers(self, kind: str, workload: Workload) -> Iterable[str]:
         at = workload.metadata
-        pods = self.pods.by_index(FOLLOWERS, _index_key(Reference(kind, at.name), at.namespace))
+        pods = self.pods.by_index(FOLLOWERS, f"{at.namespace}/{Reference(kind, at.name)}")
         return (key_of(pod.metadata) for pod in pods)
 
 
@@ -184,8 +189,6 @@ def workloads_of(informers: Informers, pods: Informer[Pod]) -> Workloads:
         kind: informers.of(resource, Workload, decode=decode_workload, optional=True)
         for kind, resource in KINDS.items()
     }
-    for informer in by_kind.values():
-        informer.add_index(IN_NAMESPACE, lambda workload: (workload.metadata.namespace,))
     pods.add_index(FOLLOWERS, follows)
     return Workloads(by_kind, pods)
 
@@ -193,15 +196,7 @@ def workloads_of(informers: Informers, pods: Informer[Pod]) -> Workloads:
 def follows(pod: Pod) -> Iterable[str]:
     """The index value of a pod that can follow a workload."""
     reference = workload_of(pod.metadata)
-    return (_index_key(reference, pod.metadata.namespace),) if reference else ()
-
-
-def _choice(workload: Workload) -> str:
-    return choice_of(workload.metadata.annotations)
-
-
-def _index_key(reference: Reference, namespace: str) -> str:
-    return f"{namespace}/{reference}"
+    return (f"{pod.metadata.namespace}/{reference}",) if reference else ()
 
 
 class OptInReconciler:
@@ -217,43 +212,32 @@ class OptInReconciler:
     ) -> None:
         self._caches, self._workloads, self._client = caches, workloads, client
         self._settings, self._reporter = settings, reporter
-        self.queue = WorkQueue("ip_reservation_opt_in", pauses=PAUSES)
 
     def controller(self) -> Controller:
         workloads = self._workloads
-        return Controller(
-            self.queue,
-            self.reconcile,
-            Watch(self._caches.namespaces, workloads.namespace_changed),
-            Watch(self._caches.pods, workloads.pod_changed),
-            *(
-                Watch(informer, partial(workloads.workload_changed, kind))
-                for kind, informer in workloads.by_kind.items()
-            ),
-            workers=WORKERS,
-        )
+        of_workloads = [
+            Watch(informer, partial(workloads.workload_changed, kind))
+            for kind, informer in workloads.by_kind.items()
+        ]
+        namespaces = Watch(self._caches.namespaces, workloads.namespace_changed)
+        watches = namespaces, Watch(self._caches.pods, workloads.pod_changed), *of_workloads
+        return Controller("ip_reservation_opt_in", self.reconcile, *watches, workers=WORKERS, rate=PAUSES)
 
-    def reconcile(self, key: str) -> float | None:
+    def reconcile(self, key: str) -> None:
+        """Raises KubeError when it is to be tried again."""
         pod = self._caches.pods.get(key)
         if pod is None or not self._is_concerned(pod):
-            return None
+            return
+        workload = str(workload_of(pod.metadata))
         changes = plan(pod.metadata.annotations, self._workloads.choice_for(pod.metadata))
-        return self._apply(pod, changes) if changes else None
+        try:
+            if changes and annotate(self._client, pod, changes):
+                self._reporter.followed(pod, workload, changes)
+        except KubeError as error:
+            self._reporter.not_followed(pod, workload, error)
+            raise
 
     def _is_concerned(self, pod: Pod) -> bool:
         is_selected = self._caches.namespaces.get(pod.metadata.namespace) is not None
         stays = not (pod.terminating or pod.finished or pod.spec.host_network)
         return is_selected and stays and self._settings().workload_opt_in
-
-    def _apply(self, pod: Pod, changes: Mapping[str, str | None]) -> float | None:
-        workload = str(workload_of(pod.metadata))
-        try:
-            annotate(self._client, pod, changes)
-        except (Conflict, NotFound):
-            return None  # what has changed is on its way here, and enqueues the pod
-        except KubeError as error:
-            self._reporter.not_followed(pod, workload, error)
-            self.queue.retry(key_of(pod.metadata))
-            return PENDING
-        self._reporter.followed(pod, workload, changes)
-        return None

@@ -222,8 +222,6 @@ class Reporter:
             log.info(f"annotation {action}", namespace=at.namespace, name=at.name, workload=workload)
 
     def not_followed(self, pod: Pod, workload: str, error: KubeError) -> None:
-        at = pod.metadata
-        log.warning("annotation not copied", namespace=at.namespace, name=at.name, error=str(error))
         message = f"Annotation {RESERVE} of {workload} does not decide about this pod yet: {error}; retrying"
         self._warn_pod(pod, "ReserveIPNotCopied", message)
 
@@ -258,7 +256,6 @@ class Reporter:
         self._warn_pod(pod, "SameAddressDropped", message)
 
     def promise_not_ended(self, pod: Pod, promise: Promise, error: KubeError) -> None:
-        log.warning("promise not ended", error=str(error), **_about(pod))
         addresses = " and ".join(promise.addresses)
         message = f"The pod still asks Calico for {addresses}, which is due to end: {error}; retrying"
         self._warn_pod(pod, "SameAddressNotEnded", message)

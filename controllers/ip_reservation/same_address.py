@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Ending, Promise, plan_ending, promise_of
+from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Ending, plan_ending, promise_of
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import annotate
 from controllers.ip_reservation.reporter import Reporter
-from controllers.workqueue import PENDING, WorkQueue
 from kube.client import Client
-from kube.errors import Backoff, Conflict, KubeError, NotFound
+from kube.errors import Backoff, KubeError
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
 
@@ -45,10 +44,10 @@ class SameAddressReconciler:
         self._caches, self._client, self._settings = caches, client, settings
         self._reporter, self._clock = reporter, clock
         self._since: dict[str, tuple[bool, float]] = {}
-        self.queue = WorkQueue("ip_reservation_same_address", pauses=PAUSES)
 
     def controller(self) -> Controller:
-        return Controller(self.queue, self.reconcile, Watch(self._caches.pods, self.observe), workers=WORKERS)
+        watch, name = Watch(self._caches.pods, self.observe), "ip_reservation_same_address"
+        return Controller(name, self.reconcile, watch, workers=WORKERS, rate=PAUSES)
 
     def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         if new is None and old is not None:
@@ -56,6 +55,7 @@ class SameAddressReconciler:
         return (key_of(new.metadata),) if new and promise_of(new.metadata.annotations) else ()
 
     def reconcile(self, key: str) -> float | None:
+        """Raises KubeError when it is to be tried again."""
         pod, settings = self._caches.pods.get(key), self._settings()
         if pod is None or not settings.same_address.enabled:
             return None
@@ -64,19 +64,15 @@ class SameAddressReconciler:
             self._forget(pod)
             return None
         ending = plan_ending(pod, promise, self._waited(pod), settings)
-        return self._end(pod, promise, ending) if isinstance(ending, Ending) else ending
-
-    def _end(self, pod: Pod, promise: Promise, ending: Ending) -> float | None:
+        if not isinstance(ending, Ending):
+            return ending
         try:
-            annotate(self._client, pod, CHANGES[ending])
-        except (Conflict, NotFound):
-            return None  # what has changed is on its way here, and enqueues the pod
+            if annotate(self._client, pod, CHANGES[ending]):
+                self._forget(pod)
+                self._reporter.promise_ended(pod, promise, ending)
         except KubeError as error:
             self._reporter.promise_not_ended(pod, promise, error)
-            self.queue.retry(key_of(pod.metadata))
-            return PENDING
-        self._forget(pod)
-        self._reporter.promise_ended(pod, promise, ending)
+            raise
         return None
 
     def _waited(self, pod: Pod) -> float:
