@@ -128,26 +128,22 @@ class Endpoint:
         return flask.Response(render(request, decision), mimetype="application/json")
 
     def _decide(self, request: Request, deadline: float) -> tuple[Decision, str]:
+        about = {"webhook": self.webhook.name, "uid": request.uid, "key": _key(request)}
         try:
             check_time(deadline)  # it may have waited for a thread for too long
             decision = self.webhook.review(request, deadline)
+            return decision, "allowed" if decision.allowed else "denied"
         except DeadlineExceeded:
-            log.warning("no time left", webhook=self.webhook.name, uid=request.uid, key=_key(request))
-            why = "the time that the API server gives it was over; try again"
-            return unreviewed(self.webhook, request, why, 504), "error"
+            log.warning("no time left", **about)
+            why, code = "the time that the API server gives it was over; try again", 504
         except ReviewError as error:
-            sparing.warning(
-                "object not decoded", webhook=self.webhook.name, uid=request.uid, error=str(error)
-            )
-            why = f"it cannot be decoded: {error}"
-            return unreviewed(self.webhook, request, why, 400), "error"
+            sparing.warning("object not decoded", error=str(error), **about)
+            why, code = f"it cannot be decoded: {error}", 400
         except Exception:
             PANICS.labels(self.webhook.name).inc()
-            name, uid = self.webhook.name, request.uid
-            log.exception("admission review failed", webhook=name, uid=uid, key=_key(request))
-            why = "the webhook's log has the cause under this uid"
-            return unreviewed(self.webhook, request, why, 500), "error"
-        return decision, "allowed" if decision.allowed else "denied"
+            log.exception("admission review failed", **about)
+            why, code = "the webhook's log has the cause under this uid", 500
+        return unreviewed(self.webhook, request, why, code), "error"
 
     def _shed(self, why: str) -> flask.Response:
         self._count("shed")

@@ -215,13 +215,17 @@ class Budget:
             self._left -= size
 
 
-class Arrival(enum.Enum):
-    """Of a request, after a turn of reading."""
+class Next(enum.Enum):
+    """What follows for a connection after a turn."""
 
-    WHOLE = enum.auto()
-    PART = enum.auto()
-    MORE = enum.auto()
-    """Part of it, and more may be here already, where the poller cannot see it."""
+    SERVE = enum.auto()
+    """Its request is whole."""
+    WAIT = enum.auto()
+    AGAIN = enum.auto()
+    """More of its request may be here already, where the poller cannot see it."""
+    KEEP = enum.auto()
+    LINGER = enum.auto()
+    CLOSE = enum.auto()
 
 
 class Connection:
@@ -256,7 +260,7 @@ class Connection:
         # Jitter, so that connections opened together are not closed together.
         self._old_at = self.since + limits.life * random.uniform(0.8, 1.2)
 
-    def receive(self) -> Arrival:
+    def receive(self) -> Next:
         """Read a limited part of what has arrived.
 
         OSError when the client has gone, does not speak TLS, or is late; Refused when it gets an answer.
@@ -272,9 +276,9 @@ class Connection:
                 self._take()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             self._check_time()
-            return Arrival.PART
+            return Next.WAIT
         self._check_time()
-        return self._whole() if self._inbox.is_whole() else Arrival.MORE
+        return self._whole() if self._inbox.is_whole() else Next.AGAIN
 
     def refuse(self, refused: Refused) -> None:
         """Answer without waiting for the client.
@@ -380,13 +384,13 @@ class Connection:
         self._inbox.add(data)
         self._hold(len(self._inbox) - OWN_BYTES)
 
-    def _whole(self) -> Arrival:
+    def _whole(self) -> Next:
         """Account for what decoding makes of the request, until it has been answered."""
         cost = self._inbox.cost
         if cost > OWN_COST:
             cost = min(self._inbox.cost_of_whole(), MOST_COST)
         self._hold(cost - OWN_COST)
-        return Arrival.WHOLE
+        return Next.SERVE
 
     def _check_time(self) -> None:
         if time.monotonic() > self.timeout:

@@ -2,7 +2,7 @@
 
 import selectors
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 NEWCOMERS = 4
@@ -23,30 +23,23 @@ def in_order(events: list[Event]) -> list[Event]:
     others = [event for event in events if not _is_newcomer(event)]
     if len(newcomers) > NEWCOMERS:
         newcomers = by_turns(newcomers)[:NEWCOMERS]
-    return sorted(others, key=_is_our_own) + newcomers
+    return sorted(others, key=lambda event: _connection(event) is None) + newcomers
 
 
 def by_turns(events: Iterable[Event]) -> list[Event]:
     """First one of each client address, then the second ones."""
-    return [event for _, event in sorted(_numbered(events), key=lambda each: each[0])]
-
-
-def _numbered(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
-    seen = Counter[str]()
+    seen, numbered = Counter[str](), list[tuple[int, Event]]()
     for event in events:
         address = _connection(event).client[0]
-        yield seen[address], event
+        numbered.append((seen[address], event))
         seen[address] += 1
+    return [event for _, event in sorted(numbered, key=lambda each: each[0])]
 
 
 def _is_newcomer(event: Event) -> bool:
     """Whether it is of a connection on which no request has been answered yet."""
     connection = _connection(event)
     return connection is not None and not connection.used
-
-
-def _is_our_own(event: Event) -> bool:
-    return _connection(event) is None
 
 
 def _connection(event: Event) -> Any:

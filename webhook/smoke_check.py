@@ -62,21 +62,16 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     return 1 if any(found.values()) else 0
 
 
-def outcome(
-    attempt: Callable[[], str],
-    end: float,
-    clock: Callable[[], float] = time.monotonic,
-    wait: Callable[[float], None] = time.sleep,
-) -> str:
+def outcome(attempt: Callable[[], str], end: float) -> str:
     """The last problem of *attempt*; empty when it has none before *end*."""
     while True:
         try:
             problem = attempt()
         except (OSError, http.client.HTTPException) as error:
             problem = str(error) or type(error).__name__
-        if not problem or clock() + AGAIN >= end:
+        if not problem or time.monotonic() + AGAIN >= end:
             return problem
-        wait(AGAIN)
+        time.sleep(AGAIN)
 
 
 def call(ask: Ask, path: str) -> str:

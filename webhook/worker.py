@@ -8,7 +8,6 @@ It relies on private parts of gunicorn: tests/test_gunicorn_contract.py fails wh
 """
 
 import bisect
-import enum
 import selectors
 import ssl
 import sys
@@ -24,11 +23,11 @@ from certs.cert_watcher import ServingPair
 from runtime import futures, threading, time
 from webhook.admission import ARRIVED
 from webhook.connection import (
-    Arrival,
     Budget,
     Connection,
     Joined,
     Limits,
+    Next,
     Refused,
     report_failure,
     report_refusal,
@@ -58,20 +57,6 @@ _stopping = threading.Event()
 def stopping() -> bool:
     """Whether the drain period is over: new requests must go to other replicas."""
     return _stopping.is_set()
-
-
-class Next(enum.Enum):
-    """What follows for a connection after `handle`."""
-
-    SERVE = enum.auto()
-    AGAIN = enum.auto()
-    WAIT = enum.auto()
-    KEEP = enum.auto()
-    LINGER = enum.auto()
-    CLOSE = enum.auto()
-
-
-ARRIVED_SO_FAR = {Arrival.WHOLE: Next.SERVE, Arrival.PART: Next.WAIT, Arrival.MORE: Next.AGAIN}
 
 
 class WebhookWorker(ThreadWorker):
@@ -153,7 +138,7 @@ class WebhookWorker(ThreadWorker):
     def receive(self, conn: Connection) -> Next:
         """In a thread: continue the handshake and the request."""
         try:
-            return ARRIVED_SO_FAR[conn.receive()]
+            return conn.receive()
         except Refused as refused:
             report_refusal(conn.client[0], refused)
             conn.refuse(refused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
-from webhook.connection import Arrival, Budget, Connection, Limits, Refused
+from webhook.connection import Budget, Connection, Limits, Next, Refused
 
 MEMORY = 64 * 1024 * 1024
 """Bytes that large requests may take together, as in the worker."""
@@ -25,7 +25,7 @@ class Reception:
         connection = Connection(None, sock, (None, None), pair, Limits(), self._budget)
         connection.parser = self  # the handshake is over
         try:
-            while connection.receive() is not Arrival.WHOLE:
+            while connection.receive() is not Next.SERVE:
                 pass
             response = self._application.post(url, data=body, content_type="application/json")
             return response.status_code, response.data

@@ -24,10 +24,11 @@ from api.same_address import (
 from calico.reservations import NotServed
 from calico.segment import IPReservation
 from kube.errors import KubeError
-from kube.types import Namespace, ObjectMeta, Pod
+from kube.types import ObjectMeta, Pod
 from runtime import time, utc_now
 from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, change, decoded
+from webhook.ip_reservation.webhook import Cluster
 
 NAME = "same-address"
 LONGEST = 1.5
@@ -54,11 +55,6 @@ WHY = {
 }
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class Cluster(Protocol):
-    def namespace(self, name: str, *, deadline: float) -> Namespace:
-        """Raises KubeError."""
 
 
 class Reads(Protocol):
