@@ -14,7 +14,7 @@ from controllers.clock import Clock
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
-from controllers.ip_reservation.late_reservations import Removals
+from controllers.ip_reservation.late_reservations import RestoreReconciler
 from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import SnapshotReader
@@ -56,7 +56,13 @@ class World:
         self.live = LiveReader(self.api.client(), self.reservations, self.clock)
         self.recorder: Any = FakeRecorder()
         self.reporter = Reporter(self.recorder, self.reservations.resource)
-        self.removals = Removals(self.clock)
+        self.restore = RestoreReconciler(
+            self.caches,
+            lambda records: self.reserve(records),
+            lambda: self.settings,
+            self.reporter,
+            self.clock,
+        )
         self.addresses = PodAddresses(self.clock)
 
     def _caches(self) -> Caches:
@@ -78,7 +84,7 @@ class World:
     ) -> ReleaseReconciler:
         """The reconciler of releases in this world."""
         reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, pools, is_over)
-        at = (self.reservations, self.removals, lambda: self.settings, self.reporter, self.clock)
+        at = (self.reservations, self.restore.note_own, lambda: self.settings, self.reporter, self.clock)
         return ReleaseReconciler(reader, *at, is_over)
 
     def serve(self, pod: Pod) -> None:

@@ -256,8 +256,8 @@ def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:
 
     def watch(verb: str, name: str) -> None:
         if verb == "write":
-            world.removals.observe(segment(due, kept), None)
-            seen.append(world.removals.of(name).values())
+            world.restore.observe(segment(due, kept), None)
+            seen.append(world.restore.taken(name).values())
 
     world.reservations.before = watch
     world.twice()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from calico.segment import RECORDS, IPReservation, NotReserved, Record
-from controllers.ip_reservation.late_reservations import REMEMBERED, RestoreReconciler, taken_out
+from controllers.ip_reservation.late_reservations import REMEMBERED, taken_out
 from tests import ip_reservation_world
 from tests.factories import ago, record, segment
 
@@ -27,9 +27,6 @@ class World(ip_reservation_world.World):
         super().__init__(segment(*ALL))
         self.refusal: Exception | None = None
         self.meanwhile: Callable[[], None] = lambda: None
-        self.reconciler = RestoreReconciler(
-            self.removals, self.caches, self.reserve, lambda: self.settings, self.reporter, self.clock
-        )
 
     def reserve(self, records: Sequence[Record]) -> IPReservation:
         if self.refusal:
@@ -44,13 +41,13 @@ class World(ip_reservation_world.World):
         old = self.reservations.objects.pop("drawbridge-a")
         if new is not None:
             self.reservations.put(new)
-        self.enqueue(*self.removals.observe(old, new))
+        self.enqueue(*self.restore.observe(old, new))
 
     def change_and_settle_twice(self, new: IPReservation | None) -> None:
         self.change(new)
-        self.settle(self.reconciler)
+        self.settle(self.restore)
         self.enqueue("drawbridge-a")
-        self.settle(self.reconciler)
+        self.settle(self.restore)
 
     @property
     def records(self) -> list[Record]:
@@ -86,7 +83,7 @@ def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPRe
 
 def test_what_the_leader_released_stays_released() -> None:
     world = World()
-    world.removals.note_own("drawbridge-a", [TERMINATING])
+    world.restore.note_own("drawbridge-a", [TERMINATING])
 
     world.change_and_settle_twice(segment(NO_POD))
 
@@ -95,7 +92,7 @@ def test_what_the_leader_released_stays_released() -> None:
 
 def test_what_the_leader_released_from_another_segment_is_reserved_again() -> None:
     world = World()
-    world.removals.note_own("drawbridge-b", [TERMINATING, HELD])
+    world.restore.note_own("drawbridge-b", [TERMINATING, HELD])
 
     world.change_and_settle_twice(None)
 
@@ -104,15 +101,15 @@ def test_what_the_leader_released_from_another_segment_is_reserved_again() -> No
 
 def test_releases_are_remembered_for_as_long_as_the_watch_may_lag() -> None:
     world = World()
-    world.removals.note_own("drawbridge-a", [TERMINATING])
+    world.restore.note_own("drawbridge-a", [TERMINATING])
     world.seconds.advance(REMEMBERED - 1)
-    world.removals.note_own("drawbridge-a", [HELD])
-    world.removals.observe(segment(TERMINATING), None)
-    assert world.removals.of("drawbridge-a") == {}
+    world.restore.note_own("drawbridge-a", [HELD])
+    world.restore.observe(segment(TERMINATING), None)
+    assert world.restore.taken("drawbridge-a") == {}
     world.seconds.advance(1)
-    world.removals.note_own("drawbridge-a", [])
-    world.removals.observe(segment(TERMINATING, HELD), None)
-    assert list(world.removals.of("drawbridge-a").values()) == [TERMINATING]
+    world.restore.note_own("drawbridge-a", [])
+    world.restore.observe(segment(TERMINATING, HELD), None)
+    assert list(world.restore.taken("drawbridge-a").values()) == [TERMINATING]
 
 
 def test_what_another_segment_holds_is_not_reserved_again() -> None:
@@ -138,8 +135,8 @@ def test_a_record_stays_when_one_of_another_pod_takes_the_address() -> None:
 def test_segments_of_others_are_of_no_concern() -> None:
     world = World()
 
-    assert not world.removals.observe(segment(TERMINATING, ours=False), None)
-    assert not world.removals.observe(None, segment(TERMINATING))
+    assert not world.restore.observe(segment(TERMINATING, ours=False), None)
+    assert not world.restore.observe(None, segment(TERMINATING))
 
 
 def test_what_could_not_be_written_is_tried_again_with_what_was_taken_since() -> None:
@@ -147,11 +144,11 @@ def test_what_could_not_be_written_is_tried_again_with_what_was_taken_since() ->
     world.refusal = NotReserved("the API server is away")
     world.change(segment(HELD))
     with pytest.raises(NotReserved):
-        world.settle(world.reconciler)
+        world.settle(world.restore)
     world.refusal = None
     world.change(None)
 
-    world.settle(world.reconciler)
+    world.settle(world.restore)
 
     assert world.records == [TERMINATING, HELD]
 
@@ -160,6 +157,6 @@ def test_what_is_taken_while_it_writes_is_reserved_again_too() -> None:
     world = World()
     world.meanwhile = lambda: world.change(None)
     world.change(segment(HELD))
-    world.settle(world.reconciler)
+    world.settle(world.restore)
 
     assert world.records == [TERMINATING, HELD]

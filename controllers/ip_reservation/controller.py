@@ -18,11 +18,7 @@ from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.history import HistoryReconciler
-from controllers.ip_reservation.late_reservations import (
-    LateReconciler,
-    Removals,
-    RestoreReconciler,
-)
+from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
 from controllers.ip_reservation.opt_in import OptInReconciler, Workloads, workloads_of
 from controllers.ip_reservation.pools import PoolWatch
 from controllers.ip_reservation.release_reconciler import SEGMENTS, ReleaseReconciler
@@ -85,7 +81,7 @@ def _work(
 ) -> None:
     """A part that is off has no controller: it is switched on by a restart, done by the chart."""
     clock, reporter, client = CLOCK, Reporter(context.recorder, reservations.resource), context.client
-    live, addresses, removals = LiveReader(client, reservations, clock), PodAddresses(clock), Removals(clock)
+    live, addresses = LiveReader(client, reservations, clock), PodAddresses(clock)
     ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"))
 
     def reserve(records: Sequence[Record]) -> IPReservation:
@@ -98,10 +94,11 @@ def _work(
     passes = WorkQueue("ip_reservation_rounds", pauses=PAUSES)
     pools = PoolWatch(context, settings, partial(passes.add_after, SEGMENTS, PRESSURE_PAUSE))
     reader = SnapshotReader(caches, live, addresses, clock, pools.read, is_over)
-    release = ReleaseReconciler(reader, reservations, removals, settings, reporter, clock, is_over)
+    restore = RestoreReconciler(caches, reserve, settings, reporter, clock)
+    release = ReleaseReconciler(reader, reservations, restore.note_own, settings, reporter, clock, is_over)
     followed = workloads.followed if workloads else lambda pod: pod
     late = LateReconciler(caches, live, reserve, settings, reporter, clock, followed).controller()
-    restored = RestoreReconciler(removals, caches, reserve, settings, reporter, clock).controller()
+    restored = restore.controller()
     swaps = SwapReconciler(caches, live, addresses, settings, reporter, clock).controller()
     optional = [pools.controller()] if settings().pools.enabled else []
     history = HistoryReconciler(context, settings, lambda: pools.blocks)

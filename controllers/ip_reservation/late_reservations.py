@@ -56,6 +56,11 @@ class Departure:
     seen: datetime
     since: float = 0.0
 
+    @property
+    def passes_admission(self) -> bool:
+        """Whether the pod may be on its way through admission, and its record on its way to us."""
+        return self.gone or self.pod.terminating or not kubelet_evicted(self.pod)
+
 
 def is_departure(pod: Pod, *, gone: bool) -> bool:
     return bool(pod.status.addresses) and (gone or pod.terminating or kubelet_evicted(pod))
@@ -68,12 +73,6 @@ def with_addresses(pod: Pod, before: Pod | None) -> Pod:
     return replace(
         pod, status=replace(pod.status, pod_ips=before.status.pod_ips, pod_ip=before.status.pod_ip)
     )
-
-
-def passes_admission(departure: Departure) -> bool:
-    """Whether the pod may be on its way through admission, and its record on its way to us."""
-    pod = departure.pod
-    return departure.gone or pod.terminating or not kubelet_evicted(pod)
 
 
 def decide(
@@ -148,7 +147,7 @@ class LateReconciler:
             return None
         if missing := self._missing(departure):
             waited = self.clock.monotonic() - departure.since
-            if passes_admission(departure) and waited < CATCH_UP:
+            if departure.passes_admission and waited < CATCH_UP:
                 return CATCH_UP - waited
             self._reserve_late(departure, missing)
         self._forget(uid)
@@ -188,17 +187,34 @@ def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]
     return [record for record in old.records if record.uid and record.key not in kept]
 
 
-class Removals:
-    """What other clients took out, by segment."""
+@dataclass
+class RestoreReconciler:
+    """Reserve again what another client has taken out of a segment, by its name, or deleted with it.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+    Released addresses stay out, and so do those that a later reservation of their pod has replaced, that another
+    segment has, and that would be released by age anyway.
+    """
+
+    caches: Caches
+    reserve: Reserve
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
         self._own: dict[tuple[str, str], float] = {}
         self._taken: dict[str, dict[str, Record]] = {}
 
+    def controller(self) -> Controller:
+        watch = Watch(self.caches.segments, self.observe)
+        return Controller(
+            "ip_reservation_restore", self.reconcile, watch, workers=RESTORE_WORKERS, rate=PAUSES
+        )
+
     def note_own(self, name: str, records: Iterable[Record]) -> None:
         """Expect that the leader takes *records* out of segment *name*."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         with self._lock:
             fresh = {key: at for key, at in self._own.items() if now - at < REMEMBERED}
             self._own = fresh | {(name, record.key): now for record in records}
@@ -216,41 +232,13 @@ class Removals:
                 self._taken.setdefault(name, {}).update(taken)
         return (name,) if taken else ()
 
-    def of(self, name: str) -> Mapping[str, Record]:
+    def taken(self, name: str) -> Mapping[str, Record]:
+        """What other clients took out, by key."""
         with self._lock:
             return dict(self._taken.get(name, {}))
 
-    def forget(self, name: str, done: Iterable[str]) -> None:
-        """Forget the keys *done*; others that came meanwhile have queued the segment again."""
-        with self._lock:
-            left = {key: record for key, record in self._taken.pop(name, {}).items() if key not in done}
-            if left:
-                self._taken[name] = left
-
-
-@dataclass(frozen=True)
-class RestoreReconciler:
-    """Reserve again what another client has taken out of a segment, by its name, or deleted with it.
-
-    Released addresses stay out, and so do those that a later reservation of their pod has replaced, that another
-    segment has, and that would be released by age anyway.
-    """
-
-    removals: Removals
-    caches: Caches
-    reserve: Reserve
-    settings: Callable[[], IPReservationSettings]
-    reporter: Reporter
-    clock: Clock
-
-    def controller(self) -> Controller:
-        watch = Watch(self.caches.segments, self.removals.observe)
-        return Controller(
-            "ip_reservation_restore", self.reconcile, watch, workers=RESTORE_WORKERS, rate=PAUSES
-        )
-
     def reconcile(self, name: str) -> None:
-        taken, settings, now = self.removals.of(name), self.settings(), self.clock.now()
+        taken, settings, now = self.taken(name), self.settings(), self.clock.now()
         missing = [
             record
             for record in taken.values()
@@ -258,4 +246,7 @@ class RestoreReconciler:
         ]
         if missing:
             self.reporter.restored(name, missing, self.reserve(missing))
-        self.removals.forget(name, taken)
+        with self._lock:  # what came meanwhile has queued the segment again
+            left = {key: record for key, record in self._taken.pop(name, {}).items() if key not in taken}
+            if left:
+                self._taken[name] = left

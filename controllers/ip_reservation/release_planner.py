@@ -13,10 +13,11 @@ copies: the greatest one stays.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -258,24 +259,19 @@ def _too_many(
     they are not known, none is too many for them.
     """
     early: dict[Identity, Cause] = {}
+    limits: Mapping[Cause, Callable[[Reserved], Iterable[Identity]]] = {
+        Cause.NAMESPACE: partial(_beyond_namespaces, most=settings.max_per_namespace),
+        Cause.POOL: partial(_beyond_pools, pools=pools, share=settings.max_pool_share),
+        Cause.COUNT: partial(_oldest_beyond, count=settings.ip_reserve_max_count),
+    }
     for cause in EARLY:
         left = {
             identity: record
             for identity, record in noted.items()
             if record.ended and identity not in settled and identity not in early
         }
-        early |= dict.fromkeys(_beyond_limit(cause, left, settings, pools), cause)
+        early |= dict.fromkeys(limits[cause](left), cause)
     return early
-
-
-def _beyond_limit(
-    cause: Cause, reserved: Reserved, settings: IPReservationSettings, pools: Sequence[Pool]
-) -> Iterable[Identity]:
-    if cause is Cause.NAMESPACE:
-        return _beyond_namespaces(reserved, settings.max_per_namespace)
-    if cause is Cause.POOL:
-        return _beyond_pools(reserved, pools, settings.max_pool_share)
-    return _oldest_beyond(reserved, settings.ip_reserve_max_count)
 
 
 def _beyond_namespaces(reserved: Reserved, most: int) -> Iterable[Identity]:

@@ -13,7 +13,6 @@ from calico.segment import IPReservation, Record, name_of
 from controllers.clock import Clock
 from controllers.controller import Controller, Watch
 from controllers.ip_reservation.calls import IsOver, RoundRobin
-from controllers.ip_reservation.late_reservations import Removals
 from controllers.ip_reservation.release_planner import (
     EARLY,
     MANY,
@@ -51,7 +50,7 @@ class ReleaseReconciler:
 
     reader: SnapshotReader
     reservations: Reservations
-    removals: Removals
+    note_own: Callable[[str, Iterable[Record]], None]
     settings: Callable[[], IPReservationSettings]
     reporter: Reporter
     clock: Clock
@@ -119,7 +118,7 @@ class ReleaseReconciler:
     def _write(self, change: Change) -> None:
         name, kept = change.segment.metadata.name, {record.key for record in change.kept}
         # Before the write: the watch may deliver it before its answer is here.
-        self.removals.note_own(name, (record for record in change.segment.records if record.key not in kept))
+        self.note_own(name, (record for record in change.segment.records if record.key not in kept))
         try:
             if change.delete:
                 self.reservations.delete(change.segment)

@@ -24,7 +24,6 @@ from controllers.informers import Informers
 from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
-from controllers.ip_reservation.late_reservations import Removals
 from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import SnapshotReader
@@ -181,8 +180,7 @@ def _round(
     live = LiveReader(context.client, reservations, clock)
     reader = SnapshotReader(caches, live, PodAddresses(clock), clock)
     reader.read(settings)  # the first one lists the segments
-    removals = Removals(clock)
-    release = ReleaseReconciler(reader, reservations, removals, lambda: settings, reporter, clock)
+    release = ReleaseReconciler(reader, reservations, lambda *_: None, lambda: settings, reporter, clock)
     return 1000 * median(_timed(lambda: release.reconcile("segments")) for _ in range(times))
 
 
