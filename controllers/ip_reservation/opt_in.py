@@ -199,45 +199,41 @@ def follows(pod: Pod) -> Iterable[str]:
     return (f"{pod.metadata.namespace}/{reference}",) if reference else ()
 
 
+@dataclass(frozen=True)
 class OptInReconciler:
     """Have one pod, by its key, follow its workload. What is switched off, or goes, is left as it is."""
 
-    def __init__(
-        self,
-        caches: Caches,
-        workloads: Workloads,
-        client: Client,
-        settings: Callable[[], IPReservationSettings],
-        reporter: Reporter,
-    ) -> None:
-        self._caches, self._workloads, self._client = caches, workloads, client
-        self._settings, self._reporter = settings, reporter
+    caches: Caches
+    workloads: Workloads
+    client: Client
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
 
     def controller(self) -> Controller:
-        workloads = self._workloads
+        workloads = self.workloads
         of_workloads = [
             Watch(informer, partial(workloads.workload_changed, kind))
             for kind, informer in workloads.by_kind.items()
         ]
-        namespaces = Watch(self._caches.namespaces, workloads.namespace_changed)
-        watches = namespaces, Watch(self._caches.pods, workloads.pod_changed), *of_workloads
+        namespaces = Watch(self.caches.namespaces, workloads.namespace_changed)
+        watches = namespaces, Watch(self.caches.pods, workloads.pod_changed), *of_workloads
         return Controller("ip_reservation_opt_in", self.reconcile, *watches, workers=WORKERS, rate=PAUSES)
 
     def reconcile(self, key: str) -> None:
         """Raises KubeError when it is to be tried again."""
-        pod = self._caches.pods.get(key)
+        pod = self.caches.pods.get(key)
         if pod is None or not self._is_concerned(pod):
             return
         workload = str(workload_of(pod.metadata))
-        changes = plan(pod.metadata.annotations, self._workloads.choice_for(pod.metadata))
+        changes = plan(pod.metadata.annotations, self.workloads.choice_for(pod.metadata))
         try:
-            if changes and annotate(self._client, pod, changes):
-                self._reporter.followed(pod, workload, changes)
+            if changes and annotate(self.client, pod, changes):
+                self.reporter.followed(pod, workload, changes)
         except KubeError as error:
-            self._reporter.not_followed(pod, workload, error)
+            self.reporter.not_followed(pod, workload, error)
             raise
 
     def _is_concerned(self, pod: Pod) -> bool:
-        is_selected = self._caches.namespaces.get(pod.metadata.namespace) is not None
+        is_selected = self.caches.namespaces.get(pod.metadata.namespace) is not None
         stays = not (pod.terminating or pod.finished or pod.spec.host_network)
-        return is_selected and stays and self._settings().workload_opt_in
+        return is_selected and stays and self.settings().workload_opt_in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Ending, plan_ending, promise_of
 from controllers.clock import CLOCK, Clock
@@ -27,26 +28,24 @@ CHANGES: Mapping[Ending, Mapping[str, None]] = {
 }
 
 
+@dataclass
 class SameAddressReconciler:
     """End the promise of one pod, by its key, when that is due.
 
     Remembers since when each pod, by uid, has had its node, or has been without one, as far as this leader has seen.
     """
 
-    def __init__(
-        self,
-        caches: Caches,
-        client: Client,
-        settings: Callable[[], IPReservationSettings],
-        reporter: Reporter,
-        clock: Clock = CLOCK,
-    ) -> None:
-        self._caches, self._client, self._settings = caches, client, settings
-        self._reporter, self._clock = reporter, clock
+    caches: Caches
+    client: Client
+    settings: Callable[[], IPReservationSettings]
+    reporter: Reporter
+    clock: Clock = CLOCK
+
+    def __post_init__(self) -> None:
         self._since: dict[str, tuple[bool, float]] = {}
 
     def controller(self) -> Controller:
-        watch, name = Watch(self._caches.pods, self.observe), "ip_reservation_same_address"
+        watch, name = Watch(self.caches.pods, self.observe), "ip_reservation_same_address"
         return Controller(name, self.reconcile, watch, workers=WORKERS, rate=PAUSES)
 
     def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
@@ -56,7 +55,7 @@ class SameAddressReconciler:
 
     def reconcile(self, key: str) -> float | None:
         """Raises KubeError when it is to be tried again."""
-        pod, settings = self._caches.pods.get(key), self._settings()
+        pod, settings = self.caches.pods.get(key), self.settings()
         if pod is None or not settings.same_address.enabled:
             return None
         promise = promise_of(pod.metadata.annotations)
@@ -67,17 +66,17 @@ class SameAddressReconciler:
         if not isinstance(ending, Ending):
             return ending
         try:
-            if annotate(self._client, pod, CHANGES[ending]):
+            if annotate(self.client, pod, CHANGES[ending]):
                 self._forget(pod)
-                self._reporter.promise_ended(pod, promise, ending)
+                self.reporter.promise_ended(pod, promise, ending)
         except KubeError as error:
-            self._reporter.promise_not_ended(pod, promise, error)
+            self.reporter.promise_not_ended(pod, promise, error)
             raise
         return None
 
     def _waited(self, pod: Pod) -> float:
         """Seconds."""
-        uid, has_node, now = pod.metadata.uid, bool(pod.spec.node_name), self._clock.monotonic()
+        uid, has_node, now = pod.metadata.uid, bool(pod.spec.node_name), self.clock.monotonic()
         had_node, since = self._since.get(uid, (has_node, now))
         if had_node != has_node:
             since = now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -64,18 +64,14 @@ class Reads(Protocol):
     def of_calico(self, deadline: float) -> CalicoIPAM: ...
 
 
+@dataclass(frozen=True)
 class SameAddressWebhook:
     name, path = NAME, SAME_ADDRESS_PATH
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        reads: Reads,
-        settings: Callable[[], IPReservationSettings],
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._cluster, self._reads = cluster, reads
-        self._settings, self._now = settings, now
+    cluster: Cluster
+    reads: Reads
+    settings: Callable[[], IPReservationSettings]
+    now: Callable[[], datetime] = utc_now
 
     def fails_open(self) -> bool:
         """Always: a pod to which nothing is promised gets another address, as without this."""
@@ -85,11 +81,11 @@ class SameAddressWebhook:
         if request.object is None or request.operation != "CREATE" or request.sub_resource:
             return allow(audit={"skipped": "no new pod"})
         pod, by = decoded(request.object, Pod, "object"), min(deadline, time.monotonic() + LONGEST)
-        if skipped := left_alone(pod, {}, self._settings()):
+        if skipped := left_alone(pod, {}, self.settings()):
             return allow(audit={"skipped": skipped})
         try:
-            namespace = self._cluster.namespace(request.namespace, deadline=by)
-            if skipped := left_alone(pod, namespace.metadata.annotations, self._settings()):
+            namespace = self.cluster.namespace(request.namespace, deadline=by)
+            if skipped := left_alone(pod, namespace.metadata.annotations, self.settings()):
                 return allow(audit={"skipped": skipped})
             outcome = self._decided(place_of(request.namespace, pod.metadata), by)
         except (KubeError, NotServed) as error:
@@ -98,11 +94,11 @@ class SameAddressWebhook:
         return answer(pod.metadata.annotations, outcome)
 
     def _decided(self, place: Place, deadline: float) -> Promise | Outcome:
-        segments, now = self._reads.segments(deadline), self._now()
-        found = decide(place, segments, self._settings(), now)
+        segments, now = self.reads.segments(deadline), self.now()
+        found = decide(place, segments, self.settings(), now)
         if isinstance(found, Outcome):
             return found
-        return refusal(found, segments, self._reads.of_calico(deadline), now) or found
+        return refusal(found, segments, self.reads.of_calico(deadline), now) or found
 
 
 def place_of(namespace: str, pod: ObjectMeta) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -55,24 +56,20 @@ class Ledger(Protocol):
         """Return when *records* are durable, else raise NotReserved."""
 
 
+@dataclass(frozen=True)
 class IPReservationWebhook:
+    """*believes* a review that says so many addresses of a pod, which may not exist."""
+
     name, path = NAME, PATH
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        ledger: Ledger,
-        settings: Callable[[], IPReservationSettings],
-        now: Callable[[], datetime],
-        *,
-        believes: Callable[[int], bool],
-    ) -> None:
-        """*believes* a review that says so many addresses of a pod, which may not exist."""
-        self._cluster, self._ledger = cluster, ledger
-        self._settings, self._now, self._believes = settings, now, believes
+    cluster: Cluster
+    ledger: Ledger
+    settings: Callable[[], IPReservationSettings]
+    now: Callable[[], datetime]
+    believes: Callable[[int], bool]
 
     def fails_open(self) -> bool:
-        return self._settings().failure_policy == "Ignore"
+        return self.settings().failure_policy == "Ignore"
 
     def review(self, request: Request, deadline: float) -> Decision:
         if skipped := _skip_reason(request):
@@ -81,13 +78,13 @@ class IPReservationWebhook:
             pod = self._pod(request, deadline)
             records = self._records(request, pod, deadline)
             was_read = request.old_object is None
-            if not (isinstance(records, str) or was_read or self._believes(len(records))):
+            if not (isinstance(records, str) or was_read or self.believes(len(records))):
                 pod = self._stored(records[0], deadline)
                 records = self._records(request, pod, deadline)
             if isinstance(records, str):
                 return allow(audit={"skipped": records})
             _require_stored(records[0])
-            self._ledger.reserve(records, deadline)
+            self.ledger.reserve(records, deadline)
         except (KubeError, NotReserved) as error:
             return self._not_reserved(request, error)
         reserved = ",".join(record.cidr for record in records)
@@ -98,19 +95,19 @@ class IPReservationWebhook:
         if request.old_object is not None:
             return decoded(request.old_object, Pod, "oldObject")
         try:
-            return self._cluster.pod(request.namespace, request.name, deadline=deadline)
+            return self.cluster.pod(request.namespace, request.name, deadline=deadline)
         except NotFound:
             return None
 
     def _records(self, request: Request, pod: Pod | None, deadline: float) -> Sequence[Record] | str:
         annotations = self._namespace_annotations(pod, request, deadline)
-        return decide(request, pod, annotations, self._settings(), self._now())
+        return decide(request, pod, annotations, self.settings(), self.now())
 
     def _stored(self, of: Record, deadline: float) -> Pod | None:
         """None where there is no such pod."""
         _require_stored(of)
         try:
-            pod = self._cluster.pod(of.namespace, of.pod, deadline=deadline)
+            pod = self.cluster.pod(of.namespace, of.pod, deadline=deadline)
         except NotFound:
             return None
         return pod if pod.metadata.uid == of.uid else None
@@ -118,7 +115,7 @@ class IPReservationWebhook:
     def _namespace_annotations(self, pod: Pod | None, request: Request, deadline: float) -> Mapping[str, str]:
         if pod is None or RESERVE in pod.metadata.annotations:
             return {}
-        return self._cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
+        return self.cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
 
     def _not_reserved(self, request: Request, error: Exception) -> Decision:
         pod = f"pod {request.namespace}/{_name(request)}"
