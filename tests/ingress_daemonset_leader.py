@@ -18,11 +18,11 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.children import Kind
-from controllers.ingress_daemonset.controller import Readers, Reconciler
+from controllers.ingress_daemonset.controller import Reconciler
 from controllers.ingress_daemonset.detachment import Reading
 from controllers.ingress_daemonset.load_balancers import BackendsByNode
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
-from controllers.ingress_daemonset.readers import Ask, Checker, HealthCheckReader, MetricReader
+from controllers.ingress_daemonset.readers import Ask, Checker, readers_of
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
@@ -210,6 +210,10 @@ def unasked(query: str) -> float:
     raise ConnectionRefusedError(f"no one answers {query}")
 
 
+def _run(work: Callable[[], None]) -> None:
+    work()
+
+
 class Leader:
     """All parts of one leader, in the caller's thread."""
 
@@ -233,10 +237,7 @@ class Leader:
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
         self.ask: Ask = unasked
         """What Prometheus has for a query, at once."""
-        readers = Readers(
-            HealthCheckReader(lambda work: work(), stop, self.read, self.clock),
-            MetricReader(lambda work: work(), stop, lambda query: self.ask(query), clock),
-        )
+        readers = readers_of(_run, _run, stop, lambda query: self.ask(query), clock, self.read)
         self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: self.settings, clock)
 
     def read(self, checker: Checker) -> Reading:

@@ -1,11 +1,11 @@
-"""A Prometheus is asked over real sockets, whatever it answers, and never waited for by a reconcile."""
+"""A Prometheus is asked over real sockets, whatever it answers."""
 
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -17,13 +17,12 @@ import pytest
 from controllers.clock import Clock
 from controllers.ingress_daemonset import readers
 from controllers.ingress_daemonset.canary import Measurement, Query
-from controllers.ingress_daemonset.readers import ANSWERED, LONGEST, Inconclusive, MetricReader, ask, value_of
+from controllers.ingress_daemonset.readers import LONGEST, Inconclusive, ask, measure, value_of
 from settings.ingress_daemonset import Prometheus
 from tests.factories import NOW
 from tests.fakes import FakeClock
 
 QUERY = Query("a-1", "errors", 30)
-KEY = "edge/web"
 
 
 def answered(kind: str, result: Any) -> bytes:
@@ -175,74 +174,13 @@ def test_a_token_that_cannot_be_read_sends_nothing() -> None:
         ask(Prometheus(url="http://127.0.0.1:1", token_file="/none/token"), "errors")
 
 
-class Reading:
-    """A reader whose work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.clock, self.works = FakeClock(), list[Callable[[], None]]()
-        self.answers: list[float | Exception] = []
-        self.stop = threading.Event()
-        clock = Clock(lambda: NOW, self.clock)
-        self.reader = MetricReader(self.works.append, self.stop, self.ask, clock)
-
-    def ask(self, query: str) -> float:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def work(self) -> None:
-        while self.works:
-            self.works.pop(0)()
-
-
-def test_a_reconcile_is_due_soon_while_an_answer_is_awaited_and_then_after_the_interval() -> None:
-    here = Reading()
-    here.answers = [0.5]
-    assert here.reader.measured(KEY, QUERY) == (None, ANSWERED)
-    assert here.reader.measured(KEY, QUERY) == (None, ANSWERED)
-    assert len(here.works) == 1
-    here.work()
-    here.clock.advance(10)
-
-    assert here.reader.measured(KEY, QUERY) == (Measurement(QUERY, NOW, 0.5), 20)
-    here.clock.advance(20)
-    assert here.reader.measured(KEY, QUERY)[1] == ANSWERED
-    assert len(here.works) == 1
-
-
 @pytest.mark.parametrize(
     "error", [ConnectionRefusedError("refused"), Inconclusive("2 series"), TimeoutError("late")]
 )
 def test_an_error_is_a_measurement_without_a_value(error: Exception) -> None:
-    here = Reading()
-    here.answers = [error]
-    here.reader.measured(KEY, QUERY)
-    here.work()
+    def fail(query: str) -> float:
+        raise error
 
-    assert here.reader.measured(KEY, QUERY)[0] == Measurement(QUERY, NOW, None, str(error))
-
-
-def test_the_answer_to_another_query_or_to_one_that_is_no_longer_wanted_does_not_count() -> None:
-    here = Reading()
-    other = QUERY._replace(canary="b-2")
-    here.answers = [0.5, 0.75]
-    here.reader.measured(KEY, QUERY)
-    here.reader.measured(KEY, other)
-    here.work()
-    assert here.reader.measured(KEY, other)[0] == Measurement(other, NOW, 0.75)
-
-    here.answers = [0.25]
-    here.reader.measured(KEY, QUERY)
-    assert here.reader.measured(KEY, None) == (None, None)
-    here.work()
-    assert here.reader.measured(KEY, QUERY)[0] is None
-
-
-def test_nothing_is_asked_when_the_process_ends() -> None:
-    here = Reading()
-    here.reader.measured(KEY, QUERY)
-    here.stop.set()
-    here.work()
-
-    assert here.reader.measured(KEY, QUERY)[0] is None
+    clock = Clock(lambda: NOW, FakeClock())
+    assert measure(fail, clock, QUERY) == Measurement(QUERY, NOW, None, str(error))
+    assert measure(lambda query: 0.5, clock, QUERY) == Measurement(QUERY, NOW, 0.5)

@@ -38,7 +38,7 @@ from controllers.ingress_daemonset.object_cache import (
 )
 from controllers.ingress_daemonset.pacing import suspended
 from controllers.ingress_daemonset.planner import Plan, plan
-from controllers.ingress_daemonset.readers import HealthCheckReader, MetricReader, ask, checkers_of
+from controllers.ingress_daemonset.readers import Readers, ask, by_node, checkers_of, readers_of
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
 from controllers.ingress_daemonset.snapshot import Snapshot, first_seen
@@ -150,10 +150,7 @@ def reconciling(
             return ask(settings().ingress_daemonset.prometheus, query)
 
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
-        readers = Readers(
-            HealthCheckReader(submit_read, context.stop),
-            MetricReader(submit_query, context.stop, ask_prometheus, CLOCK),
-        )
+        readers = readers_of(submit_read, submit_query, context.stop, ask_prometheus, CLOCK)
         yield Reconciler(cache, writer, readers, reporter, lambda: settings().ingress_daemonset, CLOCK)
 
 
@@ -245,14 +242,6 @@ class LastReconcile:
     seen: Seen = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Readers:
-    """What answers later, and is not waited for."""
-
-    checkers: HealthCheckReader
-    metrics: MetricReader
-
-
 class Reconciler:
     def __init__(
         self,
@@ -282,10 +271,12 @@ class Reconciler:
         last = self._last.setdefault(key, LastReconcile())
         unlabelled = self._read_unlabelled()
         checkers = checkers_of(last.rollouts, last.unanswered)
-        readings, next_reading = self._readers.checkers.readings(checkers)
+        answers, next_reading = self._readers.checkers.latest(checkers)
         asked = last.query
-        measured, next_measurement = self._readers.metrics.measured(key, asked)
-        snapshot = replace(self._snapshot(resource, readings, last), measured=measured)
+        measured, next_measurement = self._readers.metrics.latest({asked} if asked else set())
+        snapshot = self._snapshot(resource, by_node(answers), last)
+        if asked:
+            snapshot = replace(snapshot, measured=measured.get(asked))
         planned = self._plan(snapshot, last)
         learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
@@ -305,7 +296,6 @@ class Reconciler:
     def _forget(self, key: str) -> None:
         self._last.pop(key, None)
         self._reporter.forget(key)
-        self._readers.metrics.forget(key)
         self._writer.retries.forget(key)
 
     def _snapshot(self, resource: IngressDaemonSet, readings: Readings, last: LastReconcile) -> Snapshot:

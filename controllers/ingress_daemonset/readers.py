@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import http.client
 import math
-import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -28,24 +25,80 @@ from controllers.executor import Submit
 from controllers.ingress_daemonset.canary import Measurement, Query
 from controllers.ingress_daemonset.detachment import Reading, Readings
 from controllers.ingress_daemonset.nodes import NodeRollout
-from healthchecker.answers import get
+from healthchecker.answers import OK, answer_of, get
 from kube.types import complete
 from runtime import threading, time
 from settings.ingress_daemonset import Prometheus
 
-PERIOD = 1.0
-"""Seconds between two readings of a checker."""
 SOON = 0.1
-"""Seconds until the first reading is looked for."""
+"""Seconds until the first answer is looked for."""
+LOOK = 1.0
+"""Seconds until another one is."""
 OLD = 30.0
-"""Seconds after which a reading no longer counts."""
-TIMEOUT = 2.0
-LONGEST = 1 << 16
-"""Bytes of an answer."""
+"""Seconds after its period in which an answer still counts."""
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Reader(Generic[K, V]):
+    """The last answers to what is wanted; each is read again after its *period*.
+
+    *submit* hands work to another thread, and *read* raises nothing. Safe to use from any thread.
+    """
+
+    def __init__(
+        self,
+        submit: Submit,
+        stop: threading.Event,
+        read: Callable[[K], V],
+        period: Callable[[K], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._submit, self._stop, self._read = submit, stop, read
+        self._period, self._clock = period, clock
+        self._known: dict[K, tuple[float, V]] = {}
+        """With the time at which each was asked for."""
+        self._under_way: set[K] = set()
+        self._lock = threading.Lock()
+
+    def latest(self, wanted: Set[K]) -> tuple[dict[K, V], float | None]:
+        """The last answers; seconds until there may be others, None without *wanted*."""
+        now = self._clock()
+        with self._lock:
+            self._known = {
+                key: known for key, known in self._known.items() if now - known[0] <= OLD + self._period(key)
+            }
+            found = {key: self._known[key] for key in wanted & self._known.keys()}
+            due = {key: at + self._period(key) - now for key, (at, _) in found.items()}
+            begins = {key for key in wanted - self._under_way if due.get(key, 0.0) <= 0}
+            self._under_way |= begins
+            awaited = wanted & self._under_way
+        for key in begins:
+            self._submit(partial(self._update, key))
+        dues = [LOOK if key in awaited else each for key, each in due.items()]
+        again = min(dues, default=None) if due.keys() == wanted else SOON
+        return {key: answer for key, (_, answer) in found.items()}, again
+
+    def _update(self, key: K) -> None:
+        began = self._clock()
+        try:
+            if not self._stop.is_set():
+                answer = self._read(key)
+                with self._lock:
+                    self._known[key] = (began, answer)
+        finally:
+            with self._lock:
+                self._under_way.discard(key)
+
 
 READS = Counter("drawbridge_ingress_daemonset_checker_reads", "Readings of health checkers.", ["result"])
 for _result in ("ok", "error"):
     READS.labels(_result)
+PERIOD = 1.0
+"""Seconds between two readings of a checker."""
+TIMEOUT = 2.0
+LONGEST = 1 << 16
+"""Bytes of an answer."""
 
 
 class Checker(NamedTuple):
@@ -67,70 +120,32 @@ def checkers_of(rollouts: Iterable[NodeRollout], canary: Sequence[str] = ()) -> 
     }
 
 
+def by_node(found: Mapping[Checker, Reading]) -> Readings:
+    readings: dict[str, tuple[Reading, ...]] = {}
+    for checker in sorted(found):
+        readings[checker.node] = (*readings.get(checker.node, ()), found[checker])
+    return readings
+
+
 def read(checker: Checker) -> Reading:
     """Raises nothing."""
     try:
         if not checker.address:
             raise ValueError("its Node has no InternalIP")
-        return Reading(checker.address, checker.port, _state(checker))
+        reading = Reading(checker.address, checker.port, _state(checker))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Reading(checker.address, checker.port, error=str(error) or type(error).__name__)
+        reading = Reading(checker.address, checker.port, error=str(error) or type(error).__name__)
+    READS.labels("error" if reading.state is None else "ok").inc()
+    return reading
 
 
 def _state(checker: Checker) -> State:
     """OSError, HTTPException, or ValueError for an unreadable answer."""
     answer = get(checker.address, checker.port, STATE_PATH, TIMEOUT, LONGEST)
-    if answer.status != http.HTTPStatus.OK:
-        raise ValueError(f"it answers {answer.status} at {STATE_PATH}, as one of an older image does")
+    if answer.status != OK:
+        raise ValueError(f"it answers {answer.status} at {STATE_PATH}, and not as a health checker does")
     return msgspec.json.decode(answer.body, type=State)
 
-
-class HealthCheckReader:
-    """Safe to use from any thread; *submit* hands work to another one."""
-
-    def __init__(
-        self,
-        submit: Submit,
-        stop: threading.Event,
-        read: Callable[[Checker], Reading] = read,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._submit, self._stop, self._read, self._clock = submit, stop, read, clock
-        self._known: dict[Checker, tuple[float, Reading]] = {}
-        self._under_way: set[Checker] = set()
-        self._lock = threading.Lock()
-
-    def readings(self, wanted: set[Checker]) -> tuple[Readings, float | None]:
-        """The last readings of *wanted*, by node; seconds until there may be more, None without *wanted*."""
-        now = self._clock()
-        with self._lock:
-            self._known = {each: known for each, known in self._known.items() if now - known[0] <= OLD}
-            known = dict(self._known)
-            due = {each for each in wanted - self._under_way if now - known.get(each, (-OLD,))[0] >= PERIOD}
-            self._under_way |= due
-        for each in due:
-            self._submit(partial(self._update, each))
-        if not wanted:
-            return {}, None
-        found: dict[str, tuple[Reading, ...]] = {}
-        for each in sorted(wanted & known.keys()):
-            found[each.node] = (*found.get(each.node, ()), known[each][1])
-        return found, PERIOD if wanted <= known.keys() else SOON
-
-    def _update(self, checker: Checker) -> None:
-        try:
-            if not self._stop.is_set():
-                reading = self._read(checker)
-                READS.labels("error" if reading.state is None else "ok").inc()
-                with self._lock:
-                    self._known[checker] = (self._clock(), reading)
-        finally:
-            with self._lock:
-                self._under_way.discard(checker)
-
-
-ANSWERED = 0.5
-"""Seconds until an answer that is awaited is looked for."""
 
 MEASUREMENTS = Counter(
     "drawbridge_ingress_daemonset_canary_measurements",
@@ -143,60 +158,38 @@ for _result in ("value", "inconclusive"):
 Ask = Callable[[str], float]
 
 
+def measure(ask: Ask, clock: Clock, query: Query) -> Measurement:
+    """Raises nothing, though *ask* may raise as a client of HTTP does."""
+    now = clock.now()
+    try:
+        found = Measurement(query, now, ask(query.text))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        found = Measurement(query, now, error=str(error) or type(error).__name__)
+    MEASUREMENTS.labels("inconclusive" if found.value is None else "value").inc()
+    return found
+
+
 @dataclass(frozen=True)
-class _Asked:
-    """A query that is sent again when it is *due* on the clock; *under_way* until it is answered."""
+class Readers:
+    """What answers later, and is not waited for."""
 
-    query: Query
-    due: float = -math.inf
-    under_way: bool = False
-    answer: Measurement | None = None
+    checkers: Reader[Checker, Reading]
+    metrics: Reader[Query, Measurement]
 
 
-class MetricReader:
-    """Safe to use from any thread; *submit* hands work to another one, *ask* may raise as a client of HTTP does."""
-
-    def __init__(self, submit: Submit, stop: threading.Event, ask: Ask, clock: Clock) -> None:
-        self._submit, self._stop, self._ask, self._clock = submit, stop, ask, clock
-        self._asked: dict[str, _Asked] = {}
-        self._lock = threading.Lock()
-
-    def measured(self, key: str, wanted: Query | None) -> tuple[Measurement | None, float | None]:
-        """The last answer to *wanted* of *key*; seconds until there may be another, None without *wanted*."""
-        if wanted is None:
-            self.forget(key)
-            return None, None
-        now = self._clock.monotonic()
-        with self._lock:
-            known = self._asked.get(key)
-            if known is None or known.query != wanted:
-                known = _Asked(wanted)
-            if is_due := not known.under_way and known.due <= now:
-                known = self._asked[key] = replace(known, due=now + wanted.interval, under_way=True)
-        if is_due:
-            self._submit(partial(self._update, key, known))
-        known = self._asked.get(key, known)
-        return known.answer, ANSWERED if known.under_way else max(ANSWERED, known.due - now)
-
-    def forget(self, key: str) -> None:
-        with self._lock:
-            self._asked.pop(key, None)
-
-    def _update(self, key: str, asked: _Asked) -> None:
-        if self._stop.is_set():
-            return
-        found = self._measure(asked.query, self._clock.now())
-        MEASUREMENTS.labels("inconclusive" if found.value is None else "value").inc()
-        with self._lock:
-            # Another query, or none, may be wanted by now.
-            if self._asked.get(key) is asked:
-                self._asked[key] = replace(asked, under_way=False, answer=found)
-
-    def _measure(self, query: Query, now: datetime) -> Measurement:
-        try:
-            return Measurement(query, now, self._ask(query.text))
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            return Measurement(query, now, error=str(error) or type(error).__name__)
+def readers_of(
+    checkers: Submit,
+    metrics: Submit,
+    stop: threading.Event,
+    ask: Ask,
+    clock: Clock,
+    read: Callable[[Checker], Reading] = read,
+) -> Readers:
+    """*checkers* and *metrics* hand work to other threads."""
+    return Readers(
+        Reader(checkers, stop, read, lambda _: PERIOD, clock.monotonic),
+        Reader(metrics, stop, partial(measure, ask, clock), lambda query: query.interval, clock.monotonic),
+    )
 
 
 PATH = "/api/v1/query"
@@ -235,20 +228,14 @@ def ask(prometheus: Prometheus, query: str) -> float:
     url = urlsplit(prometheus.url)
     headers = {"Content-Type": "application/x-www-form-urlencoded", **_authorization(prometheus)}
     body = urlencode({"query": query, "timeout": f"{QUERY_TIMEOUT:g}s"})
-    connection = _connection(prometheus)
-    with _bounded(connection):
-        connection.request("POST", url.path.rstrip("/") + PATH, body, headers)
-        answer = connection.getresponse()
-        found = answer.read(LONGEST + 1)
-    if len(found) > LONGEST:
-        raise Inconclusive(f"its answer is longer than {LONGEST} bytes: the query must have one value")
-    return value_of(answer.status, found)
+    path = url.path.rstrip("/") + PATH
+    return value_of(*answer_of(_connection(prometheus), "POST", path, body, headers, longest=LONGEST))
 
 
 def value_of(status: int, body: bytes) -> float:
     """Of an answer. Inconclusive for one that has no value, several, or none that can be compared."""
     answer = _decoded(status, body)
-    if status != http.HTTPStatus.OK or answer.status != "success":
+    if status != OK or answer.status != "success":
         raise Inconclusive(f"it answers {status}: {_line(answer.error)}")
     text = _text(answer.data)
     try:
@@ -302,36 +289,3 @@ def _connection(prometheus: Prometheus) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(url.hostname or "", url.port, timeout=QUERY_TIMEOUT)
     trusted = ssl.create_default_context(cafile=prometheus.ca_file or None)
     return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=QUERY_TIMEOUT, context=trusted)
-
-
-@contextmanager
-def _bounded(connection: http.client.HTTPConnection) -> Iterator[None]:
-    """Connected; hung up when the whole takes too long: the timeout of a socket begins again with every byte."""
-    late, opened = threading.Event(), list[socket.socket]()
-    timer = threading.Timer(QUERY_TIMEOUT, partial(_hang_up, connection, opened, late))
-    timer.daemon = True
-    timer.start()
-    try:
-        connection.connect()
-        # The connection forgets it before the answer is read whole.
-        opened.append(connection.sock)
-        yield
-    except (OSError, http.client.HTTPException):
-        if not late.is_set():
-            raise
-    finally:
-        timer.cancel()
-        connection.close()
-    if late.is_set():
-        raise TimeoutError(f"it has not answered within {QUERY_TIMEOUT:g} s")
-
-
-def _hang_up(
-    connection: http.client.HTTPConnection, opened: Sequence[socket.socket], late: threading.Event
-) -> None:
-    late.set()
-    for each in (*opened, connection.sock):
-        if each is not None:
-            with suppress(OSError):
-                # Below TLS, whose own shutdown is not for another thread than the one that reads.
-                socket.socket.shutdown(each, socket.SHUT_RDWR)
