@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import Counter, Gauge
@@ -20,51 +18,50 @@ from controllers.ingress_daemonset.status import Unconfirmed, Undrained
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
 
+OF = ("namespace", "name")
 NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
-    ["namespace", "name", "state"],
+    (*OF, "state"),
 )
 HALTED = Gauge(
     "drawbridge_ingress_daemonset_halted",
     "Whether pods with the new template did not become available in time.",
-    ["namespace", "name"],
+    OF,
 )
 UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
-    ["namespace", "name"],
+    OF,
 )
 CANARY_PAUSED = Gauge(
-    "drawbridge_ingress_daemonset_canary_paused",
-    "Whether a rollout waits after its canary.",
-    ["namespace", "name"],
+    "drawbridge_ingress_daemonset_canary_paused", "Whether a rollout waits after its canary.", OF
 )
 CANARY_UNMEASURED = Gauge(
     "drawbridge_ingress_daemonset_canary_unmeasured",
     "Whether the last query about a canary had no single value.",
-    ["namespace", "name"],
+    OF,
 )
 WAITING = Gauge(
     "drawbridge_ingress_daemonset_waiting",
     "Whether a rollout waits for the pause between waves, or for its window.",
-    ["namespace", "name", "waiting_for"],
+    (*OF, "waiting_for"),
 )
 ROLLED_BACK = Gauge(
     "drawbridge_ingress_daemonset_rolled_back",
     "Whether the template of the spec has failed, so that nodes have the one before, or return to it.",
-    ["namespace", "name"],
+    OF,
 )
 ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
-    ["namespace", "name"],
+    OF,
 )
 CONNECTIONS = Gauge(
     "drawbridge_ingress_daemonset_open_connections",
     "Open connections of detached nodes whose pods wait for their end, where they are counted.",
-    ["namespace", "name"],
+    OF,
 )
 CONNECTION_TIMEOUTS = Counter(
     "drawbridge_ingress_daemonset_connection_timeouts",
@@ -79,6 +76,17 @@ WRITES = Counter(
     ["kind", "verb", "result"],
 )
 
+GAUGES = (
+    NODES,
+    HALTED,
+    UNCONFIRMED,
+    CANARY_PAUSED,
+    CANARY_UNMEASURED,
+    WAITING,
+    ROLLED_BACK,
+    ALTERED,
+    CONNECTIONS,
+)
 STATES = ("desired", "updated", "ready", "detached", "unavailable", "degraded")
 ENDED = {
     "Complete": "RolloutComplete",
@@ -109,9 +117,8 @@ News = tuple[str, str, Type]
 class Reporter:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._reminded: dict[str, set[Unconfirmed]] = {}
         self._explained: dict[str, set[str]] = {}
-        self._undrained: dict[str, set[tuple[str, datetime]]] = {}
+        self._said: dict[str, dict[tuple[object, ...], object]] = {}
 
     def wrote(self, action: Action, result: str) -> None:
         WRITES.labels(action.target.kind, VERBS[type(action)][0], result).inc()
@@ -171,54 +178,41 @@ class Reporter:
         self, owner: ObjectMeta, unconfirmed: Sequence[Unconfirmed], patience: float, now: datetime
     ) -> float | None:
         """One Event for each that has waited for *patience* seconds; seconds until the next is due."""
-        waiting = {replace(each, why=""): each for each in unconfirmed}
-        due = {each for each in waiting if _due_at(each, patience) <= now}
-        for each in sorted(due - self._reminded.get(key_of(owner), set()), key=lambda each: each.node):
-            since = f"{each.since:%H:%M:%S} UTC"
-            message = f"Node {each.node} has waited since {since} to be detached: {waiting[each].why}"
-            self._event(owner, "DetachmentUnconfirmed", message, "Warning")
-        self._reminded[key_of(owner)] = due
-        left = [(_due_at(each, patience) - now).total_seconds() for each in waiting.keys() - due]
-        return min(left, default=None)
+        waits = []
+        for each in sorted(unconfirmed, key=lambda each: each.node):
+            wait = patience if each.patience is None else each.patience
+            if (left := wait - (now - each.since).total_seconds()) > 0:
+                waits.append(left)
+            elif self._is_news(owner, "unconfirmed", each.node, each.since):
+                message = (
+                    f"Node {each.node} has waited since {each.since:%H:%M:%S} UTC to be detached: {each.why}"
+                )
+                self._event(owner, "DetachmentUnconfirmed", message, "Warning")
+        return min(waits, default=None)
 
     def undrained(self, owner: ObjectMeta, found: Sequence[Undrained]) -> None:
         """One Event for each detachment."""
-        known = self._undrained.get(key_of(owner), set())
         for each in found:
-            if (each.node, each.since) not in known:
+            if self._is_news(owner, "undrained", each.node, each.since):
                 CONNECTION_TIMEOUTS.labels("open" if each.known else "unknown").inc()
                 message = f"The pods of node {each.node} are replaced after timeoutSeconds: {each.why}"
                 self._event(owner, "ConnectionsOpen", message, "Warning")
-        current = {(each.node, each.since) for each in found}
-        self._undrained[key_of(owner)] = current | {each for each in known if each[0] not in _nodes(current)}
 
     def forget(self, key: str) -> None:
-        self._undrained.pop(key, None)
-        self._reminded.pop(key, None)
         self._explained.pop(key, None)
-        namespace, _, name = key.partition("/")
-        for state in STATES:
-            _drop(NODES, namespace, name, state)
-        for waiting_for in PACED.values():
-            _drop(WAITING, namespace, name, waiting_for)
-        for each in (
-            HALTED,
-            CANARY_PAUSED,
-            CANARY_UNMEASURED,
-            ROLLED_BACK,
-            UNCONFIRMED,
-            CONNECTIONS,
-            ALTERED,
-        ):
-            _drop(each, namespace, name)
+        self._said.pop(key, None)
+        for gauge in GAUGES:
+            gauge.remove_by_labels(dict(zip(OF, key.split("/"), strict=True)))
+
+    def _is_news(self, owner: ObjectMeta, *about: object) -> bool:
+        """Whether the last of *about* is another than it was when the others were the same."""
+        known, (*of, what) = self._said.setdefault(key_of(owner), {}), about
+        before, known[tuple(of)] = known.get(tuple(of)), what
+        return before != what
 
     def _event(self, about: ObjectMeta, reason: str, message: str, type: Type) -> None:  # noqa: A002
         regarding = Regarding(API_VERSION, KIND, about.name, about.namespace, about.uid)
         self._recorder.event(regarding, reason, message, type=type)
-
-
-def _due_at(each: Unconfirmed, patience: float) -> datetime:
-    return each.since + timedelta(seconds=patience if each.patience is None else each.patience)
 
 
 def news(old: Status, new: Status, promoted_by_hand: str = "") -> Iterator[News]:
@@ -278,14 +272,5 @@ def _is_unmeasured(status: Status) -> bool:
     return metric is not None and metric.unknown_since is not None
 
 
-def _nodes(found: set[tuple[str, datetime]]) -> set[str]:
-    return {node for node, _ in found}
-
-
 def _named(action: Action) -> str:
     return f"{action.target.kind} {action.target.name}"
-
-
-def _drop(metric: Gauge, *labels: str) -> None:
-    with suppress(KeyError):
-        metric.remove(*labels)
