@@ -1,1 +1,1 @@
-"""The demo: what Drawbridge promises, played on a real control plane, shown live and checked."""
+"""The demo: what Drawbridge promises, on a real control plane, shown by its own commands, and judged from outside."""

@@ -1,111 +1,138 @@
-"""Where the steps play: the nodes, the Redis-like cluster, and Drawbridge and a cloud with times to watch."""
+"""Where the demo plays: a lab, what an operator types there, and the judge who looks at it from outside."""
 
 from __future__ import annotations
 
-import re
-import urllib.request
-from datetime import UTC, datetime
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
+from rich.console import Console
 
-from controllers.anycast_ip.claim import FIELD, SELECTED
-from dev.demo.fleet import Look
-from dev.demo.table import Rules
-from dev.lab.cloud.remote import Remote
-from dev.lab.cloud.values import Address, Task
+from dev.judge import Invariant
+from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE as DRAWBRIDGE
-from kube.client import Client, Resource
-from kube.resources import CONFIG_MAPS
+from dev.lab.session import Lab
+from dev.outside import Outside, judged
+from kube.client import Resource
+from kube.resources import PODS
+from kube.types import Pod
 
 ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "charts" / "drawbridge"
-NAMESPACE, REPLICAS = "redis", 9
-PODS = Resource("", "v1", "pods")
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
-
-RULES = Rules(reserve_time=10.0, max_count=300)
-VALUES: dict[str, Any] = {
-    "replicaCount": 2,
-    "controllers": {"replicaCount": 2},
-    "config": {
-        "ipReserveTime": f"{RULES.reserve_time:g}s",
-        "ipReserveMaxCount": RULES.max_count,
-        "ipReleasePeriod": "1s",
-    },
-    "elasticity": {"enabled": True},
-    "ingressDaemonSet": {"enabled": True},
-    "eksAdmission": {"autoScaleEKS": "false"},
-    "cloud": {"subnets": [{"id": "subnet-demo0001", "zone": "ap-singapore-1"}]},
-}
-CLOUD: dict[str, Any] = {"bind_seconds": 1.5}
-"""Long enough to be seen."""
+HERE = Path(__file__).parent
+SECONDS = 60.0
+STEPS = 10
+WRONG = 1
+"""How the command ends when it shows that something is wrong, as it is meanwhile."""
+T = TypeVar("T")
 
 
-def programs(client: Client) -> frozenset[str]:
-    """Drawbridge's own pods, each with its uid and the number of its restarts."""
-    return frozenset(
-        f"{pod['metadata']['name']} {pod['metadata']['uid']} restarted {_restarts(pod)} times"
-        for pod in client.list(PODS, DRAWBRIDGE).items
-    )
+@dataclass
+class Stage:
+    lab: Lab
+    out: Console
+    broken: list[str] = field(default_factory=list)
+    """What was promised and was not kept."""
+    kept: int = 0
+    step_number: int = 0
+
+    def step(self, title: str, story: str) -> None:
+        self.step_number += 1
+        self.title(f"{self.step_number}/{STEPS} {title}")
+        self.out.print(story, style="italic")
+
+    def title(self, text: str) -> None:
+        self.out.print()
+        self.out.rule(text, align="left", style="bold")
+
+    def verdict(self, promise: str, fault: str = "") -> None:
+        self.kept += not fault
+        if fault:
+            self.broken.append(promise)
+        mark, style = ("✗", "bold red") if fault else ("✓", "bold green")
+        self.out.print(f"{mark} {promise}{f': {fault}' if fault else ''}", style=style)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Show the command, and run it; LabError when it fails."""
+        self._show("kubectl", arguments, stdin)
+        return self.lab.kubectl(*arguments, stdin=stdin).stdout
+
+    def helm(self, *arguments: str) -> None:
+        self._show("helm", arguments)
+        self.lab.helm(*arguments)
+
+    def drawbridge(self, *arguments: str) -> None:
+        """What the command shows of it."""
+        self._show("drawbridge", arguments)
+        if self._start(arguments).wait(SECONDS) > WRONG:
+            raise LabError(f"drawbridge {shlex.join(arguments)} failed")
+
+    @contextmanager
+    def watched(self, *arguments: str) -> Iterator[None]:
+        """What the command shows as it changes, for the length of a block."""
+        self._show("drawbridge", (*arguments, "-w"))
+        process = self._start((*arguments, "-w"))
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(SECONDS)
+
+    @contextmanager
+    def judged(self, invariants: Sequence[Invariant], *kinds: Resource, **where: Any) -> Iterator[Outside]:
+        """The block, and the rest that follows it, are put before these invariants."""
+        with judged(self.lab, invariants, *kinds, **where) as outside:
+            yield outside
+            found = {each.invariant: each.message for each in outside.at_rest(SECONDS)}
+        self.out.print()
+        for each in invariants:
+            self.verdict(each.name, found.get(each.name, ""))
+
+    def wait(self, condition: Callable[[], T | None], what: str) -> T:
+        return self.lab.wait(condition, SECONDS, what)
+
+    def pods(self, namespace: str) -> list[Pod]:
+        """Those that are not on their way out, by name."""
+        found = self.lab.client.list(PODS, namespace, type=Pod).items
+        return sorted((pod for pod in found if not pod.terminating), key=lambda pod: pod.metadata.name)
+
+    def running(self, namespace: str, count: int) -> list[Pod]:
+        """All pods of the namespace, once so many run, and no others."""
+
+        def found() -> list[Pod]:
+            pods = self.pods(namespace)
+            return pods if len(pods) == count and all(map(_runs, pods)) else []
+
+        return self.wait(found, f"{count} running pods in namespace {namespace}")
+
+    def programs(self, component: str = "webhook,controllers") -> list[dict[str, Any]]:
+        """Drawbridge's own pods."""
+        selector = f"app.kubernetes.io/component in ({component})"
+        return self.lab.client.list(PODS, DRAWBRIDGE, label_selector=selector).items
+
+    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "cli", "--kubeconfig", str(self.lab.kubeconfig), *arguments]
+        return subprocess.Popen(command, cwd=ROOT)
+
+    def _show(self, program: str, arguments: Sequence[str], stdin: str | None = None) -> None:
+        line = shlex.join([program, *(each.replace(f"{ROOT}/", "") for each in arguments)])
+        shown = f"echo {shlex.quote(stdin)} | {line}" if stdin else line
+        self.out.print(f"$ {shown}", style="bold cyan", markup=False, soft_wrap=True)
 
 
-def webhooks(client: Client) -> dict[str, int]:
-    """The webhook's replicas that are ready, and how often each was restarted."""
-    pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=webhook").items
-    return {pod["metadata"]["name"]: _restarts(pod) for pod in pods if _is_ready(pod)}
+def restarts(program: dict[str, Any]) -> int:
+    return sum(each["restartCount"] for each in program["status"].get("containerStatuses", ()))
 
 
-def is_in_force(client: Client, rules: Rules) -> bool:
-    """Whether the leader's metrics show the configuration with *rules*."""
-    pods = client.list(PODS, DRAWBRIDGE, label_selector="app.kubernetes.io/component=controllers").items
-    return any(_max_count(_metrics(pod)) == rules.max_count for pod in pods)
-
-
-def on_record(cloud: Remote, client: Client) -> Look:
-    """What the cloud has at this moment, and which claims there are."""
-    state, at = cloud.state(), datetime.now(UTC)
-    claims = client.list(CONFIG_MAPS, DRAWBRIDGE, label_selector=SELECTED).items
-    return Look(
-        at=at,
-        addresses=msgspec.convert(state["addresses"], list[Address]),
-        ordered=state["calls"].get("AllocateAddresses", {}).get("OK", 0),
-        binding=_binding(msgspec.convert(state["running"], list[Task])),
-        tags=frozenset(tag["value"] for tag in state["tags"]),
-        claims=frozenset(msgspec.json.decode(each["data"][FIELD])["uid"] for each in claims),
-    )
-
-
-def _binding(tasks: list[Task]) -> dict[str, datetime]:
-    return {
-        address: datetime.fromtimestamp(task.due, UTC)
-        for task in tasks
-        if task.kind == "bind"
-        for address in task.addresses
-    }
-
-
-def _restarts(pod: dict[str, Any]) -> int:
-    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", ())
+def is_ready(program: dict[str, Any]) -> bool:
+    conditions = program["status"].get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _metrics(pod: dict[str, Any]) -> str:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with direct.open(f"http://{pod['status']['podIP']}:8080/metrics", timeout=2) as answer:
-            text: str = answer.read().decode()
-    except OSError:
-        return ""  # it does not serve at this moment: the caller looks again
-    return text
-
-
-def _max_count(metrics: str) -> float | None:
-    found = re.search(r"^ip_reserve_count_max (\S+)$", metrics, re.MULTILINE)
-    return float(found[1]) if found else None
+def _runs(pod: Pod) -> bool:
+    return pod.status.phase == "Running" and bool(pod.status.addresses)

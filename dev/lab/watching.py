@@ -5,22 +5,51 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
 
-from calico.segment import IPReservation
-from dev.lab.history import Observation, Seen, version_of
+from calico.segment import IPReservation, canonical
 from healthchecker.checker import Deployment
 from kube.client import Client, Resource
 from kube.errors import Expired, KubeError, Unreachable
 from kube.transport import LineStream
 from kube.types import Node, Pod
 
+Seen = Pod | IPReservation | Node | Deployment | dict[str, Any]
 Kind = type[Pod] | type[IPReservation] | type[Node] | type[Deployment] | type[dict[str, Any]]
 WATCH_SECONDS, SILENCE_SECONDS, PAUSE = 3600, 90.0, 0.2
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One object as a watch delivered it, at *seen* by our own clock.
+
+    Revisions of one etcd decide what came first, whatever the clocks say.
+    """
+
+    object: Seen
+    gone: bool
+    seen: datetime
+
+    @property
+    def revision(self) -> int:
+        return int(version_of(self.object))
+
+
+def version_of(thing: Seen) -> str:
+    """Its resourceVersion."""
+    if isinstance(thing, dict):
+        return str(thing["metadata"]["resourceVersion"])
+    return thing.metadata.resource_version
+
+
+def addresses(pod: Pod) -> frozenset[str]:
+    """Those of *pod*, as CIDRs."""
+    return frozenset(cidr for address in pod.status.addresses if (cidr := canonical(address)))
 
 
 class WatchLost(Exception):

@@ -16,9 +16,9 @@ from dev.judge.observation import is_open, needs_address
 from dev.lab import nodes
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
+from dev.outside import Outside
 from kube.errors import AlreadyExists, KubeError, NotFound
 from tests.chaos import programs
-from tests.chaos.outside import Outside
 from tests.cluster.workloads import PODS
 
 VALUES: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
+from dev.outside import Outside, judged, of_addresses, of_reservations
 from tests.chaos import anycast
-from tests.chaos.outside import Outside, judged, of_addresses, of_reservations
 from tests.chaos.rules import HOLD, VALUES
 from tests.cluster import workloads
 from tests.cluster.least_privilege import audit_logs as audit_logs

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dev.judge import Observation
 from dev.lab.session import Lab
 from dev.lab.waiting import until
+from dev.outside import Outside
 from kube.errors import ApiError, KubeError, NotFound, Unreachable
 from kube.types import Pod
-from tests.chaos.outside import Outside
 from tests.cluster import workloads
 
 CONCURRENCY = 64

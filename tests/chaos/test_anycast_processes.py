@@ -8,8 +8,8 @@ from random import Random
 from dev.judge.observation import needs_address
 from dev.lab import faults
 from dev.lab.session import Lab
+from dev.outside import Outside, judged, of_addresses
 from tests.chaos import anycast, programs
-from tests.chaos.outside import Outside, judged, of_addresses
 from tests.cluster.anycast import assert_empty_soon, left_behind
 
 CLOSED_LATE = 30.0

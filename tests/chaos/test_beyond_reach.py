@@ -13,10 +13,10 @@ from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
+from dev.outside import judged, of_reservations
 from kube.errors import ApiError, ServerError
 from kube.types import Pod
 from tests.chaos import programs
-from tests.chaos.outside import judged, of_reservations
 from tests.chaos.rules import HOLD, VALUES
 from tests.chaos.storm import as_client_go, crowd, delete, evict, storming
 from tests.cluster import workloads

@@ -14,8 +14,8 @@ from dev.judge import Observation
 from dev.judge.observation import notes
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
+from dev.outside import WORKLOADS, Outside, judged, of_placement
 from tests.chaos import programs
-from tests.chaos.outside import WORKLOADS, Outside, judged, of_placement
 from tests.cluster import elasticity, workloads
 from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.workloads import PODS

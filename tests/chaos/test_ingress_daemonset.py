@@ -12,9 +12,9 @@ from dev.lab import faults
 from dev.lab.bootstrap import running
 from dev.lab.install import merged
 from dev.lab.session import Lab
+from dev.outside import Detacher, judged, of_edges
 from tests.chaos import programs
 from tests.chaos.anycast import kill_for_good
-from tests.chaos.outside import Detacher, judged, of_edges
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import (
     DETACHED,

@@ -13,7 +13,7 @@ from dev.lab import faults
 from dev.lab.bootstrap import running
 from dev.lab.install import merged
 from dev.lab.session import Lab
-from tests.chaos.outside import Outside
+from dev.outside import Outside
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import confirmed, detaching
 from tests.cluster.ingress_daemonset_checkers import await_all, checking, judged_by_answers

@@ -11,8 +11,8 @@ from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.killing import kill_pod
 from dev.lab.session import Lab
+from dev.outside import Outside
 from tests.chaos import programs
-from tests.chaos.outside import Outside
 from tests.chaos.rules import VALUES
 from tests.chaos.storm import crowd, storming, when_a_replica_dies
 from tests.cluster.test_other_names import NAMESPACE, install_under_another_name

@@ -9,9 +9,9 @@ import pytest
 
 from dev.lab import faults
 from dev.lab.session import Lab
+from dev.outside import Outside, judged, of_reservations
 from tests.chaos import programs
 from tests.chaos.hook import PASS, STUCK, Answer, Hook, hooked, in_turn, stuck_in_releasing
-from tests.chaos.outside import Outside, judged, of_reservations
 from tests.chaos.rules import HOLD
 from tests.chaos.storm import (
     as_client_go,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from api.anycast_ip import ADDRESS, CONDITION, TAINT, is_tainted, transitions_of
+from dev.judge.address import JoinsClosed
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
+from dev.outside import judged, of_addresses
 from settings.anycast_ip import NEED_LABEL
-from tests.chaos.outside import judged, of_addresses
 from tests.cluster import workloads
-from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, assert_empty_soon
-from tests.cluster.gate import watched
+from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet
 from tests.cluster.scenes import Scene, playing, title
 
 CROWD = 200
@@ -29,20 +29,23 @@ def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_c
     names = [f"n{number}" for number in range(CROWD)]
     # Long enough for a node that opens too early to be found out.
     slowly = lab.cloud.turned(bind_seconds=10)
-    with slowly, watched(lab) as gate, judged(lab, of_addresses()) as outside:
+    with slowly, judged(lab, of_addresses()) as outside:
         deploy(lab, namespace, CROWD, nodeSelector={FLEET: fleet.token})
         with ThreadPoolExecutor(16) as pool:
             # One pod fills a node: there is always one that waits for the next node to open.
             joined = list(pool.map(lambda name: fleet.join(name, pods="1"), names))
-        lab.wait(lambda: len(gate.placed(namespace)) == CROWD, 240, "a pod to come to each node")
+        lab.wait(lambda: len(nodes_of(lab, namespace)) == CROWD, 240, "a pod to come to each node")
         fleet.await_open(*names)
-        # What a watch has not reported yet looks early.
-        assert_empty_soon(lab, lambda: gate.too_early(namespace))
         assert outside.findings() == []
     assert all(is_tainted(node) for node in joined)
     assert len({node.metadata.annotations[ADDRESS] for node in fleet.nodes()}) == CROWD
     assert len(fleet.addresses()) == CROWD
     lab.client.delete(workloads.NAMESPACES, namespace)
+
+
+def nodes_of(lab: Lab, namespace: str) -> set[str]:
+    """Those to which its pods have come."""
+    return {pod.spec.node_name for pod in workloads.pods_of(lab, namespace)} - {""}
 
 
 def deploy(lab: Lab, namespace: str, replicas: int, **spec: Any) -> None:
@@ -59,13 +62,11 @@ def deploy(lab: Lab, namespace: str, replicas: int, **spec: Any) -> None:
 
 
 def a_node_that_is_given_the_label_later_is_closed_in_the_same_update(fleet: Fleet) -> None:
-    with watched(fleet.lab) as gate:
-        fleet.join("a", need=False)
+    with judged(fleet.lab, [JoinsClosed()]) as outside:
+        assert not is_tainted(fleet.join("a", need=False))
         fleet.lab.kubectl("label", "node", fleet.name_of("a"), f"{NEED_LABEL}=true")
         fleet.await_open("a")
-
-        # Without the label it was open.
-        fleet.wait(lambda: gate.course(fleet.name_of("a")) == [True, False, True], "it to be seen open again")
+        assert outside.findings() == []
 
 
 def a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dev.lab.session import Lab
-from tests.chaos.outside import judged, of_placement
+from dev.outside import judged, of_placement
 from tests.cluster.elasticity import (
     DEPLOYMENTS,
     JOBS,

@@ -9,16 +9,15 @@ from datetime import datetime
 
 import pytest
 
+from dev.lab.health_checkers import Checker, kubeconfig_of
 from dev.lab.session import Lab
 from kube.client import Client
 from tests.cluster.ingress_daemonset import TO_BE_UPDATED, confirmed, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import (
-    Checker,
     asking,
     await_all,
     checking,
     judged_by_answers,
-    kubeconfig_of,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
 
@@ -98,7 +97,7 @@ def ready_at(edge: Edge, node: str) -> datetime:
 def test_its_role_lets_a_health_checker_read_deployments_of_its_namespace_and_nothing_else(
     balanced: Balanced,
 ) -> None:
-    client = Client.from_kubeconfig(kubeconfig_of(balanced.edge))
+    client = Client.from_kubeconfig(kubeconfig_of(balanced.edge.lab, balanced.edge.namespace))
     body = {"spec": {"namespace": balanced.edge.namespace}}
     try:
         here = permissions(client, body["spec"]["namespace"])

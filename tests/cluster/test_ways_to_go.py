@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from dev.lab.history import addresses
+from dev.judge.reservation import KeptOutOfCirculation
 from dev.lab.nodes import NODES, POD_ADDRESSES, PODS_PER_NODE, kwok_node
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
+from dev.lab.watching import addresses
+from dev.outside import SKEW, Outside, judged
 from kube.client import Resource
 from kube.errors import TooManyRequests
 from kube.types import INSTANCE_TYPE, Pod
 from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
-from tests.cluster.witness import Witness, witness
 from tests.cluster.workloads import GROUPS, SECONDS
 
 REPLICAS = 6
@@ -38,9 +40,22 @@ def pods_of_each_family(lab: Lab, namespace: str, replicas: int = REPLICAS) -> l
     return in_each_family(lab, pods)
 
 
-def await_gone_and_reserved_in_time(lab: Lab, seen: Witness, pods: Sequence[Pod]) -> None:
-    lab.wait(lambda: seen.gone(pods) == len(pods), 2 * SECONDS, "the pods to be gone")
-    lab.wait(lambda: not seen.unreserved(pods), SECONDS, "each address to be seen reserved in time")
+@contextmanager
+def witnessed(lab: Lab, group: str, namespace: str) -> Iterator[Outside]:
+    """No address of a pod of *namespace* is free from the end of its pod on."""
+    held = KeptOutOfCirculation(3600.0, SKEW)
+    with judged(lab, [held], GROUPS[group], namespace=namespace) as outside:
+        yield outside
+
+
+def await_gone(lab: Lab, pods: Sequence[Pod]) -> None:
+    namespace = pods[0].metadata.namespace
+    lab.wait(lambda: not uids(pods) & uids(workloads.pods_of(lab, namespace)), 2 * SECONDS, "the pods to go")
+
+
+def await_gone_and_reserved_in_time(lab: Lab, outside: Outside, pods: Sequence[Pod]) -> None:
+    await_gone(lab, pods)
+    assert outside.findings() == []
 
 
 def assert_held(lab: Lab, group: str, pods: Sequence[Pod], *, late: bool = False) -> None:
@@ -122,9 +137,9 @@ def test_each_address_is_reserved_before_its_pod_is_gone(
     lab: Lab, group: str, redis: str, go: Callable[[Lab, str], None]
 ) -> None:
     pods = pods_of_each_family(lab, redis)
-    with witness(lab, GROUPS[group]) as seen:
+    with witnessed(lab, group, redis) as outside:
         go(lab, redis)
-        await_gone_and_reserved_in_time(lab, seen, pods)
+        await_gone_and_reserved_in_time(lab, outside, pods)
 
     assert_held(lab, group, pods)
 
@@ -137,29 +152,20 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
     budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": redis}}}
     body = {"apiVersion": BUDGETS.api_version, "kind": "PodDisruptionBudget", "spec": budget}
     lab.client.create(BUDGETS, body | {"metadata": {"name": "all"}}, redis)
-    with witness(lab, GROUPS[group]) as seen:
+    with witnessed(lab, group, redis) as outside:
         with workloads.configured(lab, ipReservation={"giveBackAfter": "2s"}):
             for pod in pods:
                 with pytest.raises(TooManyRequests, match="disruption budget"):
                     workloads.evict(lab, pod)
-            lab.wait(
-                lambda: all(given_back(seen, pod) for pod in pods), SECONDS, "each address to be given back"
-            )
             lab.wait(lambda: given_back_events(lab, redis) == uids(pods), SECONDS, "an event for each pod")
+            assert not uids(pods) & workloads.records(lab, group).keys()
 
-        assert seen.gone(pods) == 0
+        assert uids(pods) <= uids(workloads.pods_of(lab, redis))
         lab.client.delete(BUDGETS, "all", redis)
         evict_all(lab, redis)
-        await_gone_and_reserved_in_time(lab, seen, pods)
+        await_gone_and_reserved_in_time(lab, outside, pods)
 
     assert_held(lab, group, pods)
-
-
-def given_back(seen: Witness, pod: Pod) -> bool:
-    """Whether each of its addresses was reserved, and no longer is."""
-    holds = seen.history.holds_of(pod)
-    over = {hold.record.cidr for hold in holds if hold.until is not None}
-    return over == addresses(pod) and all(hold.until is not None for hold in holds)
 
 
 def given_back_events(lab: Lab, namespace: str) -> set[str]:
@@ -172,11 +178,12 @@ def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_objec
     lab: Lab, group: str, redis: str
 ) -> None:
     pods = pods_of_each_family(lab, redis)
-    with witness(lab, GROUPS[group]) as seen:
+    with witnessed(lab, group, redis) as outside:
+        outside.disturb(*(pod.metadata.name for pod in pods))
         for pod in pods:
             workloads.patch_status(lab, pod, phase="Failed", reason="Evicted")
         # Its StatefulSet deletes a failed pod at once, to make another.
-        await_gone_and_reserved_in_time(lab, seen, pods)
+        await_gone_and_reserved_in_time(lab, outside, pods)
 
     assert_held(lab, group, pods, late=True)
     assert {workloads.records(lab, group)[uid].reason for uid in uids(pods)} == {"evicted by the kubelet"}
@@ -187,7 +194,7 @@ def test_a_kubelet_eviction_is_reserved_late_in_each_family_but_before_the_objec
 class Lost:
     """Two nodes that were lost when the tests of this file began: their pods take up to a minute to go."""
 
-    seen: Witness
+    outside: Outside
     deleted: Sequence[Pod]
     """Pods of a node that was deleted: the garbage collector of pods waits 40 s and looks every 20 s."""
     unready: Sequence[Pod]
@@ -196,13 +203,14 @@ class Lost:
 
 @pytest.fixture(scope="module", autouse=True)
 def lost(lab_v3: Lab) -> Iterator[Lost]:
-    lab, namespace = lab_v3, workloads.reserved_namespace(lab_v3.client, "t-lost")
-    with witness(lab, GROUPS["v3"]) as seen:
-        deleted, unready = on_a_node(lab, namespace, DELETED), on_a_node(lab, namespace, UNREADY)
+    lab = lab_v3
+    unready, deleted = (workloads.reserved_namespace(lab.client, each) for each in ("t-lost", "t-deleted"))
+    with witnessed(lab, "v3", unready) as outside:
+        found = Lost(outside, on_a_node(lab, deleted, DELETED), on_a_node(lab, unready, UNREADY))
         lab.client.delete(NODES, node_name(DELETED))
         lab.client.patch(NODES.sub("status"), node_name(UNREADY), {"status": readiness("False")})
-        yield Lost(seen, deleted, unready)
-    lab.kubectl("delete", "namespace", namespace, "--wait=false")
+        yield found
+    lab.kubectl("delete", "namespace", unready, deleted, "--wait=false")
     lab.kubectl("delete", "node", node_name(UNREADY))
 
 
@@ -256,12 +264,12 @@ def test_pods_of_a_node_that_is_not_ready_are_reserved_when_they_are_evicted_by_
     lab.kubectl(
         "taint", "node", node_name(UNREADY), "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     )
-    await_gone_and_reserved_in_time(lab, lost.seen, pods)
+    await_gone_and_reserved_in_time(lab, lost.outside, pods)
     assert_held(lab, "v3", pods)
 
 
 @pytest.mark.promise
 def test_pods_of_a_deleted_node_are_reserved_before_they_are_collected(lab_v3: Lab, lost: Lost) -> None:
-    await_gone_and_reserved_in_time(lab_v3, lost.seen, lost.deleted)
-
+    """Their collector marks them as failed before: whether a record was late is what tells of the order."""
+    await_gone(lab_v3, lost.deleted)
     assert_held(lab_v3, "v3", lost.deleted)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from calico.segment import IPReservation, canonical
-from dev.lab.history import Observation, addresses
+from dev.lab.watching import Observation, addresses
 from kube.types import Pod
 from settings import IPReservationSettings
 

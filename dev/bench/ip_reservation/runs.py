@@ -21,10 +21,9 @@ from dev.bench.ip_reservation.variants import OURS, Variant, leader
 from dev.bench.processes import Usage
 from dev.lab import workdir
 from dev.lab.errors import LabError
-from dev.lab.history import Observation
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
-from dev.lab.watching import Kind, Observations, observed_by_now, watching
+from dev.lab.watching import Kind, Observation, Observations, observed_by_now, watching
 from kube.client import Client, Resource
 from kube.types import Pod
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dev.lab.errors import LabError
-from dev.lab.history import Observation
 from dev.lab.session import Lab
-from dev.lab.watching import Observations, WatchLost
+from dev.lab.watching import Observation, Observations, WatchLost
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
 from kube.types import Pod

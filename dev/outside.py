@@ -32,8 +32,8 @@ from dev.judge import (
 from dev.judge.judge import Always, Since
 from dev.judge.observation import CLUSTER_TAG, CloudAddress, is_ready, is_terminating, labels, notes
 from dev.lab.errors import LabError
-from dev.lab.history import Observation as Event
 from dev.lab.session import Lab
+from dev.lab.watching import Observation as Event
 from dev.lab.watching import Observations, observed_by_now, watching
 from dev.simulator.models.load_balancer import LoadBalancer
 from kube.client import Client, Resource
@@ -191,10 +191,9 @@ class Outside:
         """The same, once the promises of rest are kept, or *seconds* are over."""
         with suppress(LabError):
             self._lab.wait(lambda: not self._complaints(), seconds, "rest")
-        found = self.findings()
         with self._lock:
             self._judge.rest(self.seen)
-            return found or list(self._judge.findings.values())
+            return list(self._judge.findings.values())
 
     def wait(self, condition: Callable[[Observation], T | None], what: str, seconds: float = 120.0) -> T:
         return self._lab.wait(lambda: condition(self.seen), seconds, what)
@@ -233,16 +232,16 @@ class Outside:
                 heappush(self._waiting, (each.revision, next(self._numbers), what, each))
         while self._waiting and self._waiting[0][3].seen.timestamp() <= until:
             *_, what, event = heappop(self._waiting)
-            if self._namespaces and event.object["metadata"].get("namespace", "") not in self._namespaces:
+            raw: Any = event.object
+            if self._namespaces and raw["metadata"].get("namespace", "") not in self._namespaces:
                 continue
-            self._show(what, event)
+            self._show(what, raw, gone=event.gone)
             if until < float("inf") and time.monotonic() - begun < EVERY:  # the first lists are one instant
                 self._look(event.seen.timestamp())
 
-    def _show(self, what: str, event: Event) -> None:
-        raw: Any = event.object
+    def _show(self, what: str, raw: Raw, *, gone: bool) -> None:
         shown = self._shown.setdefault(what, {})
-        if event.gone:
+        if gone:
             shown.pop(raw["metadata"]["uid"], None)
         else:
             shown[raw["metadata"]["uid"]] = raw
@@ -272,7 +271,7 @@ class Outside:
             addresses=self._addresses,
             disturbances=self._disturbances,
             reserved={
-                entry.removesuffix("/32")
+                entry.partition("/")[0]
                 for raw in shown("ipreservations").values()
                 for entry in raw["spec"].get("reservedCIDRs") or ()
             },
