@@ -17,9 +17,6 @@ ACCOUNT = "system:serviceaccount:"
 RELEASE = "drawbridge-"
 """How the names of a lab's own ServiceAccounts begin."""
 DECISION = "authorization.k8s.io/decision"
-READS = {"get", "list", "watch"}
-ELECTION = "leases"
-"""Of all writes the one that never ends: each leader renews its lease. Events are writes like any other."""
 
 
 class User(msgspec.Struct):
@@ -70,15 +67,6 @@ class AccessLog:
     def refused(self) -> list[Request]:
         """Requests that no role ever allowed; a permission may have been revoked, or be about to be granted."""
         return [each for each in self.requests if not each.allowed and not self._has(each)]
-
-    @property
-    def writes(self) -> list[Request]:
-        """All attempts to write, elections apart."""
-        return [
-            each
-            for each in self.requests
-            if each.wanted.verb not in READS and each.wanted.resource != ELECTION
-        ]
 
     def _has(self, request: Request) -> bool:
         return any(right.covers(request.wanted) for right in self.granted[request.account])

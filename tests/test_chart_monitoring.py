@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ import yaml
 
 from dev.lab import binaries, chart
 from tests.charts import ANYCAST_IP, SETS, helm_needed, render
-from tests.monitoring import CASES, alerts
+from tests.monitoring import CASES, alerts, expressions
 
 pytestmark = helm_needed
 
@@ -81,6 +82,20 @@ def test_promtool_finds_no_fault_in_the_rules(rules: Path) -> None:
     assert f"SUCCESS: {len(alerts())} rules found" in ran(
         "check", "rules", "--lint=all", "--lint-fatal", rules
     )
+
+
+def test_promtool_finds_no_fault_in_the_queries_of_dashboards(tmp_path: Path) -> None:
+    """As recording rules: with everything selected, and a window, as Grafana sends them."""
+    queries = [
+        re.sub(r"\$__rate_interval", "1m", text).replace("$namespace", ".*").replace("$name", ".*")
+        for name, text in expressions().items()
+        if name not in alerts() and not text.startswith("label_values")
+    ]
+    rules = [{"record": f"of:panel:{number}", "expr": text} for number, text in enumerate(queries)]
+    path = tmp_path / "panels.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+
+    assert f"SUCCESS: {len(queries)} rules found" in ran("check", "rules", path)
 
 
 def test_each_alert_fires_when_it_should_and_not_before(rules: Path) -> None:

@@ -19,7 +19,6 @@ from tests.cluster import (
     elasticity,
     elasticity_subnets,
     ingress_daemonset,
-    ingress_daemonset_scenarios,
 )
 from tests.cluster.anycast import Fleet
 from tests.cluster.least_privilege import audit_logs as audit_logs
@@ -101,15 +100,6 @@ def edge_lab() -> Iterator[Lab]:
     values = install.merged(ingress_daemonset.VALUES, ingress_daemonset.WITH_CLB)
     with running(values=values, calico=None, nodes=2, kwok_nodes=0, cloud={}, policy=True) as up:
         yield up
-
-
-@pytest.fixture(scope="module")
-def played(
-    request: pytest.FixtureRequest, edge_lab: Lab
-) -> Iterator[Callable[[ingress_daemonset_scenarios.Scenario], None]]:
-    """The SCENARIOS of a module about IngressDaemonSets, all played at once: it waits for the end of one."""
-    with ingress_daemonset_scenarios.playing(edge_lab, request.module.SCENARIOS) as end_of:
-        yield end_of
 
 
 @pytest.fixture(params=["v3", "v1"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -209,19 +208,3 @@ def calls(lab: Lab) -> int:
     metrics = lab.client.request("GET", "/metrics", type=bytes).decode()
     found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\S+)", metrics, re.MULTILINE)
     return sum(int(float(count)) for labels, count in found if 'name="elasticity.drawbridge.io"' in labels)
-
-
-@contextmanager
-def playing(lab: Lab, scenes: Sequence[Scene]) -> Iterator[Callable[[Scene], None]]:
-    """All at once: most of their time they wait. What it gives waits for the end of one, and raises what it raised."""
-    with ThreadPoolExecutor(len(scenes)) as pool:
-        played = {scene: pool.submit(_play, lab, scene) for scene in scenes}
-        yield lambda scene: played[scene].result()
-
-
-def _play(lab: Lab, scene: Scene) -> None:
-    scene(Shop(lab))
-
-
-def title(scene: Scene) -> str:
-    return scene.__name__.replace("_", " ")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from dev.lab.policy.mutations import pod_without_policy, without_policy
-from dev.lab.session import Lab
+import pytest
+
+from dev.lab.policy.mutations import pod_without_policy
 from dev.lab.waiting import at_most
+from kube.errors import ApiError
 from kube.resources import DEPLOYMENTS
-from tests.cluster import workloads
 from tests.cluster.elasticity import ACCOUNTS
 from tests.cluster.ingress_daemonset import (
+    BALANCER,
     BINDINGS,
     DAEMONSETS,
-    NODE_LABEL,
     Raw,
     awaiting,
     by_node,
@@ -53,69 +52,6 @@ def left_behind(edge: Edge) -> list[list[Raw]]:
 
 
 Scenario = Callable[[Edge], None]
-
-
-@contextmanager
-def playing(lab: Lab, scenarios: Mapping[Scenario, Sequence[str]]) -> Iterator[Callable[[Scenario], None]]:
-    """Each on nodes of these names; what it gives waits for the end of one, and raises what that raised."""
-    with ThreadPoolExecutor(len(scenarios)) as pool:
-        played = {scenario: pool.submit(_play, lab, scenario, nodes) for scenario, nodes in scenarios.items()}
-        yield lambda scenario: played[scenario].result()
-
-
-def _play(lab: Lab, scenario: Scenario, nodes: Sequence[str]) -> None:
-    scenario(Edge(lab, *nodes))
-
-
-def title(scenario: Scenario) -> str:
-    return scenario.__name__.replace("_", " ")
-
-
-LONG = "a-node-with-a-name-that-is-much-too-long-for-a-label-or-a-deployment"
-
-
-def an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on(edge: Edge) -> None:
-    name = f"web-{edge.node_name('b')}"
-    theirs = workloads.pod_template({"app": "theirs"})
-    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "theirs"}}, "template": theirs}
-    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-    edge.client.create(DEPLOYMENTS, body, edge.namespace)
-    edge.create(rolling=detaching(1))
-    edge.settle("a", "c")
-    edge.retemplate("proxy:2")
-    edge.settle("a", "c", image="proxy:2")
-
-    assert name in edge.await_event("ForeignDeployment")
-    edge.wait(lambda: edge.reasons().get("Degraded") == "True ForeignDeployment", "the status to say so")
-    edge.wait(lambda: edge.waiting_for() == {"b": "Foreign"}, "the status to name the node")
-    found = without_policy(edge.deployment("b"))
-    assert (found["metadata"]["generation"], found["spec"]["template"]["metadata"]) == (1, theirs["metadata"])
-    assert "ownerReferences" not in found["metadata"]
-
-    edge.client.delete(DEPLOYMENTS, name, edge.namespace)
-    edge.settle("a", "b", "c", image="proxy:2")
-
-
-def names_that_are_too_long_are_distinguished(edge: Edge) -> None:
-    name = "w" * 60
-    nodes = [f"{LONG}-{each}" for each in ("one", "two")]
-    for each in nodes:
-        edge.join(each)
-    edge.create(name, rolling=detaching(2), healthCheckNodePorts=[10080])
-    edge.settle(*nodes, name=name)
-
-    held = edge.deployments(name)
-    names = {each["metadata"]["name"] for each in held.values()}
-    labels = {each["metadata"]["labels"][NODE_LABEL] for each in held.values()}
-    assert (len(names), len(labels)) == (2, 2)
-    assert {len(each) for each in names | labels} == {63}
-    assert {len(edge.pods(each, name)) for each in nodes} == {2}
-    [daemon_set] = edge.client.list(DAEMONSETS, edge.namespace).items
-    assert len(daemon_set["metadata"]["name"]) == 63
-
-    edge.retemplate("proxy:2", name)
-    edge.settle(*nodes, name=name, image="proxy:2")
-    assert {each["metadata"]["name"] for each in edge.deployments(name).values()} == names
 
 
 def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(edge: Edge) -> None:
@@ -201,10 +137,42 @@ def mark(edge: Edge, value: str | None) -> None:
         edge.patch_node(each, metadata={"labels": {"ingress-controller-node": value}})
 
 
+def weights_are_0_before_pods_are_replaced_and_return(edge: Edge) -> None:
+    cloud, grace = edge.lab.cloud, 2
+    instances = {name: f"ins-{edge.token}{name}" for name in "abc"}
+    for name, instance in instances.items():
+        edge.patch_node(name, spec={"providerID": f"qcloud:///200001/{instance}"})
+    targets = [{"listener": "lbl-1", "instance": each, "port": 443} for each in instances.values()]
+    cloud.put_load_balancer(BALANCER, *targets)
+    foreign = {"setWeightToDetach": {"loadBalancers": ["lb-foreign0"]}}
+    with pytest.raises(ApiError, match="lb-foreign0 is not for namespace"):
+        edge.create(rolling=detaching(1, **foreign))
+
+    weights = {"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": grace}}
+    edge.create(rolling=detaching(1, **weights))
+    edge.settle(*"abc")
+    edge.retemplate("proxy:2")
+    edge.settle(*"abc", image="proxy:2")
+    assert {*cloud.weights(BALANCER).values()} == {10}
+    written = [each for each in cloud.calls() if each.action == "BatchModifyTargetWeight"]
+    for name, instance in instances.items():
+        off_at = next(each.at for each in written if weight_in(each.params, instance) == 0)
+        assert edge.updated_at(name).timestamp() >= int(off_at + WEIGHT_SECONDS + grace)
+
+
+WEIGHT_SECONDS = 1.0
+"""That the cloud takes to change weights."""
+
+
+def weight_in(params: Raw, instance: str) -> int | None:
+    """What a call gives to the instance; None when it is for others."""
+    targets = [target for rule in params["ModifyList"] for target in rule["Targets"]]
+    return next((each["Weight"] for each in targets if each["InstanceId"] == instance), None)
+
+
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
-    an_unmanaged_deployment_is_left_alone_and_the_other_nodes_go_on: ("a", "b", "c"),
-    names_that_are_too_long_are_distinguished: (),
+    weights_are_0_before_pods_are_replaced_and_return: ("a", "b", "c"),
     pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from dev.lab.waiting import at_most
 from dev.outside import judged, of_addresses
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
-from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet
-from tests.cluster.scenes import Scene, playing, title
+from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, joined
+from tests.cluster.scenes import playing, title
 
 CROWD = 200
 
@@ -109,7 +110,7 @@ def readiness(fleet: Fleet, name: str) -> list[str]:
     return [each["status"] for each in fleet.conditions(name) if each["type"] == "Ready"]
 
 
-SCENES: tuple[Scene, ...] = (
+SCENES: tuple[Callable[[Fleet], None], ...] = (
     a_node_says_by_a_condition_whether_its_address_is_bound_and_why_not,
     a_node_that_is_given_the_label_later_is_closed_in_the_same_update,
     a_taint_that_is_taken_off_by_hand_stays_and_the_hand_is_told_why,
@@ -117,12 +118,19 @@ SCENES: tuple[Scene, ...] = (
 
 
 @pytest.fixture(scope="module")
-def played(cloud_lab: Lab) -> Iterator[Callable[[Scene], None]]:
-    with playing(cloud_lab, SCENES) as end_of:
+def played(cloud_lab: Lab) -> Iterator[Callable[[Callable[[Fleet], None]], None]]:
+    with playing({each: partial(_play, cloud_lab, each) for each in SCENES}) as end_of:
         yield end_of
+
+
+def _play(lab: Lab, scene: Callable[[Fleet], None]) -> None:
+    with joined(lab) as fleet:
+        scene(fleet)
 
 
 @pytest.mark.promise
 @pytest.mark.parametrize("scene", SCENES, ids=title)
-def test_in_the_lab(played: Callable[[Scene], None], scene: Scene) -> None:
+def test_in_the_lab(
+    played: Callable[[Callable[[Fleet], None]], None], scene: Callable[[Fleet], None]
+) -> None:
     played(scene)

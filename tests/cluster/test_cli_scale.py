@@ -10,7 +10,7 @@ from api.elasticity import COST
 from dev.lab.session import Lab
 from kube.client import Resource
 from tests.cluster.elasticity import DEPLOYMENTS, Shop, keeping, template
-from tests.cluster.test_cli_explain import shown
+from tests.cluster.test_cli import shown
 from tests.cluster.workloads import PODS
 
 

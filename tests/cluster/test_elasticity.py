@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,11 +18,10 @@ from tests.cluster.elasticity import (
     Shop,
     is_home,
     keeping,
-    playing,
     template,
-    title,
     workload,
 )
+from tests.cluster.scenes import playing, title
 from tests.cluster.workloads import STATEFULSETS
 
 
@@ -109,8 +109,12 @@ SCENES: tuple[Scene, ...] = (
 
 @pytest.fixture(scope="module")
 def played(elastic_lab: Lab, subnets: Callable[[], None]) -> Iterator[Callable[[Scene], None]]:
-    with playing(elastic_lab, SCENES) as end_of:
+    with playing({each: partial(_play, elastic_lab, each) for each in SCENES}) as end_of:
         yield end_of
+
+
+def _play(lab: Lab, scene: Scene) -> None:
+    scene(Shop(lab))
 
 
 @pytest.mark.promise

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-
 import msgspec
 import pytest
 
@@ -19,37 +15,16 @@ from controllers.elasticity.room import Fleet
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.client import Resource
-from kube.errors import AlreadyExists, KubeError
 from kube.resources import NODES
 from kube.types import Pod
-from tests import field_charts
-from tests.cluster.elasticity import DAEMONSETS, DEPLOYMENTS, JOBS, Raw, Shop, configured, template
-from tests.cluster.workloads import PODS, STATEFULSETS
+from tests.cluster.elasticity import Raw, Shop, configured, template
+from tests.cluster.workloads import PODS
 from tests.elasticity_world import index_of
 
-RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS, "Job": JOBS}
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
-CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
-SELECTED = "volume.kubernetes.io/selected-node"
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-@pytest.mark.parametrize("chart", field_charts.CHARTS)
-def test_a_chart_of_the_field_runs_with_one_local_replica_for_all(elastic_lab: Lab, chart: str) -> None:
-    workloads = field_charts.workloads_of(chart)
-    with configured(elastic_lab, localReplicas=1), provisioning(Shop(elastic_lab)) as shop:
-        for name in field_charts.accounts_of(workloads):
-            shop.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-        for each in workloads:
-            shop.create(RESOURCES[each["kind"]], _in_the_lab(each))
-        expected = sum(map(field_charts.replicas_of, _counted(workloads)))
-
-        shop.wait(lambda: len(_at_work(shop)) == expected, f"all pods of {chart} to run")
-
-        assert shop.gated() == set()
 
 
 @pytest.mark.promise
@@ -65,27 +40,6 @@ def test_a_share_stays_local_as_a_workload_grows(elastic_lab: Lab) -> None:
 def _places(shop: Shop, name: str) -> tuple[int, int]:
     """How many run on local and on super nodes."""
     return len(shop.home(name)), len(shop.away(name))
-
-
-def _counted(workloads: list[Raw]) -> list[Raw]:
-    return [each for each in workloads if each["kind"] != "DaemonSet"]
-
-
-def _in_the_lab(workload: Raw) -> Raw:
-    """A DaemonSet that keeps off the nodes that would run it in earnest."""
-    if workload["kind"] == "DaemonSet":
-        workload["spec"]["template"]["spec"]["nodeSelector"]["type"] = "kwok"
-    return workload
-
-
-def _at_work(shop: Shop) -> list[Pod]:
-    """Those of all workloads but DaemonSets that have run, or run."""
-    return [
-        pod
-        for pod in shop.pods()
-        if pod.status.phase in ("Running", "Succeeded")
-        and not any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
-    ]
 
 
 APP = {"app": "judged"}
@@ -159,38 +113,19 @@ def _verdict(pod: Pod) -> str:
 
 def bind_to_node(shop: Shop, name: str, node: str) -> None:
     """A claim to a volume that is a directory of *node*."""
-    body = {
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": "",
-        "resources": {"requests": {"storage": "1Gi"}},
-        "volumeName": f"{shop.namespace}-{name}",
+    volume = f"{shop.namespace}-{name}"
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    size = {"storage": "1Gi"}
+    wanted = {**common, "resources": {"requests": size}, "volumeName": volume}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wanted}
+    shop.create(CLAIMS, claim)
+    there = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
+    spec = {
+        **common,
+        "capacity": size,
+        "claimRef": {"namespace": shop.namespace, "name": name},
+        "hostPath": {"path": "/data"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [there]}},
     }
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": body}
-    made = shop.client.create(CLAIMS, claim, shop.namespace)
-    shop.client.create(VOLUMES, field_charts.local_volume(f"{shop.namespace}-{name}", node, made))
-
-
-@contextmanager
-def provisioning(shop: Shop) -> Iterator[Shop]:
-    """A local-path provisioner is at work in the namespace of *shop*."""
-    with suppress(AlreadyExists):
-        shop.client.create(CLASSES, field_charts.LOCAL_PATH)
-    stop = threading.Event()
-    thread = threading.Thread(target=_provision, args=(shop, stop), daemon=True)
-    thread.start()
-    try:
-        yield shop
-    finally:
-        stop.set()
-        thread.join(30)
-
-
-def _provision(shop: Shop, stop: threading.Event) -> None:
-    while not stop.wait(0.3):
-        with suppress(KubeError):
-            for claim in shop.client.list(CLAIMS, shop.namespace).items:
-                node = claim["metadata"].get("annotations", {}).get(SELECTED)
-                if node and not claim["spec"].get("volumeName"):
-                    name = f"pvc-{claim['metadata']['uid']}"
-                    with suppress(AlreadyExists):
-                        shop.client.create(VOLUMES, field_charts.local_volume(name, node, claim))
+    body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": spec}
+    shop.client.create(VOLUMES, body)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -22,13 +23,24 @@ from tests.cluster.ingress_daemonset import (
     names_of,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.ingress_daemonset_scenarios import SCENARIOS, Scenario, title
+from tests.cluster.ingress_daemonset_scenarios import SCENARIOS, Scenario
+from tests.cluster.scenes import playing, title
 
 NODES = tuple(f"n{number:02}" for number in range(30))
 LIMIT, GRACE = 15, 2
 PORT = 10080
 WHOLE = {"Available": "True AllNodesServe", "Progressing": "False Complete", "Degraded": "False AsDesired"}
 """The conditions of one with which all is as it should be."""
+
+
+@pytest.fixture(scope="module")
+def played(edge_lab: Lab) -> Iterator[Callable[[Scenario], None]]:
+    with playing({each: partial(_play, edge_lab, each) for each in SCENARIOS}) as end_of:
+        yield end_of
+
+
+def _play(lab: Lab, scenario: Scenario) -> None:
+    scenario(Edge(lab, *SCENARIOS[scenario]))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,26 +18,13 @@ from dev.lab.cloud.remote import Remote
 from dev.lab.errors import LabError
 from dev.lab.owner import START_SECONDS
 from dev.lab.session import Lab
-from dev.lab.waiting import at_most, stretch, until
+from dev.lab.waiting import stretch, until
 
 pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 60
 """For what is awaited: most of it takes one."""
-PODS_ON_KWOK = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "many", "labels": {"app": "many"}},
-    "spec": {
-        "replicas": 200,
-        "selector": {"matchLabels": {"app": "many"}},
-        "template": {
-            "metadata": {"labels": {"app": "many"}},
-            "spec": {"containers": [{"name": "main", "image": "any"}], "terminationGracePeriodSeconds": 0},
-        },
-    },
-}
 
 
 @contextmanager
@@ -108,37 +94,12 @@ def names() -> Iterator[list[str]]:
         teardown.down(name)
 
 
-def items(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(lab.kubectl("get", *arguments, "--output", "json").stdout)[
-        "items"
-    ]
-    return found
-
-
 def test_all_listens_on_loopback_only(lab_v3: Lab) -> None:
     listing = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
     ours = [f"pid={pid}," for pid in processes.marked(lab_v3.directory)]
     addresses = [line.split()[3] for line in listing if any(pid in line for pid in ours)]
     assert len(addresses) >= 6
     assert [address for address in addresses if not address.startswith("127.")] == []
-
-
-def test_pods_as_users_write_them_run_on_kwok_nodes_with_an_address_each_and_go_once(bare_lab: Lab) -> None:
-    bare_lab.kubectl("apply", "--filename", "-", stdin=json.dumps(PODS_ON_KWOK))
-    bare_lab.kubectl("rollout", "status", "deployment/many", at_most(2 * SECONDS))
-    pods = items(bare_lab, "pods", "--selector", "app=many")
-    assert len({pod["status"]["podIP"] for pod in pods}) == len(pods) == 200
-    assert {pod["spec"]["nodeName"][:5] for pod in pods} == {"kwok-"}
-    before = failed_deletions(bare_lab)
-    bare_lab.kubectl("delete", "deployment", "many")
-    bare_lab.wait(lambda: not items(bare_lab, "pods", "--selector", "app=many"), SECONDS, "the pods to go")
-    assert failed_deletions(bare_lab) == before
-
-
-def failed_deletions(lab: Lab) -> int:
-    """How often kwok has deleted a pod that was gone: a new one of the same name would have been hit."""
-    lines = (lab.logs / "kwok-controller.log").read_text().splitlines()
-    return sum("failed to delete pod" in line and "not found" in line for line in lines)
 
 
 def reservation(version: str, *cidrs: str) -> str:
