@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.elasticity import REASON
-from controllers.elasticity.assumptions import Assumptions
+from controllers.clock import Clock
 from controllers.elasticity.reporter import IN_FORCE
-from controllers.elasticity.room import Quota
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
 from settings.windows import Hours
@@ -129,7 +128,7 @@ NIGHT, DAY, WEEKEND = at("2026-11-23T22:00"), at("2026-11-24T12:00"), at("2026-1
 def test_a_budget_bounds_nothing_outside_of_its_hours(
     budgets: tuple[Budget, ...], now: datetime, fit: int, opens: float | None
 ) -> None:
-    room = quota(MaxSuperPods(budgets=budgets), 0, 0, now=now)
+    room = quota(MaxSuperPods(budgets=budgets), now=now)
 
     assert [taken(room, pod(f"web-{number}")) for number in range(6)].count("") == fit
     assert room.opens_in == opens
@@ -160,22 +159,24 @@ def test_the_reason_names_the_hours_and_their_end_in_the_same_words_all_night(
 ) -> None:
     limits = MaxSuperPods(budgets=(budget,))
     for minutes in (0, 1, 300):
-        assert taken(quota(limits, 0, now=NIGHT + timedelta(minutes=minutes)), pod()) == reason
+        assert taken(quota(limits, now=NIGHT + timedelta(minutes=minutes)), pod()) == reason
 
 
 def test_the_time_is_read_when_it_is_a_decisions_turn() -> None:
     """One that waited for its turn until the hours began has none of the room from before."""
-    turns: list[bool] = []
+    found, turns = world(BY_NIGHT), list[bool]()
+    reconciler = found.leader.parts._reconciler
 
     def now() -> datetime:
-        turns.append(account._deciding.locked())
+        turns.append(reconciler._deciding.locked())
         return NIGHT
 
-    account = Assumptions(lambda _: None, now)
-    with account.deciding(MaxSuperPods(budgets=(BY_NIGHT,))) as usage:
-        room = Quota(usage)
-        assert [taken(room, pod(f"web-{number}")) == "" for number in range(3)] == [True, True, False]
-    assert turns == [True]
+    reconciler._clock = Clock(now, found.clock)
+    found.create(3, n="0")
+    found.leader.settle(1)
+
+    assert found.placements() == {"": 1, "super": 2}
+    assert set(turns) == {True}
 
 
 # As time passes. The clock of a world begins at NOW, five seconds after 03:04.

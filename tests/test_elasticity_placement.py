@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import replace
-
 from api.elasticity import COST, GATE, OUR_COST, PLACEMENT
-from controllers.elasticity.assumptions import Assumptions
 from controllers.elasticity.patches import TOLERATION, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Pending, Place, place
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
-from controllers.elasticity.room import Objections, Quota, Usage
+from controllers.elasticity.room import Objections, Quota
 from controllers.elasticity.snapshot import Location, Policy, Siblings, location_of, ordinal_of
-from kube.types import ObjectMeta
 from settings.elasticity import Budget, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
 from tests.factories import NOW
@@ -36,8 +31,8 @@ def pending(
     return Pending(pod(f"web-{number}"), Policy(allowed, "global=true local=unset", replicas), barred)
 
 
-def quota(limits: MaxSuperPods, *under: int, now: datetime = NOW, **taken: int) -> Quota:
-    return Quota(Usage(limits, taken, under, now))
+def quota(limits: MaxSuperPods, *there: Pod, now: datetime = NOW) -> Quota:
+    return Quota(limits, there, now)
 
 
 def taken(quota: Quota, pod: Pod) -> str:
@@ -142,7 +137,8 @@ def test_a_pod_beyond_n(beyond: Pending, found: Objections | None, where: Place,
     },
 )
 def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[str], full: str) -> None:
-    assert taken(quota(MaxSuperPods(**limits), **Counter(there)), pod()) == full
+    pods = [pod(f"there-{number}", namespace=each) for number, each in enumerate(there)]
+    assert taken(quota(MaxSuperPods(**limits), *pods), pod()) == full
 
 
 @table(
@@ -219,40 +215,12 @@ BUDGETS = {
 def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
-    used = quota(limits, 1)
+    used = quota(limits, pod("there"))
     assert taken(used, pod()) == full
     assert used.was_short == bool(full)
 
-    unused = quota(limits, 0)
+    unused = quota(limits)
     assert (taken(unused, pod()), taken(unused, pod())) == ("", full)
-
-
-def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
-    woken: list[str] = []
-    account = Assumptions(woken.append, lambda: NOW)
-    limits = MaxSuperPods(budgets=(Budget(labels={"tier": "batch"}, max_pods=1),))
-    batch = replace(pod(), metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "batch"}))
-    other = replace(batch, metadata=ObjectMeta(uid="a", namespace="shop", labels={"tier": "web"}))
-    late = replace(batch, metadata=ObjectMeta(uid="b", namespace="shop", labels={"tier": "batch"}))
-
-    def is_full() -> bool:
-        with account.deciding(limits) as usage:
-            is_short = Quota(usage).refusal(late) is not None
-            if is_short:
-                account.wait("late")
-            return is_short
-
-    assert not is_full()
-    account.see(batch, lambda: True)
-    assert is_full()
-    account.see(other, lambda: True)
-    assert woken == ["late"]
-    assert not is_full()
-    account.see(other, lambda: False)
-    account.see(batch, lambda: True)
-    assert is_full()
-    account.see(batch, lambda: False)
-    assert not is_full()
 
 
 @table(

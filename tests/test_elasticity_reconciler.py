@@ -181,6 +181,38 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
     assert len(waiting) == 1
 
 
+def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
+    budget = Budget(labels={"pod-template-hash": "1"}, max_pods=1)
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(budgets=(budget,))))
+    first, second = world.create(2, n="0")
+    world.leader.settle(2)
+    assert world.placements() == {"": 1, "super": 1}
+
+    world.cluster.edit(first, {"metadata": {"labels": {"pod-template-hash": "2"}}})
+    look(world)
+    assert world.annotations(second)[PLACEMENT] == "super"
+
+
+def look(world: World) -> None:
+    """At what is due now: the queue alone says so, without its regular look at all."""
+    world.leader.hear()
+    while world.leader._step(world.leader.parts.placement):
+        pass
+    while world.leader.queue:
+        world.leader.let_go()
+
+
+def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
+    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
+    first, second = *world.create(1, n="0"), *world.create(1, "other", n="0")
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go(world.leader.queue.index(f"uid-{first}"), "forbidden")
+    look(world)
+
+    assert world.annotations(second)[PLACEMENT] == "super"
+
+
 def test_a_reason_that_is_on_its_way_holds_no_place_and_is_no_obstacle() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")

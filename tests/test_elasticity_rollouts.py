@@ -7,10 +7,10 @@ from typing import Any
 
 from controllers.elasticity.planner import STANDSTILL, stands_still
 from controllers.elasticity.pods import decode
-from controllers.elasticity.reconciler import Standstills
-from tests.elasticity_world import AWAY, raw_of, raw_pod
+from settings import ElasticitySettings
+from settings.elasticity import MaxSuperPods
+from tests.elasticity_world import AWAY, World, raw_of, raw_pod
 from tests.factories import NOW
-from tests.fakes import FakeClock
 from tests.tables import table
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -57,11 +57,19 @@ def test_when_a_rollout_stands_still(pods: list[Any], deciding: tuple[str, ...],
 
 
 def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_something_moves() -> None:
-    clock = FakeClock(0.0)
-    standstills = Standstills(clock)
-    seen = [standstills.observe(NEW, is_still=True)]
-    for is_still in (True, False, True):
-        clock.advance(9.0)
-        seen.append(standstills.observe(NEW, is_still=is_still))
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
+    (old,) = world.create(1, "web-a", revision="a", n="0")
+    world.leader.settle(1)
+    world.bind_all()
+    world.cluster.edit(old, {"status": READY})
+    world.create(1, "web-b", revision="b", n="0")
+    world.leader.settle(11)
+    world.cluster.edit(old, {"status": {"conditions": []}})
+    world.leader.settle(1)
+    world.cluster.edit(old, {"status": READY})
+    world.leader.settle(11)
+    assert world.placements("web-b") == {"": 1}
 
-    assert seen == [0.0, 9.0, 0.0, 0.0]
+    world.leader.settle(2)
+    assert world.placements("web-b") == {"local": 1}
+    assert world.leader.recorder.reasons[-1] == "LocalForRollout"

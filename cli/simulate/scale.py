@@ -15,16 +15,15 @@ from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.output import Document, Part, Table, title
 from cli.simulate.values import Subject
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
-from controllers.elasticity.room import SETTING, Others, SuperNodes, Usage, count_under, counts
+from controllers.elasticity.room import SETTING, Fleet, Quota, SuperNodes, counted
 from controllers.elasticity.snapshot import ClusterState, Location, location_of
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from kube.resources import PODS
 from kube.types import Namespace, rfc3339
-from settings import ElasticitySettings, Settings
+from settings import Settings
 from settings.elasticity import Budget
 from webhook.elasticity.webhook import NewPod, gate_reason, gated, reaches_super_nodes
 from webhook.elasticity.webhook import PodSpec as NewSpec
@@ -94,8 +93,8 @@ def scale(facts: ScaleFacts, eligibility: Eligibility) -> Trial:
     index = index_of([*facts.pods, *arriving])
     key = next((pod.key for pod in arriving), "")
     nodes, settings, now = facts.cluster.nodes, facts.cluster.settings, facts.snapshot.now
-    others = Others(_usage(facts.pods, nodes, settings, now), index)
-    super_nodes = SuperNodes(nodes, others, eligibility, gpus=settings.gpus)
+    quota = Quota(settings.max_super_pods, counted(index, nodes.names), now)
+    super_nodes = SuperNodes(Fleet(nodes, index, gpus=settings.gpus), quota, eligibility)
     made = plan(OfOneKey(index.of_key(key), {}, facts.cluster, now), super_nodes, Past())
     placements = skipped | _placed(made, arriving)
     ordered = [placements[each["metadata"]["name"]] for each in facts.replicas]
@@ -152,13 +151,6 @@ def _placed(made: Plan, arriving: Sequence[Pod]) -> dict[str, Placement]:
 def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
     keys = {decode(_encoded(each)).key for each in facts.replicas}
     return (each for each in facts.pods if each.key in keys)
-
-
-def _usage(pods: Sequence[Pod], nodes: Nodes, settings: ElasticitySettings, now: datetime) -> Usage:
-    limits = settings.max_super_pods
-    there = [each for each in pods if counts(each, nodes.names)]
-    taken = Counter(each.metadata.namespace for each in there)
-    return Usage(limits, taken, count_under(limits.budgets, there), now)
 
 
 def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:

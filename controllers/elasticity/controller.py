@@ -124,7 +124,7 @@ class Elasticity:
         self._sources, self._settings = sources, sources.settings()
         self._names = sources.nodes().names
         self._keys = WorkQueue("elasticity", clock=clock.monotonic)
-        self._assumptions = Assumptions(self._keys.add, clock.now)
+        self._assumptions = Assumptions()
         self._reporter = Reporter(recorder, clock.now)
         self._reporter.report_left(oldest_first(sources.pods.gated()))
         self._eligibility = Eligibility(
@@ -144,9 +144,6 @@ class Elasticity:
         self._reconciler = Reconciler(
             sources, takeover, self._writer, self._eligibility, self._reporter, clock
         )
-        # before a worker decides, all that is there is counted
-        informers.pods.on_change(lambda old, new: self._count(new or old))
-        sources.pods.on_write(self._count)
         self.takeover = Controller(
             WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic),
             takeover.reconcile,
@@ -193,6 +190,8 @@ class Elasticity:
 
     def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """What a decision does not read of a pod, the kubelet reports all the time."""
+        if self._counts(old) and (not self._counts(new) or _labels(old) != _labels(new)):
+            self._writer.give_back()
         if self._role(old) == self._role(new):
             return ()
         return {pod.key for pod in (old, new) if pod is not None}
@@ -204,8 +203,6 @@ class Elasticity:
         if names == self._names:
             return self._undecided()
         self._names = names
-        for pod in self._sources.pods.all():
-            self._count(pod)
         return self._all()
 
     def _undecided(self) -> Iterable[str]:
@@ -214,11 +211,6 @@ class Elasticity:
 
     def _all(self) -> Iterable[str]:
         return dict.fromkeys(pod.key for pod in self._sources.pods.all())
-
-    def _count(self, pod: Pod | None) -> None:
-        """Of a write of ours nothing else follows: it was decided."""
-        if pod is not None:
-            self._assumptions.see(pod, lambda: self._counts(self._sources.pods.current(pod)))
 
     def _counts(self, pod: Pod | None) -> bool:
         """Whether it is on a super node, or may come there."""
@@ -248,6 +240,10 @@ def _side_work(name: str, work: Callable[[], None]) -> Controller:
 
 _WATCHED = attrgetter("enabled", "percentages", "return_home.enabled")
 """The settings that say what is watched, and what is kept of it: a change of one begins all of it again."""
+
+
+def _labels(pod: Pod | None) -> object:
+    return pod and pod.metadata.labels
 
 
 def _uids(*pods: Pod) -> set[str]:

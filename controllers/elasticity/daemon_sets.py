@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from api.elasticity import affinity_to_set, is_daemon_pod
+from api.elasticity import affinity_to_set
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.sources import Sources
 from controllers.manager import Context
@@ -92,7 +92,7 @@ def owners_on(pods: Iterable[Pod], super_nodes: frozenset[str]) -> dict[str, Own
     return {
         owner.uid: Owner(pod.metadata.namespace, owner)
         for pod in pods
-        if pod.active and is_daemon_pod(pod.metadata) and (owner := pod.metadata.controller)
+        if pod.active and pod.daemon and (owner := pod.metadata.controller)
         if not super_nodes.isdisjoint((pod.node_name, *_meant_for(pod)))
     }
 

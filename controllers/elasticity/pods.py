@@ -28,6 +28,7 @@ from api.elasticity import (
     PLACEMENT,
     SUPER,
     SWITCH,
+    is_daemon_pod,
     tolerates_super_nodes,
 )
 from kube.compact import compact
@@ -337,6 +338,8 @@ class Pod(Value, frozen=True):
     key: str = ""
     """What the total "at most N" is of: its owner and revision, or the pod itself."""
     ready: bool = False
+    daemon: bool = False
+    """Whether a DaemonSet made it."""
     requests: Amounts = {}
     burst_spec: bytes = b""
     """The whole spec of a burst pod that has a node, as JSON. This and *requests* are kept while pods return only."""
@@ -408,21 +411,12 @@ def _pod(raw: RawPod) -> Pod:
     finished = raw.status.phase in ("Succeeded", "Failed")
     repels = repelled_by(bytes(spec.affinity))
     ports = host_ports(spec.containers, spec.init_containers)
-    key = _key(raw.metadata)
+    key, daemon = _key(raw.metadata), is_daemon_pod(raw.metadata)
+    if not spec.node_name and not finished:
+        return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key, daemon=daemon)
+    bound, node = compact(raw.metadata, KEPT), sys.intern(spec.node_name)
     ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
-    if spec.node_name or finished:
-        bound = compact(raw.metadata, KEPT)
-        return Pod(
-            bound,
-            sys.intern(spec.node_name),
-            finished,
-            None,
-            repels,
-            ports,
-            key,
-            ready=ready and not finished,
-        )
-    return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key)
+    return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon)
 
 
 def slim(metadata: ObjectMeta) -> ObjectMeta:

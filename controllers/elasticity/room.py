@@ -7,15 +7,16 @@ on: for the limits, and on the node where it is expected.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from api.elasticity import REASON, is_daemon_pod
+from api.elasticity import REASON
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.filters import (
     Reach,
@@ -50,69 +51,45 @@ def waits(pod: Pod) -> bool:
 
 def counts(pod: Pod, super_nodes: Container[str]) -> bool:
     """Whether it is on a super node, where it is billed until it is gone, or may come there."""
-    if pod.finished or is_daemon_pod(pod.metadata):
+    if pod.finished or pod.daemon:
         return False
     return pod.node_name in super_nodes or pod.may_come_to_super_nodes
 
 
-def is_under(budget: Budget, pod: Pod | None) -> bool:
-    return pod is not None and budget.concerns(pod.metadata.namespace, pod.metadata.labels)
+def is_under(budget: Budget, pod: Pod) -> bool:
+    return budget.concerns(pod.metadata.namespace, pod.metadata.labels)
 
 
-def count_under(budgets: Iterable[Budget], there: Iterable[Pod]) -> list[int]:
-    """How many of the pods that are *there* are under each of *budgets*."""
-    there = list(there)
-    return [sum(is_under(budget, pod) for pod in there) for budget in budgets]
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What of *limits* is used: by how many pods of each namespace, and by how many *under* each budget."""
-
-    limits: MaxSuperPods
-    taken: Mapping[str, int]
-    under: Sequence[int]
-    now: datetime
+def counted(pods: PodIndex, super_nodes: Iterable[str], assumed: Iterable[Action] = ()) -> Iterator[Pod]:
+    """Those that count, each once; *assumed* are actions that may bring more, read before the pods."""
+    more = {action.uid: action.pod for action in assumed}
+    for pod in chain(pods.sent(), *map(pods.holding, super_nodes)):
+        if not pod.daemon:
+            more.pop(pod.metadata.uid, None)
+            yield pod
+    yield from more.values()
 
 
 @dataclass
 class _Used:
+    """By the pods that are *there*, and more."""
+
     budget: Budget
-    taken: int
-    now: datetime
+    there: Sequence[Pod]
 
     @cached_property
-    def holds(self) -> bool:
-        return self.budget.holds_at(self.now)
-
-    @cached_property
-    def ends_at(self) -> datetime | None:
-        return self.budget.ends_at(self.now)
-
-    @property
-    def refusal(self) -> str | None:
-        """Why one more pod is too much."""
-        if self.taken < self.budget.max_pods:
-            return None
-        allowed = f"{self.budget.max_pods} {self.budget}"
-        return f"{SETTING}budgets allows {allowed} on super nodes{self._until}"
-
-    @property
-    def _until(self) -> str:
-        """The same words for as long as its hours last."""
-        if not self.budget.hours:
-            return ""
-        end = f"end at {rfc3339(self.ends_at)}" if self.ends_at else "do not end soon"
-        return f"; its hours, {self.budget.times}, {end}"
+    def taken(self) -> int:
+        return sum(is_under(self.budget, pod) for pod in self.there)
 
 
 class Quota:
-    """What the limits leave; of the budgets, those that hold now."""
+    """What *limits* leave besides the pods that are *there*, which are not read where nothing is limited."""
 
-    def __init__(self, usage: Usage) -> None:
-        self._limits, self._taken, self._now = usage.limits, Counter(usage.taken), usage.now
-        under = zip(usage.limits.budgets, usage.under, strict=True)
-        self._budgets = [_Used(budget, taken, usage.now) for budget, taken in under]
+    def __init__(self, limits: MaxSuperPods, there: Iterable[Pod], now: datetime) -> None:
+        self._limits, self._now = limits, now
+        pods = [*there] if limits.is_limited else []
+        self._taken = Counter(pod.metadata.namespace for pod in pods)
+        self._budgets = [_Used(budget, pods) for budget in limits.budgets if budget.holds_at(now)]
         self.was_short = False
         self._ends: list[datetime] = []
 
@@ -142,17 +119,26 @@ class Quota:
 
     def _budget_reached(self, pod: Pod) -> str | None:
         for used in self._concerned(pod):
-            if refusal := used.refusal:
-                self._ends += filter(None, [used.ends_at])
-                return refusal
+            if used.taken >= (budget := used.budget).max_pods:
+                return (
+                    f"{SETTING}budgets allows {budget.max_pods} {budget} on super nodes{self._until(budget)}"
+                )
         return None
 
     def _concerned(self, pod: Pod) -> list[_Used]:
-        return [used for used in self._budgets if is_under(used.budget, pod) and used.holds]
+        return [used for used in self._budgets if is_under(used.budget, pod)]
+
+    def _until(self, budget: Budget) -> str:
+        if not budget.hours:
+            return ""
+        if not (ends_at := budget.ends_at(self._now)):
+            return f"; its hours, {budget.times}, do not end soon"
+        self._ends.append(ends_at)
+        return f"; its hours, {budget.times}, end at {rfc3339(ends_at)}"
 
 
 class Fleet:
-    """Built for one decision. *assumed* are actions that may bring a pod to one of the nodes; most need no look.
+    """Built for one decision. *assumed* are actions that may bring a pod to one of the nodes, read before the pods.
 
     *gpus*: some nodes are for pods that ask for GPUs.
     """
@@ -161,17 +147,13 @@ class Fleet:
         self,
         nodes: Nodes,
         pods: PodIndex,
-        assumed: Callable[[], Sequence[Action]] = lambda: (),
+        assumed: Sequence[Action] = (),
         *,
         gpus: bool = False,
     ) -> None:
-        self._nodes, self._pods, self._read_assumed, self._gpus = nodes, pods, assumed, gpus
+        self._nodes, self._pods, self._assumed, self._gpus = nodes, pods, assumed, gpus
         self._added: list[Request] = []
         self._asked: dict[bytes, bool] = {}
-
-    @cached_property
-    def _assumed(self) -> Sequence[Action]:
-        return self._read_assumed()
 
     @cached_property
     def _topology(self) -> Topology:
@@ -262,9 +244,8 @@ class Fleet:
 
     def _on_the_way(self) -> list[Request]:
         """Pods without a node that may get a super node: allowed to already, or assumed to be."""
-        assumed = self._assumed  # before the pods: an action goes when it is seen there
         pods = {pod.metadata.uid: (pod, False) for pod in self._pods.sent()}
-        pods |= {action.uid: (action.pod, action.kind is Kind.SUPER) for action in assumed}
+        pods |= {action.uid: (action.pod, action.kind is Kind.SUPER) for action in self._assumed}
         return [self.request(pod, bound=bound) for pod, bound in pods.values()]
 
     def _settle(self) -> None:
@@ -290,28 +271,20 @@ class Objections:
     """Seconds for which a super node has been in a state that is all it misses; None when there is no such node."""
 
 
-@dataclass(frozen=True)
-class Others:
-    """What others have of super nodes: pods that are there, and *assumed* actions that may bring more.
-
-    *outages* says by node for how many seconds it has been in a state that passes.
-    """
-
-    usage: Usage
-    pods: PodIndex
-    assumed: Callable[[], Sequence[Action]] = lambda: ()
-    outages: Mapping[str, float] = field(default_factory=dict)
+NO_OUTAGES: Mapping[str, float] = {}
 
 
 class SuperNodes:
     """The account of one decision; *bound* to super nodes is a pod that may run nowhere else.
 
-    *to_look_up* are pods whose volumes must be read first.
+    *outages* says by node for how many seconds it has been in a state that passes; *to_look_up* are pods whose volumes
+    must be read first.
     """
 
-    def __init__(self, nodes: Nodes, others: Others, eligibility: Eligibility, *, gpus: bool) -> None:
-        self._fleet = Fleet(nodes, others.pods, others.assumed, gpus=gpus)
-        self.quota, self._outages, self._eligibility = Quota(others.usage), others.outages, eligibility
+    def __init__(
+        self, fleet: Fleet, quota: Quota, eligibility: Eligibility, outages: Mapping[str, float] = NO_OUTAGES
+    ) -> None:
+        self._fleet, self.quota, self._eligibility, self._outages = fleet, quota, eligibility, outages
         self.to_look_up: list[Pod] = []
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:

@@ -6,7 +6,7 @@ The copy of the pods is the one that our own writes go through.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,12 +47,7 @@ class PodCache(PodIndex):
     def __init__(self, client: Client, informer: Informer[Pod]) -> None:
         super().__init__(lambda facet: informer.by_index(FACET, facet))
         self._client, self._informer = client, informer
-        self._write_observers: list[Callable[[Pod], None]] = []
         informer.add_index(FACET, facets)
-
-    def on_write(self, observer: Callable[[Pod], None]) -> None:
-        """Call *observer* with what we have written or read; the informer has the changes that are not ours."""
-        self._write_observers.append(observer)
 
     def all(self) -> Sequence[Pod]:
         return self._informer.list()
@@ -69,7 +64,7 @@ class PodCache(PodIndex):
     def patch(self, pod: Pod, patch: Patch) -> None:
         """KubeError."""
         at = pod.metadata
-        self._take_in(self._client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw))
+        self._informer.wrote(self._client.patch(PODS, at.name, patch, at.namespace, type=msgspec.Raw))
 
     def delete(self, pod: Pod) -> None:
         """That version of it. KubeError."""
@@ -80,16 +75,8 @@ class PodCache(PodIndex):
     def refresh(self, pod: Pod) -> None:
         """Read it from the API server. KubeError, but for a pod that is gone."""
         at = pod.metadata
-        try:
-            answer = self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw)
-        except NotFound:
-            return
-        self._take_in(answer)
-
-    def _take_in(self, answer: msgspec.Raw) -> None:
-        if (new := self._informer.wrote(answer)) is not None:
-            for observer in self._write_observers:
-                observer(new)
+        with suppress(NotFound):
+            self._informer.wrote(self._client.get(PODS, at.name, at.namespace, type=msgspec.Raw))
 
 
 class NodeCache:

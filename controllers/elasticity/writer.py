@@ -36,6 +36,8 @@ class Writer:
         self._pods, self.assumptions, self._reporter = pods, assumptions, reporter
         self._queue, self._enqueue = queue, enqueue
         self._clock = clock
+        self.short: set[str] = set()
+        """The keys whose last decision found no room; they are decided again when some is given back."""
         self._refusals: dict[str, tuple[int, float]] = {}
         """By uid: how many in a row, and until when the pod rests."""
 
@@ -45,6 +47,11 @@ class Writer:
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._refusals, uids)
+
+    def give_back(self) -> None:
+        """There may be room again."""
+        for key in list(self.short):
+            self._enqueue(key)
 
     def start(self, actions: Iterable[Action]) -> None:
         """Assume all of them, then write."""
@@ -79,10 +86,9 @@ class Writer:
             self._write(action)
         except Conflict:
             self._pods.refresh(action.pod)  # another client has written, or we have, without an answer
-            self.assumptions.forget(action)
-            self._enqueue(action.pod.key)
+            self._give_up(action)
         except NotFound:
-            self.assumptions.forget(action)
+            self._give_up(action)
         except KubeError as error:
             # what is refused now may have arrived before
             if isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
@@ -110,6 +116,10 @@ class Writer:
         count = self._refusals.get(action.uid, (0, 0.0))[0] + 1
         pause = max(PAUSES.delay(count), min(error.retry_after or 0.0, PAUSES.cap))
         self._refusals[action.uid] = count, self._clock() + pause
-        self.assumptions.forget(action)
         self._reporter.refused(action, error)
+        self._give_up(action)
+
+    def _give_up(self, action: Action) -> None:
+        self.assumptions.forget(action)
         self._enqueue(action.pod.key)
+        self.give_back()
