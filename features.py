@@ -39,12 +39,17 @@ class Feature:
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Of `drawbridge`: by name, ``module:command`` and the first sentence of its help, which is shown without it."""
+    health: str = ""
+    """``module:HEALTH``: what `status` and `doctor` say of it."""
     predicted: str = ""
     """``predicted(inventory)``: how its webhooks are made that are asked by `explain` and `simulate`."""
     explains: Mapping[str, str] = field(default_factory=dict)
     """The kinds of objects of which `explain` says why: ``module:KIND``."""
     simulates: Mapping[str, str] = field(default_factory=dict)
     """Sub-commands of `simulate`."""
+
+    pages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Of the dashboard: by path, ``module:read`` and the title."""
 
     judge: str = ""
     """``judge(pod, namespace, settings)``: what it does to a pod with these settings, for `simulate values`."""
@@ -75,18 +80,20 @@ FEATURES = (
         webhooks="webhook.ip_reservation.routes:webhooks",
         commands={
             "reservations": (
-                "cli.commands.reservations:reservations",
+                "cli.ip_reservation.reservations:reservations",
                 "List, release and hold reserved IPs.",
             )
         },
-        predicted="cli.features.ip_reservation:predicted",
-        explains={"pod": "cli.features.ip_reservation:POD", "ip": "cli.features.ip_reservation:IP"},
+        pages={"reservations": ("dashboard.reservations:read", "IP reservation")},
+        health="cli.ip_reservation.health:HEALTH",
+        predicted="cli.ip_reservation.webhooks:predicted",
+        explains={"pod": "cli.ip_reservation.pod:POD", "ip": "cli.ip_reservation.ip:IP"},
         simulates={
-            "drain": "cli.commands.simulate_removal:drain_command",
-            "delete": "cli.commands.simulate_removal:delete_command",
+            "drain": "cli.ip_reservation.removal:drain_command",
+            "delete": "cli.ip_reservation.removal:delete_command",
         },
-        judge="cli.simulate.removal:reserved_when_it_goes",
-        releases="cli.simulate.removal:released",
+        judge="cli.ip_reservation.removal:reserved_when_it_goes",
+        releases="cli.ip_reservation.removal:released",
     ),
     Feature(
         "anycast_ip",
@@ -96,11 +103,13 @@ FEATURES = (
         webhooks="webhook.anycast_ip.routes:webhooks",
         endpoint="controllers.anycast_ip.feed:serve",
         commands={
-            "addresses": ("cli.commands.addresses:addresses", "List anycast IPs of nodes."),
+            "addresses": ("cli.anycast_ip.addresses:addresses", "List anycast IPs of nodes."),
         },
-        predicted="cli.features.anycast_ip:predicted",
-        explains={"node": "cli.features.anycast_ip:NODE"},
-        simulates={"join": "cli.commands.simulate_join:join_command"},
+        pages={"addresses": ("dashboard.addresses:read", "Anycast IP")},
+        health="cli.anycast_ip.health:HEALTH",
+        predicted="cli.anycast_ip.node:predicted",
+        explains={"node": "cli.anycast_ip.node:NODE"},
+        simulates={"join": "cli.anycast_ip.join:join_command"},
     ),
     Feature(
         "elasticity",
@@ -115,13 +124,15 @@ FEATURES = (
         webhooks="webhook.elasticity.routes:webhooks",
         commands={
             "elasticity": (
-                "cli.commands.elasticity:elasticity",
+                "cli.elasticity.placements:elasticity",
                 "See where pods are placed, and return them.",
             )
         },
-        predicted="cli.features.elasticity:predicted",
-        simulates={"scale": "cli.commands.simulate_scale:scale_command"},
-        judge="cli.simulate.scale:placed_by_elasticity",
+        pages={"elasticity": ("dashboard.elasticity:read", "Elasticity")},
+        health="cli.elasticity.health:HEALTH",
+        predicted="cli.elasticity.webhooks:predicted",
+        simulates={"scale": "cli.elasticity.scale:scale_command"},
+        judge="cli.elasticity.scale:placed_by_elasticity",
     ),
     Feature(
         "ingress_daemonset",
@@ -134,13 +145,15 @@ FEATURES = (
         webhooks="webhook.ingress_daemonset.routes:webhooks",
         commands={
             "rollout": (
-                "cli.commands.rollout:rollout",
+                "cli.ingress_daemonset.command:rollout",
                 "See, pause, resume, start or undo rollouts.",
             )
         },
-        predicted="cli.features.ingress_daemonset:predicted",
-        explains={"ingressdaemonset": "cli.features.ingress_daemonset:INGRESS_DAEMONSET"},
-        simulates={"rollout": "cli.commands.simulate_rollout:rollout_command"},
+        pages={"rollouts": ("dashboard.rollouts:read", "Rollouts")},
+        health="cli.ingress_daemonset.health:HEALTH",
+        predicted="cli.ingress_daemonset.webhooks:predicted",
+        explains={"ingressdaemonset": "cli.ingress_daemonset.explanation:INGRESS_DAEMONSET"},
+        simulates={"rollout": "cli.ingress_daemonset.forecast:rollout_command"},
     ),
     Feature(
         "certificates",

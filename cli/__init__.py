@@ -1,8 +1,7 @@
 """The command `drawbridge`, also `kubectl drawbridge`: what an operator asks, read with the operator's permissions.
 
-`app.py` lists the commands that the table of features names, and those about all of them; a module of `commands` has
-the options, reads and writes of one. It reads by `inventory.py`, which asks `cluster.py`, and hands values to functions
-that decide and show: `status.py`, `doctor.py`, `reservations.py`, `addresses.py`, `placements.py`, `rollouts.py`, and
-the packages `explain` and `simulate`, which ask the webhooks and planners of the product itself; `features` has what
-each feature adds to these two. `output.py` draws what they return, or prints it as JSON or YAML.
+`app.py` lists the commands that the table of features names, and those about all of them. A module of a feature's
+folder has one: its options, what it reads by `inventory.py`, which asks `cluster.py`, and the functions of values that
+decide what it shows. `health.py` is what a feature adds to `status.py` and `doctor.py`; `explain` and `simulate` ask
+the webhooks and planners of the product itself. `output.py` draws a report, or prints it as JSON or YAML.
 """

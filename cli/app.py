@@ -15,13 +15,13 @@ from kube.errors import KubeError
 from telemetry.build import VERSION
 
 _BEFORE = {
-    "status": ("cli.commands.status:status", "All features at a glance; what is wrong comes first."),
+    "status": ("cli.status:status", "All features at a glance; what is wrong comes first."),
     "explain": (
-        "cli.commands.explain:explain",
+        "cli.explain.kinds:explain",
         "Why an object is treated as it is, and what would happen to it now.",
     ),
-    "simulate": ("cli.commands.simulate:simulate", "What would happen, decided as Drawbridge decides."),
-    "doctor": ("cli.commands.doctor:doctor", "Find out what is wrong with the installation."),
+    "simulate": ("cli.simulate.command:simulate", "What would happen, decided as Drawbridge decides."),
+    "doctor": ("cli.doctor:doctor", "Find out what is wrong with the installation."),
 }
 _AFTER = {
     "dashboard": (
@@ -29,7 +29,7 @@ _AFTER = {
         "Show all of this live in the browser, on a page of this machine.",
     ),
     "completion": (
-        "cli.commands.completion:completion",
+        "cli.completion:completion",
         "Print a script that completes commands and options.",
     ),
 }

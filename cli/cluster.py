@@ -19,6 +19,7 @@ from kube.resources import ALL, Resource, Selection
 from runtime import futures, utc_now
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 TIMEOUT = 30.0
 """Seconds for one answer."""
@@ -57,13 +58,13 @@ class Cluster:
     ) -> None:
         self.client, self.namespace, self._connection, self.now = client, namespace, connection, now
 
-    def read(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    def read(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
         """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""
         with futures.ThreadPoolExecutor(max_workers=PARALLEL) as executor:
             calls = {name: executor.submit(_caught, read) for name, read in reads.items()}
             return {name: call.result() for name, call in calls.items()}
 
-    def read_all(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    def read_all(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
         """The same, where nothing can be shown without all of them. Raises KubeError."""
         found = self.read(reads)
         for each in found.values():

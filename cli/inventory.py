@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from calico.ipam_config import ipam_configuration
-from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, block_of, located
-from calico.reservations import GROUPS, Reservations
+from calico.pools import located
+from calico.reservations import Reservations
 from calico.segment import IPReservation
-from cli.access import Access, attributes
+from cli.access import Access
 from cli.cluster import Cluster
-from cli.errors import Failure, unreadable
+from cli.errors import Failure
 from cli.installation import (
     CHART,
     CONFIGURATION_FILE,
@@ -29,7 +29,6 @@ from cli.installation import (
     selector_of,
     service_of,
 )
-from cli.pools import PoolFacts
 from kube.client import Page
 from kube.errors import KubeError
 from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, Resource, Selection
@@ -159,22 +158,16 @@ class Inventory:
         """All IPReservations; NotServed."""
         return self.once("segments", self.reservations.list)
 
-    def pools(self, segments: Sequence[IPReservation]) -> PoolFacts:
-        """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
-        try:
-            found = self.cluster.read_all(
-                {"pools": self.ip_pools, "blocks": partial(self._of_calico, BLOCKS, IPAMBlock)}
-            )
-        except KubeError as error:
-            return PoolFacts(unknown=str(unreadable(error)) + f" ({unreadable(error).way_out})")
-        for name, each in found.items():
-            if each is None:
-                return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
-        return PoolFacts(found["pools"], [block_of(block) for block in found["blocks"]], segments)
+    def serves_reservations(self, api_version: str) -> bool:
+        """Whether one of Calico's groups has IPReservations."""
+        group, version = api_version.split("/")
+        resource = Resource(group, version, "ipreservations", namespaced=False)
+        return self.once(("serves", api_version), partial(self.client.serves, resource))
 
-    def ip_pools(self) -> Sequence[IPPool] | None:
-        """None where they are not served."""
-        return self._of_calico(POOLS, IPPool)
+    def of_calico(self, plural: str, kind: type[T]) -> Sequence[T] | None:
+        """None where neither of its groups serves them."""
+        resource = located(self.client, plural)
+        return self.list(resource, kind) if resource else None
 
     def cooldown(self) -> int:
         """Seconds for which Calico gives a released IP to no pod, 0 for none."""
@@ -182,7 +175,7 @@ class Inventory:
 
     def may(self, access: Access, account: str = "") -> bool:
         """Whether *account*, or else the user, may."""
-        spec: dict[str, Any] = {"resourceAttributes": attributes(access)}
+        spec: dict[str, Any] = {"resourceAttributes": access.attributes}
         kind = "SelfSubjectAccessReview"
         if account:
             spec["user"], kind = account, "SubjectAccessReview"
@@ -191,10 +184,6 @@ class Inventory:
         return self.client.request(
             "POST", f"{REVIEWS}/{kind.lower()}s", body=body, type=_Review
         ).status.allowed
-
-    def _of_calico(self, plural: str, kind: type[T]) -> Sequence[T] | None:
-        resource = located(self.client, plural)
-        return self.list(resource, kind) if resource else None
 
     def _configurations(self, resource: Resource) -> Sequence[WebhookConfiguration]:
         return self.client.request("GET", resource.path(), type=Page[WebhookConfiguration]).items or []

@@ -56,7 +56,39 @@ def _json_escape(character: str) -> str:
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):
-    """A value to be shown: its fields are what ``-o json`` prints, also when they have their defaults."""
+    """A value to be shown: *content* is what ``-o json`` prints, also of fields that have their defaults."""
+
+    @property
+    def content(self) -> Any:
+        return fields_of(self)
+
+
+class Report(Document, frozen=True):
+    """What a command shows."""
+
+    def parts(self, now: datetime) -> Iterable[Part]:
+        """For people, from top to bottom."""
+        raise NotImplementedError
+
+
+def fields_of(value: msgspec.Struct) -> dict[str, Any]:
+    return {
+        name: getattr(value, field)
+        for name, field in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    }
+
+
+def plain(value: Any) -> Any:
+    """*value* for an encoder, whole: objects of Kubernetes leave out what has its default."""
+    match value:
+        case msgspec.Struct():
+            content = value.content if isinstance(value, Document) else fields_of(value)
+            return plain(content)
+        case dict():
+            return {str(name): plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+    return msgspec.to_builtins(value)
 
 
 @dataclass(frozen=True)
@@ -73,11 +105,6 @@ class Table:
 Part = Table | Text | str
 Render = Callable[[T], Iterable[Part]]
 """The parts of what people see of a value, from top to bottom: a function of the value."""
-
-
-def timed(render: Callable[[T, datetime], Iterable[Part]], now: Callable[[], datetime]) -> Render[T]:
-    """*render* with the time of the moment, for what has an age."""
-    return lambda value: render(value, now())
 
 
 def good(text: str) -> Text:
@@ -237,10 +264,10 @@ class Output:
         return [*heading, grid]
 
     def _encoded(self, value: object) -> str:
-        plain = msgspec.to_builtins(value)
+        found = plain(value)
         if self.form == "json":
-            return json_printable(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
-        return _yaml(plain)
+            return json_printable(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return _yaml(found)
 
     def _echo(self, text: str) -> None:
         self._console.file.write(f"{text}\n")
@@ -272,10 +299,10 @@ def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent)
 
 
-def _yaml(plain: object) -> str:
+def _yaml(value: object) -> str:
     """Without letters of other languages where one character must be escaped: PyYAML escapes all or few."""
     for unicode in (True, False):
-        text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=unicode)
+        text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=unicode)
         if text.replace("\n", "").isprintable():
             break
     return text.rstrip("\n")

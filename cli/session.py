@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,11 +12,11 @@ from click.core import ParameterSource
 
 from cli.cluster import Cluster, cluster_of
 from cli.errors import FINE, Failure
-from cli.output import FORMS, Form, Output, Render, printable
+from cli.output import FORMS, Form, Output, Part, Report, printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
+T = TypeVar("T", bound=Report)
 
 GIVEN = "drawbridge.options"
 EPILOG = "Options of all commands (-o, -n, -A, --context, --kubeconfig, --no-color, --yes): drawbridge --help"
@@ -58,14 +58,20 @@ class Session:
         """The namespace to list, or None for all; for commands about many objects."""
         return None if self.options.all_namespaces else self.namespace
 
-    def follow(self, read: Callable[[], T], render: Render[T], watch: bool) -> T:
-        """Show the value that *read* returns, and return it; with *watch*, again and again until Ctrl-C."""
+    def show(self, report: Report) -> None:
+        self.output.show(report, self._parts)
+
+    def follow(self, read: Callable[[], T], watch: bool) -> T:
+        """Show the report that *read* returns, and return it; with *watch*, again and again until Ctrl-C."""
         if watch:
-            self.output.watch(read, render)
+            self.output.watch(read, self._parts)
             raise SystemExit(FINE)
-        value = read()
-        self.output.show(value, render)
-        return value
+        report = read()
+        self.show(report)
+        return report
+
+    def _parts(self, report: Report) -> Iterable[Part]:
+        return report.parts(self.cluster.now())
 
     def confirm(self, *question: str) -> None:
         """Ask before a write, unless --yes; Failure when the user declines, or there is no terminal to ask at.

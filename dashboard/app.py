@@ -13,7 +13,9 @@ from werkzeug.wrappers import Response as Answer
 from cli.errors import Failure, unreadable
 from cli.output import age, duration
 from dashboard.guard import HEADERS, Guard, Hosts
-from dashboard.pages import INTERVAL, VERBS, Page, Write, slug, until
+from dashboard.pages import INTERVAL, Page, slug, until
+from dashboard.rollouts import VERBS, Write
+from features import FEATURES
 from kube.errors import KubeError
 from runtime import threading
 
@@ -72,7 +74,7 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     _serve_files(app)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters |= {"age": age, "until": until, "slug": slug, "duration": duration}
-    app.jinja_env.globals |= {"pages": pages, "form": form, "served": served}
+    app.jinja_env.globals |= {"pages": pages, "features": FEATURES, "form": form, "served": served}
 
     @app.after_request
     def add_headers(response: Response) -> Response:

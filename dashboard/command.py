@@ -20,7 +20,8 @@ from cli.errors import Failure
 from cli.session import Command, Session, pass_session
 from dashboard.app import create_app
 from dashboard.guard import Guard
-from dashboard.pages import explanation_of, pages_of, writer_of
+from dashboard.pages import explanation_of, pages_of
+from dashboard.rollouts import writer_of
 from runtime import threading
 
 HOST = "127.0.0.1"

@@ -1,14 +1,20 @@
-"""Workloads with their pods on local and on super nodes: functions of values."""
+"""The page of elasticity: workloads with their pods on local and on super nodes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
+from cli.elasticity.placements import Place, Placement, listed
+from cli.elasticity.pods import Pod
+from cli.inventory import Inventory
 from cli.output import Document
-from cli.placements import Place, Placement
+from dashboard.permissions import Permissions
+from kube.resources import PODS
+from kube.types import is_super
 
-PODS = 50
+MOST = 50
 """Of a workload that are listed."""
 
 
@@ -28,10 +34,12 @@ class ElasticityPage(Document, frozen=True):
     workloads: tuple[WorkloadView, ...]
 
 
-def page_of(placements: Sequence[Placement]) -> ElasticityPage:
-    """*placements* as they are listed: gated ones come first."""
+def read(inventory: Inventory, _: Permissions) -> ElasticityPage:
+    pods = partial(inventory.list, PODS, Pod)
+    found = inventory.cluster.read_all({"nodes": inventory.nodes, "pods": pods})
+    super_nodes = {node.metadata.name for node in found["nodes"] if is_super(node)}
     by_workload: dict[tuple[str, str], list[Placement]] = {}
-    for each in placements:
+    for each in listed(found["pods"], super_nodes):
         by_workload.setdefault((each.namespace, each.workload or f"Pod/{each.pod}"), []).append(each)
     views = [_view(*key, held) for key, held in by_workload.items()]
     return ElasticityPage(
@@ -48,5 +56,5 @@ def _view(namespace: str, workload: str, held: Sequence[Placement]) -> WorkloadV
         places[Place.LOCAL],
         places[Place.SUPER_NODE],
         places[Place.GATED] + places[Place.PENDING],
-        tuple(held[:PODS]),
+        tuple(held[:MOST]),
     )

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from itertools import pairwise
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from rich.text import Text
 
-from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
-from api.ingress_daemonset.node_matching import FollowedNode
-from cli.access import Access
-from cli.addresses import Addresses
 from cli.cluster import Cluster
-from cli.commands.addresses import addresses_of
-from cli.commands.explain import kind_of
-from cli.commands.reservations import read as read_reservations
-from cli.commands.rollout import Patch, revisions_of, stored_of
-from cli.commands.rollout import write as write_change
-from cli.commands.status import facts_of
 from cli.errors import Failure, unreadable
+from cli.explain.kinds import kind_of
 from cli.inventory import Inventory
-from cli.objects import Pod, StoredResource
 from cli.output import Cell, Part, Table, age, duration
-from cli.placements import listed as placements_listed
-from cli.revisions import aborted, undo
-from cli.rollouts import pause, promote, rollout_of
-from cli.status import Status, status_of
-from controllers.ingress_daemonset.children import Workload
-from dashboard import elasticity, reservations, rollouts
-from kube.client import Client
-from kube.errors import Conflict, KubeError
-from kube.resources import DEPLOYMENTS, NODES, PODS, Selection
-from kube.types import is_super
+from cli.status import Status, facts_of, status_of
+from dashboard.permissions import Permissions
+from features import FEATURES
+from kube.errors import KubeError
 from runtime import threading, time, utc_now
 
 STYLES = {"green": "good", "yellow": "warning", "bold red": "bad", "dim": "faint", "bold": "title"}
@@ -46,8 +30,6 @@ INTERVAL = 2.0
 SHARE = 5
 """A read is not repeated before this many times its own duration: a large cluster is read less often."""
 TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
-Write = Callable[[str, str, str, str], None]
-"""Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +116,23 @@ class Page:
 
 
 def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
-    reader, page = PageReader(cluster, read_only), partial(Page, now=cluster.now)
+    """All raise KubeError, or Failure when Drawbridge is not installed. With *read_only*, no Secret is read."""
+    permissions = Permissions(cluster, read_only)
+
+    def overview(inventory: Inventory, _: Permissions) -> Status:
+        return status_of(facts_of(inventory, secrets=not read_only), inventory.now())
+
+    def page(name: str, title: str, path: str, read: Callable[[Inventory, Permissions], Any]) -> Page:
+        feed = Feed(_caught(lambda: read(Inventory(cluster), permissions)))
+        return Page(name, title, path, feed, now=cluster.now)
+
     return [
-        page("overview", "Overview", "/", Feed(_caught(reader.overview))),
-        page("reservations", "IP reservation", "/reservations", Feed(_caught(reader.reservations))),
-        page("addresses", "Anycast IP", "/addresses", Feed(_caught(reader.addresses))),
-        page("elasticity", "Elasticity", "/elasticity", Feed(_caught(reader.elasticity))),
-        page("rollouts", "Rollouts", "/rollouts", Feed(_caught(reader.rollouts))),
+        page("overview", "Overview", "/", overview),
+        *(
+            page(name, title, f"/{name}", resolve_name(read))
+            for row in FEATURES
+            for name, (read, title) in row.pages.items()
+        ),
     ]
 
 
@@ -152,8 +144,7 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
         return None
 
     def read() -> list[Line | Grid]:
-        facts = known.read(Inventory(cluster), namespace, rest)
-        return shown(known.parts(known.explain(facts)))
+        return shown(known.explain(Inventory(cluster), namespace, rest).parts(cluster.now()))
 
     command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
     place = f"explain/{kind}/{name}"
@@ -179,88 +170,3 @@ def _caught(read: Callable[[], Any]) -> Callable[[], Any]:
             return failure
 
     return caught
-
-
-class PageReader:
-    """All raise KubeError, or Failure when Drawbridge is not installed."""
-
-    def __init__(self, cluster: Cluster, read_only: bool = False) -> None:
-        """With *read_only*, no Secret is read, and nothing can be changed."""
-        self.cluster, self._read_only = cluster, read_only
-        self._may_change: dict[str, bool] = {}
-
-    def overview(self) -> Status:
-        return status_of(facts_of(Inventory(self.cluster), secrets=not self._read_only), self.cluster.now())
-
-    def reservations(self) -> reservations.ReservationsPage:
-        inventory = Inventory(self.cluster)
-        found = read_reservations(inventory)
-        return reservations.page_of(found, inventory.pools(found.segments), inventory.now())
-
-    def addresses(self) -> Addresses:
-        return addresses_of(Inventory(self.cluster))
-
-    def elasticity(self) -> elasticity.ElasticityPage:
-        inventory = Inventory(self.cluster)
-        pods = partial(inventory.list, PODS, Pod)
-        found = self.cluster.read_all({"nodes": inventory.nodes, "pods": pods})
-        super_nodes = {each.metadata.name for each in found["nodes"] if is_super(each)}
-        return elasticity.page_of(placements_listed(found["pods"], super_nodes))
-
-    def rollouts(self) -> rollouts.RolloutsPage:
-        inventory, ours = Inventory(self.cluster), Selection(label_selector=NODE_LABEL)
-        found = self.cluster.read_all(
-            {
-                "rollouts": partial(inventory.list, INGRESS_DAEMONSETS, dict[str, Any]),
-                "nodes": partial(inventory.cached, NODES, FollowedNode),
-                "deployments": partial(inventory.list, DEPLOYMENTS, Workload, ours),
-            }
-        )
-        raw = found["rollouts"]
-        writable = self._writable({each["metadata"]["namespace"] for each in raw})
-        values = rollouts.Found(raw, found["nodes"], found["deployments"], writable)
-        return rollouts.page_of(values, self.cluster.now())
-
-    def _writable(self, namespaces: Collection[str]) -> set[str]:
-        """Where the user may pause rollouts; asked once: what changes later, a write shows."""
-        if self._read_only:
-            return set()
-        unknown = [name for name in namespaces if name not in self._may_change]
-        asked = {name: Access("patch", PLURAL, GROUP, name) for name in unknown}
-        may = Inventory(self.cluster).may
-        answers = self.cluster.read({name: partial(may, access) for name, access in asked.items()})
-        self._may_change |= {name: may for name, may in answers.items() if not isinstance(may, KubeError)}
-        return {each for each in namespaces if self._may_change.get(each)}
-
-
-def _abort(client: Client, stored: StoredResource) -> Patch:
-    return undo(aborted(stored, revisions_of(client, stored)))
-
-
-VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {
-    "pause": lambda _, stored: pause(stored, True),
-    "resume": lambda _, stored: pause(stored, False),
-    "promote": lambda _, stored: promote(stored),
-    "abort": _abort,
-}
-"""The patch of each; None when there is nothing to do."""
-
-
-def writer_of(cluster: Cluster) -> Write:
-    def write(namespace: str, name: str, verb: str, shown: str) -> None:
-        """KubeError; Failure for another rollout than was *shown*, or when there is nothing to return to."""
-        stored = stored_of(cluster.client, namespace, name)
-        if rollout_of(stored).stamp != shown:
-            raise _outdated()
-        try:
-            write_change(cluster.client, stored, partial(VERBS[verb], cluster.client))
-        except Conflict:
-            raise _outdated() from None
-
-    return write
-
-
-def _outdated() -> Failure:
-    return Failure(
-        "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
-    )

@@ -1,4 +1,4 @@
-"""Reserved IPs by workload, and when they are released: functions of values."""
+"""The page of IP reservation: reserved IPs by workload, and when they are released."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from cli.inventory import Inventory
+from cli.ip_reservation.pools import Headroom, headroom, pools_of
+from cli.ip_reservation.reservations import Reservation, listed
+from cli.ip_reservation.reservations import read as read_reservations
 from cli.output import Document, duration
-from cli.pools import Headroom, PoolFacts, headroom
-from cli.reservations import Found, Reservation, listed
+from dashboard.permissions import Permissions
 
 NEXT = 20
 """Releases that are listed."""
@@ -50,7 +53,9 @@ class ReservationsPage(Document, frozen=True):
     pools_unknown: str
 
 
-def page_of(found: Found, pools: PoolFacts, now: datetime) -> ReservationsPage:
+def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
+    found, now = read_reservations(inventory), inventory.now()
+    pools = pools_of(inventory, found.segments)
     reservations = listed(found.segments, found.settings)
     counted = [each for each in reservations if each.expires_at]
     coming = [each for each in counted if not each.kept_by]

@@ -1,26 +1,42 @@
-"""The nodes of a rollout as they are shown, in the phases that the planner sees: functions of values."""
+"""The page of rollouts: their nodes, in the phases that the planner sees, and what changes their course."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import readable
-from api.ingress_daemonset.types import IngressDaemonSet
-from cli.objects import StoredResource
+from cli.access import Access
+from cli.cluster import Cluster
+from cli.errors import Failure
+from cli.ingress_daemonset.command import Patch, aborted, revisions_of, stored_of, undo
+from cli.ingress_daemonset.command import write as write_change
+from cli.ingress_daemonset.rollouts import Rollout, pause, promote, rollout_of
+from cli.ingress_daemonset.stored import StoredResource
+from cli.inventory import Inventory
 from cli.output import Document
-from cli.rollouts import Rollout, is_wrong, rollout_of
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.rollout import budget
 from controllers.ingress_daemonset.snapshot import Snapshot
+from dashboard.permissions import Permissions
+from kube.client import Client
+from kube.errors import Conflict
+from kube.resources import DEPLOYMENTS, NODES, Selection
+
+Raw = dict[str, Any]
+Write = Callable[[str, str, str, str], None]
+"""Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
 
 
 class NodeState(StrEnum):
@@ -60,7 +76,7 @@ class RolloutView(Document, frozen=True):
 
     @property
     def wrong(self) -> bool:
-        return is_wrong(self.rollout)
+        return self.rollout.is_wrong
 
     @property
     def place(self) -> str:
@@ -71,51 +87,56 @@ class RolloutsPage(Document, frozen=True):
     rollouts: tuple[RolloutView, ...]
 
 
-class Found(Document, frozen=True):
-    """*raw* are the IngressDaemonSets; *writable* the namespaces in which the user may change them."""
+def read(inventory: Inventory, permissions: Permissions) -> RolloutsPage:
+    ours = Selection(label_selector=NODE_LABEL)
+    found = inventory.cluster.read_all(
+        {
+            "rollouts": partial(inventory.list, INGRESS_DAEMONSETS, Raw),
+            "nodes": partial(inventory.cached, NODES, FollowedNode),
+            "deployments": partial(inventory.list, DEPLOYMENTS, Workload, ours),
+        }
+    )
+    may = permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in found["rollouts"])
 
-    raw: Sequence[dict[str, object]]
-    nodes: Sequence[FollowedNode]
-    deployments: Sequence[Workload]
-    writable: Collection[str]
+    def view(raw: Raw) -> RolloutView:
+        rollout = rollout_of(msgspec.convert(raw, StoredResource))
+        may_change = _pausing(rollout.namespace) in may
+        try:
+            resource = readable(raw)
+            if failed := resolved(resource, ())[1].stored:
+                raise ValueError(f"{failed.reason}: they return to the former template")
+            children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
+            snapshot = Snapshot(
+                resource, found["nodes"], {"Deployment": children}, inventory.now(), Writes(), {}
+            )
+            return _view(rollout, snapshot, may_change=may_change)
+        except (msgspec.ValidationError, ValueError) as error:
+            return RolloutView(rollout, (), {}, 0, 0, False, str(error), may_change)
 
-
-def page_of(found: Found, now: datetime) -> RolloutsPage:
-    views = (_view(raw, found, now) for raw in found.raw)
+    views = map(view, found["rollouts"])
     return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.wrong, each.place))))
 
 
-def _view(raw: dict[str, object], found: Found, now: datetime) -> RolloutView:
-    rollout = rollout_of(msgspec.convert(raw, StoredResource))
-    may_change = rollout.namespace in found.writable
-    try:
-        resource = readable(raw)
-        if failed := resolved(resource, ())[1].stored:
-            reason = f"{failed.reason}: they return to the former template"
-            return RolloutView(rollout, (), {}, 0, 0, False, reason, may_change)
-        rollouts = _snapshot(resource, found, now).rollouts()
-    except (msgspec.ValidationError, ValueError) as error:
-        return RolloutView(rollout, (), {}, 0, 0, False, str(error), may_change)
+def _pausing(namespace: str) -> Access:
+    return Access("patch", PLURAL, GROUP, namespace)
+
+
+def _view(rollout: Rollout, snapshot: Snapshot, *, may_change: bool) -> RolloutView:
+    rollouts = snapshot.rollouts()
     reasons = {each.node: each.reason for each in rollout.waiting_for}
-    nodes = tuple(_node(each, reasons, now) for each in rollouts)
-    rolling = resource.spec.update_strategy.rolling_update
+    nodes = tuple(_node(each, reasons, snapshot.now) for each in rollouts)
+    rolling = snapshot.resource.spec.update_strategy.rolling_update
     counted = Counter(each.shown for each in nodes)
     return RolloutView(
         rollout,
         nodes,
         {each: counted[each] for each in NodeState if counted[each]},
-        budget(resource, len(nodes)),
+        budget(snapshot.resource, len(nodes)),
         sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
         rolling.detaches,
         "",
         may_change,
     )
-
-
-def _snapshot(resource: IngressDaemonSet, found: Found, now: datetime) -> Snapshot:
-    namespace = resource.metadata.namespace
-    deployments = [each for each in found.deployments if each.metadata.namespace == namespace]
-    return Snapshot(resource, found.nodes, {"Deployment": deployments}, now, Writes(), {})
 
 
 def _node(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> NodeView:
@@ -134,3 +155,36 @@ def _state(each: NodeRollout) -> NodeState:
     if each.phase is Phase.DETACHING and each.safe_at is not None:
         return NodeState.DETACHED
     return NodeState[each.phase.name]
+
+
+def _abort(client: Client, stored: StoredResource) -> Patch:
+    return undo(aborted(stored, revisions_of(client, stored)))
+
+
+VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {
+    "pause": lambda _, stored: pause(stored, True),
+    "resume": lambda _, stored: pause(stored, False),
+    "promote": lambda _, stored: promote(stored),
+    "abort": _abort,
+}
+"""The patch of each; None when there is nothing to do."""
+
+
+def writer_of(cluster: Cluster) -> Write:
+    def write(namespace: str, name: str, verb: str, shown: str) -> None:
+        """KubeError; Failure for another rollout than was *shown*, or when there is nothing to return to."""
+        stored = stored_of(cluster.client, namespace, name)
+        if rollout_of(stored).stamp != shown:
+            raise _outdated()
+        try:
+            write_change(cluster.client, stored, partial(VERBS[verb], cluster.client))
+        except Conflict:
+            raise _outdated() from None
+
+    return write
+
+
+def _outdated() -> Failure:
+    return Failure(
+        "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
+    )

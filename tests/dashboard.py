@@ -13,7 +13,8 @@ from werkzeug.test import TestResponse
 from cli.cluster import Cluster
 from dashboard.app import create_app
 from dashboard.guard import Guard
-from dashboard.pages import explanation_of, pages_of, writer_of
+from dashboard.pages import explanation_of, pages_of
+from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI
 from dev.fake_api.calls import Reply, Request
 from tests import cli

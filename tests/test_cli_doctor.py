@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.access import Access, needed
-from cli.doctor import Finding, Verdict, of_cooldown, of_others
+from cli.access import Access
+from cli.doctor import needed, of_others
+from cli.health import Finding, Verdict
 from cli.installation import CONTROLLERS, RegisteredWebhook, Rule, WebhookConfiguration, WebhookConfigurations
+from cli.ip_reservation.health import of_cooldown
 from dev.fake_api import FakeAPI, Kind
 from dev.fake_api.calls import Reply, Request
 from kube.client import Resource
@@ -71,7 +73,6 @@ def unwell(api: FakeAPI) -> list[tuple[str, str, str]]:
         ),
         pytest.param(600, {"ipReserveTime": "10m"}, [("warning", "reservations add little")], id="as long"),
         pytest.param(1200, {"ipReserveTime": "10m"}, [("warning", "for 20m after")], id="longer"),
-        pytest.param(1200, {"enabled": False}, [], id="no reservations"),
         pytest.param(
             60,
             {"sameAddress": {"enabled": True}},
@@ -221,13 +222,9 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
         }
         | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID, "egressCheck": EGRESS_CHECK}}
     )
-    assert not [
-        each
-        for each in needed(Settings(), "own", "")
-        if each[1].verb == "patch" and each[1].resource == "pods"
-    ]
+    assert (CONTROLLERS, Access("patch", "pods")) not in [*needed(Settings())]
     granted = [(each.account, held) for each in permissions.table() for held in each.permissions]
-    asked = list(needed(settings, "own", "projectcalico.org"))
+    asked = [(program, each.located("own", "projectcalico.org")) for program, each in needed(settings)]
 
     assert (CONTROLLERS, Access("watch", "deployments", "apps")) in asked
     assert (CONTROLLERS, Access("create", "pods", "", "own")) in asked

@@ -18,7 +18,7 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
-from cli.commands.explain import objects_about, objects_in, snapshot_of
+from cli.explain.kinds import objects_about, objects_in, snapshot_of
 from cli.explain.matching import ApiRequest, Outcome
 from cli.explain.prediction import (
     UID,

@@ -185,7 +185,7 @@ def test_an_impersonation_that_is_not_understood_is_refused(tmp_path: Path, user
 STATUS = """
 import sys
 from cli.session import Options, connect
-import cli.commands.status, cli.commands.elasticity
+import cli.status, cli.elasticity.placements
 connect(Options(kubeconfig=sys.argv[1]))
 print(*sys.modules)
 """

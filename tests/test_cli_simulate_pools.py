@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from calico.pools import IPAMBlock, IPPool, block_of
 from calico.segment import IPReservation
-from cli.pools import Headroom, PoolFacts, headroom
-from cli.simulate.removal import Removal, ReservedIP, Returning, with_pools
+from cli.ip_reservation.pools import Headroom, PoolFacts, headroom
+from cli.ip_reservation.removal import Removal, ReservedIP, Returning, with_pools
 from tests.calico_pools import Raw, block, pool
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.elasticity import COST
-from cli.simulate.removal import in_order
+from cli.ip_reservation.removal import in_order
 from tests.factories import NOW
 
 Raw = dict[str, Any]

@@ -35,66 +35,39 @@ COPIED = (*PRODUCT, "cli", "charts", "deploy", "tests", "dev", "wsgi.py", "featu
 
 @dataclass(frozen=True)
 class Feature:
-    """*own* is deleted with what has its name in the programs; *fast* are some of its *tests*.
+    """*own* folders are deleted with what has its name in the programs; *fast* are some of its *tests*.
 
     *commands* are those of `drawbridge` that go with it.
     """
 
-    own: tuple[str, ...]
     tests: tuple[str, ...]
     fast: tuple[str, ...]
     paths: tuple[str, ...]
     commands: tuple[str, ...]
+    own: tuple[str, ...] = ()
 
 
 FEATURES = {
     "ip_reservation": Feature(
-        own=(
-            "cli/commands/reservations.py",
-            "cli/commands/simulate_removal.py",
-            "cli/explain/ip.py",
-            "cli/explain/pod.py",
-        ),
         tests=("ip_reservation*", "cluster_reads"),
         fast=("ip_reservation", "ip_reservation_*planner"),
         commands=("reservations", "explain pod", "explain ip", "simulate drain", "simulate delete"),
         paths=("/validate/pods/ip-reservation", "/mutate/pods/same-address"),
     ),
     "anycast_ip": Feature(
-        own=(
-            "cli/addresses.py",
-            "cli/commands/addresses.py",
-            "cli/commands/simulate_join.py",
-            "cli/explain/node.py",
-            "cli/simulate/join.py",
-        ),
         tests=("anycast_*",),
         fast=("anycast_plan*", "anycast_webhook"),
         commands=("addresses", "explain node", "simulate join"),
         paths=("/mutate/nodes/anycast-ip",),
     ),
     "elasticity": Feature(
-        own=(
-            "cli/placements.py",
-            "cli/commands/elasticity.py",
-            "cli/commands/simulate_scale.py",
-            "cli/simulate/scale.py",
-        ),
         tests=("elasticity_*",),
         fast=("elasticity_gate", "elasticity_placement", "elasticity_rules", "elasticity_switches"),
         commands=("elasticity", "simulate scale"),
         paths=("/mutate/pods/elasticity", "/mutate/daemonsets/elasticity"),
     ),
     "ingress_daemonset": Feature(
-        own=(
-            "healthchecker",
-            "cli/rollouts.py",
-            "cli/revisions.py",
-            "cli/commands/rollout.py",
-            "cli/commands/simulate_rollout.py",
-            "cli/explain/ingress_daemonset.py",
-            "cli/simulate/rollout.py",
-        ),
+        own=("healthchecker",),
         tests=("ingress_daemonset_*", "healthchecker*"),
         fast=("ingress_daemonset_nodes", "ingress_daemonset_defaults", "healthchecker"),
         commands=("rollout", "explain ingressdaemonset", "simulate rollout"),
@@ -184,14 +157,10 @@ class Copy:
                 flags=re.DOTALL,
             )
         )
-        for name in (
-            f"webhook/{missing}",
-            f"controllers/{missing}",
-            f"cli/features/{missing}.py",
-            *deleted.own,
-        ):
-            path = directory / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for package in ("webhook", "controllers", "cli"):
+            shutil.rmtree(directory / package / missing)
+        for name in deleted.own:
+            shutil.rmtree(directory / name)
         for pattern in deleted.tests:
             for path in directory.glob(f"tests/test_{pattern}.py"):
                 path.unlink()

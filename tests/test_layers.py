@@ -267,38 +267,45 @@ def test_a_decision_can_do_no_io(path: str) -> None:
     assert not roots & NO_IO
 
 
-EDGES_OF_THE_COMMAND = ("__main__", "app", "cluster", "inventory", "kubeconfig", "output", "session")
-"""Modules of `cli` that do I/O, beside those in `commands` and `features`. All else is functions of values."""
-EDGES_OF_THE_PAGE = ("__main__", "app", "command", "pages", "proxied")
-"""Modules of `dashboard` that do I/O."""
-READERS = {
-    "kube.client",
-    "calico.reservations",
-    "cli.session",
-    "cli.cluster",
-    "cli.inventory",
-    "dashboard.pages",
+EDGES = {
+    *(f"cli/{name}.py" for name in ("__main__", "app", "cluster", "kubeconfig", "output")),
+    *("cli/inventory.py", "cli/explain/kinds.py", "cli/doctor.py"),
+    *(f"dashboard/{name}.py" for name in ("__main__", "app", "command", "pages", "proxied")),
 }
+"""Modules of the command and of its page that do I/O by themselves. All others read by the inventory."""
 
 
-def decides_and_shows() -> list[str]:
-    """The modules of the command and of its page without an edge."""
-    command = (path for path in modules("cli") if path.parent.name not in ("commands", "features"))
-    return [
+@pytest.mark.parametrize(
+    "path",
+    [
         str(path.relative_to(ROOT))
-        for paths, edges in ((command, EDGES_OF_THE_COMMAND), (modules("dashboard"), EDGES_OF_THE_PAGE))
-        for path in paths
-        if path.stem not in edges
-    ]
+        for package in ("cli", "dashboard")
+        for path in modules(package)
+        if str(path.relative_to(ROOT)) not in EDGES
+    ],
+)
+def test_commands_read_by_the_inventory_alone(path: str) -> None:
+    assert not {name.partition(".")[0] for name in imports(ROOT / path)} & NO_IO
 
 
-@pytest.mark.parametrize("path", decides_and_shows())
-def test_what_a_command_decides_and_shows_can_do_no_io(path: str) -> None:
-    imported = set(imports(ROOT / path))
+DECIDE = (
+    "cli/access.py",
+    "cli/errors.py",
+    "cli/installation.py",
+    "cli/explain/answers.py",
+    "cli/explain/matching.py",
+    "cli/explain/prediction.py",
+    "cli/simulate/value_names.py",
+    "cli/simulate/values.py",
+)
+"""What many commands decide by, and show."""
 
-    assert not {name.partition(".")[0] for name in imported} & NO_IO
-    assert not imported & READERS
-    assert not any(name.startswith(("cli.commands.", "cli.features.")) for name in imported)
+
+@pytest.mark.parametrize("path", DECIDE)
+def test_what_commands_share_is_functions_of_values(path: str) -> None:
+    readers = {"kube.client", "calico.reservations", "cli.session", "cli.cluster", "cli.inventory"}
+
+    assert not set(imports(ROOT / path)) & readers
 
 
 def test_flask_is_imported_by_servers_only() -> None:

@@ -18,7 +18,6 @@ from cli.explain.prediction import (
     predict,
 )
 from cli.output import Cell, Document, Table, age, bad, faint, good, warning
-from cli.reservations import address_of
 from kube.resources import PODS
 from kube.types import ObjectMeta, Value
 
@@ -56,7 +55,7 @@ def question(action: str, predicted: Prediction) -> Question:
     return Question(
         action=action,
         allowed=predicted.allowed,
-        reserved=tuple(dict.fromkeys(address_of(each.cidr) for each in predicted.records)),
+        reserved=tuple(dict.fromkeys(each.cidr.partition("/")[0] for each in predicted.records)),
         not_reserved_because="" if predicted.records else why_not_reserved(predicted),
         webhooks=tuple(_answer(each) for each in relevant),
         others=tuple(each.webhook.name for each in predicted.others),

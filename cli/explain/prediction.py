@@ -187,17 +187,17 @@ class ReadFromSnapshot:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
-    def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:  # noqa: ARG002 - nothing waits
+    def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
         return _found(self._objects.pods, f"{namespace}/{name}", Pod)
 
-    def namespace(self, name: str, *, deadline: float) -> Namespace:  # noqa: ARG002
+    def namespace(self, name: str, *, deadline: float) -> Namespace:
         return _found(self._objects.namespaces, name, Namespace)
 
     def ingress_daemonsets(
         self,
         namespace: str,
         *,
-        deadline: float,  # noqa: ARG002
+        deadline: float,
     ) -> Iterator[IngressDaemonSet]:
         return (each for each in self._objects.ingress_daemonsets if each.metadata.namespace == namespace)
 
@@ -211,10 +211,10 @@ class ReservationsOfSnapshot:
 
     snapshot: Snapshot
 
-    def segments(self, deadline: float) -> Sequence[IPReservation]:  # noqa: ARG002 - nothing waits
+    def segments(self, deadline: float) -> Sequence[IPReservation]:
         return self.snapshot.segments
 
-    def of_calico(self, deadline: float) -> CalicoIPAM:  # noqa: ARG002
+    def of_calico(self, deadline: float) -> CalicoIPAM:
         return self.snapshot.calico
 
 
@@ -224,7 +224,7 @@ class RecordingLedger:
     def __init__(self) -> None:
         self.records: tuple[Record, ...] = ()
 
-    def reserve(self, records: Sequence[Record], deadline: float) -> None:  # noqa: ARG002 - nothing waits
+    def reserve(self, records: Sequence[Record], deadline: float) -> None:
         self.records += tuple(records)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 
 from api.anycast_ip import is_proven_bound, wanted
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.output import Document, Part, Table, bad, count_of, title, warning
+from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
 from kube.types import Namespace, Node, ObjectMeta, Pod, PodStatus, Toleration, Value
 from kube.types import PodSpec as KnownSpec
@@ -224,7 +225,7 @@ class Released(Document, frozen=True):
     why: str
 
 
-class Values(Document, frozen=True):
+class Values(Report, frozen=True):
     """With anything *refused* nothing else is known: Helm refuses it, or the programs keep what they have."""
 
     differences: tuple[Difference, ...]
@@ -232,6 +233,34 @@ class Values(Document, frozen=True):
     effects: tuple[Effect, ...]
     released: tuple[Released, ...]
     not_settings: tuple[str, ...]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        changed = len(self.differences)
+        yield title(
+            f"{count_of(changed, 'setting')} changed, {count_of(len(self.effects), 'object')} concerned,"
+            f" {count_of(len(self.released), 'IP')} released"
+        )
+        rows = [(each.value, _text(each.now), _text(each.then)) for each in self.differences]
+        yield Table(("VALUE", "NOW", "THEN"), rows, empty="No setting changes.")
+        if self.refused:
+            yield bad("Refused: nothing would change.")
+            yield Table(
+                ("REFUSED", "WHY, AND WHAT TO WRITE"), [(each.value, each.why) for each in self.refused]
+            )
+        for feature in dict.fromkeys(each.feature for each in self.effects):
+            of_it = [each for each in self.effects if each.feature == feature]
+            shown = [(f"{each.kind} {each.name}", each.what) for each in of_it[:SHOWN]]
+            yield Table((feature.upper(), "THEN"), shown)
+            if len(of_it) > SHOWN:
+                yield f"and {len(of_it) - SHOWN} others: -o json has all"
+        if self.released:
+            rows = [(each.ip, each.pod, each.why) for each in self.released]
+            yield Table(("RELEASED AT ONCE", "POD", "WHY"), rows)
+        if self.not_settings:
+            yield warning(
+                f"Not looked at, as these are no settings of the programs: {', '.join(self.not_settings)}."
+                " helm diff, or helm template, shows the objects that they change."
+            )
 
 
 def concerns_pods(found: Outcome, features: Iterable[str]) -> bool:
@@ -250,33 +279,6 @@ def compare(facts: ValuesFacts) -> Values:
         released=tuple(facts.released),
         not_settings=found.others,
     )
-
-
-def values_parts(found: Values) -> Iterator[Part]:
-    changed = len(found.differences)
-    yield title(
-        f"{count_of(changed, 'setting')} changed, {count_of(len(found.effects), 'object')} concerned,"
-        f" {count_of(len(found.released), 'IP')} released"
-    )
-    rows = [(each.value, _text(each.now), _text(each.then)) for each in found.differences]
-    yield Table(("VALUE", "NOW", "THEN"), rows, empty="No setting changes.")
-    if found.refused:
-        yield bad("Refused: nothing would change.")
-        yield Table(("REFUSED", "WHY, AND WHAT TO WRITE"), [(each.value, each.why) for each in found.refused])
-    for feature in dict.fromkeys(each.feature for each in found.effects):
-        of_it = [each for each in found.effects if each.feature == feature]
-        shown = [(f"{each.kind} {each.name}", each.what) for each in of_it[:SHOWN]]
-        yield Table((feature.upper(), "THEN"), shown)
-        if len(of_it) > SHOWN:
-            yield f"and {len(of_it) - SHOWN} others: -o json has all"
-    if found.released:
-        rows = [(each.ip, each.pod, each.why) for each in found.released]
-        yield Table(("RELEASED AT ONCE", "POD", "WHY"), rows)
-    if found.not_settings:
-        yield warning(
-            f"Not looked at, as these are no settings of the programs: {', '.join(found.not_settings)}."
-            " helm diff, or helm template, shows the objects that they change."
-        )
 
 
 def _effects(facts: ValuesFacts, then: Settings) -> Iterator[Effect]:

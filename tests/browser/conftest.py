@@ -21,7 +21,8 @@ from controllers.anycast_ip.inventory import annotation
 from dashboard.app import create_app
 from dashboard.command import listen, server_of
 from dashboard.guard import Guard
-from dashboard.pages import explanation_of, pages_of, writer_of
+from dashboard.pages import explanation_of, pages_of
+from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import stretch
 from kube.types import Node

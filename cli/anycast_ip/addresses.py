@@ -1,0 +1,289 @@
+"""`drawbridge addresses list`: the anycast IPs of nodes, those announced or being released, and the cloud's quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import click
+
+from api.anycast_ip import (
+    ADDRESS,
+    ADDRESS_ID,
+    IN_USE,
+    Entries,
+    Entry,
+    Transition,
+    closed_since,
+    entries_in,
+    is_proven_bound,
+    is_tainted,
+    opened_after,
+    transitions_of,
+    wanted,
+)
+from cli.inventory import Inventory
+from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, moment, warning
+from cli.session import Command, Commands, Session, pass_session
+from controllers.anycast_ip.claim import SELECTED, Claim, instance_of
+from controllers.anycast_ip.claim import read as read_claim
+from controllers.anycast_ip.inventory import QuotasRead, quotas_in
+from kube.errors import KubeError
+from kube.resources import CONFIG_MAPS, Selection
+from kube.types import ConfigMap, Node
+from settings import AnycastIPSettings
+from settings.anycast_ip import AllowList
+
+
+class Announcing(Document, frozen=True):
+    """*until* is the earliest time of a bind: the leader counts from the end of the write, which began at *since*."""
+
+    node: str
+    address: str
+    id: str
+    state: str
+    since: datetime
+    until: datetime
+
+
+def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Announcing, ...]:
+    """The one that is next comes first."""
+    waiting = [
+        _announcing(each, each.since, settings) for each in found if each.since and each.state != IN_USE
+    ]
+    return tuple(sorted((each for each in waiting if each.until > now), key=lambda each: each.until))
+
+
+def _announcing(entry: Entry, since: datetime, settings: AllowList) -> Announcing:
+    until = since + timedelta(seconds=settings.announce_before)
+    return Announcing(entry.node, entry.address, entry.id, entry.state, since, until)
+
+
+def announcing_table(found: Sequence[Announcing], now: datetime) -> Table:
+    rows = [
+        (
+            each.address,
+            each.node or each.state,
+            moment(each.since),
+            duration((each.until - now).total_seconds()),
+        )
+        for each in found
+    ]
+    return Table(("ANNOUNCED", "FOR", "IN THE ALLOW-LIST SINCE", "BOUND IN"), rows)
+
+
+class State(StrEnum):
+    OPEN = "open"
+    UNPROVEN = "not verified"
+    TAINTED = "tainted"
+    RELEASING = "releasing"
+    IDLE = "idle"
+    ORDERED = "ordered for the pool"
+    UNREADABLE = "unreadable claim"
+
+
+SHOWN = {
+    State.OPEN: good,
+    State.TAINTED: warning,
+    State.RELEASING: warning,
+    State.ORDERED: warning,
+    State.IDLE: good,
+}
+LAST = (State.IDLE, State.OPEN)
+"""What needs no attention."""
+
+
+class Address(Document, frozen=True):
+    """*id* is that of the cloud; *ours* is false for one that was found on the instance, and is never released."""
+
+    node: str
+    address: str
+    id: str
+    state: State
+    instance: str
+    ours: bool
+    since: datetime | None
+    transitions: tuple[Transition, ...] = ()
+    """When the node was opened and closed, the latest first."""
+    opened_after: float | None = None
+    """Seconds from its creation, or from when it was last closed, until it was opened; None when that is not known."""
+    waits_since: datetime | None = None
+    """Of a tainted node, the same beginning."""
+
+
+class QuotaLeft(Document, frozen=True):
+    quota: str
+    used: int
+    limit: int
+    left: int
+
+
+class Addresses(Report, frozen=True):
+    """*quotas* are what the leader last read of the cloud's, at *quotas_read_at*; none where that is not known.
+
+    *announcing* are those that are not to be bound yet.
+    """
+
+    addresses: tuple[Address, ...]
+    quotas: tuple[QuotaLeft, ...] = ()
+    quotas_read_at: datetime | None = None
+    announcing: tuple[Announcing, ...] = ()
+
+    @property
+    def usual(self) -> float | None:
+        """The median of the seconds in which nodes opened; None when none is known."""
+        from statistics import median  # which takes as long to load as the list to read
+
+        return median(self._times) if self._times else None
+
+    @property
+    def slowest(self) -> float | None:
+        return max(self._times, default=None)
+
+    @property
+    def _times(self) -> list[float]:
+        return [each.opened_after for each in self.addresses if each.opened_after is not None]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        columns = ("NODE", "IP", "ID", "STATE", "AGE", "OPENED AFTER", "INSTANCE", "RELEASED WITH THE NODE")
+        rows = [_row(each, now) for each in self.addresses]
+        yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
+        if self.announcing:
+            yield announcing_table(self.announcing, now)
+        if self.quotas_read_at:
+            quotas = [(each.quota, str(each.used), str(each.limit), str(each.left)) for each in self.quotas]
+            yield Table(("QUOTA OF THE CLOUD", "USED", "LIMIT", "LEFT"), quotas)
+            yield f"The leader read the quotas {age(self.quotas_read_at, now)} ago."
+
+
+def listed(
+    nodes: Sequence[Node], claims: Sequence[ConfigMap], settings: AnycastIPSettings
+) -> tuple[Address, ...]:
+    """What needs attention comes first: nodes that wait, and addresses of gone nodes that are being released."""
+    readable = {claim.uid: claim for claim in claims_in(claims)}
+    selected = [each for each in nodes if wanted(each, settings) or each.metadata.uid in readable]
+    known = {each.metadata.uid for each in selected}
+    found = [_of_node(each, readable.get(each.metadata.uid)) for each in selected]
+    found += [_of_gone(claim) for claim in readable.values() if claim.uid not in known]
+    found += [_unreadable(each) for each in claims if _claim(each) is None]
+    return tuple(sorted(found, key=_attention))
+
+
+def claims_in(found: Sequence[ConfigMap]) -> Sequence[Claim]:
+    """Those that can be read."""
+    return [claim for each in found if (claim := _claim(each))]
+
+
+def _attention(address: Address) -> tuple[int, float, str]:
+    """Idle addresses are in the order in which nodes get them."""
+    since = address.since.timestamp() if address.since and address.state is State.IDLE else 0.0
+    return LAST.index(address.state) if address.state in LAST else -1, since, address.node
+
+
+def _row(each: Address, now: datetime) -> list[Cell]:
+    state = SHOWN.get(each.state, bad)(each.state)
+    released = "yes" if each.ours else "no: it is not ours"
+    took = "" if each.opened_after is None else duration(each.opened_after)
+    return [each.node, each.address, each.id, state, age(each.since, now), took, each.instance, released]
+
+
+def _of_node(node: Node, claim: Claim | None) -> Address:
+    annotations, transitions = node.metadata.annotations, transitions_of(node)
+    created, tainted = node.metadata.creation_timestamp, is_tainted(node)
+    proven = State.OPEN if is_proven_bound(node) else State.UNPROVEN
+    return Address(
+        node.metadata.name,
+        annotations.get(ADDRESS, ""),
+        annotations.get(ADDRESS_ID, "") or (claim.address if claim else ""),
+        State.TAINTED if tainted else proven,
+        instance_of(node),
+        claim.ours if claim else True,
+        claim.asked if claim else None,
+        transitions,
+        opened_after(transitions, created),
+        closed_since(transitions, created) if tainted else None,
+    )
+
+
+def _of_gone(claim: Claim) -> Address:
+    if claim.pooled and not claim.releasing:
+        state = State.IDLE if claim.address else State.ORDERED
+        return Address("", claim.ip, claim.address, state, "", claim.ours, claim.pooled)
+    return Address(
+        claim.node, claim.ip, claim.address, State.RELEASING, claim.instance, claim.ours, claim.asked
+    )
+
+
+def _unreadable(found: ConfigMap) -> Address:
+    metadata = found.metadata
+    return Address(metadata.name, "", "", State.UNREADABLE, "", True, metadata.creation_timestamp)
+
+
+def _claim(found: ConfigMap) -> Claim | None:
+    try:
+        return read_claim(found)
+    except ValueError:
+        return None
+
+
+@click.group(cls=Commands)
+def addresses() -> None:
+    """List anycast IPs of nodes."""
+
+
+@addresses.command("list", cls=Command)
+@pass_session
+def list_addresses(session: Session) -> None:
+    """List the anycast IPs of nodes.
+
+    Nodes that wait for one, and IPs of gone nodes that are being released, come first;
+    then idle ones, in the order in which new nodes get them. Below them are those that are
+    announced before they are bound, and what is left of the cloud's quotas, as the leader
+    last read them.
+    """
+    session.show(addresses_of(Inventory(session.cluster)))
+
+
+def addresses_of(inventory: Inventory) -> Addresses:
+    """KubeError, or Failure when Drawbridge is not installed; quotas that cannot be read are left out."""
+    settings = inventory.installed.in_force.anycast_ip
+    reads: dict[str, Callable[[], Any]] = {
+        "nodes": inventory.nodes,
+        "claims": partial(address_claims, inventory),
+        "quotas": partial(quotas_read, inventory),
+        "allowed": partial(allow_list, inventory),
+    }
+    found = inventory.cluster.read_all(reads)
+    addresses = listed(found["nodes"], found["claims"], settings)
+    waiting = announcing(found["allowed"], settings.allow_list, inventory.now())
+    if not (quotas := found["quotas"]):
+        return Addresses(addresses, announcing=waiting)
+    left = (QuotaLeft(each.id, each.current, each.limit, each.limit - each.current) for each in quotas.quotas)
+    return Addresses(addresses, tuple(left), quotas.at, waiting)
+
+
+def address_claims(inventory: Inventory) -> Sequence[ConfigMap]:
+    ours = Selection(inventory.namespace, label_selector=SELECTED)
+    return inventory.list(CONFIG_MAPS, ConfigMap, ours)
+
+
+def allow_list(inventory: Inventory) -> Entries:
+    """None without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
+    settings = inventory.installed.in_force.anycast_ip.allow_list
+    if not settings.announce_before:
+        return ()
+    try:
+        return entries_in(inventory.get(CONFIG_MAPS, settings.config_map, inventory.namespace, ConfigMap))
+    except KubeError:
+        return ()
+
+
+def quotas_read(inventory: Inventory) -> QuotasRead | None:
+    """None without an election, before the first read, and where the Lease may not be read."""
+    try:
+        return quotas_in(inventory.lease().metadata.annotations)
+    except KubeError:
+        return None

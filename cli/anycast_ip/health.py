@@ -1,0 +1,73 @@
+"""Anycast IPs in `status` and `doctor`: which nodes wait for theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from rich.text import Text
+
+from api.anycast_ip import TAINT, is_tainted, wanted
+from cli.access import OWN, access
+from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object
+from cli.installation import CONTROLLERS
+from cli.inventory import Inventory
+from cli.output import Cell, warning
+from kube.resources import NODES
+from settings import Settings
+
+TAINTED = timedelta(minutes=10)
+"""How long a node usually waits for its address, at most."""
+
+
+class AnycastIP(Overview, frozen=True):
+    """Nodes that need an anycast IP: *tainted* ones wait for it."""
+
+    nodes: int
+    open: int
+    tainted: tuple[str, ...]
+
+    def state(self, now: datetime) -> Cell:
+        if not self.nodes:
+            return "no node needs an address"
+        text = Text(f"{self.open} of {self.nodes} nodes open")
+        if self.tainted:
+            names = ", ".join(self.tainted[:3]) + (", ..." if len(self.tainted) > 3 else "")
+            text += warning(f"; {len(self.tainted)} tainted: {names}")
+        return text
+
+
+def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
+    settings = inventory.installed.in_force.anycast_ip
+    labels = ",".join(f"{key}={value}" for key, value in settings.node_labels.items())
+    selected = [node for node in inventory.nodes(labels) if wanted(node, settings)]
+    tainted = [node.metadata for node in selected if is_tainted(node)]
+    problems = []
+    if waiting := late(tainted, TAINTED, inventory.now()):
+        nodes = named([each.name for each in waiting], "still has", "still have")
+        way_out = (
+            "kubectl get events --field-selector type=Warning,involvedObject.kind=Node;"
+            " docs/reference/names.md#events-anycast-ip"
+        )
+        problems = [Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out)]
+    names = tuple(sorted(each.name for each in tainted))
+    return AnycastIP(len(selected), len(selected) - len(names), names), problems
+
+
+def needs(settings: Settings) -> Iterator[Needs]:
+    claims = access("list create update delete", "configmaps", "", OWN)
+    yield {CONTROLLERS: [*access("watch patch", "nodes"), *claims]}
+    if settings.anycast_ip.egress_check.url:
+        yield {CONTROLLERS: access("list create delete", "pods", "", OWN)}
+
+
+def probe(settings: Settings) -> Probe:
+    node = probe_object("v1", "Node", labels=settings.anycast_ip.node_labels)
+    return Probe("dry run of a Node", NODES, node, _is_tainted)
+
+
+def _is_tainted(node: Raw) -> bool:
+    return any(each.get("key") == TAINT.key for each in node.get("spec", {}).get("taints") or ())
+
+
+HEALTH = Health("anycast IP", "anycastIP", "anycastIp", "nodes", look, needs, probe)

@@ -1,0 +1,357 @@
+"""`drawbridge simulate join`: addresses to order for more nodes, the time and the quotas for them, and their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from api.anycast_ip import PATH, TAINT, is_ours, is_tainted, recorded, wanted
+from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
+from api.ingress_daemonset.template import Template
+from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in, quotas_read
+from cli.anycast_ip.node import opens_when, terms_in_words
+from cli.errors import Failure
+from cli.explain.kinds import ingress_daemonsets_of, snapshot_of
+from cli.explain.prediction import Objects, Snapshot, creation_of, predict
+from cli.inventory import Inventory
+from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
+from cli.session import Command, Session, pass_session
+from cloud.apis import ALLOCATE
+from controllers.anycast_ip.inventory import QuotasRead
+from controllers.anycast_ip.pool import in_line
+from kube.resources import DAEMON_SETS, NODES
+from kube.types import ObjectMeta, Value
+from settings import Settings
+
+TAG_VALUES = 2
+"""Each address has two tags with their own values: the name of its node and the id of its instance."""
+NAME = "simulated-node"
+OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
+"""Labels whose values belong to one node."""
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Of addresses: so many are there or *ordered* already, *idle* are those of them that no node uses.
+
+    *quotas* is None where they are not known. *announced* of the idle ones may be bound at once.
+    """
+
+    ordered: int
+    idle: int = 0
+    quotas: QuotasRead | None = None
+    announced: int = 0
+
+
+class Quota(Document, frozen=True):
+    """*needed* of the cloud's quota; *left* is what the leader last read, and None where that is not known.
+
+    *limit* is then that of the account, else the usual one.
+    """
+
+    quota: str
+    needed: int
+    usual_limit: int | None
+    counts: str
+    limit: int | None = None
+    left: int | None = None
+
+
+class Orders(Document, frozen=True):
+    """*waiting* nodes are before the new ones; *seconds* from the first order to the last, for both.
+
+    *from_pool* of the new ones get an idle address; *needed* is how many are ordered. Each address is announced for
+    *announced_for* seconds before it is bound, but *announced* of the idle ones have been for so long.
+    """
+
+    address_type: str
+    needed: int
+    from_pool: int
+    waiting: int
+    in_cluster: int
+    per_second: float
+    seconds: float
+    quotas: tuple[Quota, ...]
+    announced_for: float = 0.0
+    announced: int = 0
+
+
+def orders_for(count: int, nodes: Iterable[FollowedNode], supply: Supply, settings: Settings) -> Orders:
+    """So that *count* new nodes get their addresses, after those of *nodes* that wait."""
+    waiting = sum(wanted(each, settings.anycast_ip) and is_tainted(each) for each in nodes)
+    per_second = ALLOCATE.rate * settings.cloud.rate_share
+    from_pool = min(count, max(0, supply.idle - waiting))
+    needed = count - from_pool
+    return Orders(
+        address_type=settings.anycast_ip.address_type,
+        needed=needed,
+        from_pool=from_pool,
+        waiting=waiting,
+        in_cluster=supply.ordered,
+        per_second=per_second,
+        seconds=max(0, waiting + count - supply.idle) / per_second,
+        quotas=(
+            _quota(supply, needed, "TOTAL_EIP_QUOTA", 20, "addresses of the account in the region"),
+            _quota(supply, needed, "DAILY_EIP_APPLY", 40, "orders of the account on a day"),
+            Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node"),
+        ),
+        announced_for=settings.anycast_ip.allow_list.announce_before,
+        announced=supply.announced,
+    )
+
+
+def _quota(supply: Supply, needed: int, name: str, usual: int, counts: str) -> Quota:
+    known = supply.quotas
+    read = next((each for each in (known.quotas if known else ()) if each.id == name), None)
+    if read is None:
+        return Quota(name, needed, usual, counts)
+    return Quota(name, needed, usual, counts, read.limit, read.limit - read.current)
+
+
+def order_parts(orders: Orders, shown_by: str) -> Iterator[Part]:
+    """*shown_by* is the command that shows quotas which are not known here."""
+    if orders.from_pool:
+        yield f"From the pool, without an order: {count_of(orders.from_pool, 'address', 'addresses')}."
+    first = f" after {count_of(orders.waiting, 'node')} waiting already" if orders.waiting else ""
+    yield (
+        f"Type {orders.address_type}; the cluster has {orders.in_cluster} now. All are ordered in"
+        f" {duration(orders.seconds)}{first}, at {orders.per_second:g} a second, if the quotas suffice."
+    )
+    if orders.announced_for:
+        known = f"; idle and announced for that long: {orders.announced}" if orders.from_pool else ""
+        yield f"Each is in the allow-list for {duration(orders.announced_for)} before it is bound{known}."
+    rows = [(each.quota, str(each.needed), _limit(each), _left(each), each.counts) for each in orders.quotas]
+    yield Table(("QUOTA", "NEEDED", "LIMIT", "LEFT", "COUNTS"), rows)
+    short = [each.quota for each in orders.quotas if each.left is not None and each.needed > each.left]
+    if short:
+        yield warning(f"More than is left: {', '.join(short)}.")
+    over = [
+        each.quota
+        for each in orders.quotas
+        if each.left is None and each.usual_limit and each.needed > each.usual_limit
+    ]
+    if over:
+        yield warning(f"More than the cloud grants unless it was raised: {', '.join(over)}.")
+    if any(each.left is not None for each in orders.quotas):
+        yield "What is left is what the leader last read: drawbridge addresses list says when."
+        return
+    yield f"What is left is known to the leader, which drawbridge status names: {shown_by}"
+
+
+def _limit(quota: Quota) -> str:
+    if quota.limit is not None:
+        return str(quota.limit)
+    return f"{quota.usual_limit} unless raised" if quota.usual_limit else ""
+
+
+def _left(quota: Quota) -> str:
+    return "unknown" if quota.left is None else str(quota.left)
+
+
+class DaemonSetSpec(Value, frozen=True):
+    template: Template = Template()
+
+
+class DaemonSet(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
+@dataclass(frozen=True)
+class JoinFacts:
+    """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*."""
+
+    count: int
+    like: str
+    nodes: Sequence[FollowedNode]
+    daemon_sets: Sequence[DaemonSet]
+    supply: Supply
+    snapshot: Snapshot
+
+
+class Starting(Document, frozen=True):
+    """Pods of a workload that start on the new nodes; *when*: at once, or when the nodes open."""
+
+    kind: str
+    workload: str
+    per_node: int
+    pods: int
+    when: str
+
+
+class Join(Report, frozen=True):
+    """*admission* is what Drawbridge's webhook does to each; *orders* are None when they need no address.
+
+    *address_terms* are those of each address, where nodes differ in them; *opens_when* is the check before the opening.
+    """
+
+    nodes: int
+    like: str
+    labels: dict[str, str]
+    taints: tuple[str, ...]
+    admission: str
+    why_no_address: str
+    orders: Orders | None
+    address_terms: str
+    opens_when: str
+    quotas_are_shown_by: str
+    starting: tuple[Starting, ...]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        like = f" like {self.like}" if self.like else ""
+        orders, needs = self.orders, "no address is ordered"
+        if orders:
+            needs = f"{count_of(orders.needed, 'address', 'addresses')} ordered"
+        yield title(f"{count_of(self.nodes, 'node')} more{like}: {needs}")
+        yield f"Admission: {self.admission}. Taints then: {', '.join(self.taints) or 'none'}."
+        if orders is None:
+            yield f"No address: {self.why_no_address}."
+        else:
+            yield from order_parts(orders, self.quotas_are_shown_by)
+        if self.address_terms:
+            yield f"Each address: {self.address_terms}."
+        if self.opens_when:
+            yield f"A node opens {self.opens_when}, which a pod on it finds out within seconds once the image is there."
+        rows = [(each.workload, each.kind, str(each.pods), each.when) for each in self.starting]
+        yield Table(
+            ("STARTS THERE", "KIND", "PODS", "WHEN"), rows, empty="No pods start there by themselves."
+        )
+
+
+def join(facts: JoinFacts) -> Join:
+    """Failure when there is no node to be *like*."""
+    node, like = _new_node(facts)
+    settings = facts.snapshot.settings.anycast_ip
+    needed = settings.enabled and wanted(node, settings)
+    # The leader closes what admission missed.
+    closed = _closed(node) if needed else node
+    return Join(
+        nodes=facts.count,
+        like=like,
+        labels=node.metadata.labels,
+        taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in closed.spec.taints),
+        admission=_admission(node, facts.snapshot),
+        why_no_address="" if needed else _why_not(node, facts),
+        orders=orders_for(facts.count, facts.nodes, facts.supply, facts.snapshot.settings)
+        if needed
+        else None,
+        address_terms=terms_in_words(node, settings),
+        opens_when=opens_when(settings).removeprefix("; it opens ") if needed else "",
+        quotas_are_shown_by=(
+            f"kubectl get --raw /api/v1/namespaces/{_namespace(facts)}/pods/LEADER:{_metrics_port(facts)}"
+            "/proxy/metrics | grep quota_left"
+        ),
+        starting=tuple(_starting(closed, node, facts)),
+    )
+
+
+def _new_node(facts: JoinFacts) -> tuple[FollowedNode, str]:
+    """As a client would create it, and the name of the node that it is like: the newest of those with the labels."""
+    settings = facts.snapshot.settings.anycast_ip
+    similar = [
+        each for each in facts.nodes if (each.name == facts.like if facts.like else wanted(each, settings))
+    ]
+    if facts.like and not similar:
+        way_out = "name one that new nodes resemble, or leave --like out"
+        raise Failure(f"there is no node {facts.like}", way_out)
+    if not similar:
+        return FollowedNode(ObjectMeta(NAME, labels=settings.node_labels)), ""
+    newest = max(similar, key=lambda each: (_created(each), each.name))
+    labels = {key: each for key, each in newest.metadata.labels.items() if key not in OWN_LABELS}
+    taints = tuple(each for each in newest.spec.taints if not is_ours(each))
+    spec = replace(newest.spec, taints=taints, provider_id="", unschedulable=False)
+    return FollowedNode(ObjectMeta(NAME, labels=labels), spec), newest.name
+
+
+def _created(node: FollowedNode) -> float:
+    created: datetime | None = node.metadata.creation_timestamp
+    return created.timestamp() if created else 0.0
+
+
+def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
+    raw: Mapping[str, Any] = msgspec.to_builtins(node)
+    answers = predict(creation_of(NODES, raw), snapshot).answers
+    found = (each.effect for each in answers if each.verdict.webhook.path == PATH)
+    return next(found, "the webhook of anycastIP is not installed")
+
+
+def _closed(node: FollowedNode) -> FollowedNode:
+    return replace(node, spec=replace(node.spec, taints=(*node.spec.taints, TAINT)))
+
+
+def _why_not(node: FollowedNode, facts: JoinFacts) -> str:
+    settings = facts.snapshot.settings.anycast_ip
+    if not settings.enabled:
+        return "anycastIP is off"
+    labels = ", ".join(f"{key}={each}" for key, each in settings.node_labels.items())
+    return f"{facts.like or node.name} is a super node, or has not all of the labels {labels}"
+
+
+def _metrics_port(facts: JoinFacts) -> str:
+    return facts.snapshot.settings.metrics.bind_address.rpartition(":")[2]
+
+
+def _namespace(facts: JoinFacts) -> str:
+    """Drawbridge's, where its Lease is."""
+    return facts.snapshot.settings.leader_election.resource_namespace
+
+
+def _starting(closed: FollowedNode, opened: FollowedNode, facts: JoinFacts) -> Iterator[Starting]:
+    workloads: list[tuple[str, ObjectMeta, Where, int]] = [
+        ("IngressDaemonSet", each.metadata, where_of(each), each.spec.pods_per_node)
+        for each in facts.snapshot.objects.ingress_daemonsets
+    ]
+    workloads += [("DaemonSet", each.metadata, _where(each), 1) for each in facts.daemon_sets]
+    for kind, metadata, where, per_node in workloads:
+        if when := _when(where, closed, opened):
+            name = f"{metadata.namespace}/{metadata.name}"
+            yield Starting(kind, name, per_node, per_node * facts.count, when)
+
+
+def _where(daemon_set: DaemonSet) -> Where:
+    pod = daemon_set.spec.template.spec
+    return Where(pod.node_selector, pod.affinity.node_affinity.required, tolerations(pod))
+
+
+def _when(where: Where, closed: FollowedNode, opened: FollowedNode) -> str:
+    """Nothing when the pods never start there."""
+    if matches(where, closed, runs=False):
+        return "at once"
+    return "when the node opens" if matches(where, opened, runs=False) else ""
+
+
+@click.command("join", cls=Command)
+@click.argument("count", metavar="N", type=click.IntRange(min=1))
+@click.option("--like", metavar="NODE", default="", help="The new nodes have its labels and taints.")
+@pass_session
+def join_command(session: Session, count: int, like: str) -> None:
+    """Which addresses N more nodes need, for how long they wait, and which pods start there.
+
+    Without --like they are like the newest node that needs an anycast IP.
+    """
+    inventory = Inventory(session.cluster)
+    facts = JoinFacts(
+        count,
+        like,
+        inventory.list(NODES, FollowedNode),
+        inventory.list(DAEMON_SETS, DaemonSet),
+        _supply(inventory),
+        snapshot_of(inventory, Objects(ingress_daemonsets=ingress_daemonsets_of(inventory, None))),
+    )
+    session.show(join(facts))
+
+
+def _supply(inventory: Inventory) -> Supply:
+    claims = address_claims(inventory)
+    idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
+    listed = allow_list(inventory)
+    announcements = announcing(listed, inventory.settings.anycast_ip.allow_list, inventory.now())
+    waiting = {each.id for each in announcements}
+    announced = sum(claim.address not in waiting for claim in idle if claim.address in recorded(listed))
+    return Supply(len(claims), len(idle), quotas_read(inventory), announced)

@@ -1,0 +1,165 @@
+"""`drawbridge explain node`: whether it needs an anycast IP and is open, and what admission does to a change of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from api.anycast_ip import (
+    BOUND,
+    CONDITION,
+    HISTORY,
+    TAINT,
+    Transition,
+    is_proven_bound,
+    is_tainted,
+    transitions_of,
+    wanted,
+)
+from cli.explain.answers import EventRow, Question, event_table, events, question, question_table
+from cli.explain.kinds import Kind, events_about, snapshot_of
+from cli.explain.prediction import Make, Objects, Snapshot, change_of, creation_of, predict
+from cli.inventory import Inventory
+from cli.output import Part, Report, Table, age, moment, title
+from controllers.anycast_ip.claim import terms_for, terms_of_all
+from kube.resources import NODES
+from kube.types import Node, is_super
+from settings import AnycastIPSettings
+from webhook.anycast_ip.webhook import AnycastIPWebhook
+
+Raw = dict[str, Any]
+OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")
+
+
+class NodeExplanation(Report, frozen=True):
+    """*anycast_ip* says whether the node needs one, and whether it is open; *address_terms* how wide
+    it is, and how it is paid, where nodes differ in that.
+
+    *condition* is what its AnycastIPReady says, *transitions* when it was opened and closed, the latest first.
+    """
+
+    node: str
+    anycast_ip: str
+    address_terms: str
+    taints: tuple[str, ...]
+    condition: str
+    transitions: tuple[Transition, ...]
+    annotations: dict[str, str]
+    questions: tuple[Question, ...]
+    now: datetime
+    events: tuple[EventRow, ...]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        yield title(f"Node {self.node}")
+        yield f"Anycast IP: {self.anycast_ip}"
+        if self.address_terms:
+            yield f"Its address: {self.address_terms}"
+        if self.condition:
+            yield f"Condition {CONDITION}: {self.condition}"
+        if self.transitions:
+            changed = [
+                (moment(each.at), age(each.at, now), each.to, each.address) for each in self.transitions
+            ]
+            yield Table(("CHANGED", "AGE", "TO", "ADDRESS"), changed)
+        yield question_table(self.questions)
+        if self.annotations:
+            yield Table(("ANNOTATION", "VALUE"), sorted(self.annotations.items()))
+        yield f"Which IPs its drain reserves: drawbridge simulate drain {self.node}"
+        yield event_table(self.events, now)
+
+
+def explain(inventory: Inventory, _namespace: str, name: str) -> NodeExplanation:
+    raw = inventory.get(NODES, name, None, Raw)
+    found = events_about(inventory, "Node", None, name)
+    snapshot = snapshot_of(inventory, Objects())
+    settings, node = snapshot.settings.anycast_ip, msgspec.convert(raw, Node)
+    annotations = node.metadata.annotations
+    return NodeExplanation(
+        node=node.metadata.name,
+        anycast_ip=standing(node, settings),
+        address_terms=terms_in_words(node, settings),
+        taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in node.spec.taints),
+        condition=_condition(raw),
+        transitions=transitions_of(node),
+        annotations={
+            name: value for name, value in annotations.items() if name.startswith(OURS) and name != HISTORY
+        },
+        questions=tuple(questions(raw, snapshot)),
+        now=snapshot.now,
+        events=tuple(events(found)),
+    )
+
+
+def standing(node: Node, settings: AnycastIPSettings) -> str:
+    if not settings.enabled:
+        return "the feature is off"
+    if is_super(node):
+        return "not needed: a super node has no instance"
+    if not wanted(node, settings):
+        labels = node.metadata.labels
+        missing = [
+            f"{key}={value}" for key, value in settings.node_labels.items() if labels.get(key) != value
+        ]
+        return f"not needed: it is not labelled {', '.join(missing)}"
+    if is_tainted(node):
+        proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
+        return f"needed, and closed by taint {TAINT.key}: {proven}{opens_when(settings)}"
+    if is_proven_bound(node):
+        return f"needed, bound and open: {node.metadata.annotations[BOUND]}"
+    return "needed, and open without proof of an address: the controllers look at it and close it, if it has none"
+
+
+def opens_when(settings: AnycastIPSettings) -> str:
+    """What a node that is bound waits for, too."""
+    url = settings.egress_check.url
+    return f"; it opens when {url} sees its address" if url else ""
+
+
+def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:
+    """Empty where all nodes have the same, and for nodes that need no address."""
+    if not settings.enabled or not settings.addresses or not wanted(node, settings):
+        return ""
+    found = terms_for(node, settings)
+    terms = found or terms_of_all(settings)
+    width = f"{terms.bandwidth} Mbps" if terms.bandwidth else "the bandwidth that the cloud gives"
+    paid = " ".join(filter(None, (terms.charge_type, terms.bandwidth_package))) or "paid as the account is"
+    return f"{width}, {paid}, {'by an entry of' if found else 'by no entry of'} anycastIP.addresses"
+
+
+def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
+    asked = {
+        "create": creation_of(NODES, node),
+        "remove the taint": change_of(NODES, node, _without_taint(node)),
+    }
+    for action, request in asked.items():
+        yield question(action, predict(request, snapshot))
+
+
+def _condition(node: Raw) -> str:
+    for each in node.get("status", {}).get("conditions", ()):
+        if each.get("type") == CONDITION:
+            return f"{each.get('status', '')}, {each.get('reason', '')}: {each.get('message', '')}"
+    return ""
+
+
+def _without_taint(node: Raw) -> Raw:
+    spec = node.get("spec", {})
+    kept = [
+        each for each in spec.get("taints", ()) if (each["key"], each["effect"]) != (TAINT.key, TAINT.effect)
+    ]
+    return {**node, "spec": {**spec, "taints": kept}}
+
+
+def predicted(_: Inventory) -> Make:
+    """Its webhook."""
+    return lambda snapshot, _: [AnycastIPWebhook(lambda: snapshot.settings.anycast_ip)]
+
+
+NODE = Kind(
+    "Whether a node needs an anycast IP and is open, and what admission does to a change of it.",
+    explain,
+    namespaced=False,
+)

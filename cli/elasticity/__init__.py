@@ -1,0 +1,1 @@
+"""What elasticity adds to the command: where pods are placed, and where new ones would be."""

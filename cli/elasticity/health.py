@@ -1,0 +1,101 @@
+"""Elasticity in `status` and `doctor`: where pods are, and which wait for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+from rich.text import Text
+
+from api.elasticity import GATE, LOCAL_REPLICAS
+from cli.access import OWN, access
+from cli.elasticity.pods import PENDING, Pod
+from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
+from cli.installation import CONTROLLERS, WEBHOOK
+from cli.inventory import Inventory
+from cli.output import Cell, warning
+from kube.resources import PODS, Selection
+from kube.types import key_of
+from settings import Settings
+
+GATED = timedelta(minutes=1)
+"""How long a pod usually waits for its placement, at most."""
+
+
+class _Remaining(msgspec.Struct, rename="camel"):
+    remaining_item_count: int = 0
+
+
+class _Counted(msgspec.Struct):
+    metadata: _Remaining
+    items: list[msgspec.Raw] | None = None
+
+
+class Elasticity(Overview, frozen=True):
+    pods: int
+    gated: int
+    local: int
+    on_super_nodes: int
+    super_nodes: int
+
+    def state(self, now: datetime) -> Cell:
+        text = f"{self.local} pods on local nodes, {self.on_super_nodes} on super nodes ({self.super_nodes})"
+        return Text(text) + (warning(f"; {self.gated} gated") if self.gated else Text("; none gated"))
+
+
+def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
+    found = inventory.cluster.read_all(
+        {
+            "total": partial(_total, inventory),
+            "pending": partial(inventory.cached, PODS, Pod, PENDING),
+            "super nodes": inventory.super_nodes,
+        }
+    )
+    names, pending, total = found["super nodes"], found["pending"], found["total"]
+    on_nodes = inventory.cluster.read_all({name: partial(_on_node, inventory, name) for name in names})
+    on_super_nodes, gated = sum(on_nodes.values()), [pod.metadata for pod in pending if pod.is_gated]
+    unplaced = sum(not pod.spec.node_name for pod in pending)
+    problems = []
+    if waiting := late(gated, GATED, inventory.now()):
+        pods = named([key_of(each) for each in waiting], "is", "are")
+        page = "docs/how-to/break-glass.md#pods-stay-gated"
+        way_out = f"drawbridge elasticity list -A says what each waits for; {page}"
+        problems = [Problem(f"{pods} gated for over a minute", way_out)]
+    local = total - on_super_nodes - unplaced
+    return Elasticity(total, len(gated), local, on_super_nodes, len(names)), problems
+
+
+def _total(inventory: Inventory) -> int:
+    """Pods of the cluster: an API server that is asked for one says how many remain."""
+    counted = inventory.client.request("GET", PODS.path(), query={"limit": 1}, type=_Counted)
+    return len(counted.items or ()) + counted.metadata.remaining_item_count
+
+
+def _on_node(inventory: Inventory, name: str) -> int:
+    on_node = Selection(field_selector=f"spec.nodeName={name}")
+    return len(inventory.cluster.column(PODS, "Name", on_node))
+
+
+def needs(_: Settings) -> Iterator[Needs]:
+    yield {
+        WEBHOOK: access("get", "leases", "coordination.k8s.io", OWN, "drawbridge"),
+        CONTROLLERS: [
+            *access("watch patch", "pods"),
+            *access("watch", "nodes"),
+            *access("watch", "statefulsets", "apps"),
+        ],
+    }
+
+
+def probe(_: Settings) -> Probe:
+    pod = probe_object("v1", "Pod", annotations={LOCAL_REPLICAS: "1"}) | {"spec": probe_pod()}
+    return Probe("dry run of a pod", PODS, pod, _is_gated)
+
+
+def _is_gated(pod: Raw) -> bool:
+    return any(each.get("name") == GATE for each in pod.get("spec", {}).get("schedulingGates") or ())
+
+
+HEALTH = Health("elasticity", "elasticity", "elasticity", "pods", look, needs, probe)

@@ -1,0 +1,248 @@
+"""`drawbridge elasticity list|return`: which pod is placed where, and why; and which may return.
+
+Of pods that it has nothing to do with not even the specs are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import click
+import msgspec
+
+from api.elasticity import BURST, PLACEMENT, REASON, SUPER, never_returns
+from cli.elasticity.pods import PENDING, Pod, PodSpec
+from cli.errors import WRONG, Failure
+from cli.inventory import Inventory
+from cli.output import Cell, Document, Part, Report, Table, age, warning
+from cli.session import Command, Commands, Session, pass_session
+from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
+from kube.resources import NAMESPACES, PODS, Selection
+from kube.types import Namespace, ObjectMeta
+
+MARK = f'"{PLACEMENT}"'.encode()
+"""What is in the metadata of each pod that has a placement, as JSON."""
+NO_NODE = "<none>"
+
+
+class Place(StrEnum):
+    GATED = "gated"
+    PENDING = "pending"
+    LOCAL = "local"
+    SUPER_NODE = "super node"
+
+
+class Placement(Document, frozen=True):
+    """*burst*: it may run on super nodes because local nodes were full. *stays* is why it never returns by itself."""
+
+    namespace: str
+    pod: str
+    workload: str
+    place: Place
+    node: str
+    burst: bool
+    reason: str
+    created_at: datetime | None
+    uid: str
+    stays: str = ""
+
+
+class Placements(Report, frozen=True):
+    placements: tuple[Placement, ...]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        columns = ("NAMESPACE", "POD", "PLACE", "NODE", "AGE", "WORKLOAD", "REASON", "STAYS BECAUSE")
+        rows = [_row(each, now) for each in self.placements]
+        yield Table(columns, rows, empty="no pod has a placement", wide=1)
+
+
+def listed(pods: Sequence[Pod], super_nodes: Collection[str]) -> tuple[Placement, ...]:
+    """Those that elasticity has to do with: gated, placed, or on a super node. Gated ones come first."""
+    found = [_placement(each, super_nodes) for each in pods if _concerns(each, super_nodes)]
+    order = [*Place]
+    return tuple(sorted(found, key=lambda each: (order.index(each.place), each.namespace, each.pod)))
+
+
+def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collection[str]) -> list[Placement]:
+    """The pods to evict: *names*, or all that may return. Failure for one whose replacement would not be local."""
+    found = {each.metadata.name: each for each in pods if each.spec.node_name in super_nodes}
+    if missing := sorted({*names} - found.keys()):
+        raise Failure(f"{missing[0]} is not a pod on a super node", "drawbridge elasticity list shows those")
+    for name in names:
+        if why := _why_not(found[name]):
+            raise Failure(
+                f"{name} would not return: {why}", "raise LOCAL_REPLICAS of its workload, then restart that"
+            )
+    chosen = [each for name, each in found.items() if name in names or (not names and not _why_not(each))]
+    return [_placement(each, super_nodes) for each in chosen]
+
+
+def _row(each: Placement, now: datetime) -> list[Cell]:
+    place: Cell = warning(each.place) if each.place in (Place.GATED, Place.PENDING) else str(each.place)
+    born = age(each.created_at, now)
+    return [each.namespace, each.pod, place, each.node, born, each.workload, each.reason, each.stays]
+
+
+def _why_not(pod: Pod) -> str:
+    """Only a pod that local nodes had no room for has a replacement that may be local."""
+    if pod.metadata.controller is None:
+        return "no controller replaces it"
+    if pod.metadata.annotations.get(PLACEMENT) == SUPER and BURST not in pod.metadata.annotations:
+        return (
+            "its workload has its LOCAL_REPLICAS already, so its replacement is placed on a super node, too"
+        )
+    return ""
+
+
+def _concerns(pod: Pod, super_nodes: Collection[str]) -> bool:
+    if not pod.spec.node_name and REASON in pod.metadata.annotations:
+        return True
+    return PLACEMENT in pod.metadata.annotations or pod.is_gated or pod.spec.node_name in super_nodes
+
+
+def _placement(pod: Pod, super_nodes: Collection[str]) -> Placement:
+    metadata, owner = pod.metadata, pod.metadata.controller
+    return Placement(
+        metadata.namespace,
+        metadata.name,
+        f"{owner.kind}/{owner.name}" if owner else "",
+        _place(pod, super_nodes),
+        pod.spec.node_name,
+        BURST in metadata.annotations,
+        metadata.annotations.get(REASON, ""),
+        metadata.creation_timestamp,
+        metadata.uid,
+        (never_returns(metadata) or "") if pod.spec.node_name in super_nodes else "",
+    )
+
+
+def _place(pod: Pod, super_nodes: Collection[str]) -> Place:
+    if pod.is_gated:
+        return Place.GATED
+    if not pod.spec.node_name:
+        return Place.PENDING
+    return Place.SUPER_NODE if pod.spec.node_name in super_nodes else Place.LOCAL
+
+
+@click.group(cls=Commands)
+def elasticity() -> None:
+    """See where pods are placed, and return them."""
+
+
+@elasticity.command("list", cls=Command)
+@pass_session
+def list_placements(session: Session) -> None:
+    """List placed and waiting pods, with the reason."""
+    pods, super_nodes = pods_and_super_nodes(Inventory(session.cluster), session.scope)
+    session.show(Placements(listed(pods, super_nodes)))
+
+
+@elasticity.command("return", cls=Command)
+@click.argument("pods", metavar="[POD...]", nargs=-1)
+@pass_session
+def return_pods(session: Session, pods: tuple[str, ...]) -> None:
+    """Evict pods from super nodes.
+
+    Their replacements run on local nodes if these have room now. Without names, all pods of the namespace are
+    evicted that run there because local nodes were full. Disruption budgets are respected.
+    """
+    found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), session.namespace)
+    chosen = to_return(found, super_nodes, pods)
+    if not chosen:
+        session.output.say(f"no pod of namespace {session.namespace} is to return; nothing was changed")
+        return
+    names = (f"  {each.pod} on {each.node}" for each in chosen)
+    session.confirm(f"Pods of namespace {session.namespace} to evict:", *names, "Evict?")
+    evicted = [_evict(session, each) for each in chosen]
+    if not all(evicted):
+        raise SystemExit(WRONG)
+
+
+def _evict(session: Session, chosen: Placement) -> bool:
+    try:
+        session.cluster.client.evict(chosen.pod, chosen.namespace, preconditions={"uid": chosen.uid})
+    except TooManyRequests as error:
+        session.output.say(f"{chosen.pod}: not evicted: {error.message}")
+        return False
+    except (NotFound, Conflict):
+        session.output.say(f"{chosen.pod}: has gone in the meantime")
+        return True
+    session.output.say(f"{chosen.pod}: evicted from {chosen.node}")
+    return True
+
+
+class _Listed(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+def pods_and_super_nodes(inventory: Inventory, namespace: str | None) -> tuple[list[Pod], set[str]]:
+    """Pods that are pending, placed or on super nodes, of *namespace* or all; and the super nodes. KubeError."""
+    found = inventory.cluster.read_all(
+        {
+            "super nodes": inventory.super_nodes,
+            "namespaces": partial(_namespaces, inventory, namespace),
+            "pending": partial(inventory.cached, PODS, Pod, replace(PENDING, namespace=namespace)),
+        }
+    )
+    names, super_nodes = found["namespaces"], found["super nodes"]
+    reads: dict[str, Callable[[], Any]] = {
+        f"placed in {each}": partial(_placed, inventory, each) for each in names
+    }
+    reads |= {f"on {each}": partial(_on_node, inventory, namespace, each) for each in super_nodes}
+    listed = inventory.cluster.read_all(reads)
+    known = {each.metadata.uid: each for each in found["pending"]}
+    known |= {each.metadata.uid: each for name in super_nodes for each in listed[f"on {name}"]}
+    others = [each for name in names for each in listed[f"placed in {name}"] if each.uid not in known]
+    return [*known.values(), *_on_local_nodes(inventory, others)], {*super_nodes}
+
+
+def _namespaces(inventory: Inventory, namespace: str | None) -> Sequence[str | None]:
+    """Each is listed alone, since the API server makes several lists at a time; without permission all are one."""
+    if namespace:
+        return [namespace]
+    try:
+        return [each.metadata.name for each in inventory.cached(NAMESPACES, Namespace)]
+    except Forbidden:
+        return [None]
+
+
+def _placed(inventory: Inventory, namespace: str | None) -> list[ObjectMeta]:
+    return _metadata(inventory.cluster.without_specs(PODS, Selection(namespace)), MARK)
+
+
+def _on_node(inventory: Inventory, namespace: str | None, node: str) -> list[Pod]:
+    selection = Selection(namespace, field_selector=f"spec.nodeName={node}")
+    return [Pod(each, PodSpec(node)) for each in _metadata(inventory.cluster.without_specs(PODS, selection))]
+
+
+def _metadata(content: bytes, mark: bytes = b"") -> list[ObjectMeta]:
+    """Of the objects in *content* that have *mark* in them: few are decoded."""
+    if mark not in content:
+        return []
+    items = msgspec.json.decode(content, type=_Listed).items or ()
+    return [msgspec.json.decode(each, type=_Object).metadata for each in items if mark in bytes(each)]
+
+
+def _on_local_nodes(inventory: Inventory, placed: Iterable[ObjectMeta]) -> list[Pod]:
+    """With their nodes; without those that have gone since."""
+    by_namespace: dict[str, list[ObjectMeta]] = {}
+    for each in placed:
+        by_namespace.setdefault(each.namespace, []).append(each)
+    nodes = inventory.cluster.read_all(
+        {name: partial(inventory.cluster.column, PODS, "Node", Selection(name)) for name in by_namespace}
+    )
+    return [
+        Pod(each, PodSpec("" if node == NO_NODE else node))
+        for name, held in by_namespace.items()
+        for each in held
+        if (node := nodes[name].get(each.name))
+    ]

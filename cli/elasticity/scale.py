@@ -1,0 +1,359 @@
+"""`drawbridge simulate scale`: where new replicas would go, one after the other, by the leader's own decision."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from api.elasticity import PATH, SWITCH
+from cli.errors import Failure
+from cli.explain.kinds import objects_in, snapshot_of
+from cli.explain.prediction import Snapshot, creation_of, predict
+from cli.inventory import Inventory
+from cli.output import Document, Part, Report, Table, title
+from cli.session import Command, Session, pass_session
+from cli.simulate.values import Subject
+from controllers.elasticity.eligibility import Eligibility
+from controllers.elasticity.nodes import WatchedNode, sorted_out
+from controllers.elasticity.patches import Kind
+from controllers.elasticity.planner import Past, Plan, plan
+from controllers.elasticity.pods import Pod, PodIndex, decode, facets
+from controllers.elasticity.room import SETTING, Fleet, Quota, SuperNodes, counted
+from controllers.elasticity.snapshot import ClusterState, Location, Replicas, location_of, parse
+from controllers.elasticity.snapshot import Snapshot as OfOneKey
+from kube.errors import NotFound
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS, Resource, Selection
+from kube.types import ConfigMap, Namespace, rfc3339
+from settings import ElasticitySettings, Settings
+from settings.elasticity import Budget
+from webhook.elasticity.webhook import NewPod, gate_reason, gated, reaches_super_nodes
+from webhook.elasticity.webhook import PodSpec as NewSpec
+
+Raw = dict[str, Any]
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+KINDS = {
+    **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
+}
+REVISION = "deployment.kubernetes.io/revision"
+LOOKS, BETWEEN = 4, 15.0
+"""Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
+PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
+
+
+@dataclass(frozen=True)
+class ScaleFacts:
+    """*pods* are all of the cluster, *replicas* those that are new, raw, in the order of their creation.
+
+    *before* is the number that the workload has.
+    """
+
+    workload: str
+    before: int
+    replicas: Sequence[Raw]
+    pods: Sequence[Pod]
+    cluster: ClusterState
+    snapshot: Snapshot
+
+
+class Placement(Document, frozen=True):
+    """*place*: local node, super node, any node (the scheduler decides), or waits."""
+
+    replica: str
+    place: str
+    why: str
+
+
+class Scale(Report, frozen=True):
+    """*local* and *on_super_nodes* are the replicas of the same revision that are there already.
+
+    *later* are budgets of the new ones that do not hold now, with the time at which their hours begin.
+    """
+
+    workload: str
+    before: int
+    after: int
+    local: int
+    on_super_nodes: int
+    placements: tuple[Placement, ...]
+    later: tuple[str, ...] = ()
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        places = Counter(each.place for each in self.placements)
+        to = ", ".join(f"{count} on {place}" for place, count in sorted(places.items())) or "nothing new"
+        yield title(f"Scaling {self.workload} from {self.before} to {self.after}: {to}")
+        yield f"Of this revision, {self.local} are local and {self.on_super_nodes} on super nodes now."
+        rows = [(each.replica, each.place, each.why) for each in self.placements]
+        yield Table(("REPLICA", "PLACE", "WHY"), rows)
+        yield from self.later
+
+
+def index_of(pods: Sequence[Pod]) -> PodIndex:
+    """As the leader's cache indexes them."""
+    by_facet: dict[str, list[Pod]] = {}
+    for pod in pods:
+        for facet in facets(pod):
+            by_facet.setdefault(facet, []).append(pod)
+    return PodIndex(lambda facet: by_facet.get(facet, ()))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One look; *to_look_up* are pods whose volumes must be read before another one."""
+
+    scale: Scale
+    to_look_up: Sequence[Pod]
+
+
+def scale(facts: ScaleFacts, eligibility: Eligibility) -> Trial:
+    """*eligibility* remembers what was looked up."""
+    skipped, arriving = _admitted(facts)
+    index = index_of([*facts.pods, *arriving])
+    key = next((pod.key for pod in arriving), "")
+    nodes, settings, now = facts.cluster.nodes, facts.cluster.settings, facts.snapshot.now
+    quota = Quota(settings.max_super_pods, counted(index, nodes.names), now)
+    super_nodes = SuperNodes(Fleet(nodes, index, gpus=settings.gpus), quota, eligibility)
+    made = plan(OfOneKey(index.of_key(key), {}, facts.cluster, now), super_nodes, Past())
+    placements = skipped | _placed(made, arriving)
+    ordered = [placements[each["metadata"]["name"]] for each in facts.replicas]
+    siblings = Counter(location_of(pod, nodes.names) for pod in _siblings(facts))
+    found = Scale(
+        facts.workload,
+        facts.before,
+        facts.before + len(facts.replicas),
+        siblings[Location.LOCAL],
+        siblings[Location.SUPER],
+        tuple(ordered),
+        tuple(_later(settings.max_super_pods.budgets, arriving, now)),
+    )
+    return Trial(found, made.to_look_up)
+
+
+def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
+    """The replicas that admission does not gate, and why; and the others, as the leader gets them."""
+    skipped, arriving = {}, []
+    for raw in facts.replicas:
+        predicted = predict(creation_of(PODS, raw), facts.snapshot)
+        name, answers = raw["metadata"]["name"], predicted.answers
+        answer = next((each for each in answers if each.verdict.webhook.path == PATH), None)
+        if answer and answer.decision and "gated" in answer.decision.audit:
+            arriving.append(decode(_encoded({**raw, "spec": gated(raw["spec"])})))
+        else:
+            why = answer.effect if answer else "elasticity is not installed"
+            skipped[name] = Placement(
+                name, "any node" if _tolerates(raw) else "local node", f"not gated: {why}"
+            )
+    return skipped, arriving
+
+
+def _placed(made: Plan, arriving: Sequence[Pod]) -> dict[str, Placement]:
+    decided = {each.uid: each for each in made.actions if each.kind in PLACES}
+    return {
+        pod.metadata.name: Placement(pod.metadata.name, PLACES[action.kind], action.why)
+        if (action := decided.get(pod.metadata.uid))
+        else Placement(pod.metadata.name, "waits", made.waits.get(pod.metadata.uid, ""))
+        for pod in arriving
+    }
+
+
+def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
+    keys = {decode(_encoded(each)).key for each in facts.replicas}
+    return (each for each in facts.pods if each.key in keys)
+
+
+def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:
+    for each in budgets:
+        concerns = any(each.concerns(pod.metadata.namespace, pod.metadata.labels) for pod in arriving)
+        begin = None if each.holds_at(now) or not concerns else each.begins_at(now)
+        if begin:
+            yield f"{SETTING}budgets limits {each} at {each.times}: not now, but from {rfc3339(begin)} on."
+
+
+def _tolerates(raw: Raw) -> bool:
+    return decode(_encoded(raw)).tolerates
+
+
+def _encoded(raw: Raw) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(raw))
+
+
+def new_pod(template: Raw, owner: Mapping[str, Any], name: str, now: datetime) -> Raw:
+    """As the controller of *owner* would create it."""
+    metadata = {
+        **template.get("metadata", {}),
+        "name": name,
+        "namespace": owner["metadata"]["namespace"],
+        "uid": f"simulated-{name}",
+        "creationTimestamp": rfc3339(now),
+        "ownerReferences": [
+            {
+                "apiVersion": "apps/v1",
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ],
+    }
+    return {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+
+
+def replicas_of_deployment(replica_set: Raw, numbers: range, now: datetime) -> list[Raw]:
+    base = replica_set["metadata"]["name"]
+    template = replica_set["spec"]["template"]
+    return [new_pod(template, replica_set, f"{base}-new-{each}", now) for each in numbers]
+
+
+def replicas_of_stateful_set(stateful_set: Raw, numbers: range, now: datetime) -> list[Raw]:
+    return [_ordinal(stateful_set, each, now) for each in numbers]
+
+
+def _ordinal(stateful_set: Raw, number: int, now: datetime) -> Raw:
+    spec, status = stateful_set["spec"], stateful_set.get("status", {})
+    first = spec.get("ordinals", {}).get("start", 0)
+    name = f"{stateful_set['metadata']['name']}-{first + number}"
+    labels = {
+        **(spec["template"].get("metadata", {}).get("labels") or {}),
+        "apps.kubernetes.io/pod-index": str(first + number),
+        "controller-revision-hash": status.get("updateRevision", ""),
+        "statefulset.kubernetes.io/pod-name": name,
+    }
+    made = new_pod(spec["template"], stateful_set, name, now)
+    claims = [
+        {
+            "name": each["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": f"{each['metadata']['name']}-{name}"},
+        }
+        for each in spec.get("volumeClaimTemplates", ())
+    ]
+    volumes = [*made["spec"].get("volumes", ()), *claims]
+    with_claims = {**made["spec"], "volumes": volumes} if claims else made["spec"]
+    return {**made, "metadata": {**made["metadata"], "labels": labels}, "spec": with_claims}
+
+
+def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> str:
+    """Why a pod like it would be placed, for a change of values."""
+    if not settings.elasticity.enabled:
+        return ""
+    pod = NewPod(subject.metadata, NewSpec(tolerations=subject.spec.tolerations))
+    affinity = subject.spec.affinity
+    reaches = reaches_super_nodes(pod, {} if affinity is None else {"affinity": affinity})
+    why, _warnings = gate_reason(pod, subject.metadata.namespace, settings.elasticity, reaches=reaches)
+    return f"one like it is placed by elasticity: {why}" if why else ""
+
+
+@click.command("scale", cls=Command)
+@click.argument("workload")
+@click.argument("replicas", type=click.IntRange(min=0))
+@pass_session
+def scale_command(session: Session, workload: str, replicas: int) -> None:
+    """Where new replicas would be placed, or which pods would go: deployment/NAME or sts/NAME.
+
+    With fewer replicas, also which IPs would be reserved.
+    """
+    kind, name = _kind_and_name(workload)
+    inventory = Inventory(session.cluster)
+    stored = inventory.get(kind, name, session.namespace, Raw)
+    found = {**stored, "kind": "StatefulSet" if kind is STATEFUL_SETS else "Deployment"}
+    before = found["spec"].get("replicas", 1)
+    if replicas == before:
+        raise Failure(f"{workload} has {before} replicas already", "name another number")
+    if replicas > before:
+        session.show(_scale_out(inventory, found, replicas))
+    else:
+        _show_scale_in(session, inventory, found, replicas)
+
+
+def _show_scale_in(session: Session, inventory: Inventory, workload: Raw, replicas: int) -> None:
+    metadata, spec = workload["metadata"], workload["spec"]
+    owner, first = workload, spec.get("ordinals", {}).get("start", 0)
+    if workload["kind"] == "Deployment":
+        owner, first = _newest_replica_set(inventory, workload), None
+        if owner["spec"].get("replicas") != spec.get("replicas", 1):
+            raise Failure(
+                f"a rollout of deployment {metadata['name']} is under way: its controller shares the replicas among"
+                " its ReplicaSets",
+                "repeat it when kubectl rollout status says that it is complete",
+            )
+    # With IP reservation: this feature is there without it.
+    from cli.ip_reservation.removal import show_scale_in
+
+    show_scale_in(session, inventory, (workload, owner, first), replicas)
+
+
+def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
+    facts, now = _facts(inventory, workload, replicas), [0.0]
+
+    def excluded() -> tuple[str, ...]:
+        return facts.cluster.settings.excluded_namespaces
+
+    eligibility = Eligibility(inventory.client, excluded, lambda: now[0])
+    for _ in range(LOOKS):
+        trial = scale(facts, eligibility)
+        if not trial.to_look_up:
+            break
+        for pod in trial.to_look_up:
+            eligibility.look_up(pod)
+        now[0] += BETWEEN
+    return trial.scale
+
+
+def _facts(inventory: Inventory, found: Raw, replicas: int) -> ScaleFacts:
+    namespace, before = found["metadata"]["namespace"], found["spec"].get("replicas", 1)
+    snapshot = snapshot_of(inventory, objects_in(inventory, [namespace]))
+    if found["kind"] == "StatefulSet":
+        made = replicas_of_stateful_set(found, range(before, replicas), snapshot.now)
+    else:
+        newest = _newest_replica_set(inventory, found)
+        made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
+    pods = [decode(each) for each in inventory.list(PODS, msgspec.Raw)]
+    cluster = _cluster(inventory, found, replicas)
+    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, cluster, snapshot)
+
+
+def _kind_and_name(workload: str) -> tuple[Resource, str]:
+    """`web`, `deployment/web`, `sts/db`."""
+    kind, _, name = workload.rpartition("/")
+    resource = KINDS.get(re.sub(r"\.apps$", "", kind or "deployment").lower())
+    if resource is None:
+        raise Failure(
+            f"{kind} is neither a Deployment nor a StatefulSet", "write deployment/NAME or sts/NAME"
+        )
+    return resource, name
+
+
+def _newest_replica_set(inventory: Inventory, deployment: Raw) -> Raw:
+    metadata = deployment["metadata"]
+    found = [
+        each
+        for each in inventory.list(REPLICA_SETS, Raw, Selection(metadata["namespace"]))
+        if any(owner["uid"] == metadata["uid"] for owner in each["metadata"].get("ownerReferences", ()))
+    ]
+    if not found:
+        raise Failure(f"deployment {metadata['name']} has no ReplicaSet yet", "repeat it in a moment")
+    newest = max(found, key=lambda each: int(each["metadata"].get("annotations", {}).get(REVISION, 0)))
+    return {**newest, "kind": "ReplicaSet"}
+
+
+def _cluster(inventory: Inventory, workload: Raw, replicas: int) -> ClusterState:
+    settings: ElasticitySettings = inventory.settings.elasticity
+    nodes = sorted_out(inventory.list(NODES, WatchedNode))
+    switch, _ = parse(_switch(inventory, settings))
+    first = workload["spec"].get("ordinals", {}).get("start", 0)
+    wanted = Replicas(replicas, replicas)
+    return ClusterState(nodes, settings, switch, lambda _pod: first, lambda _pod: wanted)
+
+
+def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:
+    at = settings.switch
+    try:
+        return inventory.get(CONFIG_MAPS, at.name, at.namespace, ConfigMap).data.get(SWITCH)
+    except NotFound:
+        return None

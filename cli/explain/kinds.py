@@ -1,0 +1,137 @@
+"""`drawbridge explain`: the kinds of objects that it explains, and what is read for each. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pkgutil import resolve_name
+from typing import Any
+
+import click
+import msgspec
+
+from api.ingress_daemonset import INGRESS_DAEMONSETS
+from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.types import IngressDaemonSet
+from calico.reservations import NotServed
+from calico.segment import IPReservation
+from cli.explain.answers import Event
+from cli.explain.prediction import BUDGETS, Budget, Objects, Snapshot
+from cli.inventory import SECONDS, Inventory
+from cli.output import Report
+from cli.session import Command, Commands, Session, pass_session
+from features import FEATURES
+from kube.errors import Forbidden, NotFound
+from kube.resources import EVENTS, NAMESPACES, Selection
+from runtime import time
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of objects: *about* says what is explained of one, by its namespace and name; KubeError, Failure."""
+
+    about: str
+    explain: Callable[[Inventory, str, str], Report]
+    namespaced: bool = True
+    argument: str = "NAME"
+
+
+def kind_of(name: str) -> Kind | None:
+    """Of the feature that explains it."""
+    found = next((row.explains[name] for row in FEATURES if name in row.explains), None)
+    kind: Kind | None = resolve_name(found) if found else None
+    return kind
+
+
+class Kinds(Commands):
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return sorted(name for row in FEATURES for name in row.explains)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        kind = kind_of(name)
+        return _command(name, kind) if kind else None
+
+
+def _command(kind_name: str, kind: Kind) -> click.Command:
+    @click.command(kind_name, cls=Command, help=kind.about)
+    @click.argument("name", metavar=kind.argument)
+    @pass_session
+    def show(session: Session, name: str) -> None:
+        session.show(kind.explain(Inventory(session.cluster), session.namespace, name))
+
+    return show
+
+
+@click.group(cls=Kinds)
+def explain() -> None:
+    """Why an object is treated as it is, and what would happen to it now. Nothing is written."""
+
+
+def snapshot_of(inventory: Inventory, objects: Objects) -> Snapshot:
+    """What the webhooks decide by, about *objects*."""
+    settings, webhooks = inventory.settings, inventory.configurations.webhooks
+    makers = tuple(resolve_name(row.predicted)(inventory) for row in FEATURES if row.predicted)
+    return Snapshot(settings, webhooks, objects, inventory.now(), makers)
+
+
+def objects_about(inventory: Inventory, pods: Iterable[Raw]) -> Objects:
+    """*pods*, and what the webhooks read about them."""
+    by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
+    return replace(objects_in(inventory, {key.partition("/")[0] for key in by_key}), pods=by_key)
+
+
+def objects_in(inventory: Inventory, names: Iterable[str]) -> Objects:
+    """Of these namespaces, without pods."""
+    namespaces = {name: inventory.get(NAMESPACES, name, None, Raw) for name in sorted(names)}
+    found = [each for name in namespaces for each in ingress_daemonsets_of(inventory, name)]
+    return Objects(namespaces=namespaces, ingress_daemonsets=found)
+
+
+def ingress_daemonsets_of(inventory: Inventory, namespace: str | None) -> Sequence[IngressDaemonSet]:
+    """Those that the controllers can read; none where the CRD is not installed."""
+    try:
+        stored = inventory.list(INGRESS_DAEMONSETS, Raw, Selection(namespace))
+    except NotFound:
+        return ()
+    return [found for raw in stored if (found := _readable(raw))]
+
+
+def _readable(raw: Raw) -> IngressDaemonSet | None:
+    try:
+        return readable(raw)
+    except msgspec.ValidationError:
+        return None
+
+
+def segments_of(inventory: Inventory) -> Sequence[IPReservation]:
+    """None where Calico is not installed; Failure where the settings cannot be read."""
+    _ = inventory.settings
+    try:
+        return inventory.segments()
+    except (NotServed, NotFound):
+        return ()
+
+
+def budgets_of(inventory: Inventory, namespace: str) -> Sequence[Budget] | None:
+    """None where they may not be read."""
+    try:
+        return inventory.list(BUDGETS, Budget, Selection(namespace))
+    except Forbidden:
+        return None
+
+
+def events_of(inventory: Inventory, namespace: str | None, **fields: str) -> Sequence[Event]:
+    """With these *fields*, for example of the object that they are about."""
+    selector = ",".join(f"{name}={value}" for name, value in fields.items())
+    return inventory.list(EVENTS, Event, Selection(namespace, field_selector=selector))
+
+
+def events_about(inventory: Inventory, kind: str, namespace: str | None, name: str) -> Sequence[Event]:
+    about = {"involvedObject.kind": kind, "involvedObject.name": name}
+    return events_of(inventory, namespace, **about)
+
+
+def deadline() -> float:
+    return time.monotonic() + SECONDS

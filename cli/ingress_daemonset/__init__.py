@@ -1,0 +1,1 @@
+"""What IngressDaemonSets add to the command: their rollouts, why these wait, and how they would go."""

@@ -1,0 +1,320 @@
+"""`drawbridge rollout get|pause|resume|promote|now|restart|history|undo|abort`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from api.health_checks import shortened
+from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
+from cli.errors import WRONG, Failure
+from cli.ingress_daemonset.rollouts import Rollout, Rollouts, pause, promote, restart, rollout_of, update_now
+from cli.ingress_daemonset.stored import StoredResource
+from cli.output import Document, Part, Report, Table, age, good
+from cli.session import Command, Commands, Session, pass_session
+from controllers.ingress_daemonset.children import without_timestamp
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
+from kube.client import Client
+from kube.errors import Conflict
+
+KEPT = "drawbridge rollout history shows those that are kept; spec.revisionHistoryLimit says how many"
+NAME = "INGRESSDAEMONSET"
+Choose = Callable[[StoredResource, list[Revision]], Revision]
+Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A merge patch, or a JSON patch."""
+Change = Callable[[StoredResource], Patch | None]
+"""The patch of what is stored; None when there is nothing to do."""
+ATTEMPTS = 10
+"""The leader writes a status once a second at most."""
+
+
+@click.group(cls=Commands)
+def rollout() -> None:
+    """See, pause, resume, start or undo rollouts."""
+
+
+@rollout.command(cls=Command)
+@click.argument("name", metavar=f"[{NAME}]", required=False)
+@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@pass_session
+def get(session: Session, name: str | None, watch: bool) -> None:
+    """Show how far rollouts are, and why they wait.
+
+    Without a name, all of the namespace are listed. Ends with 1 when one is halted or degraded.
+    """
+
+    def read() -> Rollout | Rollouts:
+        if name is not None:
+            return rollout_of(_read(session, name))
+        found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=StoredResource).items
+        return Rollouts(tuple(map(rollout_of, found)))
+
+    if session.follow(read, watch).is_wrong:
+        raise SystemExit(WRONG)
+
+
+@rollout.command("pause", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def pause_rollout(session: Session, name: str) -> None:
+    """Start no further node.
+
+    Nodes that are being updated are completed, and the others attached again.
+    """
+    _write(session, name, lambda stored: pause(stored, True), "Pause the rollout", "paused")
+
+
+@rollout.command("resume", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def resume_rollout(session: Session, name: str) -> None:
+    """Go on with a rollout that was paused."""
+    _write(
+        session,
+        name,
+        lambda stored: pause(stored, False),
+        "Resume the rollout",
+        "resumed",
+        already="not paused",
+    )
+
+
+@rollout.command("promote", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def promote_rollout(session: Session, name: str) -> None:
+    """Let the other nodes follow the canary.
+
+    It counts for this canary alone: a later template has another one.
+    """
+    _write(session, name, promote, "Promote the canary", "promoted")
+
+
+@rollout.command("now", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def update_nodes_now(session: Session, name: str) -> None:
+    """Do not wait for the window with the present template.
+
+    It counts for this template alone. Canary, waves and budget stay.
+    """
+    _write(session, name, update_now, "Update nodes outside of the window", "not waiting for its window")
+
+
+@rollout.command("restart", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def restart_rollout(session: Session, name: str) -> None:
+    """Replace all pods, node by node, within the budget."""
+    patch = restart(session.cluster.now())
+    _write(session, name, lambda _: patch, "Replace all pods", "restarted")
+
+
+@rollout.command(cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def history(session: Session, name: str) -> None:
+    """List the templates that are kept, the current one first."""
+    stored = _read(session, name)
+    session.show(kept_templates(stored, revisions_of(session.cluster.client, stored)))
+
+
+@rollout.command("undo", cls=Command)
+@click.argument("name", metavar=NAME)
+@click.option(
+    "--to-revision", type=int, help="By its number in the history; default: the one before the current one."
+)
+@pass_session
+def undo_rollout(session: Session, name: str, to_revision: int | None) -> None:
+    """Return to a former template, node by node, within the budget."""
+    _return(session, name, lambda stored, held: chosen(stored, held, to_revision))
+
+
+@rollout.command("abort", cls=Command)
+@click.argument("name", metavar=NAME)
+@pass_session
+def abort_rollout(session: Session, name: str) -> None:
+    """Return from a rollout in progress to the last template that all nodes had.
+
+    Nodes that were updated are updated back, within the budget; the others are left as they are.
+    """
+    _return(session, name, aborted)
+
+
+def _read(session: Session, name: str) -> StoredResource:
+    return stored_of(session.cluster.client, session.namespace, name)
+
+
+def _return(session: Session, name: str, choose: Choose) -> None:
+    def chosen_now(stored: StoredResource) -> Revision:
+        return choose(stored, revisions_of(session.cluster.client, stored))
+
+    stored = _read(session, name)
+    revision = chosen_now(stored)
+    images = ", ".join(images_of(revision))
+    question = f"Return to revision {revision.revision} ({images})"
+    paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
+    done = f"returns to revision {revision.revision}{paused}"
+    _apply(session, stored, lambda each: undo(chosen_now(each)), question, done)
+
+
+def _write(
+    session: Session, name: str, change: Change, question: str, done: str, *, already: str = ""
+) -> None:
+    """*already* is what is said when there is nothing to change."""
+    stored = _read(session, name)
+    if change(stored) is None:
+        found = already or f"{done} already"
+        session.output.say(f"{session.namespace}/{name}: {found}; nothing was changed")
+        return
+    _apply(session, stored, change, question, done)
+
+
+def _apply(session: Session, shown: StoredResource, change: Change, question: str, done: str) -> None:
+    name = shown.metadata.name
+    place = f"{session.namespace}/{name}"
+    session.confirm(f"{question} of {place}?")
+    try:
+        write(session.cluster.client, shown, change)
+    except Conflict:
+        raise Failure(
+            f"{place} was changed in the meantime; nothing was changed by you", "repeat it"
+        ) from None
+    session.output.say(f"{place}: {done}; drawbridge rollout get {name} -n {session.namespace} -w shows it")
+
+
+def stored_of(client: Client, namespace: str, name: str) -> StoredResource:
+    """KubeError."""
+    return client.get(INGRESS_DAEMONSETS, name, namespace, type=StoredResource)
+
+
+def revisions_of(client: Client, stored: StoredResource) -> list[Revision]:
+    """KubeError."""
+    selector = f"{REVISION_OF}={shortened(stored.metadata.name)}"
+    namespace = stored.metadata.namespace
+    return client.list(CONTROLLER_REVISIONS, namespace, type=Revision, label_selector=selector).items
+
+
+def write(client: Client, shown: StoredResource, change: Change) -> bool:
+    """Write the *change* of what was *shown*; whether there was one.
+
+    KubeError; Conflict when the spec is another one by now, or the change would be.
+    """
+    wanted, stored = change(shown), shown
+    if wanted is None:
+        return False
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            client.patch(INGRESS_DAEMONSETS, *_place(shown, _at_version(wanted, stored)))
+        except Conflict:
+            stored = stored_of(client, shown.metadata.namespace, shown.metadata.name)
+            if attempt == ATTEMPTS or not _has_same_spec(stored, shown) or change(stored) != wanted:
+                raise
+        else:
+            break
+    return True
+
+
+def _place(stored: StoredResource, patch: object) -> tuple[str, object, str]:
+    return stored.metadata.name, patch, stored.metadata.namespace
+
+
+def _at_version(patch: Patch, stored: StoredResource) -> object:
+    version = stored.metadata.resource_version
+    if isinstance(patch, Mapping):
+        return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
+    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *patch]
+
+
+def _has_same_spec(one: StoredResource, other: StoredResource) -> bool:
+    return (one.metadata.uid, one.metadata.generation) == (other.metadata.uid, other.metadata.generation)
+
+
+class Former(Document, frozen=True):
+    """*current* is the one that the spec has; *template* is whole."""
+
+    revision: int
+    current: bool
+    created_at: datetime | None
+    images: tuple[str, ...]
+    template: dict[str, Any]
+
+
+class History(Report, frozen=True):
+    """The latest one first."""
+
+    namespace: str
+    name: str
+    revisions: tuple[Former, ...]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        rows = [
+            (
+                str(each.revision),
+                good("yes") if each.current else "",
+                age(each.created_at, now),
+                ", ".join(each.images),
+            )
+            for each in self.revisions
+        ]
+        columns = ("REVISION", "CURRENT", "AGE", "IMAGES")
+        yield Table(columns, rows, empty="no revision is recorded yet: is there a leader?")
+
+
+def kept_templates(stored: StoredResource, held: Sequence[Revision]) -> History:
+    shown = (
+        Former(
+            each.revision,
+            _is_current(stored, each),
+            each.metadata.creation_timestamp,
+            images_of(each),
+            each.template,
+        )
+        for each in reversed(of(stored.metadata.uid, held))
+    )
+    return History(stored.metadata.namespace, stored.metadata.name, tuple(shown))
+
+
+def chosen(stored: StoredResource, held: Sequence[Revision], number: int | None) -> Revision:
+    """The revision of this *number*, or the latest that the spec does not have; Failure without it."""
+    former = [each for each in of(stored.metadata.uid, held) if not _is_current(stored, each)]
+    if number is None and not former:
+        raise Failure("no former template is kept", KEPT)
+    found = former[-1:] if number is None else [each for each in former if each.revision == number]
+    if not found:
+        raise Failure(f"revision {number} is not kept, or is the current one", KEPT)
+    return found[0]
+
+
+def aborted(stored: StoredResource, held: Sequence[Revision]) -> Revision:
+    """The revision that all nodes had last; Failure when no template is being rolled out."""
+    rollout = rollout_of(stored)
+    if not rollout.revision:
+        raise Failure("no template has reached all nodes yet: there is none to return to", KEPT)
+    if not rollout.is_of_template:
+        raise Failure(
+            "no template is being rolled out: the spec has the last one that all nodes had",
+            "drawbridge rollout undo starts a rollout, to the former template",
+        )
+    found = [each for each in of(stored.metadata.uid, held) if each.digest == rollout.revision]
+    if not found:
+        raise Failure(f"the last template that all nodes had, {rollout.revision}, is not kept", KEPT)
+    return found[0]
+
+
+def undo(revision: Revision) -> list[dict[str, Any]]:
+    """The JSON patch; a merge patch would keep fields that the former one lacks."""
+    return [{"op": "replace", "path": "/spec/template", "value": revision.template}]
+
+
+def _is_current(stored: StoredResource, revision: Revision) -> bool:
+    return revision.template == without_timestamp(stored.spec.get("template") or {})
+
+
+def images_of(revision: Revision) -> tuple[str, ...]:
+    pod = revision.template.get("spec") or {}
+    containers = (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
+    return tuple(each.get("image", "") for each in containers)

@@ -1,0 +1,291 @@
+"""`drawbridge simulate rollout`: the controller's own planner, played forward."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
+from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
+from cli.errors import Failure
+from cli.ingress_daemonset.rollouts import restart
+from cli.ingress_daemonset.webhooks import readable_or_failure
+from cli.inventory import Inventory
+from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
+from cli.session import Command, Session, pass_session
+from controllers.ingress_daemonset.children import Workload, Writes
+from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
+from controllers.ingress_daemonset.failures import resolved
+from controllers.ingress_daemonset.forecast import Forecast, Pace, Step, forecast
+from controllers.ingress_daemonset.snapshot import Snapshot
+from kube.resources import DEPLOYMENTS, NODES, Selection
+
+Raw = dict[str, Any]
+NODE_VISITS = 60_000
+"""A bound of the work: calls of the planner, times the nodes that each looks at. A few seconds."""
+LEAST_PLANS = 100
+NAMED = 5
+"""Nodes of a wave that the table names; all with ``-o wide``."""
+
+
+@click.command("rollout", cls=Command)
+@click.argument("name", metavar="INGRESSDAEMONSET")
+@click.option(
+    "--image", "images", metavar="[CONTAINER=]IMAGE", multiple=True, help="A new image; may be repeated."
+)
+@pass_session
+def rollout_command(session: Session, name: str, images: tuple[str, ...]) -> None:
+    """Which nodes an IngressDaemonSet's rollout would take in which order, and when it would end.
+
+    Without --image, of the rollout that is under way; if none is, of a restart of all pods.
+    """
+    session.show(simulated(Inventory(session.cluster), session.namespace, name, images))
+
+
+class NodeUpdate(Document, frozen=True):
+    """From *begins_at*, when the node is detached or begins otherwise, until it is back at *ends_at*."""
+
+    node: str
+    begins_at: datetime
+    replaced_at: datetime | None
+    ends_at: datetime | None
+
+
+class Wave(Document, frozen=True):
+    """Nodes that begin together."""
+
+    turns: tuple[NodeUpdate, ...]
+
+
+class NotUpdated(Document, frozen=True):
+    node: str
+    phase: str
+    why: str
+
+
+class Pause(Document, frozen=True):
+    """After the canary; *seconds* is None when it has to be promoted by hand."""
+
+    begins_at: datetime
+    seconds: int | None
+
+
+class WavePause(Document, frozen=True):
+    """After the nodes with a value of *label*; an empty one is of those without it."""
+
+    label: str
+    wave: str
+    begins_at: datetime
+    seconds: int
+
+
+class Rollout(Report, frozen=True):
+    """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without."""
+
+    ingress_daemonset: str
+    what: str
+    nodes: int
+    budget: int
+    budget_field: str
+    pods_seconds: float
+    measured: int
+    paused: bool
+    waves: tuple[Wave, ...]
+    not_updated: tuple[NotUpdated, ...]
+    remaining: int
+    ends_at: datetime | None
+    now: datetime
+    assumptions: tuple[str, ...]
+    pause: Pause | None = None
+    wave_pauses: tuple[WavePause, ...] = ()
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        yield title(f"Rollout of {self.ingress_daemonset}, {self.what}: {_end(self)}")
+        yield (
+            f"{count_of(self.nodes, 'node')}, at most {self.budget} at a time ({self.budget_field});"
+            f" pods take {self.pods_seconds:.0f}s on a node ({_source(self)})."
+        )
+        if self.paused:
+            yield warning("It is paused: this is what happens once it is resumed.")
+        for each in self.assumptions:
+            yield f"Assumed: {each}."
+        rows = [_row(number, wave, now) for number, wave in enumerate(self.waves, start=1)]
+        yield Table(
+            ("WAVE", "BEGINS", "PODS REPLACED", "BACK", "NODES", "ALL NODES"),
+            rows,
+            empty="No node has to be updated.",
+            wide=1,
+        )
+        if self.pause:
+            began = _after(self.pause.begins_at, now)
+            yield f"After {began}, it is paused for its canary: {_promotion(self.pause)}."
+        for paused in self.wave_pauses:
+            wave = f"wave {paused.wave}" if paused.wave else f"the wave of nodes without {paused.label}"
+            began = _after(paused.begins_at, now)
+            yield f"After {began}, {wave} is complete: the next one begins after {duration(paused.seconds)}."
+        if self.remaining:
+            yield f"{self.remaining} nodes more follow in the same way; their time is estimated."
+        if self.not_updated:
+            yield Table(
+                ("NOT UPDATED", "PHASE", "WHY"),
+                [(each.node, each.phase, each.why) for each in self.not_updated],
+            )
+
+
+def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[str] = ()) -> Rollout:
+    """With *images*, ``[CONTAINER=]IMAGE`` each. Without any what is outdated now; if nothing is, a restart.
+
+    KubeError; Failure for what cannot be simulated.
+    """
+    stored: Raw = inventory.get(INGRESS_DAEMONSETS, name, namespace, Raw)
+    nodes = inventory.list(NODES, FollowedNode)
+    ours = Selection(namespace, label_selector=NODE_LABEL)
+    deployments, now = inventory.list(DEPLOYMENTS, Workload, ours), inventory.now()
+
+    def snapshot_of(raw: Raw) -> Snapshot:
+        """Not paused: what is paused has nothing to foresee."""
+        resource = readable_or_failure({**raw, "spec": {**raw["spec"], "paused": False}})
+        return Snapshot(resource, nodes, {"Deployment": deployments}, now, Writes(), {})
+
+    what = f"after the change to {', '.join(images)}" if images else "as it is under way"
+    snapshot = snapshot_of(with_images(stored, images) if images else stored)
+    if not images and not _is_under_way(snapshot):
+        what, snapshot = "after drawbridge rollout restart", snapshot_of(_restarted(stored, now))
+    if resolved(snapshot.resource, ())[1].stored:
+        why = "its template has failed, and nodes have, or return to, the one before"
+        raise Failure(why, "write --image to see another template")
+    rollouts = snapshot.rollouts()
+    pace, plans = Pace(seconds_of_pods(rollouts)), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
+    ahead = forecast(snapshot, inventory.settings.ingress_daemonset.health_checker, pace, plans)
+    rolling = snapshot.resource.spec.update_strategy.rolling_update
+    return Rollout(
+        ingress_daemonset=f"{namespace}/{name}",
+        what=what,
+        nodes=ahead.nodes,
+        budget=ahead.limit,
+        budget_field="maxUnavailableNodes" if rolling.detaches else "maxDegradedNodes",
+        pods_seconds=pace.pods,
+        measured=len(measured(rollouts)),
+        paused=stored["spec"].get("paused", False),
+        waves=tuple(Wave(tuple(map(_update, wave))) for wave in ahead.waves),
+        not_updated=tuple(NotUpdated(each.node, each.phase.value, each.why) for each in ahead.left),
+        remaining=ahead.remaining,
+        ends_at=ahead.ends_at,
+        now=now,
+        assumptions=tuple(_assumptions(snapshot.resource)),
+        pause=_pause(ahead),
+        wave_pauses=tuple(_wave_pauses(rolling, ahead)),
+    )
+
+
+def with_images(raw: Raw, images: Sequence[str]) -> Raw:
+    """*raw* with these images in its template. Failure."""
+    changed = copy.deepcopy(raw)
+    spec = changed["spec"]["template"]["spec"]
+    containers = spec.get("containers", ())
+    by_name = {each["name"]: each for each in (*spec.get("initContainers", ()), *containers)}
+    for each in images:
+        name, _, image = each.rpartition("=")
+        if not name and len(containers) == 1:
+            name = containers[0]["name"]
+        if name not in by_name:
+            place = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
+            raise Failure(
+                f"the template of {place} has no such container",
+                f"write CONTAINER=IMAGE: its containers are {', '.join(by_name)}",
+            )
+        by_name[name]["image"] = image
+    return changed
+
+
+def _is_under_way(snapshot: Snapshot) -> bool:
+    return any(each.outdated or (each.in_flight and not each.draining) for each in snapshot.rollouts())
+
+
+def _restarted(stored: Raw, now: datetime) -> Raw:
+    raw = copy.deepcopy(stored)
+    metadata = raw["spec"]["template"].setdefault("metadata", {})
+    added = restart(now)["spec"]["template"]["metadata"]["annotations"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
+    return raw
+
+
+def _update(step: Step) -> NodeUpdate:
+    return NodeUpdate(step.node, step.begins_at, step.replaced_at, step.ends_at)
+
+
+def _pause(ahead: Forecast) -> Pause | None:
+    if not (pause := ahead.pause):
+        return None
+    seconds = round((pause.ends_at - pause.begins_at).total_seconds()) if pause.ends_at else None
+    return Pause(pause.begins_at, seconds)
+
+
+def _wave_pauses(rolling: RollingUpdate, ahead: Forecast) -> Iterator[WavePause]:
+    if rolling.waves:
+        for each in ahead.wave_pauses:
+            seconds = rolling.waves.pause.duration_seconds
+            yield WavePause(rolling.waves.by_label, each.wave, each.begins_at, seconds)
+
+
+def _promotion(pause: Pause) -> str:
+    if pause.seconds is None:
+        return "it goes on with drawbridge rollout promote, and the time until then is not counted"
+    return f"it goes on after {duration(pause.seconds)}"
+
+
+def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
+    rolling: RollingUpdate = resource.spec.update_strategy.rolling_update
+    if rolling.canary and rolling.canary.metric:
+        yield "the metric of the canary is good from its first measurement on, unless it has failed before"
+    if rolling.window:
+        yield f"nodes begin in the window only: from {rolling.window.start} {rolling.window.time_zone} on"
+    if rolling.timestamp:
+        yield f"annotation {rolling.timestamp.key} appears as soon as a node is to be detached"
+    if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != "off":
+        yield "health checkers confirm each detachment as soon as its grace is over"
+    if rolling.weights and rolling.confirm != "off":
+        yield f"{', '.join(rolling.weights.load_balancers)} have each weight as soon as it is written"
+    if rolling.connections:
+        longest = duration(rolling.connections.timeout_seconds)
+        yield f"open connections end with the graces, though they are waited for up to {longest} longer for each turn"
+
+
+def _source(found: Rollout) -> str:
+    if not found.measured:
+        return "assumed: no rollout has been measured yet"
+    return f"the median of the last update of {found.measured} nodes"
+
+
+def _end(found: Rollout) -> str:
+    if found.ends_at is None:
+        return "it does not end" if found.not_updated else "nothing to do"
+    about = "about " if found.remaining else ""
+    ends = f"ends {about}at {found.ends_at:%Y-%m-%d %H:%M:%S} UTC, in {_after(found.ends_at, found.now)}"
+    return f"{ends}, without {len(found.not_updated)} nodes" if found.not_updated else ends
+
+
+def _row(number: int, wave: Wave, now: datetime) -> tuple[str, ...]:
+    first, names = wave.turns[0], [each.node for each in wave.turns]
+    more = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+    replaced = max((each.replaced_at for each in wave.turns if each.replaced_at), default=None)
+    back = (
+        None
+        if any(each.ends_at is None for each in wave.turns)
+        else max(each.ends_at for each in wave.turns if each.ends_at)
+    )
+    times = (_after(moment, now) for moment in (first.begins_at, replaced, back))
+    return (str(number), *times, ", ".join(names[:NAMED]) + more, ", ".join(names))
+
+
+def _after(moment: datetime | None, now: datetime) -> str:
+    """Nothing for what does not happen."""
+    if moment is None:
+        return "never"
+    seconds = (moment - now).total_seconds()
+    return duration(seconds) if seconds >= 0 else f"{duration(-seconds)} ago"

@@ -1,0 +1,301 @@
+"""How far the rollout of an IngressDaemonSet is, what it waits for, and the patches that change its course."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from api.ingress_daemonset import PROMOTE, UPDATE_NOW
+from api.ingress_daemonset.status import (
+    CanaryStatus,
+    EndedRollout,
+    MetricStatus,
+    Progressing,
+    Result,
+    RolloutStatus,
+    Status,
+    WaitingNode,
+    WavesStatus,
+)
+from api.ingress_daemonset.types import resource
+from cli.errors import Failure
+from cli.ingress_daemonset.stored import STOPPED, UNKNOWN, StoredResource
+from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, title, warning
+from controllers.ingress_daemonset.children import applied_digest, revision_of_template
+from kube.types import rfc3339
+
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+"""As kubectl rollout restart writes it."""
+
+
+class Condition(Document, frozen=True):
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+class Rollout(Report, frozen=True):
+    """*waiting_for* has ten nodes at most, *course* is None without a rollout in progress.
+
+    *revision* is the last template that all nodes had, *spec_revision* that of the spec.
+    """
+
+    namespace: str
+    name: str
+    state: str
+    paused: bool
+    desired_nodes: int
+    updated_nodes: int
+    ready_nodes: int
+    detached_nodes: int
+    unavailable_nodes: int
+    degraded_nodes: int
+    conditions: tuple[Condition, ...]
+    waiting_for: tuple[WaitingNode, ...]
+    revision: str
+    course: RolloutStatus | None
+    history: tuple[EndedRollout, ...]
+    canary: CanaryStatus | None = None
+    waves: WavesStatus | None = None
+    spec_revision: str = ""
+    generation: int = 0
+
+    @property
+    def stamp(self) -> str:
+        """What a person who decides on a change has seen: the spec, the canary, and to what an abort returns."""
+        return f"{self.generation}/{self.revision}/{self.canary.id if self.canary else ''}"
+
+    @property
+    def is_of_template(self) -> bool:
+        """Whether the spec has another template than all nodes had last; what else is done changes no template."""
+        return bool(self.revision) and self.spec_revision != self.revision
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.state in STOPPED or any(
+            each.type == "Degraded" and each.status == "True" for each in self.conditions
+        )
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        total = self.desired_nodes
+        yield title(f"IngressDaemonSet {self.namespace}/{self.name}: ") + _state(self)
+        yield (
+            f"{self.updated_nodes} of {total} nodes updated, {self.ready_nodes} ready,"
+            f" {self.detached_nodes} detached, {self.unavailable_nodes} unavailable,"
+            f" {self.degraded_nodes} degraded"
+        )
+        if self.course:
+            yield (
+                f"Rollout {self.course.from_revision or '?'} → {self.course.to_revision}: "
+                + progress_sentence(self.course, now)
+            )
+            if self.course.next_nodes:
+                yield f"Next: {', '.join(self.course.next_nodes)}"
+        if self.canary:
+            yield canary_sentence(self.canary, now)
+            if self.canary.metric and not self.canary.promoted_at:
+                yield metric_sentence(self.canary.metric, now)
+        if self.waves:
+            yield waves_sentence(self.waves)
+        yield ""
+        rows = [
+            (each.type, each.status, each.reason, age(each.since, now), each.message)
+            for each in self.conditions
+        ]
+        yield Table(
+            ("CONDITION", "STATUS", "REASON", "FOR", "MESSAGE"),
+            rows,
+            empty="no status yet: is there a leader?",
+        )
+        if self.waiting_for:
+            yield ""
+            yield _nodes(self.waiting_for, now)
+        if self.history:
+            yield ""
+            yield history_table(self.history, now)
+
+
+class Rollouts(Report, frozen=True):
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def is_wrong(self) -> bool:
+        return any(each.is_wrong for each in self.rollouts)
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        columns = ("NAMESPACE", "NAME", "STATE", "UPDATED", "READY", "DETACHED", "ENDS IN", "WAITING FOR")
+        yield Table(columns, [_row(each, now) for each in self.rollouts], empty="no IngressDaemonSet")
+
+
+def rollout_of(stored: StoredResource) -> Rollout:
+    status = stored.reported
+    return Rollout(
+        stored.metadata.namespace,
+        stored.metadata.name,
+        status.condition("Progressing").reason or UNKNOWN,
+        stored.spec.get("paused", False),
+        status.desired_nodes,
+        status.updated_nodes,
+        status.ready_nodes,
+        status.detached_nodes,
+        status.unavailable_nodes,
+        status.degraded_nodes,
+        conditions=tuple(
+            Condition(each.type, each.status, each.reason, each.message, each.last_transition_time)
+            for each in status.conditions
+        ),
+        waiting_for=status.waiting_for,
+        revision=status.current_revision,
+        course=status.rollout,
+        history=status.history,
+        canary=status.canary,
+        waves=waves_of(status),
+        spec_revision=revision_of_template(stored.spec.get("template") or {}),
+        generation=stored.metadata.generation,
+    )
+
+
+def waves_of(status: Status) -> WavesStatus | None:
+    return replace(status.waves, current=status.waves.current or "") if status.waves else None
+
+
+def restart(now: datetime) -> dict[str, Any]:
+    """The patch that gives all pods another template."""
+    annotations = {RESTARTED_AT: rfc3339(now)}
+    return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+
+
+def pause(stored: StoredResource, paused: bool) -> dict[str, Any] | None:
+    """The patch; None when it is so already."""
+    if stored.spec.get("paused", False) == paused:
+        return None
+    return {"spec": {"paused": paused}}
+
+
+def promote(stored: StoredResource) -> dict[str, Any] | None:
+    """The patch; None when its canary is promoted already. Failure without a canary."""
+    canary = stored.reported.canary
+    if canary is None:
+        raise Failure("it has no canary in progress", "drawbridge rollout get shows what it waits for")
+    if canary.promoted_at or stored.metadata.annotations.get(PROMOTE) == canary.id:
+        return None
+    return {"metadata": {"annotations": {PROMOTE: canary.id}}}
+
+
+def update_now(stored: StoredResource) -> dict[str, Any] | None:
+    """The patch; None when it does not wait for its window. Failure without one."""
+    spec = stored.spec
+    if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
+        raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
+    rolled_out = stored.reported.rollout
+    digest = rolled_out.digest if rolled_out else ""
+    digest = digest or applied_digest(resource({"metadata": {}, "spec": spec}))
+    if stored.metadata.annotations.get(UPDATE_NOW) == digest:
+        return None
+    return {"metadata": {"annotations": {UPDATE_NOW: digest}}}
+
+
+def progress_sentence(course: RolloutStatus, now: datetime) -> str:
+    """Where it is, and when it is expected to end."""
+    return (
+        f"wave {course.wave} of {course.waves}, {course.nodes_left} of {course.nodes} nodes left,"
+        f" {course.at_a_time} at a time; {opening(course, now)}{expectation(course, now)}"
+    )
+
+
+def opening(course: RolloutStatus, now: datetime) -> str:
+    """Empty while nodes may begin."""
+    if course.window_opens_at is None or course.window_opens_at <= now:
+        return ""
+    left = duration((course.window_opens_at - now).total_seconds())
+    return f"its window opens in {left}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
+
+
+def expectation(course: RolloutStatus, now: datetime) -> str:
+    if course.estimated_end is None:
+        return "its end is not known"
+    if course.estimated_end <= now:
+        return "it should have ended"
+    left = duration((course.estimated_end - now).total_seconds())
+    return f"about {left} left, until {course.estimated_end:%H:%M:%S} UTC"
+
+
+def history_table(history: Sequence[EndedRollout], now: datetime) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            age(each.ended_at, now),
+            _result_cell(each.result),
+            str(each.nodes),
+            duration(each.seconds),
+            f"{each.from_revision or '?'} → {each.to_revision}",
+        )
+        for each in history
+    ]
+    return Table(("ENDED", "RESULT", "NODES", "TOOK", "TEMPLATE"), rows)
+
+
+def _result_cell(result: str) -> Cell:
+    if result in (Result.HALTED, Result.ROLLED_BACK):
+        return bad(result)
+    return good(result) if result == Result.COMPLETE else warning(result)
+
+
+def metric_sentence(metric: MetricStatus, now: datetime) -> str:
+    if metric.measured_at is None:
+        return "Its metric has not been measured yet"
+    measured = f"measured {duration((now - metric.measured_at).total_seconds())} ago"
+    if metric.failed_at:
+        return f"Its metric has failed: {metric.message}"
+    if metric.message:
+        return f"Its metric: {metric.message}; {measured}"
+    since = metric.passing_since or metric.measured_at
+    return f"Its metric: {metric.value}, good for {duration((now - since).total_seconds())}; {measured}"
+
+
+def canary_sentence(canary: CanaryStatus, now: datetime) -> str:
+    counted = f"{canary.nodes_complete} of {canary.nodes} nodes"
+    if canary.promoted_at:
+        return f"Canary: {canary.nodes} nodes, promoted {duration((now - canary.promoted_at).total_seconds())} ago"
+    if canary.complete_since:
+        return f"Canary: {counted}, complete for {duration((now - canary.complete_since).total_seconds())}"
+    return f"Canary: {counted} complete"
+
+
+def waves_sentence(waves: WavesStatus) -> str:
+    state = "complete" if waves.completed_at else "in progress"
+    following = f", then {', '.join(map(_named, waves.next))}" if waves.next else ""
+    return f"Waves by {waves.label}: {_named(waves.current or '')} is {state}{following}"
+
+
+def _named(value: str) -> str:
+    return value or "nodes without it"
+
+
+def _nodes(waiting: Sequence[WaitingNode], now: datetime) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (each.node, each.phase, age(each.since, now), each.reason) for each in waiting
+    ]
+    return Table(("NODE", "PHASE", "FOR", "WAITS FOR"), rows)
+
+
+def _row(each: Rollout, now: datetime) -> list[Cell]:
+    first = f"{each.waiting_for[0].node}: {each.waiting_for[0].reason}" if each.waiting_for else ""
+    updated, ready = (f"{count}/{each.desired_nodes}" for count in (each.updated_nodes, each.ready_nodes))
+    detached, ends = str(each.detached_nodes), _ends(each, now)
+    return [each.namespace, each.name, _state(each), updated, ready, detached, ends, first]
+
+
+def _ends(each: Rollout, now: datetime) -> str:
+    end = each.course.estimated_end if each.course else None
+    return duration((end - now).total_seconds()) if end else ""
+
+
+def _state(rollout: Rollout) -> Cell:
+    if rollout.is_wrong:
+        return bad(rollout.state)
+    return good(rollout.state) if rollout.state == Progressing.COMPLETE else warning(rollout.state)

@@ -1,0 +1,245 @@
+"""IP reservation in `status` and `doctor`: what is reserved, and whether Calico can do it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+
+from api.ip_history import NAME as HISTORY
+from calico.ipam_config import COOLDOWN
+from calico.ledger import ADDRESS, round_trip
+from calico.reservations import GROUPS, Reservations
+from calico.segment import IPReservation as Segment
+from cli.access import CALICO, OWN, Access, access
+from cli.errors import unreadable
+from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
+from cli.installation import CONTROLLERS, WEBHOOK
+from cli.inventory import Inventory
+from cli.ip_reservation.pools import PoolFacts, headroom, pools_of
+from cli.ip_reservation.reservations import (
+    address_of,
+    by_address,
+    kept_by,
+    read,
+    release_at,
+    unmanaged_entries,
+)
+from cli.output import Cell, Document, Part, Table, duration
+from kube.errors import KubeError
+from settings import IPReservationSettings, Settings
+
+NEXT = 5
+"""Releases that are shown."""
+LOW = 0.1
+"""The share of a pool's addresses that should be free; the alert has the same."""
+TRIAL_SECONDS = 5.0
+COOLDOWN_CHECK = "Calico's cooldown"
+COOLDOWN_PAGE = "docs/explanation/ip-reservation.md#calicos-cooldown"
+
+
+class Release(Document, frozen=True):
+    address: str
+    namespace: str
+    pod: str
+    reason: str
+    expires_at: datetime
+
+    def until(self, now: datetime) -> str:
+        at = self.expires_at
+        return f"in {duration((at - now).total_seconds())}" if at > now else "now"
+
+
+class IPReservation(Overview, frozen=True):
+    """Addresses that are reserved: *not_ended* ones do not count towards *limit*; the others go at their time.
+
+    Of these the ends of pods are not stored: they exist, have just gone, or never were.
+    """
+
+    addresses: int
+    not_ended: int
+    limit: int
+    by_reason: dict[str, int]
+    next_releases: tuple[Release, ...]
+
+    def state(self, now: datetime) -> Cell:
+        if not self.addresses:
+            return "no IP is reserved"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.by_reason.items())
+        counted = f"{self.addresses - self.not_ended} of {self.limit} count"
+        following = self.next_releases[:1]
+        return (
+            f"{self.addresses} reserved ({reasons}); {counted}, {self.not_ended} of pods without a stored end"
+        ) + "".join(f"; next release {each.until(now)}" for each in following)
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        if self.next_releases:
+            yield ""
+            rows = [
+                (
+                    each.address,
+                    each.until(now).removeprefix("in "),
+                    f"{each.namespace}/{each.pod}",
+                    each.reason,
+                )
+                for each in self.next_releases
+            ]
+            yield Table(("NEXT RELEASES", "IN", "POD", "REASON"), rows)
+
+
+def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
+    """KubeError; Failure without Calico."""
+    found = read(inventory)
+    segments, settings = found.segments, found.settings
+    pools = pools_of(inventory, segments) if settings.pools.enabled else PoolFacts()
+    return overview_of(segments, settings), [*_malformed(segments), *_low(pools)]
+
+
+def overview_of(segments: Sequence[Segment], settings: IPReservationSettings) -> IPReservation:
+    records = [record for record, _ in by_address(each for each in segments if each.ours).values()]
+    others = unmanaged_entries(segments)
+    releases = [
+        Release(address_of(each.cidr), each.namespace, each.pod, each.reason, at)
+        for each in records
+        if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
+    ]
+    return IPReservation(
+        len(records),
+        sum(each.ended is None for each in records),
+        settings.ip_reserve_max_count,
+        dict(Counter(each.reason or "unknown" for each in records).most_common()),
+        tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
+    )
+
+
+def _malformed(segments: Iterable[Segment]) -> Iterator[Problem]:
+    for each in segments:
+        if each.ours and each.malformed:
+            yield Problem(
+                f"IPReservation {each.metadata.name} has an entry that Calico cannot read: {each.malformed[0]!r};"
+                " Calico may assign no IP to any pod",
+                "docs/how-to/break-glass.md#calico-gives-no-address-to-any-pod",
+            )
+
+
+def _low(pools: PoolFacts) -> Iterator[Problem]:
+    if pools.unknown:
+        yield Problem(f"Calico's pools are not known: {pools.unknown}", PAGE)
+    for each in headroom(pools, ()):
+        if each.free < LOW * each.addresses:
+            yield Problem(
+                f"pool {each.pool} has {each.free} of {each.addresses} IPs free: {each.assigned} are assigned,"
+                f" {each.reserved} reserved",
+                "docs/how-to/runbooks/DrawbridgePoolLow.md",
+            )
+
+
+def needs(settings: Settings) -> Iterator[Needs]:
+    ours, segments = settings.ip_reservation, ("ipreservations", CALICO)
+    yield {
+        WEBHOOK: [*access("get", "pods"), *access("get", "namespaces"), *access("create", *segments)],
+        CONTROLLERS: [
+            *access("watch", "pods"),
+            *access("watch", "namespaces"),
+            *access("list watch create patch delete", *segments),
+        ],
+    }
+    if ours.workload_opt_in:
+        workloads = [*access("watch", "deployments", "apps"), *access("watch", "statefulsets", "apps")]
+        yield {CONTROLLERS: [*access("patch", "pods"), *workloads]}
+    if ours.same_address.enabled:
+        yield {
+            WEBHOOK: [*access("list", *segments), *access("list", "ippools", CALICO)],
+            CONTROLLERS: access("patch", "pods"),
+        }
+    if ours.pools.enabled:
+        # Calico's own API server has no blocks.
+        blocks = access("watch", "ipamblocks", "crd.projectcalico.org")
+        yield {CONTROLLERS: [*access("watch", "ippools", CALICO), *blocks]}
+    if ours.pools.keeps_history:
+        own = access("get update", "configmaps", "", OWN, HISTORY)
+        yield {CONTROLLERS: [*access("create", "configmaps", "", OWN), *own]}
+
+
+def checks(inventory: Inventory) -> Iterator[Finding]:
+    settings = inventory.installed.in_force.ip_reservation
+    yield _calico(settings, [each for each in GROUPS if inventory.serves_reservations(each)])
+    yield from of_cooldown(settings, inventory.cluster.read({"": inventory.cooldown})[""])
+    yield from _reserved(inventory)
+
+
+def _calico(settings: IPReservationSettings, served: Collection[str]) -> Finding:
+    version = settings.calico_api_version
+    usable = GROUPS if version == "auto" else (version,)
+    if found := [each for each in usable if each in served]:
+        return Finding("Calico's API", Verdict.OK, f"IPReservation is served in {found[0]}")
+    return Finding(
+        "Calico's API",
+        Verdict.WRONG,
+        f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
+        "install Calico's CRDs, or set ipReservation.calicoApiVersion to auto",
+    )
+
+
+def of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> Iterator[Finding]:
+    """*cooldown* in seconds, 0 for none."""
+    if isinstance(cooldown, KubeError):
+        failure = unreadable(cooldown)
+        yield Finding(COOLDOWN_CHECK, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
+        return
+    lasts, reserved = duration(cooldown), duration(settings.ip_reserve_time)
+    kept = f"Calico keeps every IP for {lasts} after its release"
+    what_each_covers = f"what each of them covers: {COOLDOWN_PAGE}"
+    if not cooldown:
+        message = f"none ({COOLDOWN} is not set): only reservations keep IPs"
+        yield Finding(COOLDOWN_CHECK, Verdict.OK, message)
+    elif cooldown < settings.ip_reserve_time:
+        yield Finding(COOLDOWN_CHECK, Verdict.OK, f"{kept}; reservations last longer: {reserved}")
+    else:
+        yield Finding(
+            COOLDOWN_CHECK,
+            Verdict.WARNING,
+            f"{kept} ({COOLDOWN}), and ipReserveTime is {reserved}: reservations add little",
+            f"raise config.ipReserveTime, or lower {COOLDOWN}; {what_each_covers}",
+        )
+    if cooldown and settings.same_address.enabled:
+        yield Finding(
+            COOLDOWN_CHECK,
+            Verdict.WARNING,
+            f"Calico refuses an IP for {lasts} after its release ({COOLDOWN}), also to its own pod that"
+            " comes back: with ipReservation.sameAddress, StatefulSets' pods that come back earlier get other IPs",
+            f"lower {COOLDOWN}, or switch ipReservation.sameAddress off; {what_each_covers}",
+        )
+
+
+def _reserved(inventory: Inventory) -> Iterator[Finding]:
+    """Whether the webhook server's ServiceAccount can reserve an address, and release it."""
+    ours, cluster = inventory.installed, inventory.cluster
+    if not (account := ours.accounts.get(WEBHOOK, "")):
+        return
+    client = cluster.client_of(account)
+    if client is None:
+        yield _untried("your kubeconfig impersonates another user, which cannot be done twice")
+        return
+    asked = Access("impersonate", "serviceaccounts", "", ours.namespace, account.rpartition(":")[2])
+    may = cluster.read({"may": partial(inventory.may, asked)})["may"]
+    if may is not True:
+        yield _untried(may or "you may not impersonate the ServiceAccount of the webhook servers")
+        return
+    store = Reservations(client, ours.in_force.ip_reservation.calico_api_version)
+    if problem := round_trip(store, "doctor", ours.namespace, cluster.now(), TRIAL_SECONDS):
+        yield Finding("a reservation", Verdict.WRONG, problem, f"{PAGE}#a-request-is-refused-or-fails")
+    else:
+        yield Finding(
+            "a reservation", Verdict.OK, f"{ADDRESS} was reserved as pods' addresses are, and released"
+        )
+
+
+def _untried(why: object) -> Finding:
+    return Finding("a reservation", Verdict.SKIPPED, f"not tried: {why}", "helm test checks it")
+
+
+HEALTH = Health(
+    "IP reservation", "ipReservation", "ipReservation", "reserved IPs", look, needs, checks=checks
+)

@@ -1,0 +1,121 @@
+"""Calico's pools: how much of them is free, now and after a removal of pods, and who has an IP of them or had it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from calico.address_ranges import Range, overlap, range_of
+from calico.pools import (
+    BLOCKS,
+    POOLS,
+    Assigned,
+    Block,
+    IPAMBlock,
+    IPPool,
+    block_of,
+    reserved_ranges,
+    usage_of,
+)
+from calico.reservations import GROUPS
+from calico.segment import IPReservation
+from cli.errors import unreadable
+from cli.inventory import Inventory
+from cli.output import Document, Part, Table, warning
+from kube.errors import KubeError
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """*unknown* is why pools or blocks are not known; then there are none."""
+
+    pools: Sequence[IPPool] = ()
+    blocks: Sequence[Block] = ()
+    reservations: Sequence[IPReservation] = ()
+    unknown: str = ""
+
+
+class Headroom(Document, frozen=True):
+    """Addresses of a pool: *reserved* ones are not assigned, *to_be_reserved* ones still are.
+
+    The pods that replace those that are removed get others: each of them costs a free one.
+    """
+
+    pool: str
+    cidr: str
+    addresses: int
+    assigned: int
+    reserved: int
+    free: int
+    to_be_reserved: int
+
+    @property
+    def is_short(self) -> bool:
+        return self.to_be_reserved > self.free
+
+
+def pools_of(inventory: Inventory, segments: Sequence[IPReservation]) -> PoolFacts:
+    """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
+    try:
+        found = inventory.cluster.read_all(
+            {
+                "pools": partial(inventory.of_calico, POOLS, IPPool),
+                "blocks": partial(inventory.of_calico, BLOCKS, IPAMBlock),
+            }
+        )
+    except KubeError as error:
+        failure = unreadable(error)
+        return PoolFacts(unknown=f"{failure} ({failure.way_out})")
+    for name, each in found.items():
+        if each is None:
+            return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
+    return PoolFacts(found["pools"], [block_of(block) for block in found["blocks"]], segments)
+
+
+def headroom(facts: PoolFacts, reserving: Iterable[str]) -> tuple[Headroom, ...]:
+    """*reserving* are the IPs that a removal reserves."""
+    assigned, reserved = Assigned(facts.blocks), reserved_ranges(facts.reservations)
+    going = [range_of(each) for each in set(reserving)]
+    return tuple(
+        _of_pool(each, whole, assigned, reserved, going)
+        for each in facts.pools
+        if (whole := each.range) is not None
+    )
+
+
+def headroom_parts(pools: Sequence[Headroom], unknown: str) -> Iterator[Part]:
+    if unknown:
+        yield f"The headroom of Calico's pools is not known: {unknown}"
+        return
+    for each in pools:
+        if each.is_short:
+            yield warning(
+                f"Pool {each.pool} has {each.free} free addresses: replacements of {each.to_be_reserved} pods"
+                " may get none until reservations end."
+            )
+    columns = ("POOL", "CIDR", "ADDRESSES", "ASSIGNED", "RESERVED", "FREE", "RESERVED BY THIS", "FREE THEN")
+    rows = [
+        (each.pool, each.cidr, *map(str, _numbers(each)), str(max(0, each.free - each.to_be_reserved)))
+        for each in pools
+    ]
+    yield Table(columns, rows)
+
+
+def _numbers(each: Headroom) -> tuple[int, ...]:
+    return each.addresses, each.assigned, each.reserved, each.free, each.to_be_reserved
+
+
+def _of_pool(
+    pool: IPPool, whole: Range, assigned: Assigned, reserved: Sequence[Range], going: Sequence[Range]
+) -> Headroom:
+    usage = usage_of(whole, assigned, reserved)
+    return Headroom(
+        pool=pool.metadata.name,
+        cidr=pool.spec.cidr,
+        addresses=usage.addresses,
+        assigned=usage.assigned,
+        reserved=usage.reserved,
+        free=usage.free,
+        to_be_reserved=sum(overlap(each, whole) is not None for each in going),
+    )
