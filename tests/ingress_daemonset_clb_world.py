@@ -123,7 +123,6 @@ class ClbLeader(Leader):
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
         calls = Caller(self.cloud, 1.0, Timeouts(4, 2), Before(self._check), timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
-        self.store.load()
         edge = CloudEdge(lambda: LoadBalancers(calls), self.store, lambda key: None)
         queue = WorkQueue("weights", clock=self.clock)
         self.weights = WeightReconciler(edge, self.cache, self.known, lambda: self.settings.clb, queue, clock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -76,15 +76,12 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         return
     revisions = context.informers.of(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
     known = LoadBalancerCache(lambda: settings().ingress_daemonset.clb)
-    cache = ObjectCache(
-        client,
-        informers_of(context.informers),
-        revisions=lambda namespace: revisions.by_index(NAMESPACE, namespace),
-        backends=known.of,
-    )
-    if not context.wait_synced(*cache.informers.values(), revisions):
+    informers = informers_of(context.informers)
+    by_namespace = partial(revisions.by_index, NAMESPACE)
+    cache = ObjectCache(client, informers, revisions=by_namespace, backends=known.of)
+    if not context.wait_synced(*informers.values(), revisions):
         return
-    history = RevisionReconciler(context, revisions, cache.informers["IngressDaemonSet"].get)
+    history = RevisionReconciler(context, revisions, informers["IngressDaemonSet"].get)
     with reconciling(context, cache, settings) as reconciler:
         main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
         templates = Controller("ingress_daemonset_revisions", history.reconcile, rate=PAUSES)
@@ -114,11 +111,12 @@ class Resync:
         self._at, self._enabled = clock(), settings().enabled
 
     def reconcile(self, _key: str) -> float:
+        """KubeError."""
         settings, now = self._settings(), self._clock()
         if settings.enabled != self._enabled or now - self._at >= settings.resync_period:
-            self._at, self._enabled = now, settings.enabled
             for queue in self._queue_all:
                 queue()
+            self._at, self._enabled = now, settings.enabled
         return min(LOOK, settings.resync_period)
 
 
@@ -140,15 +138,15 @@ def reconciling(
 ) -> Iterator[Reconciler]:
     """A Reconciler with its executors; all work that it submitted has ended afterwards."""
     reporter = Reporter(context.recorder)
+
+    def ask_prometheus(query: str) -> float:
+        return ask(settings().ingress_daemonset.prometheus, query)
+
     with (
         Executor("ingress-daemonset", WRITERS) as submit,
         Executor("ingress-daemonset", READERS) as submit_read,
         Executor("ingress-daemonset", QUERIES) as submit_query,
     ):
-
-        def ask_prometheus(query: str) -> float:
-            return ask(settings().ingress_daemonset.prometheus, query)
-
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
         readers = readers_of(submit_read, submit_query, context.stop, ask_prometheus, CLOCK)
         yield Reconciler(cache, writer, readers, reporter, lambda: settings().ingress_daemonset, CLOCK)
@@ -167,14 +165,15 @@ def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], 
         if seen := new or old:
             enqueue(key_of(seen.metadata))
 
-    def on_child(old: Child | None, new: Child | None) -> None:
-        owner = seen.metadata.controller if (seen := new or old) else None
-        if seen and owner and owner.kind == KIND:
-            enqueue(f"{seen.metadata.namespace}/{owner.name}")
-
     handlers: dict[str, Callable[[Any, Any], None]] = {"IngressDaemonSet": on_resource, "Node": on_node}
     for kind, informer in cache.informers.items():
-        informer.on_change(on_child if kind in LABELS else handlers[kind])
+        informer.on_change(handlers.get(kind) or partial(enqueue_owner, enqueue))
+
+
+def enqueue_owner(enqueue: Callable[[str], None], old: Child | None, new: Child | None) -> None:
+    owner = seen.metadata.controller if (seen := new or old) else None
+    if seen and owner and owner.kind == KIND:
+        enqueue(f"{seen.metadata.namespace}/{owner.name}")
 
 
 def enqueue_templates(
@@ -186,13 +185,8 @@ def enqueue_templates(
         if new and (old is None or _templates(old) != _templates(new)):
             enqueue(key_of(new.metadata))
 
-    def on_revision(old: Revision | None, new: Revision | None) -> None:
-        owner = seen.metadata.controller if (seen := new or old) else None
-        if seen and owner and owner.kind == KIND:
-            enqueue(f"{seen.metadata.namespace}/{owner.name}")
-
     cache.on_change("IngressDaemonSet", on_resource)
-    revisions.on_change(on_revision)
+    revisions.on_change(partial(enqueue_owner, enqueue))
 
 
 def _templates(resource: IngressDaemonSet) -> tuple[object, ...]:
@@ -288,7 +282,7 @@ class Reconciler:
             self.pace(key) if planned.query not in (asked, None) else None,
             self._writer.retries.retry_after(key, {each.target for each in planned.actions}),
             self._report(resource, planned, last),
-            self._until(planned.requeue_at),
+            (planned.requeue_at - self._clock.now()).total_seconds() if planned.requeue_at else None,
         )
         soonest = min((each for each in dues if each is not None), default=None)
         return None if soonest is None else max(soonest, self.pace(key))
@@ -307,7 +301,7 @@ class Reconciler:
         resource, rollback = resolved(resource, cache.revisions(namespace))
         if not self._settings().enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
-        backends = cache.backends(resource, [each.name for each in nodes]) if uses_weights(resource) else {}
+        backends = cache.backends(resource, [each.name for each in nodes])
         return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends=backends)
 
     def _plan(self, snapshot: Snapshot, last: LastReconcile) -> Plan:
@@ -361,13 +355,6 @@ class Reconciler:
                 due = self.pace(key_of(resource.metadata))
         self._reporter.measure(resource, planned)
         return due
-
-    def _until(self, moment: datetime | None) -> float | None:
-        return None if moment is None else max(0.0, (moment - self._clock.now()).total_seconds())
-
-
-def uses_weights(resource: IngressDaemonSet) -> bool:
-    return resource.spec.update_strategy.rolling_update.weights is not None
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

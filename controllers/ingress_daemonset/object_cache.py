@@ -6,7 +6,6 @@ What was last read of the nodes' backends at load balancers is known, too, for a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,34 +32,27 @@ OLD = 30.0
 """Seconds after which it no longer counts."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """By node, since a time on the clock."""
-
-    nodes: Mapping[str, NodeBackends]
-    at: float
-
-
 class LoadBalancerCache:
     """Safe to use from any thread."""
 
     def __init__(self, settings: Callable[[], CLBSettings], clock: Clock = CLOCK) -> None:
         self._settings, self._clock = settings, clock
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, tuple[Mapping[str, NodeBackends], float]] = {}
+        """By load balancer and node, since a time on the clock."""
         self._lock = threading.Lock()
 
     def put(self, load_balancer: str, nodes: Mapping[str, NodeBackends]) -> bool:
         """Whether it differs from what was known."""
         before = self.nodes(load_balancer)
         with self._lock:
-            self._known[load_balancer] = Known(nodes, self._clock.monotonic())
+            self._known[load_balancer] = nodes, self._clock.monotonic()
         return before != nodes
 
     def nodes(self, load_balancer: str) -> Mapping[str, NodeBackends]:
         """What still counts."""
         with self._lock:
-            known = self._known.get(load_balancer)
-        return known.nodes if known and self._clock.monotonic() - known.at <= OLD else {}
+            nodes, at = self._known.get(load_balancer, ({}, 0.0))
+        return nodes if self._clock.monotonic() - at <= OLD else {}
 
     def of(self, resource: IngressDaemonSet, names: Iterable[str]) -> BackendsByNode:
         """For those of *names* of which something is known; a load balancer that is not allowed is so for all."""

@@ -26,7 +26,7 @@ from controllers.ingress_daemonset.children import (
 from controllers.manager import Context
 from kube.informer import Informer
 from kube.resources import Resource
-from kube.types import complete
+from kube.types import complete, key_of
 
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
 
@@ -122,27 +122,15 @@ class RevisionReconciler:
             return  # the garbage collector deletes its revisions
         namespace = resource.metadata.namespace
         planned = plan_revisions(resource, self._revisions.by_index(NAMESPACE, namespace))
+        client, kind = self._context.client, CONTROLLER_REVISIONS
         if planned.create:
-            self._write("POST", CONTROLLER_REVISIONS.path(namespace), planned.create)
+            self._revisions.wrote(client.create(kind, planned.create, namespace, type=msgspec.Raw))
             log.info("revision recorded", key=key, revision=planned.number)
         if planned.renumber:
             held = planned.renumber.metadata
             guard = {"uid": held.uid, "resourceVersion": held.resource_version}
             body = {"metadata": guard, "revision": planned.number}
-            self._write("PATCH", CONTROLLER_REVISIONS.path(namespace, held.name), body)
-        for each in planned.surplus:
-            self._delete(each)
-
-    def _write(self, method: str, path: str, body: dict[str, Any]) -> None:
-        answer = self._context.client.request(method, path, body=body, type=msgspec.Raw)
-        self._revisions.wrote(answer)
-
-    def _delete(self, revision: Revision) -> None:
-        held = revision.metadata
-        self._context.client.delete(
-            CONTROLLER_REVISIONS,
-            held.name,
-            held.namespace,
-            preconditions={"uid": held.uid},
-        )
-        self._revisions.forget(f"{held.namespace}/{held.name}", held.uid)
+            self._revisions.wrote(client.patch(kind, held.name, body, namespace, type=msgspec.Raw))
+        for held in (revision.metadata for revision in planned.surplus):
+            client.delete(kind, held.name, namespace, preconditions={"uid": held.uid})
+            self._revisions.forget(key_of(held), held.uid)

@@ -44,7 +44,7 @@ from controllers.ingress_daemonset.object_cache import LoadBalancerCache, Object
 from controllers.manager import Context
 from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.client import Client
-from kube.errors import AlreadyExists, Backoff, Conflict, KubeError
+from kube.errors import Backoff, KubeError
 from kube.store import Store
 from kube.types import ConfigMap, key_of
 from settings import CLBSettings, CloudSettings, Settings
@@ -63,62 +63,34 @@ class Unreadable(Exception):
 class WeightStore:
     """Safe to share between threads, one for each load balancer.
 
-    What is remembered is read once, and no other process writes it from then on: Conflict or AlreadyExists when one
-    has, and what is there is read again.
+    What is remembered is read before it is changed: Conflict or AlreadyExists when another process has written since.
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._store = Store(client, namespace, ConfigMap)
-        self._memory: dict[str, FormerWeights] = {}
-        self._unreadable: dict[str, Unreadable] = {}
 
-    @property
     def load_balancers(self) -> list[str]:
-        """Those of which weights are remembered."""
-        return [*(each for each, memory in list(self._memory.items()) if memory), *list(self._unreadable)]
-
-    def load(self) -> None:
-        """Read all. KubeError."""
-        for each in self._store.list(WEIGHTS_OF):
-            self._enter(each.metadata.labels[WEIGHTS_OF], each)
+        """Those of which weights are remembered. KubeError."""
+        return [each.metadata.labels[WEIGHTS_OF] for each in self._store.list(WEIGHTS_OF)]
 
     def memory(self, load_balancer: str) -> FormerWeights:
-        """Unreadable, KubeError: what could not be read is read again."""
-        if load_balancer in self._unreadable:
-            self._enter(load_balancer, self._store.read(_name(load_balancer)))
-        if load_balancer in self._unreadable:
-            raise self._unreadable[load_balancer]
-        return self._memory.get(load_balancer, {})
+        """Unreadable, KubeError."""
+        found = self._store.read(name := f"{PREFIX}{load_balancer}")
+        try:
+            return DECODER.decode(found.data.get(KEY, "{}")) if found else {}
+        except msgspec.MsgspecError as error:
+            raise Unreadable(
+                f"ConfigMap {name} is unreadable, and with it the former weights at {load_balancer}: {error};"
+                " correct it, or set the weights yourself and delete it"
+            ) from None
 
     def put(self, load_balancer: str, memory: FormerWeights) -> None:
         """Durable when it returns. KubeError."""
-        name, stored = _name(load_balancer), None
-        try:
-            if memory:
-                text = msgspec.json.encode(memory, order="deterministic").decode()
-                stored = self._store.write(name, {WEIGHTS_OF: load_balancer}, data={KEY: text})
-            else:
-                self._store.delete(name)
-        except (AlreadyExists, Conflict):
-            self._enter(load_balancer, self._store.read(name))
-            raise
-        self._enter(load_balancer, stored)
-
-    def _enter(self, load_balancer: str, found: ConfigMap | None) -> None:
-        for known in (self._memory, self._unreadable):
-            known.pop(load_balancer, None)
-        try:
-            if found:
-                self._memory[load_balancer] = DECODER.decode(found.data.get(KEY, "{}"))
-        except msgspec.MsgspecError as error:
-            self._unreadable[load_balancer] = Unreadable(
-                f"ConfigMap {_name(load_balancer)} is unreadable, and with it the former weights at {load_balancer}:"
-                f" {error}; correct it, or set the weights yourself and delete it"
-            )
-
-
-def _name(load_balancer: str) -> str:
-    return f"{PREFIX}{load_balancer}"
+        if memory:
+            text = msgspec.json.encode(memory, order="deterministic").decode()
+            self._store.write(f"{PREFIX}{load_balancer}", {WEIGHTS_OF: load_balancer}, data={KEY: text})
+        else:
+            self._store.delete(f"{PREFIX}{load_balancer}")
 
 
 NODES = Gauge(
@@ -165,8 +137,9 @@ class WeightReconciler:
         return Controller(self._queue, self.reconcile, workers=WORKERS)
 
     def enqueue_all(self) -> None:
+        """KubeError."""
         used = {name for each in self._cache.list("IngressDaemonSet") for name in load_balancers(each)}
-        for each in sorted(used.union(self._edge.store.load_balancers)):
+        for each in sorted(used.union(self._edge.store.load_balancers())):
             self._queue.add(each)
 
     def reconcile(self, load_balancer: str) -> float | None:
@@ -298,14 +271,13 @@ def reconciler_of(
     settings: Callable[[], Settings],
     changed: Callable[[str], None],
 ) -> WeightReconciler:
-    """One that has read the former weights, and whose queue gets all load balancers, and those that change."""
+    """One whose queue gets all load balancers, and those that change."""
     store = WeightStore(context.client, context.namespace)
-    context.wait_for(store.load, PAUSES, "former weights")
     queue = WorkQueue("ingress_daemonset_weights", pauses=PAUSES)
     edge = CloudEdge(_connection(context, settings), store, changed)
     reconciler = WeightReconciler(edge, cache, known, lambda: settings().ingress_daemonset.clb, queue)
     enqueue_changes(cache, queue.add)
-    reconciler.enqueue_all()
+    context.wait_for(reconciler.enqueue_all, PAUSES, "former weights")
     return reconciler
 
 
