@@ -85,7 +85,7 @@ class Altered:
 
 
 def baseline_of(annotations: Mapping[str, str]) -> Baseline | None:
-    """None, too, for a baseline of another template: a release without baselines has written since."""
+    """None, too, for one that cannot be read, or is of another template: another writer changed it."""
     try:
         found = msgspec.json.decode(annotations.get(APPLIED_TEMPLATE, "null"), type=Baseline | None)
     except msgspec.MsgspecError:
@@ -98,11 +98,10 @@ def drift_of(
 ) -> Drift:
     """*wanted* is a hash, *digest* is of the live object, *placed* is whether that is for the right node.
 
-    *covered*, whether all that is desired is live, is asked where there is no baseline, as in earlier releases.
+    *covered*, whether all that is desired is live, is asked where another writer removed the baseline.
     """
-    annotations, baseline = held.metadata.annotations, baseline_of(held.metadata.annotations)
-    unknown = APPLIED_TEMPLATE not in annotations and TEMPLATE_HASH not in annotations
-    if annotations.get(TEMPLATE_HASH) != wanted and not (unknown and covered()):
+    baseline = baseline_of(held.metadata.annotations)
+    if held.metadata.annotations.get(TEMPLATE_HASH) != wanted:
         return Drift.OUTDATED
     if baseline is not None and baseline.is_answered_by(held):
         # A newer API server that defaults a new field makes no generation.
