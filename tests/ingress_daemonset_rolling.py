@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
+from api.ingress_daemonset import PROMOTE
+from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import resource
+from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
@@ -45,6 +48,50 @@ class Rolling:
     def history(self) -> list[Raw]:
         history: list[Raw] = self.status.get("history", [])
         return history
+
+    @property
+    def progressing(self) -> Raw:
+        """The condition."""
+        return next(each for each in self.status["conditions"] if each["type"] == "Progressing")
+
+    @property
+    def reason(self) -> str:
+        return str(self.progressing["reason"])
+
+    @property
+    def message(self) -> str:
+        return str(self.progressing["message"])
+
+    @property
+    def canary(self) -> Raw:
+        canary: Raw = self.status.get("canary", {})
+        return canary
+
+    @property
+    def images(self) -> set[str]:
+        return {self.world.image_on(name) for name in self.world.nodes}
+
+    def updated(self, image: str = "proxy:2") -> set[str]:
+        return self.world.updated(image)
+
+    def events(self) -> list[tuple[str, str]]:
+        """The reasons and messages of all statuses so far."""
+        pairs = zip(self.statuses, self.statuses[1:], strict=False)
+        found = (news(status_of(old), status_of(new)) for old, new in pairs)
+        return [(reason, message) for each in found for reason, message, _ in each]
+
+    def annotate(self, **annotations: str) -> None:
+        self.world.raw["metadata"].setdefault("annotations", {}).update(annotations)
+
+    def promote(self, id_: str = "") -> None:
+        self.annotate(**{PROMOTE: id_ or self.canary["id"]})
+
+    def label(self, name: str, **labels: str) -> None:
+        self.world.nodes[name]["metadata"]["labels"] = labels
+
+    def turns(self, number: int = 100) -> None:
+        for _ in range(number):
+            self.turn()
 
     def turn(self) -> None:
         """A round, its status, and what a few seconds bring."""

@@ -249,6 +249,10 @@ class World:
         self.raw["metadata"]["finalizers"] = [FINALIZER]
         self.raw["spec"]["template"]["spec"]["containers"] = [{"name": "proxy", "image": image}]
 
+    def updated(self, image: str = "proxy:2") -> set[str]:
+        """The nodes that have this image."""
+        return {name for name in self.nodes if self.image_on(name) == image}
+
     def image_on(self, name: str) -> str:
         return str(self.deployments[f"web-{name}"]["spec"]["template"]["spec"]["containers"][0]["image"])
 

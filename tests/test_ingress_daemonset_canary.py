@@ -34,39 +34,8 @@ def begun(canary: Raw, *nodes: str, **spec: Any) -> Rolling:
 
 def paused(canary: Raw, *nodes: str, **spec: Any) -> Rolling:
     here = begun(canary, *nodes, **spec)
-    here.play(lambda: reason(here) == "CanaryPaused")
+    here.play(lambda: here.reason == "CanaryPaused")
     return here
-
-
-def progressing(here: Rolling) -> Raw:
-    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
-
-
-def reason(here: Rolling) -> str:
-    return str(progressing(here)["reason"])
-
-
-def canary(here: Rolling) -> Raw:
-    found: Raw = here.status.get("canary", {})
-    return found
-
-
-def turns(here: Rolling, number: int = 200) -> None:
-    for _ in range(number):
-        here.turn()
-
-
-def updated(here: Rolling, image: str = "proxy:2") -> set[str]:
-    return {name for name in here.world.nodes if here.world.image_on(name) == image}
-
-
-def promote(here: Rolling, id_: str = "") -> None:
-    annotations = here.world.raw["metadata"].setdefault("annotations", {})
-    annotations[PROMOTE] = id_ or canary(here)["id"]
-
-
-def label(here: Rolling, name: str, **labels: str) -> None:
-    here.world.nodes[name]["metadata"]["labels"] = labels
 
 
 @pytest.mark.parametrize(
@@ -88,57 +57,57 @@ def test_the_nodes_of_the_canary_get_the_template_and_no_other(
 ) -> None:
     here = rolling_with(wanted)
     for name in labelled:
-        label(here, name, canary="true")
+        here.label(name, canary="true")
     here.roll_out()
-    turns(here)
+    here.turns()
 
-    assert updated(here) == first
+    assert here.updated() == first
     assert here.world.off() == set()
 
 
 def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others() -> None:
     here = paused(ONE)
-    turns(here)
-    assert updated(here) == {"n1"}
-    assert "drawbridge rollout promote" in progressing(here)["message"]
+    here.turns()
+    assert here.updated() == {"n1"}
+    assert "drawbridge rollout promote" in here.message
 
-    promote(here)
+    here.promote()
     here.finish()
-    assert updated(here) == {*NODES}
-    assert canary(here) == {}
+    assert here.updated() == {*NODES}
+    assert here.canary == {}
     assert [each["result"] for each in here.history] == ["Complete"]
 
 
 def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> None:
     here = paused(TIMED)
-    since = time_of(canary(here)["completeSince"])
+    since = time_of(here.canary["completeSince"])
     assert since
-    here.play(lambda: "promotedAt" in canary(here))
+    here.play(lambda: "promotedAt" in here.canary)
     assert here.world.now - since < timedelta(seconds=610)
-    assert time_of(canary(here)["promotedAt"]) == since + timedelta(seconds=600)
-    assert updated(here) == {"n1"}
+    assert time_of(here.canary["promotedAt"]) == since + timedelta(seconds=600)
+    assert here.updated() == {"n1"}
 
     here.finish()
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_where_nodes_are_not_detached_there_is_a_canary_too() -> None:
     parts = {"maxUnavailableNodes": 0, "maxDegradedNodes": 3, "annotateNodeToDetach": None}
     here = Rolling(rolling={"canary": {"nodes": 2}, **parts})
     here.roll_out()
-    here.play(lambda: reason(here) == "CanaryPaused")
-    turns(here)
-    assert updated(here) == {"n1", "n2"}
+    here.play(lambda: here.reason == "CanaryPaused")
+    here.turns()
+    assert here.updated() == {"n1", "n2"}
 
-    promote(here)
+    here.promote()
     here.finish()
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_the_next_plan_is_due_at_the_end_of_the_pause() -> None:
     here = paused(TIMED)
 
-    since = time_of(canary(here)["completeSince"])
+    since = time_of(here.canary["completeSince"])
     assert since
     assert here.world.plan().requeue_at == since + timedelta(seconds=600)
 
@@ -148,66 +117,66 @@ def test_a_canary_that_loses_pods_is_not_promoted_and_its_pause_begins_again() -
     here.world.later(590)
     here.world.deployments["web-n1"]["status"]["availableReplicas"] = 1
     here.turn()
-    assert reason(here) == "CanaryDegraded"
-    assert "n1 is Degraded" in progressing(here)["message"]
+    assert here.reason == "CanaryDegraded"
+    assert "n1 is Degraded" in here.message
     here.world.later(99999)
-    turns(here, 20)
-    assert updated(here) == {"n1"}
+    here.turns(20)
+    assert here.updated() == {"n1"}
 
     here.world.run_pods("n1")
     here.turn()
     began = here.world.now
-    here.play(lambda: "promotedAt" in canary(here))
+    here.play(lambda: "promotedAt" in here.canary)
     assert here.world.now - began >= timedelta(seconds=590)
 
 
 def test_a_template_that_comes_in_the_pause_begins_another_canary() -> None:
     here = paused(ONE)
-    first = canary(here)["id"]
+    first = here.canary["id"]
     here.world.retemplate("proxy:3")
-    here.play(lambda: canary(here)["id"] != first and reason(here) == "CanaryPaused")
+    here.play(lambda: here.canary["id"] != first and here.reason == "CanaryPaused")
 
-    assert len(updated(here, "proxy:3")) == 1
-    promote(here, first)
-    turns(here)
-    assert len(updated(here, "proxy:3")) == 1
-    promote(here)
+    assert len(here.updated("proxy:3")) == 1
+    here.promote(first)
+    here.turns()
+    assert len(here.updated("proxy:3")) == 1
+    here.promote()
     here.finish()
-    assert updated(here, "proxy:3") == {*NODES}
+    assert here.updated("proxy:3") == {*NODES}
 
 
 def test_a_promotion_does_not_count_for_a_later_rollout_of_the_same_template() -> None:
     here = paused(ONE)
-    promote(here)
+    here.promote()
     here.finish()
     here.roll_out("proxy:1")
-    here.play(lambda: reason(here) == "CanaryPaused")
-    promote(here)
+    here.play(lambda: here.reason == "CanaryPaused")
+    here.promote()
     here.finish()
     here.roll_out("proxy:2")
-    turns(here)
+    here.turns()
 
-    assert len(updated(here)) == 1
+    assert len(here.updated()) == 1
 
 
 def test_the_former_template_returns_without_a_canary() -> None:
     here = paused(ONE)
     here.world.retemplate("proxy:1")
-    here.play(lambda: not updated(here))
-    here.play(lambda: reason(here) == "Complete")
+    here.play(lambda: not here.updated())
+    here.play(lambda: here.reason == "Complete")
 
-    assert canary(here) == {}
+    assert here.canary == {}
 
 
 def test_a_node_that_is_drained_in_the_pause_keeps_its_template() -> None:
     here = paused(ONE, "n1", "n2", "n3")
     here.world.nodes["n2"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
-    turns(here)
+    here.turns()
     assert here.world.off() == {"n2"}
     here.world.nodes["n2"]["spec"]["taints"] = []
-    turns(here)
+    here.turns()
 
-    assert (updated(here), here.world.off()) == ({"n1"}, set())
+    assert (here.updated(), here.world.off()) == ({"n1"}, set())
 
 
 def test_a_node_that_gets_no_traffic_is_not_the_canary_while_another_is_left() -> None:
@@ -216,9 +185,9 @@ def test_a_node_that_gets_no_traffic_is_not_the_canary_while_another_is_left() -
     here.world.annotate_node("n2", **{DETACHED: "by hand"})
     here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 3
     here.roll_out()
-    turns(here)
+    here.turns()
 
-    assert updated(here) == {"n3"}
+    assert here.updated() == {"n3"}
 
 
 def ready(here: Rolling, name: str, is_ready: bool) -> None:
@@ -233,33 +202,33 @@ def join(here: Rolling, name: str, **labels: str) -> None:
 
 def test_a_canary_without_a_ready_node_says_so() -> None:
     here = rolling_with({"nodeSelector": {"canary": "true"}}, "n1", "n2", maxUnavailableNodes=2)
-    label(here, "n1", canary="true")
+    here.label("n1", canary="true")
     ready(here, "n1", False)
     here.roll_out()
-    turns(here, 10)
+    here.turns(10)
 
-    assert (updated(here), reason(here)) == (set(), "WaitingForNodes")
-    assert "canary: it has no Ready node" in progressing(here)["message"]
+    assert (here.updated(), here.reason) == (set(), "WaitingForNodes")
+    assert "canary: it has no Ready node" in here.message
     ready(here, "n1", True)
-    here.play(lambda: reason(here) == "CanaryPaused")
-    assert updated(here) == {"n1"}
+    here.play(lambda: here.reason == "CanaryPaused")
+    assert here.updated() == {"n1"}
 
 
 @pytest.mark.parametrize("wanted", [{"nodes": "34%"}, {"nodeSelector": {"canary": "true"}}])
 def test_lost_and_new_nodes_do_not_begin_a_pause_again(wanted: Raw) -> None:
     here = rolling_with({**wanted, "pause": {"durationSeconds": 600}})
     for name in ("n1", "n2", "n3"):
-        label(here, name, canary="true")
+        here.label(name, canary="true")
     here.roll_out()
-    here.play(lambda: reason(here) == "CanaryPaused")
-    since = time_of(canary(here)["completeSince"])
+    here.play(lambda: here.reason == "CanaryPaused")
+    since = time_of(here.canary["completeSince"])
     assert since
-    assert updated(here) == {"n1", "n2", "n3"}
+    assert here.updated() == {"n1", "n2", "n3"}
 
     ready(here, "n1", False)
     for name in ("n0", "n7", "n8", "n9"):
         join(here, name, canary="true")
-    here.play(lambda: "promotedAt" in canary(here))
+    here.play(lambda: "promotedAt" in here.canary)
     assert here.world.now - since < timedelta(seconds=610)
 
 
@@ -267,10 +236,10 @@ def test_where_the_lost_node_has_the_whole_budget_the_reason_is_true() -> None:
     here = paused(ONE)
     here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = 1
     ready(here, "n1", False)
-    turns(here, 5)
+    here.turns(5)
 
-    assert reason(here) == "WaitingForNodes"
-    assert "count against maxUnavailableNodes: n1 is NotReady" in progressing(here)["message"]
+    assert here.reason == "WaitingForNodes"
+    assert "count against maxUnavailableNodes: n1 is NotReady" in here.message
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
@@ -281,20 +250,20 @@ def test_a_node_that_joins_is_not_the_canary(when: str) -> None:
         here.roll_out()
     join(here, "n0")
     here.roll_out()
-    here.play(lambda: reason(here) == "CanaryPaused")
+    here.play(lambda: here.reason == "CanaryPaused")
 
-    assert updated(here) - {"n0"} == {"n1"}
+    assert here.updated() - {"n0"} == {"n1"}
 
 
 def test_a_selector_without_nodes_waits_and_says_so() -> None:
     here = begun({"nodeSelector": {"canary": "true"}})
     here.turn()
 
-    assert reason(here) == "CanaryPaused"
-    assert "no node has the labels" in progressing(here)["message"]
-    promote(here)
+    assert here.reason == "CanaryPaused"
+    assert "no node has the labels" in here.message
+    here.promote()
     here.finish()
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_a_canary_that_is_taken_out_of_the_spec_lets_the_rollout_go_on() -> None:
@@ -302,7 +271,7 @@ def test_a_canary_that_is_taken_out_of_the_spec_lets_the_rollout_go_on() -> None
     del here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["canary"]
     here.finish()
 
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_a_pause_is_no_part_of_the_pace() -> None:
@@ -310,7 +279,7 @@ def test_a_pause_is_no_part_of_the_pace() -> None:
     here.world.later(86400)
     here.turn()
     assert "estimatedEnd" not in here.rollout
-    promote(here)
+    here.promote()
     here.turn()
     here.turn()
 
@@ -321,16 +290,11 @@ def test_a_pause_is_no_part_of_the_pace() -> None:
 
 def test_events_say_that_a_canary_is_paused_and_how_it_was_promoted() -> None:
     here = rolling_with(TIMED)
-    here.play(lambda: reason(here) == "Complete")
+    here.play(lambda: here.reason == "Complete")
     here.statuses = here.statuses[-1:]
     here.roll_out()
     here.finish()
-    events = [
-        (reason_, message)
-        for old, new in zip(here.statuses, here.statuses[1:], strict=False)
-        for reason_, message, _ in news(status_of(old), status_of(new))
-    ]
-
+    events = here.events()
     reasons = [each for each, _ in events]
     assert reasons == ["RolloutStarted", "CanaryPaused", "CanaryPromoted", "RolloutComplete"]
     assert "after its pause" in dict(events)["CanaryPromoted"]
@@ -373,15 +337,13 @@ class Canaries(RuleBasedStateMachine):
     @rule()
     def retemplate(self) -> None:
         """Nodes whose pods are being replaced by then have no others: they get the newest template at once."""
-        self.under_way = self.here.world.off() & (
-            self.under_way | updated(self.here, f"proxy:{self.version}")
-        )
+        self.under_way = self.here.world.off() & (self.under_way | self.here.updated(f"proxy:{self.version}"))
         self.version += 1
         self.here.world.retemplate(f"proxy:{self.version}")
 
     @rule(turns_=st.integers(1, 30))
     def work(self, turns_: int) -> None:
-        turns(self.here, turns_)
+        self.here.turns(turns_)
 
     @rule(lost=st.booleans())
     def lose_the_last_status(self, lost: bool) -> None:
@@ -393,8 +355,8 @@ class Canaries(RuleBasedStateMachine):
 
     @rule()
     def promote(self) -> None:
-        if "id" in canary(self.here) and "promotedAt" not in canary(self.here):
-            promote(self.here)
+        if "id" in self.here.canary and "promotedAt" not in self.here.canary:
+            self.here.promote()
 
     @rule(name=st.sampled_from(NODES[:5]), cordoned=st.booleans())
     def cordon(self, name: str, cordoned: bool) -> None:
@@ -408,7 +370,7 @@ class Canaries(RuleBasedStateMachine):
     def no_more_nodes_than_the_canary_has(self) -> None:
         if "here" not in self.__dict__:
             return
-        found = canary(self.here)
+        found = self.here.canary
         is_promoted = "promotedAt" in found or found.get("id") == self.here.world.raw["metadata"].get(
             "annotations", {}
         ).get(PROMOTE)
@@ -417,11 +379,11 @@ class Canaries(RuleBasedStateMachine):
             return
         broken = [
             name
-            for name in updated(self.here, image)
+            for name in self.here.updated(image)
             if name in self.under_way
             or self.here.world.deployments[f"web-{name}"]["status"].get("availableReplicas") != 2
         ]
-        assert len(updated(self.here, image)) <= max(self.size, len(broken))
+        assert len(self.here.updated(image)) <= max(self.size, len(broken))
 
 
 Canaries.TestCase.settings = settings(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.ingress_daemonset import PROMOTE
-from api.ingress_daemonset.status import MetricStatus, status_of
+from api.ingress_daemonset.status import MetricStatus
 from api.ingress_daemonset.types import Metric, time_of
 from controllers.ingress_daemonset.canary import (
     Measurement,
@@ -18,7 +17,6 @@ from controllers.ingress_daemonset.canary import (
     judged,
     sentence,
 )
-from controllers.ingress_daemonset.reporter import news
 from tests.factories import NOW
 from tests.ingress_daemonset_rolling import NODES, Rolling
 
@@ -133,38 +131,20 @@ def begun(**rolling: Any) -> Rolling:
     return here
 
 
-def canary(here: Rolling) -> Raw:
-    found: Raw = here.status.get("canary", {})
-    return found
-
-
-def progressing(here: Rolling) -> Raw:
-    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
-
-
-def updated(here: Rolling) -> set[str]:
-    return {name for name in here.world.nodes if here.world.image_on(name) == "proxy:2"}
-
-
-def turns(here: Rolling, number: int = 100) -> None:
-    for _ in range(number):
-        here.turn()
-
-
 def test_the_others_follow_when_the_metric_was_good_for_its_time() -> None:
     here = begun()
     here.world.metric = 0.05
-    here.play(lambda: "promotedAt" in canary(here))
-    found = canary(here)
+    here.play(lambda: "promotedAt" in here.canary)
+    found = here.canary
     since, promoted = time_of(found["completeSince"]), time_of(found["promotedAt"])
     assert since
     assert promoted
     assert found["promotedBy"] == "Metric"
     assert timedelta(seconds=60) <= promoted - since < timedelta(seconds=120)
-    assert updated(here) == {"n1"}
+    assert here.updated() == {"n1"}
 
     here.finish()
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_it_is_measured_only_while_all_nodes_of_the_canary_are_as_desired() -> None:
@@ -173,65 +153,65 @@ def test_it_is_measured_only_while_all_nodes_of_the_canary_are_as_desired() -> N
     here.play(lambda: here.world.query)
     assert here.world.query
     assert here.world.query.text == 'errors{node=~"n1"}'
-    assert "completeSince" in canary(here)
+    assert "completeSince" in here.canary
 
-    here.play(lambda: "passingSince" in canary(here)["metric"])
+    here.play(lambda: "passingSince" in here.canary["metric"])
     here.world.deployments["web-n1"]["status"]["availableReplicas"] = 1
-    turns(here, 2)
+    here.turns(2)
     assert here.world.query is None
-    assert "passingSince" not in canary(here)["metric"]
+    assert "passingSince" not in here.canary["metric"]
 
 
 def test_the_loss_of_a_node_interrupts_no_measurement_of_the_others() -> None:
     here = begun(canary=CANARY | {"nodes": 2})
     here.world.metric = 0.05
-    here.play(lambda: "passingSince" in canary(here)["metric"])
-    since = canary(here)["metric"]["passingSince"]
+    here.play(lambda: "passingSince" in here.canary["metric"])
+    since = here.canary["metric"]["passingSince"]
 
     here.world.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
     here.world.deployments["web-n1"]["status"]["availableReplicas"] = 0
     here.turn()
     assert here.world.query
     assert here.world.query.text == 'errors{node=~"n2"}'
-    here.play(lambda: "promotedAt" in canary(here))
-    assert canary(here)["metric"]["passingSince"] == since
+    here.play(lambda: "promotedAt" in here.canary)
+    assert here.canary["metric"]["passingSince"] == since
 
 
 @pytest.mark.parametrize("metric", [LOST, "the query has 2 series", "its value is NaN"])
 def test_what_is_not_known_waits_and_says_so(metric: str) -> None:
     here = begun()
     here.world.metric = metric
-    turns(here)
+    here.turns()
 
-    assert updated(here) == {"n1"}
-    assert progressing(here)["reason"] == "CanaryPaused"
-    assert metric in progressing(here)["message"]
+    assert here.updated() == {"n1"}
+    assert here.reason == "CanaryPaused"
+    assert metric in here.message
     here.world.metric = 0.05
     here.finish()
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_a_canary_that_fails_waits_for_a_person() -> None:
     here = begun()
     here.world.metric = 0.2
-    here.play(lambda: progressing(here)["reason"] == "CanaryDegraded")
-    assert "it is 0.2, above max (0.1) (3 of 3)" in progressing(here)["message"]
+    here.play(lambda: here.reason == "CanaryDegraded")
+    assert "it is 0.2, above max (0.1) (3 of 3)" in here.message
     here.world.metric = 0.0
-    turns(here)
-    assert updated(here) == {"n1"}
+    here.turns()
+    assert here.updated() == {"n1"}
     assert here.world.query is None
 
-    here.world.raw["metadata"].setdefault("annotations", {})[PROMOTE] = canary(here)["id"]
+    here.promote()
     here.finish()
-    assert updated(here) == {*NODES}
+    assert here.updated() == {*NODES}
 
 
 def test_the_pause_has_to_be_over_too() -> None:
     here = begun(canary={**CANARY, "pause": {"durationSeconds": 900}})
     here.world.metric = 0.0
-    here.play(lambda: "promotedAt" in canary(here))
+    here.play(lambda: "promotedAt" in here.canary)
 
-    since, promoted = (time_of(canary(here)[name]) for name in ("completeSince", "promotedAt"))
+    since, promoted = (time_of(here.canary[name]) for name in ("completeSince", "promotedAt"))
     assert since
     assert promoted
     assert promoted - since >= timedelta(seconds=900)
@@ -240,23 +220,19 @@ def test_the_pause_has_to_be_over_too() -> None:
 def test_another_template_is_measured_from_its_beginning() -> None:
     here = begun()
     here.world.metric = 0.2
-    here.play(lambda: progressing(here)["reason"] == "CanaryDegraded")
-    first = canary(here)["id"]
+    here.play(lambda: here.reason == "CanaryDegraded")
+    first = here.canary["id"]
     here.world.retemplate("proxy:3")
-    here.play(lambda: canary(here).get("id", first) != first)
+    here.play(lambda: here.canary.get("id", first) != first)
 
-    assert canary(here)["metric"] == {"revision": canary(here)["metric"]["revision"], "failures": 0}
+    assert here.canary["metric"] == {"revision": here.canary["metric"]["revision"], "failures": 0}
 
 
 def test_events_say_that_it_is_not_known_and_that_it_promoted() -> None:
     here = begun()
-    here.play(lambda: "unknownSince" in canary(here).get("metric", {}))
+    here.play(lambda: "unknownSince" in here.canary.get("metric", {}))
     here.world.metric = 0.0
     here.finish()
-    pairs = zip(here.statuses, here.statuses[1:], strict=False)
-    events = {
-        reason: message for old, new in pairs for reason, message, _ in news(status_of(old), status_of(new))
-    }
-
+    events = dict(here.events())
     assert LOST in events["CanaryUnmeasured"]
     assert "by its metric" in events["CanaryPromoted"]

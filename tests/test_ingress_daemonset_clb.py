@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controllers.ingress_daemonset.children import Target, Writes
-from controllers.ingress_daemonset.forecast import Pace, forecast
-from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.leader_election import LeadershipLost
 from tests.ingress_daemonset_clb_world import BALANCER, KEY, TASK, WEIGHT, ClbLeader, rolling
-from tests.ingress_daemonset_world import CHECKER
 
 Raw = dict[str, Any]
 LATE = 120
@@ -219,16 +215,3 @@ def test_a_backend_that_had_weight_0_before_keeps_it() -> None:
     here.run(lambda: not here.store.memory(BALANCER) and sum(here.weight_by_key.values()) == WEIGHT)
 
     assert here.weight_by_key[one] == 0
-
-
-def test_a_forecast_waits_for_the_grace_at_load_balancers() -> None:
-    weights = {"loadBalancers": [BALANCER], "gracePeriodSeconds": 40}
-    here = rolling("n1", rolling={"setWeightToDetach": weights})
-    nodes, children = here.cache.list("Node"), {"Deployment": here.cache.in_namespace("Deployment", "edge")}
-    resource = here.cache.get(Target("IngressDaemonSet", "edge", "web"))
-    found = forecast(Snapshot(resource, nodes, children, here.now(), Writes(), {}), CHECKER, Pace(5))
-
-    (step,) = found.steps
-    assert found.left == ()
-    assert step.replaced_at
-    assert (step.replaced_at - step.begins_at).total_seconds() == 40

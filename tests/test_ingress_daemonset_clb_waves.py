@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from controllers.ingress_daemonset.children import Target, Writes
 from controllers.ingress_daemonset.forecast import Pace, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
@@ -54,19 +56,13 @@ def test_a_wave_begins_when_the_weights_of_the_one_before_are_back() -> None:
     here.run(lambda: on_all(here, "proxy:2") and here.is_restored)
 
 
-def test_a_pause_between_waves_begins_when_the_weights_are_back() -> None:
-    here = in_waves({"n1": "a", "n2": "b"}, pause=300)
-    here.run(lambda: weights_of(here, "n1") == {0})
-    here.run(lambda: weights_of(here, "n1") == {WEIGHT})
-    restored_at = here.clock()
-    here.run(lambda: weights_of(here, "n2") == {0})
-
-    assert here.clock() - restored_at >= 300
-
-
-def test_the_pause_of_a_canary_begins_when_its_weights_are_back() -> None:
+@pytest.mark.parametrize("by", ["waves", "canary"])
+def test_a_pause_begins_when_the_weights_are_back(by: str) -> None:
     canary = {"nodes": 1, "pause": {"durationSeconds": 300}}
-    here = rolling("n1", "n2", rolling={**WEIGHTS, "canary": canary})
+    if by == "canary":
+        here = rolling("n1", "n2", rolling={**WEIGHTS, "canary": canary})
+    else:
+        here = in_waves({"n1": "a", "n2": "b"}, pause=300)
     here.run(lambda: weights_of(here, "n1") == {0})
     here.run(lambda: weights_of(here, "n1") == {WEIGHT})
     restored_at = here.clock()

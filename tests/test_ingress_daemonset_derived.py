@@ -40,9 +40,6 @@ class Edge(Rolling):
         if self.short and self.world.image_on(self.short) != "proxy:3":
             self.world.deployments[f"web-{self.short}"]["status"]["availableReplicas"] = 1
 
-    def having(self, image: str) -> set[str]:
-        return {name for name in NODES if self.world.image_on(name) == image}
-
     def crowded(self) -> set[str]:
         """The nodes whose template lists no ports."""
         held = {name: self.world.deployments[f"web-{name}"]["spec"]["template"] for name in NODES}
@@ -50,14 +47,6 @@ class Edge(Rolling):
 
     def replicas(self) -> set[int]:
         return {each["spec"]["replicas"] for each in self.world.deployments.values()}
-
-    @property
-    def progressing(self) -> Raw:
-        return next(each for each in self.status["conditions"] if each["type"] == "Progressing")
-
-    @property
-    def reason(self) -> str:
-        return str(self.progressing["reason"])
 
 
 @pytest.mark.parametrize(
@@ -76,11 +65,11 @@ def test_a_node_that_lost_pods_gets_the_correction_though_others_come_first(
     here.turn()
     here.world.raw["spec"]["updateStrategy"]["rollingUpdate"] |= pacing
     here.world.retemplate("proxy:3")
-    here.play(lambda: here.having("proxy:3"))
-    assert here.having("proxy:3") == {"n1"}
+    here.play(lambda: here.updated("proxy:3"))
+    assert here.updated("proxy:3") == {"n1"}
     here.play(lambda: here.reason == "Complete")
 
-    assert here.having("proxy:3") == {*NODES}
+    assert here.updated("proxy:3") == {*NODES}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +104,7 @@ def test_another_number_of_pods_waits_for_the_window_and_for_no_canary() -> None
         here.turn()
     assert (here.reason, here.replicas(), here.world.off()) == ("WaitingForWindow", {2}, set())
 
-    here.world.raw["metadata"].setdefault("annotations", {})[UPDATE_NOW] = here.rollout["digest"]
+    here.annotate(**{UPDATE_NOW: here.rollout["digest"]})
     here.play(lambda: here.reason == "Complete")
     assert here.replicas() == {3}
 
@@ -139,11 +128,11 @@ def test_a_template_whose_pods_fail_later_halts_the_rollout_and_is_not_the_curre
     here = Edge(progressDeadlineSeconds=60)
     before = here.status["currentRevision"]
     here.world.retemplate("proxy:2")
-    here.play(lambda: here.having("proxy:2") and not here.world.off())
+    here.play(lambda: here.updated("proxy:2") and not here.world.off())
     here.short = "n1"
     here.play(lambda: here.reason == "Halted")
 
-    assert "n1: it has lost pods with the new template" in here.progressing["message"]
+    assert "n1: it has lost pods with the new template" in here.message
     assert here.status["currentRevision"] == before
 
 
@@ -153,9 +142,9 @@ def test_a_template_that_the_api_server_refuses_says_so_until_it_is_given_up(rol
     here.world.refused = "proxy:2"
     here.world.retemplate("proxy:2")
     here.play(lambda: here.reason == "WaitingForNodes")
-    assert "n1: the API server refuses to change Deployment web-n1" in here.progressing["message"]
+    assert "n1: the API server refuses to change Deployment web-n1" in here.message
     assert "estimatedEnd" not in here.rollout
 
     here.play(lambda: here.reason == ("RolledBack" if rolls_back else "Halted"))
-    assert "no such image here (403 Forbidden), for progressDeadlineSeconds" in here.progressing["message"]
+    assert "no such image here (403 Forbidden), for progressDeadlineSeconds" in here.message
     here.play(lambda: here.world.off() == set())

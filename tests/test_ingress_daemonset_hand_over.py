@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import settings as with_settings
-from hypothesis import strategies as st
 
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from controllers.ingress_daemonset.children import Target
@@ -64,9 +60,6 @@ class Cluster:
 
     def cordon(self, node: str, cordoned: bool = True) -> None:
         self.api.edit("Node", node, {"spec": {"unschedulable": cordoned or None}})
-
-    def taint(self, node: str, *taints: dict[str, str]) -> None:
-        self.api.edit("Node", node, {"spec": {"taints": [*taints]}})
 
     def look(self) -> None:
         with suppress(KubeError):
@@ -190,75 +183,3 @@ def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_co
 
     assert here.status["desiredNodes"] == 2
     assert here.handed(DRAIN_REQUESTS) == {"n1"}
-
-
-OPERATIONS = (
-    "evict",
-    "cordon",
-    "uncordon",
-    "taint",
-    "untaint",
-    "look",
-    "turns",
-    "deliver",
-    "advance",
-    "fault",
-    "well",
-    "crash",
-)
-STEPS = st.lists(
-    st.tuples(st.sampled_from(OPERATIONS), st.sampled_from(NODES), st.integers(1, 60)), max_size=60
-)
-
-
-def do(here: Cluster, operation: str, node: str, number: int) -> None:
-    faults = ("lost", "timed out", "forbidden")
-    match operation:
-        case "evict":
-            here.evict(node)
-        case "cordon" | "uncordon":
-            here.cordon(node, operation == "cordon")
-        case "taint" | "untaint":
-            here.taint(node, *[TAINT][: operation == "taint"])
-        case "look":
-            here.look()
-            here.leader.run_pods()
-        case "turns":
-            here.api.deliver()
-            here.turns()
-            here.leader.clock.advance(number)
-        case "deliver":
-            here.api.deliver()
-        case "advance":
-            here.leader.clock.advance(number)
-        case "fault":
-            here.api.fault = lambda verb, kind, name: (
-                faults[number % 3] if len(name) % 2 == number % 2 else ""
-            )
-        case "well":
-            here.api.fault = lambda verb, kind, name: ""
-        case "crash":
-            here.api.deliver()
-            here.leader = Leader(here.api, here.leader)
-
-
-@given(STEPS)
-@with_settings(max_examples=60, deadline=None)
-def test_whatever_happens_pods_are_evictable_only_while_their_node_is_detached(
-    steps: Sequence[tuple[str, str, int]],
-) -> None:
-    here = Cluster()
-    for step in steps:
-        do(here, *step)
-        assert here.handed() <= here.marked()
-
-    here.api.fault = lambda verb, kind, name: ""
-    for node in NODES:
-        here.cordon(node, cordoned=False)
-        here.taint(node)
-    here.api.deliver()
-    for _ in range(10):
-        here.leader.clock.advance(30)
-        here.turns(2)
-    here.leader.settle()
-    assert here.handed() == here.handed(DRAIN_REQUESTS) == here.marked() == set()

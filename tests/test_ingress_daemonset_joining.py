@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from api.ingress_daemonset import PROMOTE
 from tests.ingress_daemonset_rolling import NODES
 from tests.ingress_daemonset_world import raw_node
 from tests.test_ingress_daemonset_rollback import BAD, Returning
@@ -29,21 +28,8 @@ def join(here: Returning, *names: str, zone: str = "a") -> None:
         here.world.nodes[name] = raw_node(name, labels={ZONE: zone})
 
 
-def turns(here: Returning, number: int) -> None:
-    for _ in range(number):
-        here.turn()
-
-
-def promote(here: Returning) -> None:
-    here.world.raw["metadata"]["annotations"] = {PROMOTE: here.status["canary"]["id"]}
-
-
 def images(here: Returning, *names: str) -> set[str]:
     return {here.world.image_on(name) for name in names}
-
-
-def reason(here: Returning) -> str:
-    return str(next(each["reason"] for each in here.status["conditions"] if each["type"] == "Progressing"))
 
 
 def test_no_node_that_joins_gets_a_template_that_failed_or_is_not_proven() -> None:
@@ -51,9 +37,9 @@ def test_no_node_that_joins_gets_a_template_that_failed_or_is_not_proven() -> No
     here = rolling()
     here.roll_out(BAD)
     join(here, *JOINING[:4])
-    here.play(lambda: reason(here) == "Halted")
+    here.play(lambda: here.reason == "Halted")
     join(here, *JOINING[4:])
-    turns(here, 30)
+    here.turns(30)
 
     assert images(here, *JOINING) == {"proxy:1"}
     for name in JOINING:
@@ -72,9 +58,9 @@ def test_no_node_that_joins_gets_a_template_that_failed_or_is_not_proven() -> No
 def test_what_holds_the_template_back_holds_it_back_from_new_nodes(parts: Raw) -> None:
     here = rolling(**parts)
     here.world.retemplate("proxy:2")
-    turns(here, 100)
+    here.turns(100)
     join(here, "m1", zone="b")
-    turns(here, 20)
+    here.turns(20)
 
     assert images(here, "m1") == {"proxy:1"}
 
@@ -84,7 +70,7 @@ def test_in_a_paused_rollout_a_new_node_is_as_the_others_were() -> None:
     here.world.raw["spec"]["paused"] = True
     here.world.retemplate("proxy:2")
     join(here, "m1")
-    turns(here, 20)
+    here.turns(20)
 
     assert images(here, "m1", *NODES) == {"proxy:1"}
 
@@ -93,10 +79,10 @@ def test_a_new_node_gets_the_new_template_in_its_turn() -> None:
     here = rolling(canary={"nodes": 1})
     here.roll_out()
     join(here, "m1")
-    here.play(lambda: reason(here) == "CanaryPaused")
+    here.play(lambda: here.reason == "CanaryPaused")
     assert images(here, "m1") == {"proxy:1"}
 
-    promote(here)
+    here.promote()
     here.finish()
     assert images(here, "m1", *NODES) == {"proxy:2"}
 
@@ -119,7 +105,7 @@ def test_a_node_on_which_the_former_pods_may_not_run_gets_the_present_ones() -> 
     for each in here.world.nodes.values():
         each["metadata"]["labels"] = {ZONE: "a"}
     here.roll_out("proxy:1")
-    promote(here)
+    here.promote()
     here.finish()
 
     del pod["nodeSelector"]

@@ -6,14 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.health_checks import State
-from api.ingress_daemonset.status import status_of
-from api.ingress_daemonset.types import time_of
-from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import of
 from tests.ingress_daemonset_rolling import NODES, Rolling, record
 from tests.ingress_daemonset_world import UID, raw_node
@@ -46,45 +40,28 @@ class Returning(Rolling):
                 held["status"] |= {"observedGeneration": generation, "conditions": [stuck]}
 
 
-def progressing(here: Rolling) -> Raw:
-    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
-
-
-def reason(here: Rolling) -> str:
-    return str(progressing(here)["reason"])
-
-
 def failed(*nodes: str, **parts: Any) -> Returning:
     """A template whose pods do not come, until all is as it was."""
     here = Returning(*nodes, **parts)
     here.roll_out(BAD)
-    here.play(lambda: reason(here) == "RolledBack")
+    here.play(lambda: here.reason == "RolledBack")
     return here
-
-
-def images(here: Rolling) -> set[str]:
-    return {here.world.image_on(name) for name in here.world.nodes}
-
-
-def turns(here: Rolling, number: int = 100) -> None:
-    for _ in range(number):
-        here.turn()
 
 
 def test_nodes_return_to_the_template_before_and_the_spec_is_left_as_it_is() -> None:
     here = failed()
 
-    assert images(here) == {"proxy:1"}
+    assert here.images == {"proxy:1"}
     assert here.world.off() == set()
     assert here.world.raw["spec"]["template"]["spec"]["containers"][0]["image"] == BAD
-    assert "did not become available within progressDeadlineSeconds" in progressing(here)["message"]
+    assert "did not become available within progressDeadlineSeconds" in here.message
     assert here.status["rollback"]["toRevision"] == here.status["currentRevision"]
 
 
 def test_it_does_not_come_before_the_deadline() -> None:
     here = Returning()
     here.roll_out(BAD)
-    here.play(lambda: BAD in images(here))
+    here.play(lambda: BAD in here.images)
     began = here.world.now
     here.play(lambda: "rollback" in here.status)
 
@@ -96,19 +73,19 @@ def test_a_template_that_failed_is_not_tried_again_whatever_else_changes() -> No
     for change in ({"podsPerNode": 3}, {"minReadySeconds": 1}, {"paused": True}, {"paused": False}):
         here.world.raw["spec"] |= change
         here.world.later(99999)
-        turns(here, 30)
-        assert images(here) == {"proxy:1"}
+        here.turns(30)
+        assert here.images == {"proxy:1"}
 
 
 def test_the_former_template_in_the_spec_ends_the_rollback_and_then_the_failed_one_is_tried_again() -> None:
     here = failed()
     here.world.retemplate("proxy:1")
-    here.play(lambda: reason(here) == "Complete")
+    here.play(lambda: here.reason == "Complete")
     assert "rollback" not in here.status
 
     here.world.retemplate(BAD)
-    here.play(lambda: reason(here) == "RolledBack")
-    assert images(here) == {"proxy:1"}
+    here.play(lambda: here.reason == "RolledBack")
+    assert here.images == {"proxy:1"}
 
 
 @pytest.mark.parametrize("parts", [{"rolling": {"autoRollback": False}}, {"paused_later": True}])
@@ -116,22 +93,22 @@ def test_without_it_or_paused_the_rollout_halts(parts: Raw) -> None:
     is_paused = parts.pop("paused_later", False)
     here = Returning(**parts)
     here.roll_out(BAD)
-    here.play(lambda: BAD in images(here))
+    here.play(lambda: BAD in here.images)
     here.world.raw["spec"]["paused"] = is_paused
     here.world.later(99999)
-    turns(here)
+    here.turns()
 
     assert "rollback" not in here.status
-    assert reason(here) == ("Paused" if is_paused else "Halted")
+    assert here.reason == ("Paused" if is_paused else "Halted")
 
 
 def test_pods_that_do_not_come_on_a_node_that_is_not_ready_fail_nothing() -> None:
     here = Returning("n1", "n2", rolling={"maxUnavailableNodes": 1})
     here.roll_out(BAD)
-    here.play(lambda: BAD in images(here))
+    here.play(lambda: BAD in here.images)
     here.world.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
     here.world.later(99999)
-    turns(here)
+    here.turns()
 
     assert "rollback" not in here.status
 
@@ -140,8 +117,8 @@ def test_without_the_former_template_the_rollout_halts() -> None:
     here = Returning()
     here.roll_out(BAD)
     here.world.revisions = of(UID, here.world.revisions)[-1:]
-    here.play(lambda: reason(here) == "Halted")
-    turns(here)
+    here.play(lambda: here.reason == "Halted")
+    here.turns()
 
     assert "rollback" not in here.status
 
@@ -152,9 +129,9 @@ def test_a_former_template_that_is_lost_later_pauses_the_return() -> None:
     here.play(lambda: "rollback" in here.status)
     before = [here.world.image_on(name) for name in NODES]
     here.world.revisions = of(UID, here.world.revisions)[-1:]
-    turns(here)
+    here.turns()
 
-    assert reason(here) == "Paused"
+    assert here.reason == "Paused"
     assert [here.world.image_on(name) for name in NODES] == before
 
 
@@ -162,24 +139,20 @@ def test_the_former_template_is_kept_whatever_the_limit() -> None:
     here = Returning(revisionHistoryLimit=1)
     here.roll_out("proxy:2")
     here.world.retemplate(BAD)
-    here.play(lambda: reason(here) == "RolledBack")
+    here.play(lambda: here.reason == "RolledBack")
 
-    assert images(here) == {"proxy:1"}
+    assert here.images == {"proxy:1"}
 
 
 def test_history_and_events_say_what_happened() -> None:
     here = Returning()
-    here.play(lambda: reason(here) == "Complete")
+    here.play(lambda: here.reason == "Complete")
     here.statuses = here.statuses[-1:]
     here.roll_out(BAD)
-    here.play(lambda: reason(here) == "RolledBack")
-    events = [
-        each
-        for old, new in zip(here.statuses, here.statuses[1:], strict=False)
-        for each in news(status_of(old), status_of(new))
-    ]
+    here.play(lambda: here.reason == "RolledBack")
+    events = here.events()
 
-    assert [reason_ for reason_, _, _ in events] == [
+    assert [reason for reason, _ in events] == [
         "RolloutStarted",
         "RolloutHalted",
         "RollbackStarted",
@@ -199,7 +172,7 @@ def crashing(here: Rolling, name: str, available: int) -> None:
 def paused(**parts: Any) -> Returning:
     here = Returning(rolling=CANARY, **parts)
     here.roll_out()
-    here.play(lambda: reason(here) == "CanaryPaused")
+    here.play(lambda: here.reason == "CanaryPaused")
     return here
 
 
@@ -211,9 +184,9 @@ def test_a_canary_that_crashes_again_and_again_is_rolled_back_after_the_deadline
             crashing(here, "n1", available)
             here.turn()
         assert here.world.now - began < timedelta(seconds=3 * DEADLINE)
-    here.play(lambda: reason(here) == "RolledBack")
+    here.play(lambda: here.reason == "RolledBack")
 
-    assert images(here) == {"proxy:1"}
+    assert here.images == {"proxy:1"}
     assert "n1: it has lost pods with the new template" in here.status["rollback"]["reason"]
 
 
@@ -248,7 +221,7 @@ def test_a_corrected_template_replaces_pods_that_were_lost_before_though_they_ar
 
     assert here.world.off() == {"n1"}
     here.finish()
-    assert images(here) == {"proxy:3"}
+    assert here.images == {"proxy:3"}
 
 
 def test_a_canary_elsewhere_waits_until_such_a_node_has_been_well_for_the_deadline() -> None:
@@ -265,75 +238,21 @@ def test_a_canary_whose_health_checks_are_never_answered_200_is_rolled_back() ->
     here = Returning(rolling={**CANARY, "annotateDeploymentToDetach": {}}, healthCheckNodePorts=[10080])
     here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["confirm"] = "preferred"
     here.roll_out()
-    here.play(lambda: "proxy:2" in images(here))
+    here.play(lambda: "proxy:2" in here.images)
     here.world.reported["n1"] = State(503, "not serving")
-    here.play(lambda: reason(here) == "CanaryDegraded")
-    assert "answers 503: not serving" in progressing(here)["message"]
+    here.play(lambda: here.reason == "CanaryDegraded")
+    assert "answers 503: not serving" in here.message
     here.play(lambda: "rollback" in here.status)
-    here.play(lambda: reason(here) == "RolledBack")
+    here.play(lambda: here.reason == "RolledBack")
 
-    assert images(here) == {"proxy:1"}
+    assert here.images == {"proxy:1"}
 
 
 def test_a_canary_whose_health_checks_are_answered_is_read_no_longer() -> None:
     here = Returning(rolling=CANARY, healthCheckNodePorts=[10080])
     here.roll_out()
     here.play(lambda: here.world.plan().unanswered == ("n1",))
-    here.play(lambda: reason(here) == "CanaryPaused")
+    here.play(lambda: here.reason == "CanaryPaused")
     here.turn()
 
     assert here.world.plan().unanswered == ()
-
-
-class Rollbacks(RuleBasedStateMachine):
-    """Whatever happens, a template that failed is given to no further node, and all come to rest on one template."""
-
-    @initialize(limit=st.integers(1, 3), canary=st.sampled_from([{}, CANARY]))
-    def begin(self, limit: int, canary: Raw) -> None:
-        self.here = Returning(*NODES[:4], rolling={"maxUnavailableNodes": limit, **canary})
-
-    @rule(image=st.sampled_from([BAD, "proxy:1", "proxy:2"]))
-    def retemplate(self, image: str) -> None:
-        self.here.world.retemplate(image)
-
-    @rule(number=st.integers(1, 25))
-    def work(self, number: int) -> None:
-        turns(self.here, number)
-
-    @rule()
-    def lose_the_last_status(self) -> None:
-        """As a leader that is killed before it writes."""
-        before = self.here.status
-        self.here.turn()
-        self.here.world.raw["status"] = before
-
-    @rule(number=st.integers(1, 20))
-    def watch_a_failed_template(self, number: int) -> None:
-        if "rollback" not in self.here.status:
-            return
-        for _ in range(number):
-            before = {name: self.here.world.image_on(name) for name in self.here.world.nodes}
-            self.here.turn()
-            for name, image in before.items():
-                assert BAD not in (self.here.world.image_on(name),) or image == BAD
-
-    @invariant()
-    def the_failed_template_is_that_of_the_spec(self) -> None:
-        if "here" in self.__dict__ and (found := self.here.status.get("rollback")):
-            assert found["revision"] != found["toRevision"]
-            assert time_of(found["at"])
-
-    def teardown(self) -> None:
-        if "here" in self.__dict__:
-            self.here.world.retemplate("proxy:9")
-            self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"].pop("canary", None)
-            self.here.play(lambda: reason(self.here) == "Complete" and images(self.here) == {"proxy:9"})
-
-
-Rollbacks.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-TestRollbacks = Rollbacks.TestCase

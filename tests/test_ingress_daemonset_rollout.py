@@ -47,10 +47,6 @@ def detaching(limit: int | str = 2, **parts: Any) -> dict[str, Any]:
     return {"maxUnavailableNodes": limit, **(parts or BY_NODE)}
 
 
-def updated(where: World) -> set[str]:
-    return {name for name in where.nodes if where.image_on(name) == "proxy:2"}
-
-
 def conditions(where: World) -> dict[str, dict[str, str]]:
     status = where.plan().status
     assert status is not None
@@ -77,7 +73,7 @@ def test_only_as_many_nodes_as_allowed_are_detached_and_all_are_attached_again()
     assert here.plan().actions == ()
     here.settle()
 
-    assert updated(here) == set(NODES)
+    assert here.updated() == set(NODES)
     assert here.off() == set()
     assert not [each for each in here.nodes.values() if DETACHED_BY in each["metadata"]["annotations"]]
     assert not [each for each in here.deployments.values() if SCHEDULED in each["metadata"]["annotations"]]
@@ -90,10 +86,10 @@ def test_no_pod_is_touched_before_the_last_grace_is_over() -> None:
 
     here.later(19)
     here.turn()
-    assert updated(here) == set()
+    assert here.updated() == set()
     here.later(1)
     here.turn()
-    assert updated(here) == {"n1"}
+    assert here.updated() == {"n1"}
 
 
 def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
@@ -104,7 +100,7 @@ def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
     here.later(99999)
     planned = here.turn()
 
-    assert updated(here) == set()
+    assert here.updated() == set()
     assert planned.requeue_at is None
     assert conditions(here)["Progressing"]["reason"] == "WaitingForDetachment"
 
@@ -112,7 +108,7 @@ def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
     assert here.turn().requeue_at == here.now + timedelta(seconds=30)
     here.later(30)
     here.turn()
-    assert updated(here) == {"n1"}
+    assert here.updated() == {"n1"}
     assert TIMESTAMP in here.nodes["n1"]["metadata"]["annotations"]
 
 
@@ -122,7 +118,7 @@ def test_a_word_that_is_no_time_confirms_nothing() -> None:
         here.nodes["n1"]["metadata"]["annotations"][TIMESTAMP] = said
         here.later(99999)
         here.turn()
-        assert updated(here) == set()
+        assert here.updated() == set()
 
 
 def test_a_node_that_a_human_detached_counts_and_stays_detached() -> None:
@@ -133,16 +129,16 @@ def test_a_node_that_a_human_detached_counts_and_stays_detached() -> None:
     here.turn()
     here.later(10)
     here.turn()
-    assert updated(here) == {"n3"}
+    assert here.updated() == {"n3"}
     assert here.off() == {"n3"}
     here.run_pods()
     here.settle()
-    assert updated(here) == {"n3"}
+    assert here.updated() == {"n3"}
     assert here.nodes["n3"]["metadata"]["annotations"] == {DETACHED: "by hand"}
 
     del here.nodes["n3"]["metadata"]["annotations"][DETACHED]
     here.settle()
-    assert updated(here) == set(NODES)
+    assert here.updated() == set(NODES)
 
 
 def test_a_node_stays_detached_while_another_ingress_daemonset_needs_it() -> None:
@@ -152,7 +148,7 @@ def test_a_node_stays_detached_while_another_ingress_daemonset_needs_it() -> Non
     here.retemplate("proxy:2")
     here.settle()
 
-    assert updated(here) == {"n1"}
+    assert here.updated() == {"n1"}
     assert here.off() == {"n1"}
     assert list(json.loads(here.nodes["n1"]["metadata"]["annotations"][DETACHED_BY])) == ["uid-other"]
 
@@ -167,10 +163,10 @@ def test_without_detaching_no_more_nodes_are_degraded_than_allowed() -> None:
 
     here.turn()
     # n4 has lost a pod, and n5 is not ready: the one counts, the other does not.
-    assert updated(here) == {"n4", "n1"}
+    assert here.updated() == {"n4", "n1"}
     assert here.off() == set()
     here.settle()
-    assert updated(here) >= {"n1", "n2", "n3", "n4"}
+    assert here.updated() >= {"n1", "n2", "n3", "n4"}
 
 
 def test_nodes_that_are_not_ready_come_last() -> None:
@@ -179,7 +175,7 @@ def test_nodes_that_are_not_ready_come_last() -> None:
     here.retemplate("proxy:2")
     here.settle()
 
-    assert updated(here) == set(NODES)
+    assert here.updated() == set(NODES)
     assert here.off() == {"n1"}
     waiting = (here.plan().status or {})["waitingFor"]
     assert [(each["node"], each["phase"]) for each in waiting] == [("n1", "Updating")]
@@ -192,7 +188,7 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     here.raw["spec"]["paused"] = True
     here.settle()
 
-    assert updated(here) == here.off() == set()
+    assert here.updated() == here.off() == set()
     assert conditions(here)["Progressing"]["reason"] == "Paused"
 
 
@@ -211,7 +207,7 @@ def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> 
     here.deployments["web-n1"]["status"]["availableReplicas"] = 0
     here.turn()
 
-    assert (updated(here), here.off()) == ({"n1"}, set())
+    assert (here.updated(), here.off()) == ({"n1"}, set())
 
 
 def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
@@ -228,11 +224,11 @@ def test_a_pause_lets_an_update_that_has_begun_end() -> None:
     here.turn()
     here.raw["spec"]["paused"] = True
     here.settle()
-    assert (updated(here), here.off()) == ({"n1"}, set())
+    assert (here.updated(), here.off()) == ({"n1"}, set())
 
     here.raw["spec"]["paused"] = False
     here.settle()
-    assert updated(here) == {"n1", "n2"}
+    assert here.updated() == {"n1", "n2"}
 
 
 def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> None:
@@ -269,7 +265,7 @@ def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
 ) -> None:
     here = begun(rolling=rolling, progressDeadlineSeconds=60, minReadySeconds=20)
     here.later(10)
-    while "n1" not in updated(here):
+    while "n1" not in here.updated():
         here.turn()
     here.turn()
     [at] = {each.baseline.updated for each in here.plan().rollouts if each.baseline and each.baseline.updated}
@@ -341,7 +337,7 @@ def test_an_annotation_that_is_removed_during_a_rollout_is_restored() -> None:
     for _ in range(2):
         here.turn()
         here.later(10)
-    assert updated(here) == {"n1"}
+    assert here.updated() == {"n1"}
     del here.nodes["n1"]["metadata"]["annotations"][DETACHED]
     del here.deployments["web-n1"]["metadata"]["annotations"][TO_BE_UPDATED]
 
@@ -369,7 +365,7 @@ def test_a_timestamp_counts_for_all_that_detach_the_node_or_for_none(stale: str,
     here.turn()
     here.later(99999)
     here.turn()
-    assert updated(here) == ({"n1"} if confirmed else set())
+    assert here.updated() == ({"n1"} if confirmed else set())
 
 
 def test_a_second_pod_on_the_ports_of_the_node_comes_with_the_template_that_lists_none() -> None:
@@ -403,9 +399,9 @@ def test_no_more_nodes_that_lost_pods_are_updated_at_a_time_than_may_be_degraded
     here.retemplate("proxy:2")
 
     here.turn()
-    assert updated(here) == {"n1", "n2"}
+    assert here.updated() == {"n1", "n2"}
     here.settle()
-    assert updated(here) == set(NODES)
+    assert here.updated() == set(NODES)
 
 
 def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
@@ -482,7 +478,7 @@ def test_a_deployment_of_another_selector_is_left_alone_though_it_is_ours() -> N
     here.retemplate("proxy:2")
     here.settle()
 
-    assert updated(here) == {"n2"}
+    assert here.updated() == {"n2"}
     assert conditions(here)["Degraded"]["reason"] == "ForeignDeployment"
     assert "another selector" in conditions(here)["Degraded"]["message"]
     assert conditions(here)["Progressing"]["message"] == "1 of 2 nodes are as desired"
@@ -490,7 +486,7 @@ def test_a_deployment_of_another_selector_is_left_alone_though_it_is_ours() -> N
 
     del here.deployments["web-n1"]
     here.settle()
-    assert updated(here) == {"n1", "n2"}
+    assert here.updated() == {"n1", "n2"}
     assert conditions(here)["Degraded"]["reason"] == "ForeignObject"
 
 
@@ -574,7 +570,7 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
 
     here.nodes["n2"] = well
     here.settle()
-    assert updated(here) == {"n1", "n2"}
+    assert here.updated() == {"n1", "n2"}
 
 
 @pytest.mark.parametrize(

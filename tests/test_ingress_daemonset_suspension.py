@@ -31,16 +31,7 @@ TAINT = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 
 def suspend(here: Rolling, seconds: int = 900) -> None:
     until = rfc3339(here.world.now + timedelta(seconds=seconds))
-    here.world.raw["metadata"].setdefault("annotations", {})[PAUSED_UNTIL] = until
-
-
-def turns(here: Rolling, number: int = 50) -> None:
-    for _ in range(number):
-        here.turn()
-
-
-def images(here: Rolling) -> list[str]:
-    return sorted(here.world.image_on(name) for name in NODES)
+    here.annotate(**{PAUSED_UNTIL: until})
 
 
 @pytest.mark.parametrize("seconds", [1, 15], ids=["nodes are being detached", "pods are being replaced"])
@@ -51,14 +42,13 @@ def test_in_mid_rollout_all_nodes_are_attached_and_none_begins_until_it_has_expi
     here.world.later(seconds)
     here.turn()
     suspend(here)
-    turns(here)
+    here.turns()
 
     assert here.world.off() == set()
-    assert images(here) != ["proxy:2"] * len(NODES)
+    assert here.images != {"proxy:2"}
     assert here.world.raw["metadata"]["finalizers"] == []
-    [condition] = [each for each in here.status["conditions"] if each["type"] == "Progressing"]
-    assert (condition["reason"], "suspended until" in condition["message"]) == ("Paused", True)
-    here.play(lambda: images(here) == ["proxy:2"] * len(NODES))
+    assert (here.reason, "suspended until" in here.message) == ("Paused", True)
+    here.play(lambda: here.images == {"proxy:2"})
 
 
 def test_a_node_that_is_detached_to_be_drained_is_attached_too() -> None:
@@ -66,7 +56,7 @@ def test_a_node_that_is_detached_to_be_drained_is_attached_too() -> None:
     here.world.nodes["n1"]["spec"]["taints"] = [TAINT]
     here.play(lambda: here.world.off() == {"n1"})
     suspend(here)
-    turns(here, 10)
+    here.turns(10)
 
     assert here.world.off() == set()
     assert here.world.raw["metadata"]["finalizers"] == []

@@ -10,10 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from api.ingress_daemonset import PROMOTE, UPDATE_NOW
-from api.ingress_daemonset.status import status_of
+from api.ingress_daemonset import UPDATE_NOW
 from api.ingress_daemonset.types import time_of
-from controllers.ingress_daemonset.reporter import news
 from tests.ingress_daemonset_rolling import Rolling
 
 Raw = dict[str, Any]
@@ -39,25 +37,13 @@ def label(here: Rolling, name: str, zone: str) -> None:
     here.world.nodes[name]["metadata"]["labels"] = {ZONE: zone} if zone else {}
 
 
-def updated(here: Rolling, image: str = "proxy:2") -> set[str]:
-    return {name for name in here.world.nodes if here.world.image_on(name) == image}
-
-
-def progressing(here: Rolling) -> Raw:
-    return next(each for each in here.status["conditions"] if each["type"] == "Progressing")
-
-
-def reason(here: Rolling) -> str:
-    return str(progressing(here)["reason"])
-
-
 def order(here: Rolling) -> list[set[str]]:
     """The nodes in groups that were updated between two pauses."""
     found: list[set[str]] = []
     while here.rollout:
-        here.play(lambda: reason(here) == "WavePaused" or not here.rollout)
-        found.append(updated(here) - {name for group in found for name in group})
-        here.play(lambda: reason(here) != "WavePaused")
+        here.play(lambda: here.reason == "WavePaused" or not here.rollout)
+        found.append(here.updated() - {name for group in found for name in group})
+        here.play(lambda: here.reason != "WavePaused")
     return found
 
 
@@ -82,11 +68,11 @@ def test_waves_follow_in_the_order_of_their_values_and_nodes_without_one_come_la
 
 def test_no_node_begins_before_the_pause_is_over() -> None:
     here = begun()
-    here.play(lambda: reason(here) == "WavePaused")
+    here.play(lambda: here.reason == "WavePaused")
     completed = time_of(here.status["waves"]["completedAt"])
     assert completed
     assert here.world.plan().requeue_at == completed + timedelta(seconds=600)
-    assert "wave a is complete; wave b begins at" in progressing(here)["message"]
+    assert "wave a is complete; wave b begins at" in here.message
     here.play(lambda: here.world.off())
 
     assert here.world.now - completed >= timedelta(seconds=600)
@@ -111,61 +97,61 @@ def test_a_pause_is_no_part_of_any_deadline() -> None:
     here = rolling_with(ZONES, {"byLabel": ZONE, "pause": {"durationSeconds": 9999}})
     here.world.raw["spec"]["progressDeadlineSeconds"] = 60
     here.roll_out()
-    here.play(lambda: reason(here) == "WavePaused")
+    here.play(lambda: here.reason == "WavePaused")
     here.world.later(5000)
     here.turn()
 
-    assert reason(here) == "WavePaused"
+    assert here.reason == "WavePaused"
     conditions = {each["type"]: each["status"] for each in here.status["conditions"]}
     assert conditions["Degraded"] == "False"
 
 
 def test_waves_follow_the_canary_and_its_nodes_are_done() -> None:
     here = begun(canary={"nodes": 1})
-    here.play(lambda: reason(here) == "CanaryPaused")
-    assert updated(here) == {"n1"}
+    here.play(lambda: here.reason == "CanaryPaused")
+    assert here.updated() == {"n1"}
     assert "waves" not in here.status
-    here.world.raw["metadata"].setdefault("annotations", {})[PROMOTE] = here.status["canary"]["id"]
-    here.play(lambda: reason(here) == "WavePaused")
-    assert updated(here) == {"n1", "n2", "n4"}
+    here.promote()
+    here.play(lambda: here.reason == "WavePaused")
+    assert here.updated() == {"n1", "n2", "n4"}
 
     here.finish()
-    assert updated(here) == {*ZONES}
+    assert here.updated() == {*ZONES}
 
 
 def test_the_way_back_to_the_former_template_waits_for_no_wave() -> None:
     here = begun()
-    here.play(lambda: reason(here) == "WavePaused" and here.status["waves"]["current"] == "b")
+    here.play(lambda: here.reason == "WavePaused" and here.status["waves"]["current"] == "b")
     here.world.retemplate("proxy:1")
     began = here.world.now
-    here.play(lambda: not updated(here) and not here.rollout)
+    here.play(lambda: not here.updated() and not here.rollout)
 
     assert here.world.now - began < timedelta(seconds=590)
 
 
 def test_a_node_whose_label_changes_is_of_the_wave_of_its_new_value() -> None:
     here = begun()
-    here.play(lambda: reason(here) == "WavePaused")
+    here.play(lambda: here.reason == "WavePaused")
     label(here, "n1", "c")
-    here.play(lambda: reason(here) == "WavePaused" and here.status["waves"]["current"] == "b")
-    assert updated(here) == {"n2", "n4", "n3"}
+    here.play(lambda: here.reason == "WavePaused" and here.status["waves"]["current"] == "b")
+    assert here.updated() == {"n2", "n4", "n3"}
     label(here, "n5", "a")
-    here.play(lambda: reason(here) != "WavePaused")
-    here.play(lambda: reason(here) == "WavePaused" or not here.rollout)
+    here.play(lambda: here.reason != "WavePaused")
+    here.play(lambda: here.reason == "WavePaused" or not here.rollout)
 
-    assert updated(here) == {"n2", "n4", "n3", "n5"}
+    assert here.updated() == {"n2", "n4", "n3", "n5"}
     here.finish()
-    assert updated(here) == {*ZONES}
+    assert here.updated() == {*ZONES}
 
 
 def test_a_node_under_way_whose_label_changes_is_completed() -> None:
     here = begun()
-    here.play(lambda: updated(here))
-    [name, *_] = updated(here)
+    here.play(lambda: here.updated())
+    [name, *_] = here.updated()
     label(here, name, "c")
-    here.play(lambda: reason(here) == "WavePaused")
+    here.play(lambda: here.reason == "WavePaused")
 
-    assert name in updated(here)
+    assert name in here.updated()
     assert here.world.off() == set()
 
 
@@ -173,13 +159,13 @@ def test_a_node_that_is_not_ready_holds_up_no_wave_and_is_updated_when_it_is_rea
     here = rolling_with(ZONES)
     here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "False"
     here.roll_out()
-    here.play(lambda: reason(here) == "WavePaused")
-    assert updated(here) == {"n4"}
-    here.play(lambda: updated(here) >= {"n1", "n3"})
+    here.play(lambda: here.reason == "WavePaused")
+    assert here.updated() == {"n4"}
+    here.play(lambda: here.updated() >= {"n1", "n3"})
     here.world.nodes["n2"]["status"]["conditions"][0]["status"] = "True"
     here.finish()
 
-    assert updated(here) == {*ZONES}
+    assert here.updated() == {*ZONES}
 
 
 def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_again() -> None:
@@ -187,7 +173,7 @@ def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_
     for name in ("n2", "n1"):
         here.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
     here.roll_out()
-    here.play(lambda: updated(here) >= {"n3", "n4", "n5"} and here.world.off() & {"n1", "n2"})
+    here.play(lambda: here.updated() >= {"n3", "n4", "n5"} and here.world.off() & {"n1", "n2"})
     here.pods = 99999
     writes = 0
     for _ in range(300):
@@ -201,30 +187,24 @@ def test_nodes_that_are_never_ready_are_neither_detached_nor_attached_again_and_
 
 def test_a_paused_rollout_and_an_urgent_one_keep_their_waves() -> None:
     here = begun()
-    here.play(lambda: reason(here) == "WavePaused")
+    here.play(lambda: here.reason == "WavePaused")
     digest = here.rollout["digest"]
-    here.world.raw["metadata"].setdefault("annotations", {})[UPDATE_NOW] = digest
+    here.annotate(**{UPDATE_NOW: digest})
     here.world.raw["spec"]["paused"] = True
     here.world.later(9999)
     for _ in range(20):
         here.turn()
-    assert updated(here) == {"n2", "n4"}
+    assert here.updated() == {"n2", "n4"}
     here.world.raw["spec"]["paused"] = False
-    here.play(lambda: reason(here) == "WavePaused")
+    here.play(lambda: here.reason == "WavePaused")
 
-    assert updated(here) == {"n1", "n2", "n3", "n4"}
+    assert here.updated() == {"n1", "n2", "n3", "n4"}
 
 
 def test_an_event_says_that_a_wave_is_complete() -> None:
     here = begun()
     here.finish()
-    pairs = zip(here.statuses, here.statuses[1:], strict=False)
-    events = [
-        message
-        for old, new in pairs
-        for reason_, message, _ in news(status_of(old), status_of(new))
-        if reason_ == "WavePaused"
-    ]
+    events = [message for reason, message in here.events() if reason == "WavePaused"]
 
     assert ["wave a is complete" in events[0], "wave b is complete" in events[1]] == [True, True]
     assert len(events) == 2
