@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from kube.client import Client, Resource
-from kube.informer import Informer, Object
-from kube.list_watch import ALL, ListWatch, Selection
+from kube.informer import Informer, ListWatch
+from kube.resources import ALL, Selection
+from kube.types import Object
 from runtime import threading, time
 
 T = TypeVar("T", bound=Object)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from kube.list_watch import RUNNING as LISTENING
-from kube.list_watch import ListWatch, Registry
+from kube.informer import RUNNING as LISTENING
+from kube.informer import ListWatch, Registry
 
 LONGEST_RUN = 600.0
 """Seconds for one key, or one call of an executor: each call within has a timeout far below."""

@@ -13,7 +13,7 @@ from healthchecker.checker import Checker, Deployment
 from healthchecker.config import Config
 from kube.client import Client
 from kube.errors import Backoff, KubeError, Unreachable, event_error
-from kube.list_watch import Event, Identified
+from kube.informer import Event, Identified
 from kube.resources import DEPLOYMENTS, Selection
 from runtime import random, threading
 

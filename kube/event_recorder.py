@@ -20,9 +20,8 @@ from prometheus_client import Counter
 
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.informer import Object
 from kube.resources import EVENTS, Resource
-from kube.types import ObjectMeta, Value, rfc3339
+from kube.types import Object, ObjectMeta, Value, rfc3339
 from runtime import queue, secrets, threading, time, utc_now
 
 DROPPED = Counter(

@@ -1,4 +1,4 @@
-"""An informer keeps a local copy of one kind of object, current by watch, and calls handlers for each change.
+"""An informer keeps a local copy of one kind of object, current by LIST and WATCH, and calls handlers for each change.
 
 Handlers run on the informer's thread after the copy has changed, so they must not block: add a key to a queue. A
 handler that is registered late is called for everything in the copy. For an object that is gone, handlers get its
@@ -7,33 +7,38 @@ left as it was last known, and stops nothing else.
 
 A controller that must not act on a copy older than its own write passes the answer to `Informer.wrote`: the copy
 holds it until the watch has delivered the same or a newer version, as client-go's mutation cache does.
+
+The LIST comes in pages, the watch with bookmarks, and is resumed after each interruption. A server that hangs is found
+by its silence: bookmarks arrive about every minute. Not every server sends them (Calico's does not): a silent watch is
+then opened again. Failures are followed by a growing, jittered pause. A resourceVersion that the server has forgotten,
+or that yields nothing several times in a row, is followed by a new LIST. Several informers share one stream of raw
+objects, and each decodes for itself.
 """
 
-# ruff: noqa: A002 (``type`` as in the client)
+# ruff: noqa: A002 (``type`` as in the API)
 
 from __future__ import annotations
 
+from collections import Counter as Count
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client, Resource
-from kube.list_watch import ALL, TIMING, Identity, ListWatch, Selection, Timing
-from kube.types import ObjectMeta, key_of, version_of
-from runtime import threading
-
-
-class Object(Protocol):
-    """Anything with metadata."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
+from kube.depth import at_any_depth
+from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
+from kube.resources import ALL, Selection
+from kube.transport import LineStream
+from kube.types import Object, ObjectMeta, as_number, complete, key_of, version_of
+from runtime import random, threading, time
 
 T = TypeVar("T", bound=Object)
+R = TypeVar("R")
 IndexFunction = Callable[[T], Iterable[str]]
 Change = tuple[T | None, T | None]
 """(old, new): old is None for what came, new is None for what is gone."""
@@ -124,14 +129,288 @@ def changes(old: T | None, new: T) -> Sequence[Change[T]]:
     return [] if old.metadata.resource_version == new.metadata.resource_version else [(old, new)]
 
 
+LAST_EVENT = Gauge(
+    "drawbridge_informer_last_event_timestamp_seconds", "When the API server last sent something.", ["kind"]
+)
+RELISTS = Counter("drawbridge_informer_relists", "Full LISTs, and why.", ["kind", "reason"])
+
+WATCH_SECONDS = (300, 600)
+SHORT = 5.0
+"""A watch that ends sooner, in seconds, is a failure: a server may accept watches and close them at once."""
+FRUITLESS = 3
+"""So many watches in a row without an event cast doubt on their resourceVersion; an etcd may have been restored."""
+LONGEST_RETRY_AFTER = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+READ_TIMEOUT = 70.0
+PAUSES = Backoff(base=0.8, cap=30.0, jitter=1.0)
+"""As client-go's reflector."""
+
+
+class Event(msgspec.Struct):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Identity(msgspec.Struct, rename="camel"):
+    """As much of ObjectMeta as even an object that we cannot decode should have."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return key_of(ObjectMeta(name=self.name, namespace=self.namespace))
+
+    @property
+    def version(self) -> int:
+        return as_number(self.resource_version)
+
+
+class Identified(msgspec.Struct):
+    metadata: Identity
+
+
+complete(Event, Identified)
+_EVENT = msgspec.json.Decoder(Event)
+
+
+def identity_of(item: msgspec.Raw) -> Identity:
+    """An empty one when not even that can be read."""
+    try:
+        return msgspec.json.decode(item, type=Identified).metadata
+    except msgspec.MsgspecError:
+        return Identity()
+
+
+class Registry(Generic[R]):
+    """Which objects of one sort are in use in this process; one that has no other reference is not."""
+
+    def __init__(self) -> None:
+        self._objects: WeakSet[R] = WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, each: R) -> bool:
+        """Whether it was not in use before."""
+        with self._lock:
+            is_new = each not in self._objects
+            self._objects.add(each)
+            return is_new
+
+    def discard(self, each: R) -> None:
+        with self._lock:
+            self._objects.discard(each)
+
+    def list(self) -> Sequence[R]:
+        with self._lock:
+            return list(self._objects)
+
+
+class ListWatch:
+    """One LIST and WATCH of *resource* for all of its informers; *read_timeout* in seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        selection: Selection = ALL,
+        read_timeout: float = READ_TIMEOUT,
+        pauses: Backoff = PAUSES,
+    ) -> None:
+        self._list_pages = partial(client.list_pages, resource, selection, type=msgspec.Raw)
+        self._open_watch = partial(client.watch, resource, selection, read_timeout=read_timeout)
+        self._read_timeout, self._pauses = read_timeout, pauses
+        self._informers: tuple[Informer[Any], ...] = ()
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._stream: LineStream | None = None
+        self._version, self._relist_reason = "", "start"
+        self._is_new_informer_due = False
+        self._failures: Count[str] = Count()
+        self._bookmarks = False
+        self.resource, self.kind = resource, resource.plural
+        self.optional = False
+        """Whether the process does the rest of its work without it."""
+        self._heard_at, self._begin_after = time.monotonic(), 0.0
+        self._thread = threading.Thread(target=self._run, name=f"informer-{self.kind}", daemon=True)
+
+    def attach(self, informer: Informer[Any]) -> None:
+        """Feed *informer*, too; if the others have been fed before, a new LIST is made for all."""
+        with self._lock:
+            self._informers = (*self._informers, informer)
+            self._is_new_informer_due = self._thread.is_alive()
+        if self._is_new_informer_due and self._stream:
+            self._stream.interrupt()
+
+    def detach(self, informer: Informer[Any]) -> bool:
+        """Feed *informer* no longer; return whether it was the last one."""
+        with self._lock:
+            self._informers = tuple(each for each in self._informers if each is not informer)
+        return not self._informers
+
+    def start(self, after: float = 0.0) -> None:
+        """Begin *after* some seconds: informers that are attached meanwhile share the first LIST. Idempotent."""
+        if RUNNING.add(self):
+            self._heard_at, self._begin_after = time.monotonic(), after
+            LAST_EVENT.labels(self.kind).set_function(partial(_last_event, self.kind))
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop soon, without waiting for it."""
+        self._stopped.set()
+        RUNNING.discard(self)
+        if self._stream:
+            self._stream.interrupt()
+
+    def stop(self, within: float = 1.0) -> None:
+        """Return *within* some seconds; no handler is called afterwards."""
+        self.cancel()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(within)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server was last heard: a LIST, an event, or a watch that it opened."""
+        return time.monotonic() - self._heard_at
+
+    @property
+    def version(self) -> int:
+        """Up to which the informers have been fed; 0 while a LIST is due."""
+        return as_number(self._version)
+
+    def _run(self) -> None:
+        self._stopped.wait(self._begin_after)
+        while not self._stopped.is_set():
+            try:
+                self._take_new_informers()
+                if not self._version:
+                    self._relist()
+                self._watch()
+            except Exception as error:
+                self._stopped.wait(self._after(error))
+
+    def _take_new_informers(self) -> None:
+        with self._lock:
+            if self._is_new_informer_due and self._version:
+                self._version, self._relist_reason = "", "attached"
+            self._is_new_informer_due = False
+
+    def _after(self, error: Exception) -> float:
+        """Note the failure; seconds to wait."""
+        if self._is_new_informer_due:
+            return 0.0
+        verb = "watch" if self._version else "list"
+        self._failures[verb] += 1
+        if isinstance(error, Expired):
+            self._version, self._relist_reason = "", "expired"
+        elif self._version and self._failures[verb] % FRUITLESS == 0:
+            self._version, self._relist_reason = "", "fruitless"
+        asked = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
+        pause = max(self._pauses.delay(self._failures[verb]), min(asked, LONGEST_RETRY_AFTER))
+        if not self._stopped.is_set():
+            bug = not isinstance(error, KubeError)
+            log.warning(f"{verb} failed", kind=self.kind, error=str(error), pause=pause, exc_info=bug)
+        return pause
+
+    def _relist(self) -> None:
+        RELISTS.labels(self.kind, self._relist_reason).inc()
+        informers = self._informers
+        try:
+            version = self._list(informers)
+        except Expired:
+            # As Client.list: when the pages outlived the server's memory, ask once for all at once.
+            version = self._list(informers, page_size=0)
+        if not version:
+            raise Unreachable(f"the list of {self.kind} has no resourceVersion")
+        for informer in informers:
+            informer.end(as_number(version))
+        self._version = version
+        self._failures["list"] = 0
+        self._heard()
+
+    def _list(self, informers: Sequence[Informer[Any]], page_size: int = 500) -> str:
+        """The list's version. Page by page: an encoded object is many times as large as what informers keep."""
+        version = ""
+        for informer in informers:
+            informer.begin()
+        for page in self._list_pages(page_size=page_size):
+            for item in page.items or ():
+                identity = identity_of(item)
+                for informer in informers:
+                    informer.add(identity, item)
+            version = page.metadata.resource_version
+        return version
+
+    def _watch(self) -> None:
+        """Follow a watch to its end, which is an error only if the watch failed, or its version is forgotten."""
+        duration = random.randint(*WATCH_SECONDS)
+        with self._open_watch(resource_version=self._version, duration=duration) as stream:
+            self._stream = stream
+            # stop() or attach() may have looked before there was a stream to interrupt
+            if self._stopped.is_set() or self._is_new_informer_due:
+                return
+            self._heard()
+            opened = self._heard_at
+            try:
+                for line in stream:
+                    self._follow(line)
+                    self._failures["watch"] = 0
+                raise Unreachable(f"the watch of {self.kind} was ended by the server")
+            except KubeError as end:
+                if isinstance(end, Expired) or self._has_failed(opened):
+                    raise
+                log.debug("watch ended", kind=self.kind, error=str(end))
+        self._failures["watch"] = 0
+
+    def _has_failed(self, opened: float) -> bool:
+        """Whether the watch was over at once, or was silent although this server's bookmarks were due."""
+        at_once = time.monotonic() - opened < min(SHORT, self._read_timeout)
+        return at_once or (self._bookmarks and self.silence >= self._read_timeout)
+
+    def _follow(self, line: bytes) -> None:
+        try:
+            event = at_any_depth(_EVENT.decode, line)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"an event of {self.kind} cannot be read: {error}") from error
+        if event.type == "ERROR":
+            raise event_error(bytes(event.object))
+        identity = identity_of(event.object)
+        if event.type == "BOOKMARK":
+            self._bookmarks = True
+        else:
+            for informer in self._informers:
+                informer.apply(event.type, identity, event.object)
+        self._version = identity.resource_version or self._version
+        self._heard()
+
+    def _heard(self) -> None:
+        self._heard_at = time.monotonic()
+
+
+RUNNING: Registry[ListWatch] = Registry()
+"""All that were started and not stopped."""
+
+
+def _last_event(kind: str) -> float:
+    """Of several that follow one kind, the one that has been silent longest counts."""
+    silences = [each.silence for each in RUNNING.list() if each.kind == kind]
+    return time.time() - max(silences, default=0.0)
+
+
 Handler = Callable[[T | None, T | None], None]
 Decode = Callable[[msgspec.Raw], T]
 """What is kept of an object as it arrived; raises MsgspecError."""
 
 SYNCED = Gauge("drawbridge_informer_synced", "Whether the copy has been complete once.", ["kind"])
 UNDECODABLE = Counter("drawbridge_informer_undecodable_objects", "Objects left out of the copy.", ["kind"])
-
-log = structlog.get_logger(__name__)
 
 
 class Informer(Indexer[T]):
@@ -305,17 +584,3 @@ class Informer(Indexer[T]):
             handler(old, new)
         except Exception:
             log.exception("change handler failed", kind=self.kind)
-
-
-def informer_of(
-    client: Client,
-    resource: Resource,
-    type: type[T],
-    selection: Selection = ALL,
-    *,
-    decode: Decode[T] | None = None,
-    timing: Timing = TIMING,
-) -> Informer[T]:
-    """An informer with a separate LIST and WATCH; *decode* replaces decoding as *type*."""
-    source = ListWatch(client, resource, selection, timing)
-    return Informer(source, decode or msgspec.json.Decoder(type).decode)

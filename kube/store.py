@@ -10,9 +10,8 @@ import structlog
 
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, NotFound
-from kube.informer import Object
 from kube.resources import CONFIG_MAPS
-from kube.types import ObjectMeta
+from kube.types import Object, ObjectMeta
 
 T = TypeVar("T", bound=Object)
 

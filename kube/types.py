@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -35,6 +35,13 @@ class ObjectMeta(Value, frozen=True):
     def controller(self) -> OwnerReference | None:
         """The owner that manages this object, as ``metav1.GetControllerOf`` finds it."""
         return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Object(Protocol):
+    """Anything with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
 
 
 class Condition(Value, frozen=True):

@@ -36,8 +36,7 @@ from dev.lab.cloud.request import Request
 from dev.lab.cloud.values import Address, Call, Instance
 from dev.lab.cloud.world import World
 from kube.client import Client
-from kube.informer import Informer
-from kube.list_watch import identity_of
+from kube.informer import Informer, identity_of
 from kube.resources import CONFIG_MAPS, PODS
 from kube.store import Store
 from kube.types import ConfigMap

@@ -24,9 +24,8 @@ from controllers.workqueue import _reconcile
 from dev.fake_api import FakeAPI, Objects, Reply, Request, refusal
 from dev.fake_api.front import Connection
 from kube.errors import api_error
-from kube.informer import Informer
+from kube.informer import Identity, Informer, identity_of
 from kube.leader_election import LeadershipLost
-from kube.list_watch import Identity, identity_of
 from kube.resources import PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap
 from settings import ElasticitySettings

@@ -31,9 +31,8 @@ from dev.fake_api import Kind as FakeKind
 from dev.fake_api.calls import target_of
 from dev.fake_api.storage import Change
 from kube.client import Client
-from kube.informer import Informer
+from kube.informer import Identity, Informer, ListWatch
 from kube.leader_election import LeadershipLost
-from kube.list_watch import Identity, ListWatch
 from settings import IngressDaemonSetSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder

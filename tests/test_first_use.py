@@ -29,7 +29,7 @@ import sys, threading
 sys.setswitchinterval(1e-6)
 import msgspec
 from kube.client import Page
-from kube.list_watch import Event, Identified
+from kube.informer import Event, Identified
 from kube.errors import Status
 from kube.transport import decoded as decoded_answer
 from kube.types import ConfigMap, Node, Pod

@@ -14,11 +14,11 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from dev.lab.informing import informer_of
 from dev.lab.waiting import stretch, until
 from kube.errors import Backoff
-from kube.informer import Informer, informer_of
-from kube.list_watch import Selection, Timing
-from kube.resources import PODS
+from kube.informer import Informer
+from kube.resources import PODS, Selection
 from kube.types import Pod
 from tests.misbehaving_server import (
     Answer,
@@ -80,8 +80,7 @@ class Changes:
 
 @contextmanager
 def following(server: Server, **options: Any) -> Iterator[tuple[Informer[Pod], Changes]]:
-    timing = Timing(**{"pauses": SOON, "read_timeout": 5.0} | options)
-    informer = informer_of(server.client(), PODS, Pod, timing=timing)
+    informer = informer_of(server.client(), PODS, Pod, **{"pauses": SOON, "read_timeout": 5.0} | options)
     story = Changes()
     informer.on_change(story)
     informer.start()
@@ -352,7 +351,7 @@ def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_del
 def test_stop_interrupts_a_hanging_watch() -> None:
     watch = streams([event("ADDED", raw("a", 11))], hangs)
     with serving(lists_and_watches(in_turn(listed()), in_turn(watch))) as server:
-        informer = informer_of(server.client(), PODS, Pod, timing=Timing(30.0, SOON))
+        informer = informer_of(server.client(), PODS, Pod, read_timeout=30.0, pauses=SOON)
         informer.start()
         until(lambda: informer.get("shop/a"))
         began = time.monotonic()

@@ -10,8 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kube.informer import Informer
-from kube.list_watch import identity_of
+from kube.informer import Informer, identity_of
 from kube.types import Pod
 
 Change = tuple[tuple[str, int] | None, tuple[str, int] | None]

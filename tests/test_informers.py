@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY
 
 from controllers.informers import Informers
 from dev.lab.waiting import until
-from kube.informer import Informer
-from kube.list_watch import RUNNING
+from kube.informer import RUNNING, Informer
 from kube.resources import PODS
 from kube.types import ObjectMeta, Pod, Value
 from tests.misbehaving_server import (

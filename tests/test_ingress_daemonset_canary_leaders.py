@@ -13,8 +13,7 @@ from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from kube.errors import KubeError
-from kube.informer import Informer
-from kube.list_watch import Identity, ListWatch
+from kube.informer import Identity, Informer, ListWatch
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
 
 Raw = dict[str, Any]

@@ -22,8 +22,7 @@ from controllers.ingress_daemonset.object_cache import ObjectCache
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from controllers.workqueue import WorkQueue
 from kube.errors import Unreachable
-from kube.informer import Informer
-from kube.list_watch import ListWatch
+from kube.informer import Informer, ListWatch
 from tests.fakes import FakeClock
 from tests.ingress_daemonset_leader import Api, with_nodes
 from tests.ingress_daemonset_world import UID

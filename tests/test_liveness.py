@@ -12,10 +12,10 @@ from controllers import liveness
 from controllers.executor import Executor
 from controllers.liveness import LONGEST_RUN, LONGEST_SILENCE, diagnose
 from controllers.workqueue import WorkQueue
+from dev.lab.informing import informer_of
 from dev.lab.waiting import until
 from kube.client import Client
-from kube.informer import informer_of
-from kube.list_watch import RUNNING as LISTENING
+from kube.informer import RUNNING as LISTENING
 from kube.resources import NODES
 from kube.types import Node
 from tests.fakes import FakeClock

@@ -12,6 +12,7 @@ import pytest
 
 from controllers import informers
 from controllers import manager as manager_module
+from controllers.controller import Controller
 from controllers.informers import Informers
 from controllers.manager import Context, Manager, Run, identity, run_all
 from controllers.workqueue import WorkQueue
@@ -270,7 +271,7 @@ def test_a_worker_asks_before_each_key_whether_this_process_still_leads() -> Non
         raise LeadershipLost("another leads")
 
     queue, done = WorkQueue("working"), []
-    with context(lost).working(queue, done.append):
+    with context(lost).running(Controller(queue, done.append)):
         queue.add("a")
         until(lambda: not any(each.name == "working-0" for each in threading.enumerate()))
     assert done == []

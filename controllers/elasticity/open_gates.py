@@ -30,8 +30,7 @@ from kube.client import Client, Resource
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
 from kube.informer import Informer
-from kube.list_watch import Selection
-from kube.resources import PODS
+from kube.resources import PODS, Selection
 from kube.types import key_of
 from runtime import futures, time, utc_now
 from settings.values import seconds

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
+from dev.lab.informing import informer_of
 from dev.lab.kubelet.kubeconfig import api_server
 from dev.lab.relay import Address, Relay
 from kube.client import Client, Resource
-from kube.informer import Informer, informer_of
+from kube.informer import Informer
 from kube.types import Condition, ObjectMeta, Value, complete
 
 SERVICES = Resource("", "v1", "services")

@@ -14,10 +14,10 @@ from api.ingress_daemonset.types import Metadata
 from controllers.ingress_daemonset.children import WorkloadStatus
 from dev.bench.ip_reservation.deployments import DEPLOYMENTS
 from dev.lab.errors import LabError
+from dev.lab.informing import informer_of
 from dev.lab.nodes import NODES
 from kube.client import Client
-from kube.informer import informer_of
-from kube.list_watch import Selection
+from kube.resources import Selection
 from kube.types import Node, Value, complete
 
 SYNC = 60.0

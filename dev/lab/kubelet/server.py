@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+from dev.lab.informing import informer_of
 from dev.lab.kubelet.addresses import Addresses
 from dev.lab.kubelet.pod import PODS, PodRunner
 from dev.lab.kubelet.recipes import Machine
@@ -14,8 +15,8 @@ from dev.lab.kubelet.sources import RESOURCES
 from dev.lab.kubelet.values import Kind, Place, Pod, references
 from kube.client import Client
 from kube.event_recorder import EventRecorder, Regarding
-from kube.informer import Informer, informer_of
-from kube.list_watch import Selection
+from kube.informer import Informer
+from kube.resources import Selection
 from kube.types import ObjectMeta, Value
 
 SYNC = 30.0
