@@ -18,7 +18,7 @@ from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
-from controllers.elasticity.snapshot import Location, Replicas, location_of
+from controllers.elasticity.snapshot import Location, Workload, location_of
 from controllers.elasticity.sources import ElasticityInformers, NodeCache, PodCache, Sources
 from controllers.workqueue import _reconcile
 from dev.fake_api import FakeAPI, Objects, Reply, Request, refusal
@@ -48,10 +48,8 @@ class Cluster:
     def __init__(self) -> None:
         self.api = FakeAPI()
         self.stuck: list[Callable[[], object]] = []
-        self.first_ordinals: dict[str, int] = {}
-        """Of StatefulSets, by uid."""
-        self.replicas: dict[str, Replicas] = {}
-        """Of all workloads, by uid."""
+        self.workloads: dict[str, Workload] = {}
+        """By uid."""
         self.writes: list[str] = []
         self.ungated: list[str] = []
         self._others = Objects(self.api, *OTHERS, namespace="shop")
@@ -226,14 +224,10 @@ class Leader:
             self._node_cache,
             lambda: self.settings,
             lambda: self._switch,
-            lambda pod: cluster.first_ordinals.get(pod.key.partition("/")[0]),
-            lambda pod: cluster.replicas.get(pod.key.partition("/")[0]),
+            lambda pod: cluster.workloads.get(pod.key.partition("/")[0]),
         )
         self._switches = Feed(msgspec.json.Decoder(ConfigMap).decode)
-        unused: Any = None
-        informers = ElasticityInformers(
-            self._pods.informer, self._nodes.informer, self._switches.informer, unused
-        )
+        informers = ElasticityInformers(self._pods.informer, self._nodes.informer, self._switches.informer)
         self.parts = Elasticity(
             self.sources, informers, fenced, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
         )

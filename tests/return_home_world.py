@@ -12,6 +12,7 @@ from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import decode_for_return
 from controllers.elasticity.return_home.reconciler import ReturnReconciler
 from controllers.elasticity.return_home.reporter import ReturnReporter
+from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.sources import REPLICA_SETS, PodCache, Sources
 from dev.simulator.models.cluster import Cluster as Objects
 from dev.simulator.models.stateful_sets import POD_NAME, StatefulSets
@@ -49,7 +50,7 @@ class Leader:
             lambda: homes.nodes,
             lambda: homes.settings,
             lambda: None,
-            lambda _: 0,
+            lambda _: Workload(),
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
         self.reporter = ReturnReporter(recorder)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,8 @@ from structlog.testing import capture_logs
 
 from api.elasticity import GATE, REASON
 from controllers.elasticity import open_gates
-from controllers.elasticity.open_gates import WEBHOOK, WHY, Patience, Progress, open_all, remove_webhook
-from controllers.elasticity.pods import decode
+from controllers.elasticity.open_gates import WEBHOOK, WHY, Patience, open_all, remove_webhook
+from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import OLDEST_GATE, PODS_BY_STATE, count_gated
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
@@ -229,14 +230,28 @@ def test_a_configuration_that_changes_meanwhile_is_not_cut_at_the_wrong_place() 
 
 @given(st.lists(st.sets(st.sampled_from("abc")), min_size=1, max_size=40))
 def test_it_never_settles_while_a_pod_was_gated_a_moment_ago(looks: list[set[str]]) -> None:
-    patience, progress = Patience(settle=5.0, leader=3.0), Progress(0.0)
     pods = {name: decode(raw_of(raw_pod(name))) for name in "abc"}
-    for now, names in enumerate(looks):
-        due = progress.due([pods[name] for name in sorted(names)], float(now), patience)
-        recent = looks[max(0, now - 4) : now + 1]
-        assert progress.is_settled(float(now), patience) <= (not any(recent) and now >= 5)
-        for pod in due:
-            assert all(pod.metadata.name in each for each in looks[now - 3 : now + 1])
+    clock, nobody = FakeClock(0.0), Any
+
+    def gated(_: object) -> list[Pod]:
+        return [pods[name] for name in sorted(seen(int(clock())))]
+
+    def seen(at: int) -> set[str]:
+        return looks[at] if at < len(looks) else set()
+
+    def opens(_: object, due: list[Pod]) -> None:
+        now = int(clock())
+        assert all(pod.metadata.name in seen(at) for pod in due for at in range(now - 3, now + 1))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(open_gates, "remove_webhook", lambda *_: True)
+        patched.setattr(open_gates, "gated_pods", gated)
+        patched.setattr(open_gates, "open_gates", opens)
+        patience = Patience(settle=5.0, leader=3.0)
+        assert open_all(nobody, "", patience, clock=clock, sleep=clock.advance) == ""
+    ended = int(clock())
+    assert ended >= 5
+    assert not any(map(seen, range(ended - 4, ended + 1)))
 
 
 def test_the_program_says_what_is_left_and_how_to_go_on(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from api.elasticity import REASON, Share, replicas_in
 from controllers.elasticity.pods import decode
-from controllers.elasticity.snapshot import Replicas
-from controllers.elasticity.sources import JOBS, REPLICA_SETS, Workload, Workloads, job, replica_set
+from controllers.elasticity.snapshot import Workload
+from controllers.elasticity.sources import JOBS, REPLICA_SETS, Workloads, job, replicated
 from controllers.informers import Informers
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
@@ -29,7 +29,7 @@ def world(wanted: int | None = None, made: int | None = None) -> World:
     """In which "web" wants so many replicas."""
     found = World(settings=ON)
     if wanted is not None:
-        found.cluster.replicas["owner-web"] = Replicas(wanted, wanted if made is None else made)
+        found.cluster.workloads["owner-web"] = Workload(wanted=wanted, made=wanted if made is None else made)
     return found
 
 
@@ -67,7 +67,7 @@ def test_in_a_rolling_update_the_share_is_of_the_whole_workload() -> None:
     """A ReplicaSet that grows one by one is not placed by a share of one."""
     found = world()
     for made in range(1, 11):
-        found.cluster.replicas["owner-web"] = Replicas(10, made)
+        found.cluster.workloads["owner-web"] = Workload(wanted=10, made=made)
         found.create(1, n="30%")
         found.leader.settle(2)
 
@@ -80,7 +80,7 @@ def test_a_pod_that_comes_before_its_workload_waits_for_it() -> None:
     found.leader.settle(1)
     assert found.cluster.pod(name).gated
 
-    found.cluster.replicas["owner-web"] = Replicas(1, 1)
+    found.cluster.workloads["owner-web"] = Workload(wanted=1, made=1)
     found.leader.settle()
     assert found.placements() == {"local": 1}
     assert found.leader.recorder.reasons == []
@@ -92,7 +92,7 @@ def test_a_workload_with_more_pods_than_it_is_known_to_want_is_decided_on_when_i
     found.leader.settle(1)
     assert found.placements() == {"": 4}
 
-    found.cluster.replicas["owner-web"] = Replicas(4, 4)
+    found.cluster.workloads["owner-web"] = Workload(wanted=4, made=4)
     found.leader.settle()
     assert found.placements() == {"local": 2, "super": 2}
 
@@ -157,7 +157,7 @@ DEPLOYMENT, ROLLOUT = (
     },
 )
 def test_a_replica_set_of_a_rollout_knows_the_whole_of_it(annotations: dict[str, str], wanted: int) -> None:
-    found = replica_set(_raw(metadata={"name": "web", "annotations": annotations}, spec={"replicas": 3}))
+    found = replicated(_raw(metadata={"name": "web", "annotations": annotations}, spec={"replicas": 3}))
 
     assert (found.wanted, found.made, found.metadata.annotations) == (wanted, 3, {})
 
@@ -185,17 +185,17 @@ def test_replicas_are_read_of_the_pods_own_workload_and_no_other_of_its_name() -
     informers = Informers(api.client(), gather=0.0)
     found = Workloads(informers, percentages=True)
 
-    def of(kind: str, uid: str = "") -> Replicas | None:
+    def of(kind: str, uid: str = "") -> Workload | None:
         raw = raw_pod("web-1", kind=kind)
         raw["metadata"]["ownerReferences"][0]["uid"] = uid or f"uid-{kind}"
-        return found.replicas(decode(raw_of(raw)))
+        return found.of(decode(raw_of(raw)))
 
     try:
         until(lambda: all(map(of, kinds)), what="all workloads to be known")
-        assert {of(kind) for kind in kinds} == {Replicas(4, 4)}
+        assert [(each.wanted, each.made) for each in map(of, kinds) if each] == [(4, 4)] * 3
         assert {of(kind, "another") for kind in kinds} == {None}
         assert of("CloneSet") is None
-        assert found.replicas(decode(raw_of(raw_pod("web-1", owned=False)))) is None
+        assert found.of(decode(raw_of(raw_pod("web-1", owned=False)))) is None
     finally:
         informers.stop()
     assert Workload().wanted == 1

@@ -8,6 +8,7 @@ import pytest
 
 from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
 from controllers.elasticity.nodes import sorted_out
+from controllers.elasticity.snapshot import Workload
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import HOME, World, fleet, raw_pod, super_node
@@ -113,7 +114,7 @@ def local(world: World) -> set[str]:
 
 def test_the_first_ordinals_are_local_also_after_an_update_that_begins_with_the_last() -> None:
     world = World()
-    world.cluster.first_ordinals["owner-db"] = 0
+    world.cluster.workloads["owner-db"] = Workload()
     db(world, *range(5))
     world.leader.settle()
     assert local(world) == {"db-0", "db-1"}

@@ -26,7 +26,7 @@ from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
 from controllers.elasticity.room import SETTING, Fleet, Quota, SuperNodes, counted
-from controllers.elasticity.snapshot import ClusterState, Location, Replicas, location_of, parse
+from controllers.elasticity.snapshot import ClusterState, Location, Workload, location_of, parse
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS, Resource, Selection
@@ -347,8 +347,8 @@ def _cluster(inventory: Inventory, workload: Raw, replicas: int) -> ClusterState
     nodes = sorted_out(inventory.list(NODES, WatchedNode))
     switch, _ = parse(_switch(inventory, settings))
     first = workload["spec"].get("ordinals", {}).get("start", 0)
-    wanted = Replicas(replicas, replicas)
-    return ClusterState(nodes, settings, switch, lambda _pod: first, lambda _pod: wanted)
+    wanted = Workload(wanted=replicas, made=replicas, first=first)
+    return ClusterState(nodes, settings, switch, lambda _pod: wanted)
 
 
 def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:

@@ -25,14 +25,7 @@ from controllers.elasticity.return_home.reconciler import ReturnReconciler
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.room import counts, waits
 from controllers.elasticity.snapshot import location_of
-from controllers.elasticity.sources import (
-    ElasticityInformers,
-    GlobalSwitch,
-    NodeCache,
-    PodCache,
-    Sources,
-    informed,
-)
+from controllers.elasticity.sources import ElasticityInformers, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
 from controllers.elasticity.tiers import tier_of
@@ -77,20 +70,9 @@ def run(context: Context, settings: Callable[[], AllSettings]) -> None:
 def place(context: Context, settings: Settings) -> None:
     """As `run`, for as long as the feature is on."""
     begun = settings()
-    with informed(context, begun) as informers:
+    with informed(context, settings) as (sources, informers):
         if context.stop.is_set():
             return
-        pods = PodCache(context.client, informers.pods)
-        switch = GlobalSwitch(informers.switches, context.recorder, settings)
-        workloads = informers.workloads
-        sources = Sources(
-            pods,
-            NodeCache(informers.nodes),
-            settings,
-            switch.read,
-            workloads.first_ordinal,
-            workloads.replicas,
-        )
         elasticity = Elasticity(sources, informers, context.client, context.recorder)
         super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)
         daemon_sets = DaemonSetCorrector(context, sources)

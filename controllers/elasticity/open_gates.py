@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -99,13 +99,13 @@ class GateOpener:
 
     def __init__(self, context: Context, pods: Informer[Pod]) -> None:
         self._context, self._pods = context, pods
-        self._refusals: dict[str, tuple[str, int]] = {}
+        self._failures: dict[str, tuple[str, int]] = {}
         """By key: the uid, and how many."""
 
     def reconcile(self, key: str) -> float | None:
         pod = self._pods.get(key)
         if pod is None or not pod.gated:
-            self._refusals.pop(key, None)
+            self._failures.pop(key, None)
             return None
         error = _try(self._context.client, pod)
         if isinstance(error, Conflict):
@@ -114,7 +114,7 @@ class GateOpener:
 
     def _note(self, key: str, pod: Pod, error: KubeError) -> int:
         at = pod.metadata
-        uid, count = self._refusals.get(key, (at.uid, 0))
+        uid, count = self._failures.get(key, (at.uid, 0))
         if isinstance(error, ApiError) and (not count or uid != at.uid):
             message = (
                 f"elasticity is switched off, but the API server refused to open this pod's gate: {error}"
@@ -122,7 +122,7 @@ class GateOpener:
             regarding = Regarding.pod(at.namespace, at.name, at.uid)
             self._context.recorder.event(regarding, "FailedPlacement", message, type="Warning")
         if isinstance(error, ApiError):
-            self._refusals[key] = at.uid, count + 1
+            self._failures[key] = at.uid, count + 1
         return count + 1
 
 
@@ -158,25 +158,6 @@ class Patience:
     all: float = 120.0
 
 
-@dataclass
-class Progress:
-    """What has been seen so far, on a monotonic clock."""
-
-    quiet_since: float
-    first_seen: dict[str, float] = field(default_factory=dict)
-
-    def due(self, gated: Sequence[Pod], now: float, patience: Patience) -> list[Pod]:
-        """Those whose time for being placed by the leader is over."""
-        if gated:
-            self.quiet_since = now
-        uids = [pod.metadata.uid for pod in gated]
-        self.first_seen = {uid: self.first_seen.get(uid, now) for uid in uids}
-        return [pod for pod in gated if now - self.first_seen[pod.metadata.uid] >= patience.leader]
-
-    def is_settled(self, now: float, patience: Patience) -> bool:
-        return not self.first_seen and now - self.quiet_since >= patience.settle
-
-
 def open_all(
     client: Client,
     configuration: str,
@@ -186,18 +167,23 @@ def open_all(
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Nothing when no pod is gated any more, and none will be; else what is left. KubeError is tried again."""
-    began, problem, progress = clock(), "", None
-    while clock() - began < patience.all:
+    began, problem = clock(), ""
+    quiet_since: float | None = None
+    first_seen: dict[str, float] = {}
+    while (now := clock()) - began < patience.all:
         try:
-            if progress is None:
+            if quiet_since is None:
                 was_there = remove_webhook(client, configuration)
-                progress = Progress(clock() if was_there else clock() - patience.settle)
-            gated = gated_pods(client)
-            due = progress.due(gated, clock(), patience)
-            if progress.is_settled(clock(), patience):
+                quiet_since = now if was_there else now - patience.settle
+            gated = {pod.metadata.uid: pod for pod in gated_pods(client)}
+            first_seen = {uid: first_seen.get(uid, now) for uid in gated}
+            if not gated and now - quiet_since >= patience.settle:
                 return ""
-            problem = _left(gated)
-            open_gates(client, due)
+            quiet_since, problem = (now if gated else quiet_since), _left([*gated.values()])
+            # the leader may place them until then
+            open_gates(
+                client, [pod for uid, pod in gated.items() if now - first_seen[uid] >= patience.leader]
+            )
         except KubeError as error:
             problem = str(error)
             log.warning("gates not opened yet", error=problem)

@@ -25,6 +25,7 @@ from api.elasticity import (
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, oldest_first
+from kube.types import ObjectMeta, Value, complete
 from settings import ElasticitySettings
 
 INDEX = "apps.kubernetes.io/pod-index"
@@ -84,23 +85,29 @@ def ordinal_of(pod: Pod) -> int | None:
     return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else None
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """*wanted* by the workload; *made* at most by the pods' own controller, which is less in a rolling update."""
+class Workload(Value, frozen=True):
+    """How many pods are *wanted* of it; the pods' own controller has *made* at most so many, less in a rolling update.
 
-    wanted: int
-    made: int
+    *first* is the least ordinal of a StatefulSet.
+    """
+
+    metadata: ObjectMeta = ObjectMeta()
+    wanted: int = 1
+    made: int = 1
+    first: int = 0
+
+
+complete(Workload)
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """*switch* is the global one. The functions answer None while a pod's workload is not known."""
+    """*switch* is the global one. *workload* answers None while a pod's is not known."""
 
     nodes: Nodes
     settings: ElasticitySettings
     switch: bool | None
-    first_ordinal: Callable[[Pod], int | None]
-    replicas: Callable[[Pod], Replicas | None]
+    workload: Callable[[Pod], Workload | None]
 
 
 @dataclass(frozen=True)
@@ -159,10 +166,10 @@ class Snapshot:
         number = ordinal_of(pod)
         if number is None:
             return Ordinal()
-        first = self.cluster.first_ordinal(pod)
-        if first is None and self.age(pod) < PATIENCE:
+        found = self.cluster.workload(pod)
+        if found is None and self.age(pod) < PATIENCE:
             return Ordinal(unknown="its StatefulSet is not known yet")
-        return Ordinal(number - (first or 0))
+        return Ordinal(number - (found.first if found else 0))
 
     def policy(self, pod: Pod) -> Policy:
         settings, everywhere = self.cluster.settings, self.cluster.switch
@@ -195,7 +202,7 @@ class Snapshot:
         """A pod without a controller is the only one of its kind."""
         if (owner := pod.metadata.controller) is None:
             return _Desired(1)
-        found, is_new = self.cluster.replicas(pod), self.age(pod) < PATIENCE
+        found, is_new = self.cluster.workload(pod), self.age(pod) < PATIENCE
         if found is not None and (len(self.pods) <= found.made or not is_new):
             return _Desired(found.wanted)
         if is_new:

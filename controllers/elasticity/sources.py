@@ -18,7 +18,7 @@ from api.elasticity import SWITCH
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
 from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets, slim
-from controllers.elasticity.snapshot import ClusterState, Replicas, Snapshot, parse
+from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, parse
 from controllers.informers import Informers
 from controllers.manager import Context
 from kube.client import Client
@@ -101,24 +101,18 @@ class NodeCache:
 
 @dataclass(frozen=True)
 class Sources:
-    """*first_ordinal* is the least ordinal of a pod's StatefulSet, *replicas* how many its workload wants.
-
-    Both are None while that is not known.
-    """
+    """*workload* is None while that of the pod is not known, or not read."""
 
     pods: PodCache
     nodes: Callable[[], Nodes]
     settings: Callable[[], ElasticitySettings]
     switch: Callable[[], bool | None]
-    first_ordinal: Callable[[Pod], int | None]
-    replicas: Callable[[Pod], Replicas | None] = lambda _: None
+    workload: Callable[[Pod], Workload | None]
 
     def snapshot(self, key: str, assumed: Mapping[str, Action], now: datetime) -> Snapshot:
         """*assumed* is read before; a pod that only gets a reason may be decided on."""
         deciding = {uid: action for uid, action in assumed.items() if action.kind is not Kind.WAIT}
-        cluster = ClusterState(
-            self.nodes(), self.settings(), self.switch(), self.first_ordinal, self.replicas
-        )
+        cluster = ClusterState(self.nodes(), self.settings(), self.switch(), self.workload)
         return Snapshot(self.pods.of_key(key), deciding, cluster, now)
 
 
@@ -140,33 +134,17 @@ class _Workload(Value, frozen=True):
     spec: _Spec = _Spec()
 
 
-class Workload(Value, frozen=True):
-    """All that is kept of one; *first* is its least ordinal."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    wanted: int = 1
-    made: int = 1
-    first: int = 0
-
-
-complete(_Workload, Workload)
+complete(_Workload)
 _WORKLOAD = msgspec.json.Decoder(_Workload)
 
 
-def stateful_set(raw: msgspec.Raw) -> Workload:
-    """MsgspecError when it cannot be read."""
-    found = _WORKLOAD.decode(raw)
-    spec = found.spec
-    return Workload(slim(found.metadata), spec.replicas, spec.replicas, spec.ordinals.start)
-
-
-def replica_set(raw: msgspec.Raw) -> Workload:
-    """MsgspecError when it cannot be read."""
+def replicated(raw: msgspec.Raw) -> Workload:
+    """A StatefulSet or a ReplicaSet. MsgspecError when it cannot be read."""
     found = _WORKLOAD.decode(raw)
     made, annotations = found.spec.replicas, found.metadata.annotations
     said = next((annotations[name] for name in DESIRED if name in annotations), "")
     is_number = said.isascii() and said.isdigit() and len(said) < 10
-    return Workload(slim(found.metadata), int(said) if is_number else made, made)
+    return Workload(slim(found.metadata), int(said) if is_number else made, made, found.spec.ordinals.start)
 
 
 def job(raw: msgspec.Raw) -> Workload:
@@ -184,29 +162,19 @@ class Workloads:
     """
 
     def __init__(self, informers: Informers, *, percentages: bool) -> None:
-        self._counts = percentages
-        self._by_kind = {"StatefulSet": informers.of(STATEFUL_SETS, Workload, decode=stateful_set)}
+        self._by_kind = {"StatefulSet": informers.of(STATEFUL_SETS, Workload, decode=replicated)}
         if percentages:
-            self._by_kind["ReplicaSet"] = informers.of(REPLICA_SETS, Workload, decode=replica_set)
+            self._by_kind["ReplicaSet"] = informers.of(REPLICA_SETS, Workload, decode=replicated)
             self._by_kind["Job"] = informers.of(JOBS, Workload, decode=job)
 
     @property
     def informers(self) -> Sequence[Informer[Workload]]:
         return [*self._by_kind.values()]
 
-    def first_ordinal(self, pod: Pod) -> int | None:
-        """The least ordinal of its StatefulSet; None while that is not known."""
-        found = self._of(pod, "StatefulSet")
-        return found.first if found else None
-
-    def replicas(self, pod: Pod) -> Replicas | None:
-        """How many its workload wants; None while that is not known, or not read."""
-        found = self._of(pod, *self._by_kind) if self._counts else None
-        return Replicas(found.wanted, found.made) if found else None
-
-    def _of(self, pod: Pod, *kinds: str) -> Workload | None:
+    def of(self, pod: Pod) -> Workload | None:
+        """The pod's own; None while it is not known, or not read."""
         owner = pod.metadata.controller
-        if owner is None or owner.kind not in kinds:
+        if owner is None or owner.kind not in self._by_kind:
             return None
         found = self._by_kind[owner.kind].get(f"{pod.metadata.namespace}/{owner.name}")
         return found if found and found.metadata.uid == owner.uid else None
@@ -240,24 +208,27 @@ class ElasticityInformers:
     pods: Informer[Pod]
     nodes: Informer[WatchedNode]
     switches: Informer[ConfigMap]
-    workloads: Workloads
 
 
 @contextmanager
-def informed(context: Context, settings: ElasticitySettings) -> Iterator[ElasticityInformers]:
+def informed(
+    context: Context, settings: Callable[[], ElasticitySettings]
+) -> Iterator[tuple[Sources, ElasticityInformers]]:
     """Complete informers, unless it is time to stop; they list now, not before."""
-    switch, informers = settings.switch, context.informers
-    where = Selection(switch.namespace, field_selector=f"metadata.name={switch.name}")
+    begun, informers = settings(), context.informers
+    where = Selection(begun.switch.namespace, field_selector=f"metadata.name={begun.switch.name}")
     found = ElasticityInformers(
-        informers.of(PODS, Pod, decode=decode_for_return if settings.return_home.enabled else decode),
+        informers.of(PODS, Pod, decode=decode_for_return if begun.return_home.enabled else decode),
         informers.of(NODES, WatchedNode),
         informers.of(CONFIG_MAPS, ConfigMap, where),
-        Workloads(informers, percentages=settings.percentages),
     )
-    every: Sequence[Informer[Any]] = (found.pods, found.nodes, found.switches, *found.workloads.informers)
+    workloads = Workloads(informers, percentages=begun.percentages)
+    every: Sequence[Informer[Any]] = (found.pods, found.nodes, found.switches, *workloads.informers)
     try:
         context.wait_synced(*every)
-        yield found
+        switch = GlobalSwitch(found.switches, context.recorder, settings)
+        pods, nodes = PodCache(context.client, found.pods), NodeCache(found.nodes)
+        yield Sources(pods, nodes, settings, switch.read, workloads.of), found
     finally:
         for informer in every:
             informers.release(informer)
