@@ -105,7 +105,9 @@ def test_a_bad_number_of_a_pod_that_was_not_gated_is_reported_once() -> None:
 def test_what_was_refused_is_reported_and_not_tried_again_at_once() -> None:
     world = World()
     world.create(1)
-    decide(world, "forbidden")
+    world.leader.hear()
+    world.leader.turn()
+    world.leader.let_go(0, "forbidden")
     world.leader.turn()
     assert (world.leader.queue, world.leader.recorder.reasons) == ([], ["FailedPlacement"])
     world.leader.settle()
@@ -148,7 +150,7 @@ def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_
     world.leader.hear()
     world.leader.turn()
     assert world.leader.queue == [f"uid-{other}"], "that says what it waits for"
-    going = world.leader.parts._assumptions.to_super_nodes()
+    going = world.leader.parts._writer.assumptions.to_super_nodes()
     assert [each.pod.metadata.name for each in going] == ["web-1"]
     world.cluster.stuck.pop()()
     world.leader.settle(2)

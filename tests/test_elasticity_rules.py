@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from controllers.elasticity.pods import Candidate, PodSpec
-from controllers.elasticity.rules import Claim, violations
+from controllers.elasticity.rules import Claim, excluded_namespace, violations
 from kube.types import ObjectMeta
 from settings import ElasticitySettings
 from tests.tables import table
@@ -25,7 +25,8 @@ def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Candidate:
 
 
 def refused(candidate: Candidate, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:
-    return violations(candidate, claims or {}, EXCLUDED)
+    excluded = excluded_namespace(candidate.metadata.namespace, EXCLUDED)
+    return (*excluded, *violations(candidate, claims or {}))
 
 
 def container(**fields: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from operator import attrgetter
 from api.elasticity import MODE
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller, Watch
-from controllers.elasticity.assumptions import Assumptions
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, matters
@@ -106,7 +105,6 @@ class Elasticity:
         self._sources, self._settings = sources, sources.settings()
         self._names = sources.nodes().names
         self._keys = WorkQueue("elasticity", clock=clock.monotonic)
-        self._assumptions = Assumptions()
         self._reporter = Reporter(recorder, clock.now)
         self._reporter.report_left(oldest_first(sources.pods.gated()))
         self._eligibility = Eligibility(
@@ -120,9 +118,7 @@ class Elasticity:
             clock=clock.monotonic,
         )
         writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
-        self._writer = Writer(
-            sources.pods, self._assumptions, self._reporter, writes, self._keys.add, clock.monotonic
-        )
+        self._writer = Writer(sources.pods, self._reporter, writes, self._keys.add, clock.monotonic)
         self._reconciler = Reconciler(
             sources, takeover, self._writer, self._eligibility, self._reporter, clock
         )

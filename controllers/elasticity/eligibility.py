@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +12,15 @@ import structlog
 
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.pods import Candidate, Pod, PodSpec, keep_only
-from controllers.elasticity.rules import Claim, Need, are_settled, needs, reach, violations
+from controllers.elasticity.rules import (
+    Claim,
+    Need,
+    are_settled,
+    excluded_namespace,
+    needs,
+    reach,
+    violations,
+)
 from kube.client import Client, Resource
 from kube.errors import KubeError, NotFound
 from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -40,8 +48,6 @@ class Found:
     reasons: tuple[str, ...] | None
     since: float
     until: float
-    by: tuple[str, ...] = ()
-    """The namespaces that were excluded then."""
     reach: tuple[Reach, ...] = ()
     """The nodes that its volumes can be used on."""
 
@@ -57,14 +63,14 @@ class Eligibility:
 
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
         """None while its claims are to be looked up."""
-        found, excluded = self._found.get(pod.metadata.uid), self._excluded()
-        if found is None or found.by != excluded:
+        if (found := self._found.get(pod.metadata.uid)) is None:
             judged = candidate_of(pod)
             if needs(judged):
                 return None
-            found = Found(violations(judged, {}, excluded), self._clock(), math.inf, excluded)
-            self._found[pod.metadata.uid] = found
-        return found.reasons if found.until > self._clock() else None
+            found = self._found[pod.metadata.uid] = Found(violations(judged, {}), self._clock(), math.inf)
+        if found.reasons is None or found.until <= self._clock():
+            return None
+        return (*excluded_namespace(pod.metadata.namespace, self._excluded()), *found.reasons)
 
     def reach(self, pod: Pod) -> tuple[Reach, ...]:
         """Of its volumes, once they were looked up."""
@@ -73,27 +79,26 @@ class Eligibility:
 
     def look_up(self, pod: Pod) -> float:
         """Read its claims, unless they were read a moment ago; the seconds until it is worth asking again."""
-        uid, now, excluded = pod.metadata.uid, self._clock(), self._excluded()
+        uid, now = pod.metadata.uid, self._clock()
         before = self._found.get(uid, Found(None, now, now))
-        if before.until <= now or before.by != excluded:
-            self._found[uid] = self._looked_up(candidate_of(pod), before, excluded)
+        if before.until <= now:
+            self._found[uid] = self._looked_up(candidate_of(pod), before)
         return 0.0 if self._found[uid].reasons is not None else SOON
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._found, uids)
 
-    def _looked_up(self, judged: Candidate, before: Found, excluded: tuple[str, ...]) -> Found:
+    def _looked_up(self, judged: Candidate, before: Found) -> Found:
         wanted, at = needs(judged), judged.metadata
         try:
             claims = gather(wanted, at.namespace, self._client)
         except KubeError as error:
             log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
-            return Found(before.reasons, before.since, self._clock() + SOON, excluded, before.reach)
+            return replace(before, until=self._clock() + SOON)
         now = self._clock()
         if not are_settled(wanted, claims) and now - before.since < PATIENCE:
-            return Found(before.reasons, before.since, now + SOON, excluded, before.reach)
-        reasons = violations(judged, claims, excluded)
-        return Found(reasons, before.since, now + AGAIN, excluded, reach(judged, claims))
+            return replace(before, until=now + SOON)
+        return Found(violations(judged, claims), before.since, now + AGAIN, reach(judged, claims))
 
 
 def candidate_of(pod: Pod) -> Candidate:

@@ -72,7 +72,7 @@ class Reporter:
         self._recorder, self._now = recorder, now
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
-        self._gated_since: dict[str, datetime] = {}
+        self._begun = now()
         self._in_force: Names = frozenset()
         self._tiers: Names = frozenset()
 
@@ -92,22 +92,19 @@ class Reporter:
 
     def report_left(self, gated: Iterable[Pod]) -> None:
         """An Event for those *gated* that a new leader finds, and that have waited for one for long."""
-        now = self._now()
         for pod in gated:
-            created = pod.metadata.creation_timestamp or now
-            seconds = (now - created).total_seconds()
+            seconds = _seconds(pod.metadata.creation_timestamp, self._begun)
             if seconds >= LONG and pod.metadata.annotations.get(REASON, "").startswith(WAITS):
                 self._event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
 
     def report_waiting(self, gated: Collection[Pod]) -> None:
-        """An Event for those *gated* for long, unless there was one before."""
+        """An Event for those *gated* for long under this leader, unless there was one before."""
         now = self._now()
         count_gated(gated, now)
-        self._gated_since = {pod.metadata.uid: self._gated_since.get(pod.metadata.uid, now) for pod in gated}
         for pod in gated:
-            uid = pod.metadata.uid
-            is_long = (now - self._gated_since[uid]).total_seconds() >= LONG
-            if is_long and not self._reported.get(uid):
+            uid, born = pod.metadata.uid, pod.metadata.creation_timestamp
+            seconds = min(_seconds(born, now), _seconds(self._begun, now))
+            if seconds >= LONG and not self._reported.get(uid):
                 why = self._waits.get(uid, TAKING_OVER)
                 self._reported[uid] = {"WaitsForPlacement"}
                 self._event(pod, "WaitsForPlacement", f"Gated, waits for its placement: {why}", "Warning")
@@ -122,8 +119,7 @@ class Reporter:
         log.info("pod written", action=action.kind, namespace=at.namespace, name=at.name, uid=at.uid, why=why)
         if action.kind in PLACEMENTS:
             PLACED.labels(PLACEMENTS[action.kind]).inc()
-            if created := at.creation_timestamp:
-                GATE_SECONDS.observe((self._now() - created).total_seconds())
+            GATE_SECONDS.observe(_seconds(at.creation_timestamp, self._now()))
         elif action.kind is Kind.BURST:
             BURSTS.inc()
             self._event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")
@@ -176,8 +172,11 @@ def _shown(gauge: Gauge, values: Mapping[tuple[str, ...], float], before: Names)
     return frozenset(values)
 
 
-def count_gated(gated: Iterable[Pod], now: datetime) -> None:
-    gated = list(gated)
-    born = [at for pod in gated if (at := pod.metadata.creation_timestamp)]
-    OLDEST_GATE.set(max(0.0, (now - min(born)).total_seconds()) if born else 0.0)
+def _seconds(since: datetime | None, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds()) if since else 0.0
+
+
+def count_gated(gated: Collection[Pod], now: datetime) -> None:
+    ages = (_seconds(pod.metadata.creation_timestamp, now) for pod in gated)
+    OLDEST_GATE.set(max(ages, default=0.0))
     PODS_BY_STATE.labels("gated").set(len(gated))

@@ -187,8 +187,7 @@ def daemon_pod(pod: Candidate) -> Iterator[str]:
         yield f"it is a pod of DaemonSet {owner.name}: super nodes run none"
 
 
-def excluded_namespace(pod: Candidate, excluded: tuple[str, ...]) -> Iterator[str]:
-    namespace = pod.metadata.namespace
+def excluded_namespace(namespace: str, excluded: tuple[str, ...]) -> Iterator[str]:
     if namespace in excluded:
         yield f"namespace {namespace} is one of excludedNamespaces ({', '.join(excluded)})"
 
@@ -225,16 +224,13 @@ def probe_ports(pod: Candidate) -> Iterator[str]:
                 yield f"{where}: {field} asks port {number}{named}: {RESERVED}"
 
 
-def violations(
-    pod: Candidate, claims: Mapping[str, Claim], excluded_namespaces: tuple[str, ...]
-) -> tuple[str, ...]:
+def violations(pod: Candidate, claims: Mapping[str, Claim]) -> tuple[str, ...]:
     """A sentence for each limit that *pod* breaks, with the field, its value and the limit.
 
     *claims* are those of `needs`, by name, as far as they exist.
     """
     return (
         *daemon_pod(pod),
-        *excluded_namespace(pod, excluded_namespaces),
         *local_port_range(pod),
         *fixed_ip(pod),
         *container_ports(pod),

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import structlog
@@ -20,7 +19,6 @@ from controllers.elasticity.tiers import TIER, is_tier_taint, tier_labels, tier_
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding, Type
-from kube.leader_election import LeadershipLost
 from kube.resources import NODES, PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
 from runtime import utc_now
@@ -141,11 +139,7 @@ SETTLE = timedelta(seconds=30)
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Verb(StrEnum):
-    CREATE = "create"
-    CHANGE = "change"
-    REMOVE = "remove"
-    NOTHING = "nothing"
+Verb = Literal["create", "change", "remove", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -164,7 +158,7 @@ class Action:
 
     @property
     def type(self) -> Type:
-        return "Warning" if self.verb is Verb.NOTHING else "Normal"
+        return "Warning" if self.verb == "nothing" else "Normal"
 
 
 def is_ours(node: Node) -> bool:
@@ -201,17 +195,17 @@ def _keep(node: Node | None, wanted: Mapping[str, Any]) -> Action | None:
     name = wanted["metadata"]["name"]
     if node is None:
         message = f"The super node of {name.removeprefix('eklet-')} is registered"
-        return Action(Verb.CREATE, name, None, "SuperNodeRegistered", message, wanted)
+        return Action("create", name, None, "SuperNodeRegistered", message, wanted)
     if not _stays(node):
         return None
     if not is_ours(node):
         message = f"Not managed by Drawbridge. To adopt it, label it {MANAGED_BY}={MANAGER}"
-        return Action(Verb.NOTHING, name, node, "SuperNodeNotOurs", message)
+        return Action("nothing", name, node, "SuperNodeNotOurs", message)
     if not (change := difference(node, wanted)):
         return None
     parts = (*change.get("metadata", {}).values(), change.get("spec", {}))
     message = f"Set as configured: {', '.join(key for part in parts for key in part)}"
-    return Action(Verb.CHANGE, name, node, "SuperNodeRestored", message, change)
+    return Action("change", name, node, "SuperNodeRestored", message, change)
 
 
 def _retire(node: Node, occupied: Mapping[str, bool], now: datetime) -> Action | None:
@@ -219,11 +213,11 @@ def _retire(node: Node, occupied: Mapping[str, bool], now: datetime) -> Action |
     if _retired_at(node) is None:
         message = "Its subnet is no longer configured: the node is removed when it has no pods"
         closed = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
-        return Action(Verb.CHANGE, name, node, "SuperNodeRetired", message, closed)
+        return Action("change", name, node, "SuperNodeRetired", message, closed)
     if not may_go(node, now) or occupied.get(name, True):
         return None
     message = "Its subnet is not configured, and it was empty"
-    return Action(Verb.REMOVE, name, node, "SuperNodeRemoved", message)
+    return Action("remove", name, node, "SuperNodeRemoved", message)
 
 
 def _retired_at(node: Node) -> datetime | None:
@@ -277,19 +271,15 @@ class SuperNodeReconciler:
             log.info("super node has changed", node=action.name, action=action.verb)
         except KubeError as error:
             log.warning("super node not written", node=action.name, action=action.verb, error=str(error))
-        except LeadershipLost:
-            raise
-        except Exception:
-            log.exception("super node not written", node=action.name, action=action.verb)
 
     def _run(self, action: Action) -> Node | None:
-        if action.verb is Verb.NOTHING:
+        if action.verb == "nothing":
             return action.node
         if action.node is None:
             return self._client.create(NODES, action.body, type=Node)
         seen = action.node.metadata
         version = {"uid": seen.uid, "resourceVersion": seen.resource_version}
-        if action.verb is Verb.CHANGE:
+        if action.verb == "change":
             patch = {**action.body, "metadata": {**action.body.get("metadata", {}), **version}}
             return self._client.patch(NODES, action.name, patch, type=Node)
         self._client.delete(NODES, action.name, preconditions=version)
@@ -298,11 +288,8 @@ class SuperNodeReconciler:
     def _report(self, action: Action, node: Node | None) -> None:
         """An Event, once where nothing was done."""
         reason, message = action.reason, action.message
-        is_said = action.verb is Verb.NOTHING and node and self._reported.get(node.metadata.uid) == message
+        is_said = action.verb == "nothing" and node and self._reported.get(node.metadata.uid) == message
         if node is None or is_said:
             return
         self._reported[node.metadata.uid] = message
-        log.info(
-            "super node reconciled", node=action.name, action=action.verb, reason=reason, message=message
-        )
         self._recorder.event(Regarding.of(node, NODES, "Node"), reason, message, type=action.type)

@@ -1,24 +1,66 @@
-"""Each action is written for the version it was decided on; one of unknown outcome is repeated, never replaced."""
+"""What was decided counts until the cluster shows it, and is written meanwhile.
+
+Each action is written for the version it was decided on; one of unknown outcome is repeated, never replaced.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
-from controllers.elasticity.assumptions import Assumptions
-from controllers.elasticity.patches import Action, Kind
+from controllers.elasticity.patches import TO_SUPER_NODES, Action, Kind
 from controllers.elasticity.pods import keep_only
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.sources import PodCache
 from controllers.workqueue import WorkQueue
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound, ServerError
+from runtime import threading
 
 PAUSES = Backoff(base=0.2, cap=30.0)
 """Between two attempts at one pod."""
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+class Assumptions:
+    """One action for each pod at most; safe to share between threads.
+
+    Read it before the pods: an action goes after its outcome is known there.
+    """
+
+    def __init__(self) -> None:
+        self._actions: dict[str, Action] = {}
+        self._by_key: dict[str, dict[str, Action]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, uid: str) -> Action | None:
+        return self._actions.get(uid)
+
+    def of(self, key: str) -> Mapping[str, Action]:
+        """By uid, those of the pods of *key*."""
+        with self._lock:
+            return dict(self._by_key.get(key, {}))
+
+    def to_super_nodes(self) -> Sequence[Action]:
+        with self._lock:
+            return [action for action in self._actions.values() if action.kind in TO_SUPER_NODES]
+
+    def assume(self, action: Action) -> None:
+        with self._lock:
+            self._actions[action.uid] = action
+            self._by_key.setdefault(action.pod.key, {})[action.uid] = action
+
+    def forget(self, action: Action) -> None:
+        """It was seen, or did not come about."""
+        key = action.pod.key
+        with self._lock:
+            self._actions.pop(action.uid, None)
+            of_key = self._by_key.get(key, {})
+            of_key.pop(action.uid, None)
+            if not of_key:
+                self._by_key.pop(key, None)
 
 
 class Writer:
@@ -27,13 +69,13 @@ class Writer:
     def __init__(
         self,
         pods: PodCache,
-        assumptions: Assumptions,
         reporter: Reporter,
         queue: WorkQueue,
         enqueue: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._pods, self.assumptions, self._reporter = pods, assumptions, reporter
+        self._pods, self._reporter = pods, reporter
+        self.assumptions = Assumptions()
         self._queue, self._enqueue = queue, enqueue
         self._clock = clock
         self.short: set[str] = set()

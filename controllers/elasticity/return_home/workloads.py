@@ -95,7 +95,8 @@ def read(pod: Pod, client: Client) -> Current:
         field_selector="" if is_set else f"metadata.name={owner.name}",
     ).items
     own = next((workload for workload in found if workload.metadata.uid == owner.uid), None)
-    return Current(own, _of_same_controller(own, found), _pods(pod, client))
+    others = [each for each in found if own and each is not own and _owner(each) == _owner(own) != ""]
+    return Current(own, others, _pods(pod, client))
 
 
 def unsettled(current: Current) -> str | None:
@@ -138,32 +139,18 @@ def _revision(pod: Pod) -> str:
     return pod.metadata.labels.get(REVISION, "") if ordinal_of(pod) is not None else ""
 
 
-def _of_same_controller(own: Workload | None, found: Sequence[Workload]) -> list[Workload]:
-    controller = own.metadata.controller if own else None
-    if own is None or controller is None:
-        return []
-    return [
-        workload
-        for workload in found
-        if workload.metadata.uid != own.metadata.uid
-        and workload.metadata.controller is not None
-        and workload.metadata.controller.uid == controller.uid
-    ]
+def _owner(of: Workload | Pod) -> str:
+    controller = of.metadata.controller
+    return controller.uid if controller else ""
 
 
 def _pods(pod: Pod, client: Client) -> list[Pod]:
     """Those of a StatefulSet are of all its revisions."""
-    labels = pod.metadata.labels
+    labels, is_of_set = pod.metadata.labels, ordinal_of(pod) is not None
     those = next((f"{name}={labels[name]}" for name in REVISIONS if labels.get(name)), "")
-    if ordinal_of(pod) is not None:
-        those = POD_NAME
-    found = client.list(PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=those).items
-    others = map(decode_for_return, found)
-    return [other for other in others if other.active and _is_of_same_workload(other, pod)]
-
-
-def _is_of_same_workload(one: Pod, other: Pod) -> bool:
-    if ordinal_of(other) is None:
-        return one.key == other.key
-    owners = [member.metadata.controller for member in (one, other)]
-    return len({owner.uid if owner else "" for owner in owners}) == 1
+    selector = POD_NAME if is_of_set else those
+    found = client.list(PODS, pod.metadata.namespace, type=msgspec.Raw, label_selector=selector).items
+    others = [other for other in map(decode_for_return, found) if other.active]
+    return [
+        other for other in others if (_owner(other) == _owner(pod) if is_of_set else other.key == pod.key)
+    ]
