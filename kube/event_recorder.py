@@ -11,9 +11,10 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 from prometheus_client import Counter
@@ -184,45 +185,28 @@ class EventRecorder:
         series = self._correlator.enter(note, at, self._clock())
         if series is None:
             DROPPED.labels("burst").inc()
-        elif series.count == 1:
-            self._create(note, series, at)
-        else:
-            self._count(note, series, at)
-
-    def _count(self, note: Note, series: Series, at: datetime) -> None:
-        change = {"count": series.count, "lastTimestamp": rfc3339(at)}
-        try:
-            self._client.patch(
-                EVENTS, series.event_name, change, _namespace(note.regarding), timeout=CALL_TIMEOUT
-            )
-        except NotFound:  # it was refused, or has expired
-            self._create(note, series, at)
-
-    def _create(self, note: Note, series: Series, at: datetime) -> None:
-        body = self._body(note, series, at)
-        self._client.create(EVENTS, body, _namespace(note.regarding), timeout=CALL_TIMEOUT)
-
-    def _body(self, note: Note, series: Series, at: datetime) -> dict[str, Any]:
-        return {
+            return
+        namespace = note.regarding.namespace or "default"  # of objects without one, as client-go has it
+        counted = {"count": series.count, "lastTimestamp": rfc3339(at)}
+        if series.count > 1:
+            with suppress(NotFound):  # it was refused, or has expired
+                self._client.patch(EVENTS, series.event_name, counted, namespace, timeout=CALL_TIMEOUT)
+                return
+        body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": series.event_name, "namespace": _namespace(note.regarding)},
+            "metadata": {"name": series.event_name, "namespace": namespace},
             "involvedObject": note.regarding,
             "reason": note.reason,
             "message": note.message,
             "type": note.type,
-            "count": series.count,
             "firstTimestamp": rfc3339(series.first),
-            "lastTimestamp": rfc3339(at),
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": socket.gethostname(),
+            **counted,
         }
-
-
-def _namespace(regarding: Regarding) -> str:
-    """Events of objects without a namespace go to ``default``."""
-    return regarding.namespace or "default"
+        self._client.create(EVENTS, body, namespace, timeout=CALL_TIMEOUT)
 
 
 def _event_name(regarding: Regarding) -> str:

@@ -365,26 +365,6 @@ class IngressDaemonSet(Value, frozen=True, dict=True):
         return status_of(self.status)
 
     @property
-    def drain_requests(self) -> dict[str, str]:
-        """Written by the webhook, cleared by the controllers."""
-        return self.status.get(DRAIN_REQUESTS) or {}
-
-    @property
-    def evictable_nodes(self) -> dict[str, str]:
-        """Written by the controllers."""
-        return self.status.get(EVICTABLE_NODES) or {}
-
-    @property
-    def current_revision(self) -> str:
-        """The last one that all nodes had; empty before."""
-        return str(self.status.get("currentRevision", ""))
-
-    @property
-    def current_digest(self) -> str:
-        """Of that template as nodes had it; empty before."""
-        return str(self.status.get("currentDigest", ""))
-
-    @property
     def reported(self) -> dict[str, Any]:
         """The status without its fields for drains."""
         return {

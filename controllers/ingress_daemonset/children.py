@@ -329,9 +329,9 @@ def applied_digest(resource: IngressDaemonSet) -> str:
 
 def is_current(resource: IngressDaemonSet) -> bool:
     """Whether the template is the last one that all nodes had: the way back to it waits for nothing."""
-    if revision_of(resource) != resource.current_revision:
+    if revision_of(resource) != resource.stored.current_revision:
         return False
-    return resource.current_digest in ("", template_digest(resource))
+    return resource.stored.current_digest in ("", template_digest(resource))
 
 
 def revision_of(resource: IngressDaemonSet) -> str:

@@ -190,7 +190,7 @@ def enqueue_templates(
 
 
 def _templates(resource: IngressDaemonSet) -> tuple[object, ...]:
-    return resource.spec, resource.current_revision
+    return resource.spec, resource.stored.current_revision
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:

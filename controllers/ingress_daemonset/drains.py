@@ -135,7 +135,7 @@ def update_status(
     Only for this version of it: the webhook writes requests there meanwhile.
     """
     by_node, left = {each.node.name: each for each in rollouts}, {each.node for each in leaving}
-    requests, evictable = resource.drain_requests, resource.evictable_nodes
+    requests, evictable = resource.stored.drain_requests, resource.stored.evictable_nodes
     ended = {node for node in requests if has_ended(resource, node, by_node.get(node), now)}
     wanted = {each.node.name for each in rollouts if may_evict(each, now)}
     if resource.spec.detaches_for_evictions:
@@ -181,4 +181,6 @@ def has_ended(resource: IngressDaemonSet, node: str, rollout: NodeRollout | None
     """Whether the request for *node* has; without a *rollout* it ends by time."""
     if not resource.spec.detaches_for_evictions:
         return True
-    return is_over(rollout, now) if rollout else times_out(resource, resource.drain_requests[node]) <= now
+    return (
+        is_over(rollout, now) if rollout else times_out(resource, resource.stored.drain_requests[node]) <= now
+    )

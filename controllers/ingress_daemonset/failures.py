@@ -160,7 +160,7 @@ def resolved(resource: IngressDaemonSet, held: Sequence[Revision]) -> tuple[Ingr
 
     When that is the former one, and not kept any more, the rollout is paused: there is nothing to give to nodes.
     """
-    revision, current = revision_of(resource), resource.current_revision
+    revision, current = revision_of(resource), resource.stored.current_revision
     if revision == current:
         return resource, NO_ROLLBACK
     if not resource.spec.update_strategy.rolling_update.auto_rollback:
@@ -189,7 +189,7 @@ def rollback_status(
         return {}
     if not (reason := _fault(halting, canary, now)):
         return {}
-    at, current = now.replace(microsecond=0), resource.current_revision
+    at, current = now.replace(microsecond=0), resource.stored.current_revision
     return {"rollback": raw_of(RollbackStatus(revision_of(resource), current, at, reason))}
 
 

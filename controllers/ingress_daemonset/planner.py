@@ -104,7 +104,7 @@ def _steps(rollout: Rollout) -> Iterable[Step]:
 def _requeue_at(rollout: Rollout) -> datetime | None:
     resource, now, failures = rollout.resource, rollout.now, rollout.failures
     waits = [each.goes_at for each in rollout.departures]
-    waits += [drains.times_out(resource, requested) for requested in resource.drain_requests.values()]
+    waits += [drains.times_out(resource, requested) for requested in resource.stored.drain_requests.values()]
     waits += [failures.ends_at(node) for node in failures.nodes]
     waits.append(suspended_until(resource, now))
     if rollout.canary:

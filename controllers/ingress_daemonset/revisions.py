@@ -72,7 +72,7 @@ def plan_revisions(resource: IngressDaemonSet, held: Sequence[Revision]) -> Revi
     others = [each for each in ours if each is not current]
     surplus = others[: max(0, len(others) - resource.spec.revision_history_limit)]
     # Whatever the limit: an abort and a rollback return to it, and new nodes get it meanwhile.
-    surplus = [each for each in surplus if each.digest != resource.current_revision]
+    surplus = [each for each in surplus if each.digest != resource.stored.current_revision]
     number = 1 + (ours[-1].revision if ours else 0)
     if current is None:
         return RevisionPlan(_body(resource, template, number), None, number, tuple(surplus))

@@ -52,7 +52,9 @@ class Snapshot:
         resource, readings = self.resource, self.readings.get(node.name, ())
         backends = self.backends.get(node.name, ())
         held = deployments.get(deployment_name(resource.metadata.name, node.name))
-        drain = DrainStatus(resource.drain_requests.get(node.name, ""), node.name in resource.evictable_nodes)
+        drain = DrainStatus(
+            resource.stored.drain_requests.get(node.name, ""), node.name in resource.stored.evictable_nodes
+        )
         same = known.get(node.name)
         # Cached objects are values, replaced when they change.
         is_same = same is not None and same.node is node and same.deployment is held

@@ -38,7 +38,7 @@ class Attached:
 
     @property
     def requested_at(self) -> datetime | None:
-        return time_of(self.resource.drain_requests.get(self.node, ""))
+        return time_of(self.resource.stored.drain_requests.get(self.node, ""))
 
     def ends_at(self, now: datetime) -> datetime:
         return (self.requested_at or now) + timedelta(seconds=self.resource.spec.drain_timeout_seconds)
@@ -92,7 +92,7 @@ class EvictionWebhook:
             return "its IngressDaemonSet is being deleted"
         if not resource.spec.detaches_for_evictions:
             return "its node is not detached for evictions"
-        return "its node is detached" if node in resource.evictable_nodes else Attached(node, resource)
+        return "its node is detached" if node in resource.stored.evictable_nodes else Attached(node, resource)
 
 
 def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
