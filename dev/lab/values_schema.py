@@ -16,8 +16,6 @@ from settings.values import Order, ValuesOfOperators
 SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
 SOURCE = yaml.safe_load((chart.ROOT / "dev" / "lab" / "values_schema.yaml").read_text())
-SETTINGS: dict[str, str] = SOURCE["settings"]
-"""Which setting each value becomes."""
 REFUSED: dict[str, str] = SOURCE["refused"]
 """Values of the originals' charts that have no effect here, each with what to do instead."""
 SHARED = {
@@ -39,6 +37,35 @@ HEAD = (
     "Made of the settings' models by `make manifests`: change those, or dev/lab/values_schema.yaml, instead."
 )
 Schema = dict[str, Any]
+
+
+def _models(model: type[values.Model], path: str = "") -> Iterator[tuple[str, type[values.Model]]]:
+    """All sections below *model*; that of a list's items has the path of the list."""
+    yield path, model
+    for name, field in model.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, values.Model):
+                yield from _models(kind, f"{path}.{field.alias or name}".lstrip("."))
+
+
+def _settings(model: type[values.Model], path: str = "") -> Iterator[str]:
+    """All that has no section of its own."""
+    for name, field in model.model_fields.items():
+        below, kind = f"{path}.{field.alias or name}".lstrip("."), field.annotation
+        if isinstance(kind, type) and issubclass(kind, values.Model):
+            yield from _settings(kind, below)
+        else:
+            yield below
+
+
+def _becoming() -> dict[str, str]:
+    other: dict[str, str] = SOURCE["settings"]
+    named = {*other.values(), *SOURCE["computed"], *SOURCE["values"]}
+    return other | {path: path for path in _settings(Settings) if path not in named}
+
+
+SETTINGS = _becoming()
+"""Which setting each value becomes."""
 
 
 def schema() -> str:
@@ -87,15 +114,6 @@ def _calls() -> Iterator[tuple[str, ...]]:
                     yield "drawbridge.valuesOfOperators", names[path], *relation.operators
                 case _:
                     raise TypeError(f"the chart has no check of {relation}")
-
-
-def _models(model: type[values.Model], path: str = "") -> Iterator[tuple[str, type[values.Model]]]:
-    """All sections below *model*; that of a list's items has the path of the list."""
-    yield path, model
-    for name, field in model.model_fields.items():
-        for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, values.Model):
-                yield from _models(kind, f"{path}.{field.alias or name}".lstrip("."))
 
 
 def _of_value(given: Schema, found: Schema) -> Schema:
