@@ -40,13 +40,14 @@ NEEDS_RESTART = (
     "certs.serviceName",
     "certs.configurationName",
     "cloud.",
-    "anycastIP.enabled",
-    "elasticity.enabled",
     "elasticity.switch.",
-    "ingressDaemonSet.enabled",
     "ingressDaemonSet.clb.enabled",
-    "ipReservation.enabled",
     "ipReservation.calicoApiVersion",
+    *(
+        f"{field.alias}.enabled"
+        for field in Settings.model_fields.values()
+        if "enabled" in getattr(field.annotation, "model_fields", ())
+    ),
 )
 """Read once, when a process starts: fields, or sections when it ends in a dot."""
 

@@ -136,17 +136,42 @@ KUBECONFIG = {
 }
 
 
+def repository(directory: Path, *more: str) -> Path:
+    """A copy of it, in which `run_in` runs Python."""
+    for name in (*COPIED, *more):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, directory)
+    (directory / "config.yaml").write_text(CONFIG)
+    (directory / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    return directory
+
+
+def run_in(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {
+        "DRAWBRIDGE_CONFIG": "config.yaml",
+        "KUBECONFIG": "kubeconfig",
+        "KUBERNETES_SERVICE_HOST": "",
+        "PYTHONPATH": ".",
+    }
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 class Copy:
     """The repository without one feature, configured with all features enabled."""
 
     def __init__(self, directory: Path, missing: str) -> None:
         self.directory, self.missing = directory, missing
         self.others = {name: feature for name, feature in FEATURES.items() if name != missing}
-        for name in COPIED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(ROOT / name, directory)
+        repository(directory)
         deleted = FEATURES[missing]
         rows = directory / "features.py"
         rows.write_text(
@@ -164,24 +189,9 @@ class Copy:
         for pattern in deleted.tests:
             for path in directory.glob(f"tests/test_{pattern}.py"):
                 path.unlink()
-        (directory / "config.yaml").write_text(CONFIG)
-        (directory / "kubeconfig").write_text(json.dumps(KUBECONFIG))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environ = {
-            "DRAWBRIDGE_CONFIG": "config.yaml",
-            "KUBECONFIG": "kubeconfig",
-            "KUBERNETES_SERVICE_HOST": "",
-            "PYTHONPATH": ".",
-        }
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.directory,
-            env={**os.environ, **environ},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_in(self.directory, *arguments)
 
 
 @pytest.fixture(scope="module", params=FEATURES)
