@@ -53,34 +53,6 @@ def released(
 
 FIVE = segment(*(gone(number) for number in range(1, 6)))
 """The addresses 1 to 5, of which 5 went first."""
-OF_OTHERS = segment(*(gone(number) for number in (8, 9, 10, 11)), name="other", ours=False)
-
-
-@pytest.mark.parametrize(
-    ("assigned", "others", "share", "expected"),
-    [
-        pytest.param(0, False, 50, set(), id="half of 16 may be reserved"),
-        pytest.param(6, False, 50, set(), id="half of 10"),
-        pytest.param(7, False, 50, {5}, id="half of 9"),
-        pytest.param(8, False, 50, {5}, id="half of 8"),
-        pytest.param(9, False, 50, {4, 5}, id="half of 7"),
-        pytest.param(10, False, 50, {4, 5}, id="half of 6"),
-        pytest.param(11, False, 50, {3, 4, 5}, id="half of 5, which are all that is left"),
-        pytest.param(11, False, 100, set(), id="all that is left may be reserved"),
-        pytest.param(11, False, 1, {1, 2, 3, 4, 5}, id="next to nothing may"),
-        pytest.param(6, True, 50, {4, 5}, id="what others reserve is not free"),
-    ],
-)
-def test_the_oldest_of_more_than_a_pools_share_are_released(
-    assigned: int, others: bool, share: int, expected: set[int]
-) -> None:
-    segments = [FIVE, OF_OTHERS] if others else [FIVE]
-    taken = [0, *range(6, 16)] if not others else [0, 6, 7, *range(12, 16)]
-    known = pools("10.0.0.0/28", taken[:assigned], *segments)
-
-    found = released([FIVE], known, settings(maxPoolShare=share))
-
-    assert found == dict.fromkeys(expected, Cause.POOL)
 
 
 def test_nothing_is_released_for_pools_that_are_not_known_or_give_no_addresses() -> None:
@@ -95,20 +67,6 @@ def test_each_pool_has_its_own_share_and_addresses_of_no_pool_have_none() -> Non
     narrow, wide = a_pool("10.0.0.0/30", "narrow"), a_pool("10.0.0.8/29", "wide")
 
     assert released([held], pools_of([narrow, wide], [], [held])) == {3: Cause.POOL}
-
-
-def test_an_address_that_is_assigned_takes_none_of_the_share() -> None:
-    """Another pod has got it, or Calico frees it a moment later."""
-    known = pools("10.0.0.0/29", [3, 4, 5, 6], FIVE)
-
-    assert released([FIVE], known) == {}
-
-
-def test_an_address_that_another_reservation_has_too_is_not_made_free() -> None:
-    copy = segment(gone(4), gone(5), name="other", ours=False)
-    known = pools("10.0.0.0/29", [0, 6], FIVE, copy)
-
-    assert released([FIVE], known) == {3: Cause.POOL}
 
 
 @pytest.mark.parametrize(

@@ -59,19 +59,6 @@ def test_small_segments_are_compacted_when_there_are(count: int, quiet: bool, ex
         assert (each.level, each.sources) == (1, {held.metadata.name for held in segments})
 
 
-def test_what_is_compacted_is_then_dropped_from_its_sources_and_these_are_deleted() -> None:
-    segments = batches(FEW)
-    (made,) = planned(segments).compactions
-    large = segment(*made.records, name="compacted", level=made.level)
-
-    found = planned([*segments, large])
-
-    assert found.compactions == ()
-    assert [(each.segment, each.delete, each.released) for each in found.changes] == [
-        (each, True, ()) for each in segments
-    ]
-
-
 def test_a_compacted_segment_is_compacted_again_when_it_is_half_empty() -> None:
     half = [numbered(1000 + n) for n in range(ENTRIES // 2)]
     small, large = (

@@ -116,21 +116,6 @@ def test_a_repetition_of_what_has_ended_is_confirmed(leader: Leader) -> None:
     assert leader.read(again, ended) == doubted()
 
 
-def test_what_was_gone_and_comes_again_counts_from_then(leader: Leader) -> None:
-    leader.version = 4
-    leader.doubts(record())
-    leader.doubts()
-    leader.version = 5
-
-    assert leader.doubts(record(), version=6) == doubted(unconfirmed=[record()])
-
-
-def test_of_several_segments_that_have_a_record_the_oldest_counts(leader: Leader) -> None:
-    segments = [segment(record(), name=f"{version}", version=str(version)) for version in (6, 5, 7)]
-
-    assert leader.read(*segments) == doubted(record())
-
-
 def test_a_server_whose_versions_are_opaque_lets_nothing_be_dropped(leader: Leader) -> None:
     assert leader.read(segment(record(), version="opaque")) == doubted(unconfirmed=[record()])
 

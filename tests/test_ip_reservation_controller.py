@@ -5,19 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
-from api.same_address import SAME_ADDRESS_FROM, Promise
 from controllers.ip_reservation import controller, late_reservations
 from controllers.ip_reservation.release_planner import MANY
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
 from kube.leader_election import LeadershipLost
-from settings.ip_reservation import SameAddress
 from tests.factories import raw_pod, record
 from tests.ip_reservation_leader import (
     DUE,
@@ -73,31 +69,6 @@ def test_a_storm_is_compacted_before_the_next_pass_is_due() -> None:
         until(lambda: len(here.api.list(here.reservations)) == 1)
         assert len(here.held) == MANY
         assert here.recorder.reasons == []
-
-
-PROMISE = Promise("uid-former", ("10.0.0.1",))
-FORMER = record(uid="uid-former", owner_uid="uid-redis", ended=datetime(2026, 1, 1, tzinfo=UTC))
-KEEPING = SETTINGS.model_copy(
-    update={"same_address": SameAddress.model_validate({"enabled": True, "timeout": "300ms"})}
-)
-
-
-def test_a_promise_ends_where_that_is_switched_on_and_its_reservation_too() -> None:
-    with world(V3) as here:
-        here.settings = KEEPING
-        here.api.put(PODS, promised(ip=""))
-        here.hold(FORMER)
-        here.thread.start()
-        until(lambda: here.checks)  # its first pass
-        here.api.put(PODS, promised())
-        until(lambda: here.annotations("redis-0").keys() == {SAME_ADDRESS_FROM})
-        until(lambda: not here.held)
-        until(lambda: here.recorder.reasons == ["SameAddress"])
-
-
-def promised(**parts: Any) -> dict[str, Any]:
-    metadata, spec = {"annotations": dict(PROMISE.annotations)}, {"containers": [{"name": "a", "image": "a"}]}
-    return raw_pod("redis-0", metadata=metadata, spec=spec, **parts)
 
 
 def test_it_waits_until_calico_is_served() -> None:

@@ -217,15 +217,6 @@ def test_a_namespace_over_its_limit_has_an_event_of_its_own() -> None:
     assert (reason, "maxPerNamespace" in message) == ("IPReleasedEarly", True)
 
 
-def test_nothing_is_released_early_while_pools_are_not_known() -> None:
-    world = World(*six(), assigned=None)
-
-    world.twice()
-
-    assert world.left == [1, 2, 3, 4, 5, 6]
-    assert world.reservations.writes == 0
-
-
 @pytest.mark.parametrize("passes", [1, 2, 5])
 def test_a_leader_whose_reservations_lag_behind_its_own_releases_releases_no_more(passes: int) -> None:
     world = World(*six(), assigned=TIGHT)

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from api.same_address import (
-    IP_ADDRS,
     SAME_ADDRESS_FROM,
     Ending,
     Promise,
@@ -29,7 +28,7 @@ from kube.resources import PODS
 from kube.types import Pod
 from settings import IPReservationSettings
 from tests import ip_reservation_world
-from tests.factories import NOW, ago, pod, raw_pod, record, segment
+from tests.factories import NOW, ago, raw_pod, record, segment
 from tests.fakes import FakeStore
 from tests.ip_reservation_world import TERMINATING
 
@@ -247,15 +246,6 @@ def test_a_pod_that_came_up_with_another_address_leaves_the_reservation_as_it_wa
     assert world.recorder.reasons == ["SameAddressDropped"]
 
 
-def test_a_user_who_asks_for_another_address_meanwhile_is_not_overruled() -> None:
-    world = World(segment(former()))
-    asked = {**PROMISE.annotations, IP_ADDRS: '["10.0.0.99"]'}
-    world.pod(ip="10.0.0.99", metadata={"annotations": asked})
-    world.pass_()
-
-    assert world.annotations() == asked
-
-
 @pytest.mark.parametrize("parts", [TERMINATING, {"status": {"phase": "Failed"}}], ids=["goes", "failed"])
 def test_a_pod_that_goes_is_left_as_it_is(parts: Mapping[str, Any]) -> None:
     world = World(segment(former()))
@@ -335,14 +325,3 @@ def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_b
     world.stale = None
     world.pass_()
     assert world.annotations() == MARK
-
-
-def test_a_pod_is_looked_at_when_it_changes_while_something_is_promised() -> None:
-    world = World()
-    for old, new, added in [
-        (None, successor(), True),
-        (successor(), successor(ip="10.0.0.1"), True),
-        (None, pod(), False),
-        (successor(), None, False),
-    ]:
-        assert [*world.reconciler.observe(old, new)] == ["redis/redis-0"] * added

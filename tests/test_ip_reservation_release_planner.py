@@ -142,19 +142,6 @@ def test_the_end_of_a_pod_is_noted(held: Record, life: Life, ended: datetime | N
     assert note_end(held, Pods({held.uid: life}, {}), NOW).ended == ended
 
 
-def test_the_oldest_go_first_when_too_many_are_held() -> None:
-    held = [
-        record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=n), ended=ago(minutes=1)) for n in range(1, 6)
-    ]
-
-    (change,) = plan([segment(*held)], NONE, settings(ipReserveMaxCount=3), NOW)
-
-    assert [(each.cidr, cause) for each, cause in change.released] == [
-        ("10.0.0.4/32", Cause.COUNT),
-        ("10.0.0.5/32", Cause.COUNT),
-    ]
-
-
 def test_the_hold_that_began_first_goes_first_however_long_its_pod_took_to_go() -> None:
     stuck = record("10.0.0.1/32", uid="a", at=ago(hours=9), ended=ago(minutes=1))
     quick = record("10.0.0.2/32", uid="b", at=ago(minutes=9), ended=ago(minutes=9))
@@ -242,12 +229,6 @@ def test_a_copy_that_a_user_wants_released_stays_until_that_is_done() -> None:
     first, second = plan([named, copy], NONE, settings(), NOW)
     assert (first.delete, second.delete) == (True, True)
     assert [cause for _, cause in second.released] == [Cause.BY_HAND]
-
-
-def test_records_of_no_pod_are_not_one_anothers_duplicates() -> None:
-    bare = record(uid="", pod="", ended=ago(minutes=1))
-
-    assert plan([segment(bare, name="a"), segment(bare, name="b")], NONE, settings(), NOW) == []
 
 
 records = st.builds(

@@ -205,36 +205,6 @@ def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
     assert sample("drawbridge_unconfirmed_reservations") == 0
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["seen failed", "seen gone"])
-@pytest.mark.parametrize(
-    "condition",
-    [
-        pytest.param({"type": "example.com/ready", "status": "True"}, id="a readiness gate of days ago"),
-        pytest.param({"type": "DisruptionTarget", "status": "False"}, id="a disruption that was called off"),
-        pytest.param(
-            {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"},
-            id="a clock of its node that is slow",
-        ),
-    ],
-)
-def test_no_other_clock_shortens_the_time_of_a_pod_that_its_kubelet_ended(
-    condition: dict[str, str], gone: bool
-) -> None:
-    changed = condition | {"lastTransitionTime": ago(days=3).isoformat()}
-    evicted = pod(status={"phase": "Failed", "reason": "Evicted", "conditions": [changed]})
-    world = World(segment(record(at=NOW)), pods=[evicted])
-    if gone:
-        world.cached.clear()
-        world.addresses.observe(evicted, None)
-
-    world.wait(minutes=39)
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-    world.advance(minutes=1)
-    world.twice()
-    assert world.reservations.held == []
-
-
 def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
     unmanaged = segment(name="unmanaged", ours=False)
     world = World()

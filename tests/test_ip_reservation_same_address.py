@@ -28,10 +28,10 @@ from api.same_address import (
 from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
 from calico.reservations import NotServed
 from calico.segment import IPReservation, Record
-from kube.errors import KubeError, Unreachable
+from kube.errors import Unreachable
 from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
-from tests.fakes import FakeClock, FakeCluster
+from tests.fakes import FakeCluster
 from webhook.admission import Decision, Request
 from webhook.ip_reservation.reads import Shared, SharedReads
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
@@ -331,43 +331,3 @@ def test_what_is_asked_after_a_read_began_is_not_answered_by_it() -> None:
     assert min(found) == 0, "the first one's own"
     assert 2 <= len(reads) <= 5
     assert len(found) == 5
-
-
-def test_a_value_is_as_old_as_it_may_be() -> None:
-    clock, reads = FakeClock(), iter(range(9))
-    fresh: Shared[int] = Shared(lambda _: next(reads), clock=clock)
-    assert [fresh.value(1e9), fresh.value(1e9)] == [0, 1]
-
-    old: Shared[int] = Shared(lambda _: next(reads), max_age=30.0, clock=clock)
-    assert [old.value(1e9), old.value(1e9)] == [2, 2]
-    clock.advance(30)
-    assert old.value(1e9) == 3
-
-
-def test_a_failed_read_is_repeated_by_the_next_one_and_leaves_no_old_value() -> None:
-    answers: list[int | KubeError] = [1, Unreachable("no"), 2]
-
-    def read(_timeout: float) -> int:
-        answer = answers.pop(0)
-        if isinstance(answer, KubeError):
-            raise answer
-        return answer
-
-    shared = Shared(read)
-    assert shared.value(1e9) == 1
-    with pytest.raises(Unreachable):
-        shared.value(1e9)
-    assert shared.value(1e9) == 2
-
-
-def test_a_wait_for_another_read_ends() -> None:
-    go = threading.Event()
-    shared: Shared[bool] = Shared(lambda _: go.wait(10))
-    thread = threading.Thread(target=lambda: shared.value(1e9))
-    thread.start()
-    while not shared._turn.locked():
-        pass
-    with pytest.raises(Unreachable, match="too long"):
-        shared.value(0.0)
-    go.set()
-    thread.join(10)

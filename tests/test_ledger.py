@@ -342,25 +342,6 @@ def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for() -> None:
     assert sorted(len(each.records) for each in store.objects.values()) == [1] * (WRITERS + 1) + [3, 3]
 
 
-def test_a_request_is_answered_when_it_is_written_though_others_are_not_yet() -> None:
-    gate = threading.Event()
-
-    class Gated(FakeReservations):
-        def create(self, name: str, records: Iterable[Record], *, timeout: float = 1.0) -> IPReservation:
-            if next(iter(records)) == numbered(0):
-                assert gate.wait(30)
-            return super().create(name, records)
-
-    subject = ledger(Gated(), entries=1)
-    with ThreadPoolExecutor(3) as pool:
-        slow, *others = [pool.submit(subject.reserve, [numbered(n)], later()) for n in range(3)]
-        for each in others:
-            each.result(timeout=30)
-        assert not slow.done()
-        gate.set()
-        slow.result(timeout=30)
-
-
 def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -> None:
     clock, faults = FakeClock(), 3
 

@@ -32,7 +32,6 @@ from webhook.fair_queue import LONGEST
 from webhook.worker import NEWCOMERS
 
 THREADS = 4
-TOO_MUCH = 8 * 1024 * 1024
 WHOLE = post(review())
 Nuisance = Callable[[Server], Iterator[socket.socket]]
 SLACK = 1.0
@@ -152,32 +151,6 @@ def test_a_response_arrives_in_one_piece(server: Server) -> None:
     assert b'"allowed":true' in body
 
 
-@pytest.mark.parametrize(
-    ("header", "status", "said"),
-    [
-        pytest.param(
-            "Expect: 100-continue", 417, b"send the body at once, without an Expect header\n", id="expect"
-        ),
-        pytest.param(
-            "Transfer-Encoding: chunked",
-            411,
-            b"send the body with a Content-Length, not in chunks\n",
-            id="chunks",
-        ),
-    ],
-)
-def test_clients_that_would_be_waited_for_are_refused_and_take_no_place(
-    server: Server, header: str, status: int, said: bytes
-) -> None:
-    bad = [server.tls() for _ in range(3 * THREADS)]
-    for sock in bad:
-        sock.sendall(post(review(), "/naps", header)[: -len(review())])
-    assert seconds_of(lambda: server.call().close()) < SLACK
-    answer = read_response(bad[0])
-    assert (answer.status, answer.connection, answer.body) == (status, "close", said)
-    assert [is_closed(sock, within=2) for sock in bad] == [True] * len(bad)
-
-
 LARGE = b" " * 700_000
 """Twice this is more than the test server's budget, even without the two connections' own shares."""
 
@@ -220,15 +193,6 @@ def send_large(server: Server) -> Answer:
     sock = server.tls()
     sock.sendall(post(LARGE + review()))
     return read_response(sock)
-
-
-def test_the_sender_of_too_large_a_body_gets_to_read_that_it_is(server: Server) -> None:
-    sock = server.tls()
-    sock.sendall(post(b"").replace(b"Length: 0", b"Length: %d" % TOO_MUCH) + b" " * TOO_MUCH)
-    answer = read_response(sock)
-    assert (answer.status, answer.connection) == (413, "close")
-    assert answer.body == b"the body is over 7340032 bytes, more than an AdmissionReview can need\n"
-    assert is_closed(sock, within=5)
 
 
 def test_what_is_not_tls_is_dropped_and_reported(server: Server) -> None:
