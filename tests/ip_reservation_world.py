@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,10 +11,11 @@ import msgspec
 from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
-from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.caches import Caches, decode_pod
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.late_reservations import RestoreReconciler
+from controllers.ip_reservation.opt_in import FOLLOWERS, follows
 from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.snapshot import SnapshotReader
@@ -24,6 +25,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder, FakeReservations, FakeStore
 
+Raw = dict[str, Any]
 TERMINATING = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}
 
 
@@ -73,11 +75,15 @@ class World:
         )
         namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
         pods: Any = FakeStore(
-            lambda: self.cached,
+            self.known_pods,
             uid=lambda each: [each.metadata.uid],
             predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
+            **{FOLLOWERS: follows},
         )
         return Caches(segments, namespaces, pods)
+
+    def known_pods(self) -> Iterable[Pod]:
+        return self.cached
 
     def releasing(
         self, pools: Callable[..., Any] = lambda _: None, is_over: Callable[[], bool] = lambda: False
@@ -113,6 +119,29 @@ class World:
                 self.seconds.advance(again)
                 self.enqueue(key)
         raise AssertionError("a key asks to be reconciled again and again")
+
+
+class Served(World):
+    """Whose informer has the pods of the API server, unless *stale* says what it has, or that it has none, by name."""
+
+    def __init__(self, *segments: IPReservation, **settings: object) -> None:
+        self.stale: dict[str, Raw | None] = {}
+        super().__init__(*segments, **settings)
+
+    def known_pods(self) -> Iterable[Pod]:
+        found = [self.stale.get(raw["metadata"]["name"], raw) for raw in self.api.list(PODS)]
+        return [decode_pod(encoded(raw)) for raw in found if raw]
+
+    def put_pod(self, raw: Raw) -> Raw:
+        spec = {"containers": [{"name": "main", "image": "main"}]} | raw["spec"]
+        return dict(self.api.put(PODS, raw | {"spec": spec}))
+
+    def annotations(self, name: str) -> Mapping[str, str]:
+        return dict(self.api.get(PODS, name, "redis")["metadata"].get("annotations", {}))
+
+
+def encoded(raw: Mapping[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(raw))
 
 
 class Killed(BaseException):

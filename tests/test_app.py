@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from werkzeug.test import Client, TestResponse
 
+from tests.metrics import sample
 from webhook.admission import MAX_BODY, Decision, Request, ReviewError, allow, deny
 from webhook.app import create_app
 from webhook.deadline import in_time
@@ -47,9 +48,8 @@ def post(to: Client, data: bytes = REVIEW, path: str = "/scripted", **options: s
     return to.post(path, data=data, content_type=options.pop("content_type", "application/json"), **options)
 
 
-def counted(**labels: str) -> float:
-    sample = "drawbridge_admission_requests_total"
-    return REGISTRY.get_sample_value(sample, {"webhook": "scripted", **labels}) or 0.0
+def counted(what: str = "requests", **labels: str) -> float:
+    return sample(f"drawbridge_admission_{what}_total", webhook="scripted", **labels)
 
 
 def test_a_decision_is_sent_back_as_a_review() -> None:
@@ -106,24 +106,17 @@ BROKEN = {
 def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
     opens: bool, said: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def panics() -> float:
-        return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "scripted"}) or 0.0
-
     labels = {"operation": "DELETE", "result": "error", "dry_run": "true"}
-    before = panics(), counted(**labels)
+    before = counted("panics"), counted(**labels)
     got = post(client(Scripted(crash, open=opens)), REVIEW.replace(b"false", b"true"))
     assert got.status_code == 200
     assert got.get_json()["response"] == {"uid": "u-1"} | said
-    assert (panics(), counted(**labels)) == (before[0] + 1, before[1] + 1)
+    assert (counted("panics"), counted(**labels)) == (before[0] + 1, before[1] + 1)
 
 
 def test_a_review_of_kube_system_that_breaks_is_allowed_whatever_the_fail_mode() -> None:
     got = post(client(Scripted(crash, open=False)), REVIEW.replace(b'"shop"', b'"kube-system"'))
     assert got.get_json()["response"] == {"uid": "u-1"} | BROKEN[True]
-
-
-def failures(**labels: str) -> float | None:
-    return REGISTRY.get_sample_value("drawbridge_admission_failures_total", {"webhook": "scripted", **labels})
 
 
 @pytest.mark.parametrize(
@@ -140,18 +133,21 @@ def failures(**labels: str) -> float | None:
 )
 def test_only_requests_whose_work_could_not_be_done_are_failures(feature: Scripted, counted_as: str) -> None:
     to = client(feature)
-    before = {mode: failures(mode=mode) or 0.0 for mode in ("open", "closed")}
+    before = {mode: counted("failures", mode=mode) for mode in ("open", "closed")}
 
     post(to)
 
-    assert {mode for mode, count in before.items() if failures(mode=mode) == count + 1} == {counted_as} - {""}
+    assert {mode for mode, count in before.items() if counted("failures", mode=mode) == count + 1} == {
+        counted_as
+    } - {""}
 
 
 def test_failures_are_counted_from_zero_on() -> None:
     create_app([Scripted(name="fresh", path="/fresh")])
 
-    assert [failures(webhook="fresh", mode=mode) for mode in ("open", "closed")] == [0.0, 0.0]
-    assert REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "fresh"}) == 0.0
+    for what, labels in (("failures", {"mode": "open"}), ("failures", {"mode": "closed"}), ("panics", {})):
+        name = f"drawbridge_admission_{what}_total"
+        assert REGISTRY.get_sample_value(name, {"webhook": "fresh", **labels}) == 0.0
 
 
 @pytest.mark.parametrize("opens", [pytest.param(True, id="open"), pytest.param(False, id="closed")])
@@ -219,13 +215,9 @@ def test_a_review_that_sees_its_deadline_pass_is_no_panic() -> None:
     def slow(request: Request, deadline: float) -> Decision:
         return allow(warnings=tuple(in_time(["a"], time.monotonic() - 1)))
 
-    before = counted_panics()
+    before = counted("panics")
     assert post(client(Scripted(slow))).get_json()["response"]["status"]["code"] == 504
-    assert counted_panics() == before
-
-
-def counted_panics() -> float:
-    return REGISTRY.get_sample_value("drawbridge_admission_panics_total", {"webhook": "scripted"}) or 0.0
+    assert counted("panics") == before
 
 
 def test_what_is_more_than_may_be_in_work_is_shed_at_once() -> None:
@@ -240,7 +232,7 @@ def test_what_is_more_than_may_be_in_work_is_shed_at_once() -> None:
     busy = threading.Thread(target=lambda: statuses.append(post(app).status_code))
     busy.start()
     assert entered.wait(10)
-    assert REGISTRY.get_sample_value("drawbridge_admission_in_flight", {"webhook": "scripted"}) == 1
+    assert sample("drawbridge_admission_in_flight", webhook="scripted") == 1
     before = counted(operation="", result="shed", dry_run="false")
     shed = post(app)
     leave.set()

@@ -217,45 +217,43 @@ def test_a_pod_that_cannot_be_read_keeps_running() -> None:
     assert (decisions[-1].code, decisions[-1].retry_after) == (503, 1)
 
 
+AWAY = NotReserved("the store is away")
+EVICTION = {"operation": "CREATE", "subResource": "eviction", "object": {"metadata": {"name": "redis-0"}}}
+
+
 @pytest.mark.parametrize(
-    "refusal",
-    [NotReserved("the store is away"), Unreachable("the store is away")],
-    ids=lambda each: type(each).__name__,
+    ("refusal", "parts", "answer"),
+    [
+        pytest.param(AWAY, {"pod": {}}, (503, "ServiceUnavailable"), id="the ledger"),
+        pytest.param(
+            Unreachable(str(AWAY)), {"name": "", "pod": {}}, (503, "ServiceUnavailable"), id="the API server"
+        ),
+        pytest.param(
+            AWAY, EVICTION, (429, "TooManyRequests"), id="an eviction, for which a drain then waits"
+        ),
+    ],
 )
 def test_what_cannot_be_reserved_is_refused_with_what_to_do_and_repeated_by_the_client(
-    refusal: Exception,
+    refusal: Exception, parts: dict[str, Any], answer: tuple[int, str]
 ) -> None:
-    decision = feature(ledger=FakeLedger(refusal)).review(request(name="", pod={}), deadline=0)
+    webhook = feature(FakeCluster([pod()]), FakeLedger(refusal))
+    decision = webhook.review(request(**parts), deadline=0)
 
-    assert not decision.allowed
-    assert (decision.code, decision.reason, decision.retry_after) == (503, "ServiceUnavailable", 1)
-    assert "pod redis/redis-0" in decision.message
-    assert "the store is away" in decision.message
-    assert "drawbridge.io/reserve-ip=false" in decision.message
+    assert (decision.allowed, decision.retry_after) == (False, 1)
+    assert (decision.code, decision.reason) == answer
+    for part in ("pod redis/redis-0", "the store is away", "drawbridge.io/reserve-ip=false"):
+        assert part in decision.message
 
 
-def test_what_cannot_be_reserved_passes_with_a_warning_when_the_feature_fails_open() -> None:
-    ledger = FakeLedger(NotReserved("the store is away"))
-
-    decision = feature(ledger=ledger, failurePolicy="Ignore").review(request(pod={}), deadline=0)
+@pytest.mark.parametrize(
+    ("settings", "namespace"), [({"failurePolicy": "Ignore"}, "redis"), ({}, "kube-system")]
+)
+def test_what_cannot_be_reserved_passes_with_a_warning_where_nothing_may_wait_for_it(
+    settings: dict[str, Any], namespace: str
+) -> None:
+    webhook = feature(ledger=FakeLedger(AWAY), **settings)
+    decision = webhook.review(request(namespace=namespace, pod={}), deadline=0)
 
     assert decision.allowed
-    assert "redis/redis-0 is not reserved yet: the store is away" in decision.warnings[0]
+    assert f"{namespace}/redis-0 is not reserved yet: the store is away" in decision.warnings[0]
     assert decision.audit == {"failed-open": decision.warnings[0]}
-
-
-def test_nothing_in_kube_system_waits_for_a_reservation() -> None:
-    ledger = FakeLedger(NotReserved("the store is away"))
-
-    decision = feature(ledger=ledger).review(request(namespace="kube-system", pod={}), deadline=0)
-
-    assert decision.allowed
-    assert "not reserved yet" in decision.warnings[0]
-
-
-def test_a_refused_eviction_is_one_that_a_drain_waits_for() -> None:
-    evicted = request("CREATE", subResource="eviction", object={"metadata": {"name": "redis-0"}})
-
-    decision = feature(FakeCluster([pod()]), FakeLedger(NotReserved("away"))).review(evicted, deadline=0)
-
-    assert (decision.allowed, decision.code, decision.reason) == (False, 429, "TooManyRequests")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from calico.segment import ENTRIES, IPReservation, Record
 from controllers.ip_reservation.release_planner import FEW, MANY, Life, Plan, Pods, is_small, plan
@@ -16,6 +15,7 @@ from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, record, segment
 from tests.fakes import FakeReservations
+from tests.metrics import sample
 
 CONFIG = IPReservationSettings.model_validate({"ipReserveMaxCount": 100_000})
 
@@ -159,12 +159,8 @@ class World(ip_reservation_world.World):
         self.reconciler = self.releasing()
 
 
-def compactions() -> float:
-    return REGISTRY.get_sample_value("drawbridge_reservation_compactions_total") or 0.0
-
-
 def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_sources_at_once() -> None:
-    world, before = World(FEW), compactions()
+    world, before = World(FEW), sample("drawbridge_reservation_compactions_total")
     world.reconciler.reconcile("")
     world.advance(seconds=QUIET - 1)
     world.reservations.put(segment(numbered(999), name="batch-999"))
@@ -182,4 +178,4 @@ def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_so
     (name,) = world.reservations.objects
     assert name.startswith("drawbridge-compacted-")
     assert world.reservations.held == held
-    assert compactions() == before + 1
+    assert sample("drawbridge_reservation_compactions_total") == before + 1

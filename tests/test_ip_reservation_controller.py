@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from prometheus_client import REGISTRY
 
 from controllers.ip_reservation import controller, late_reservations
 from controllers.ip_reservation.release_planner import MANY
@@ -26,6 +25,7 @@ from tests.ip_reservation_leader import (
     World,
     world,
 )
+from tests.metrics import sample
 from tests.misbehaving_server import Answer, Asked, Handler, refuses
 
 
@@ -123,9 +123,7 @@ TERMINATING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
 
 
 def observed() -> float:
-    return (
-        REGISTRY.get_sample_value("drawbridge_workqueue_adds_total", {"name": "ip_reservation_late"}) or 0.0
-    )
+    return sample("drawbridge_workqueue_adds_total", name="ip_reservation_late")
 
 
 @contextmanager

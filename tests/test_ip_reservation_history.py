@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api import ip_history
 from api.ip_history import LABEL, LABEL_VALUE, NAME, Former, History, StoredHistory, unpacked
@@ -43,6 +42,7 @@ from tests.factories import NOW, ago
 from tests.fakes import FakeClock, FakeRecorder
 from tests.ip_reservation_world import Killed
 from tests.managed import context_of
+from tests.metrics import sample
 
 CIDR = "10.0.0.0/26"
 DAY = 86400.0
@@ -275,7 +275,7 @@ def test_it_is_stored_who_had_an_address_from_when_until_when_and_where(cluster:
 
     assert cluster.stored.former == (former(until=NOW),)
     assert cluster.stored.begun == NOW
-    assert REGISTRY.get_sample_value("drawbridge_ip_history_entries") == 1
+    assert sample("drawbridge_ip_history_entries") == 1
     labels = cluster.api.get(CONFIG_MAPS, NAME, "drawbridge")["metadata"]["labels"]
     assert labels[LABEL] == LABEL_VALUE
 

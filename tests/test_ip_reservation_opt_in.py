@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
-from prometheus_client import REGISTRY
 
 from api.ip_reservation import RESERVE, RESERVE_FROM
-from controllers.ip_reservation.caches import Caches, decode_pod
+from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.opt_in import (
-    FOLLOWERS,
     KINDS,
     OptInReconciler,
     Workload,
     Workloads,
     decode_workload,
-    follows,
 )
 from dev.fake_api.calls import Refused
 from kube.errors import Forbidden
 from kube.resources import PODS
 from kube.types import Namespace, ObjectMeta, Pod
-from tests import ip_reservation_world
 from tests.factories import raw_pod
 from tests.fakes import FakeStore
-from tests.ip_reservation_world import TERMINATING
+from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
+from tests.metrics import sample
 
-Raw = dict[str, Any]
 BY = {
     "Deployment": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f", "controller": True},
     "StatefulSet": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "redis", "controller": True},
@@ -39,33 +35,17 @@ COPIES = {kind: {RESERVE: "true", RESERVE_FROM: f"{kind}/{name}=true"} for kind,
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-class World(ip_reservation_world.World):
-    """What the informers have is what the API server has, unless *stale* says what they have."""
-
+class World(Served):
     def __init__(self, **settings: object) -> None:
         super().__init__(**({"workloadOptIn": True, "labelSelector": {}} | settings))
-        self.stale: Mapping[str, Raw] = {}
-        self.workloads = Workloads(self._workloads(), self.caches.pods)
+        by_kind: Any = {kind: FakeStore(partial(self._workloads, kind)) for kind in KINDS}
+        self.workloads = Workloads(by_kind, self.caches.pods)
         self.reconciler = OptInReconciler(
             self.caches, self.workloads, self.api.client(), lambda: self.settings, self.reporter
         )
 
-    def _caches(self) -> Caches:
-        namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
-        pods: Any = FakeStore(
-            lambda: [
-                decode_pod(encoded(self.stale.get(raw["metadata"]["name"], raw)))
-                for raw in self.api.list(PODS)
-            ],
-            **{FOLLOWERS: follows, "uid": lambda each: [each.metadata.uid]},
-        )
-        return Caches(super()._caches().segments, namespaces, pods)
-
-    def _workloads(self) -> dict[str, Any]:
-        def of(kind: str) -> list[Workload]:
-            return [decode_workload(encoded(raw)) for raw in self.api.list(KINDS[kind])]
-
-        return {kind: FakeStore(lambda kind=kind: of(kind)) for kind in KINDS}
+    def _workloads(self, kind: str) -> list[Workload]:
+        return [decode_workload(encoded(raw)) for raw in self.api.list(KINDS[kind])]
 
     def workload(self, kind: str, value: str | None = "true", namespace: str = "redis") -> Workload:
         annotations = {} if value is None else {RESERVE: value}
@@ -81,12 +61,8 @@ class World(ip_reservation_world.World):
             "labels": {"pod-template-hash": "5d8f"} if kind == "Deployment" else {},
             "ownerReferences": [BY[kind] | {"uid": uid}],
         }
-        spec = {"containers": [{"name": "main", "image": "main"}]} | parts.get("spec", {})
-        raw = raw_pod(name, **parts | {"metadata": metadata | parts.get("metadata", {}), "spec": spec})
-        return decode_pod(encoded(self.api.put(PODS, raw)))
-
-    def annotations(self, name: str = "a", namespace: str = "redis") -> Mapping[str, str]:
-        return self.api.get(PODS, name, namespace)["metadata"].get("annotations", {})
+        raw = raw_pod(name, **parts | {"metadata": metadata | parts.get("metadata", {})})
+        return decode_pod(encoded(self.put_pod(raw)))
 
     def reconcile(self) -> None:
         """Twice: nothing more is to be done then."""
@@ -97,13 +73,8 @@ class World(ip_reservation_world.World):
             assert self.api.version == version
 
 
-def encoded(raw: Mapping[str, Any]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(raw))
-
-
 def copies() -> list[float]:
-    name = "drawbridge_copied_annotations_total"
-    return [REGISTRY.get_sample_value(name, {"action": each}) or 0 for each in ("copied", "removed")]
+    return [sample("drawbridge_copied_annotations_total", action=each) for each in ("copied", "removed")]
 
 
 @each_kind
@@ -113,15 +84,15 @@ def test_a_running_pod_follows_its_workload(kind: str) -> None:
     uid = world.pod(kind).metadata.uid
 
     world.reconcile()
-    assert world.annotations() == COPIES[kind]
+    assert world.annotations("a") == COPIES[kind]
 
     world.workload(kind, "FALSE")
     world.reconcile()
-    assert world.annotations() == {RESERVE: "false", RESERVE_FROM: f"{kind}/{NAMES[kind]}=false"}
+    assert world.annotations("a") == {RESERVE: "false", RESERVE_FROM: f"{kind}/{NAMES[kind]}=false"}
 
     world.workload(kind, None)
     world.reconcile()
-    assert world.annotations() == {}
+    assert world.annotations("a") == {}
     assert world.api.get(PODS, "a", "redis")["metadata"]["uid"] == uid
     assert copies() == [copied + 2, removed + 1]
 
@@ -153,7 +124,7 @@ def test_a_stateful_set_that_has_taken_the_name_of_another_says_nothing_about_it
     world.workload("StatefulSet")
 
     world.reconcile()
-    assert world.annotations() == {}
+    assert world.annotations("a") == {}
 
 
 @each_kind
@@ -166,11 +137,11 @@ def test_a_write_that_meets_another_one_changes_nothing(kind: str) -> None:
     world.api.edit(PODS, "a", {"metadata": {"annotations": {RESERVE: "false"}}}, "redis")
 
     world.reconcile()
-    assert world.annotations() == {RESERVE: "false"}
+    assert world.annotations("a") == {RESERVE: "false"}
 
     world.stale = {}
     world.reconcile()
-    assert world.annotations() == {RESERVE: "false"}
+    assert world.annotations("a") == {RESERVE: "false"}
     assert world.recorder.reasons == []
 
 
@@ -187,7 +158,7 @@ def test_a_refused_write_is_retried_and_an_event_says_so() -> None:
 
     world.api.fault = lambda call: None
     world.reconcile()
-    assert world.annotations() == COPIES["Deployment"]
+    assert world.annotations("a") == COPIES["Deployment"]
 
 
 # Which pods are reconciled, and when

@@ -24,19 +24,16 @@ from tests.factories import ago, raw_pod, record, segment
 from tests.fakes import FakeRecorder
 from tests.ip_reservation_leader import DUE, PODS, V1, V3, world
 from tests.managed import context_of
+from tests.metrics import sample
 
 SETTINGS = IPReservationSettings.model_validate(
     {"ipReserveTime": "40m", "ipReleasePeriod": "1h", "pools": {"enabled": True}}
 )
 
 
-def sample(name: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(name, labels)
-
-
 def figures(name: str) -> list[float | None]:
     metrics = ("addresses", "assigned_addresses", "reserved_addresses", "free_addresses")
-    return [sample(f"drawbridge_pool_{each}", pool=name) for each in metrics]
+    return [REGISTRY.get_sample_value(f"drawbridge_pool_{each}", {"pool": name}) for each in metrics]
 
 
 # The watch.
@@ -196,7 +193,7 @@ TIGHT = range(8, 16)
 
 def test_early_releases_are_counted_logged_and_have_an_event() -> None:
     labels = {"cause": str(Cause.POOL)}
-    before = sample("drawbridge_reservations_released_total", **labels) or 0
+    before = sample("drawbridge_reservations_released_total", **labels)
     world = World(*six(), assigned=TIGHT)
 
     world.twice()

@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from api.same_address import (
     SAME_ADDRESS_FROM,
     Ending,
     Promise,
     Promises,
-    predecessor_of,
     promises_of,
 )
 from calico.segment import IPReservation, Record
@@ -27,10 +24,9 @@ from dev.fake_api.calls import Refused
 from kube.resources import PODS
 from kube.types import Pod
 from settings import IPReservationSettings
-from tests import ip_reservation_world
 from tests.factories import NOW, ago, raw_pod, record, segment
-from tests.fakes import FakeStore
-from tests.ip_reservation_world import TERMINATING
+from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
+from tests.metrics import sample
 
 ON = {"sameAddress": {"enabled": True}}
 PROMISE = Promise("uid-former", ("10.0.0.1",))
@@ -41,14 +37,14 @@ def former(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
     return record(cidr, **({"uid": "uid-former", "owner_uid": "uid-redis", "ended": ago(minutes=5)} | fields))
 
 
-def raw(ip: str = "", node: str = "node-1", **parts: Any) -> dict[str, Any]:
+def raw(ip: str = "", node: str = "node-1", **parts: Any) -> Raw:
     """The pod that takes the place; it waits for its address unless it has one."""
     metadata = {"annotations": dict(PROMISE.annotations)} | parts.pop("metadata", {})
     return raw_pod(ip=ip, metadata=metadata, spec={"nodeName": node}, **parts)
 
 
 def successor(**parts: Any) -> Pod:
-    return decode_pod(msgspec.Raw(msgspec.json.encode(raw(**parts))))
+    return decode_pod(encoded(raw(**parts)))
 
 
 # What is known of promises
@@ -123,37 +119,16 @@ def test_what_waits_for_its_pod_counts_against_no_limit() -> None:
 # The leader
 
 
-class World(ip_reservation_world.World):
-    """The informer has what the API server has, unless *stale* says what it has of redis-0."""
-
+class World(Served):
     def __init__(self, *segments: IPReservation, **options: Any) -> None:
         super().__init__(*segments, **(ON | options))
-        self.stale: list[dict[str, Any]] | None = None
         self.release = self.releasing()
         self.reconciler = SameAddressReconciler(
             self.caches, self.api.client(), lambda: self.settings, self.reporter, self.clock
         )
 
-    def _caches(self) -> Any:
-        def pods() -> list[Pod]:
-            found = self.api.list(PODS) if self.stale is None else self.stale
-            return [decode_pod(msgspec.Raw(msgspec.json.encode(each))) for each in found]
-
-        store: Any = FakeStore(
-            pods,
-            uid=lambda each: [each.metadata.uid],
-            predecessor=lambda each: [predecessor_of(each.metadata.annotations)],
-        )
-        made = super()._caches()
-        return type(made)(made.segments, made.namespaces, store)
-
-    def pod(self, **parts: Any) -> dict[str, Any]:
-        spec = {"containers": [{"name": "main", "image": "main"}]}
-        body = raw(**parts)
-        return dict(self.api.put(PODS, body | {"spec": body["spec"] | spec}))
-
-    def annotations(self) -> Mapping[str, str]:
-        return dict(self.api.get(PODS, "redis-0", "redis")["metadata"].get("annotations", {}))
+    def pod(self, **parts: Any) -> Raw:
+        return self.put_pod(raw(**parts))
 
     def reconcile(self) -> float | None:
         return self.reconciler.reconcile("redis/redis-0")
@@ -166,8 +141,7 @@ class World(ip_reservation_world.World):
 
 
 def endings() -> dict[str, float]:
-    name = "drawbridge_same_address_promises_total"
-    return {each: REGISTRY.get_sample_value(name, {"ending": each}) or 0 for each in Ending}
+    return {each: sample("drawbridge_same_address_promises_total", ending=each) for each in Ending}
 
 
 def test_a_pod_that_has_its_address_asks_no_longer_and_its_reservation_ends() -> None:
@@ -177,7 +151,7 @@ def test_a_pod_that_has_its_address_asks_no_longer_and_its_reservation_ends() ->
     world.pass_()
 
     assert world.reservations.held == []
-    assert world.annotations() == MARK
+    assert world.annotations("redis-0") == MARK
     assert world.recorder.reasons == ["SameAddress"]
     assert endings() == before | {Ending.KEPT: before[Ending.KEPT] + 1}
 
@@ -191,7 +165,7 @@ def test_a_pod_that_waits_for_its_address_keeps_it_reserved_beyond_its_time() ->
 
     world.pass_()
     assert world.reservations.held == ["10.0.0.1/32"]
-    assert world.annotations() == PROMISE.annotations
+    assert world.annotations("redis-0") == PROMISE.annotations
 
 
 def test_a_pod_that_does_not_get_its_address_in_time_may_have_any() -> None:
@@ -201,11 +175,11 @@ def test_a_pod_that_does_not_get_its_address_in_time_may_have_any() -> None:
     assert world.reconcile() == 60.0
     world.advance(seconds=59)
     assert world.reconcile() == 1.0
-    assert world.annotations() == PROMISE.annotations
+    assert world.annotations("redis-0") == PROMISE.annotations
     world.advance(seconds=1)
     world.pass_()
 
-    assert world.annotations() == {}
+    assert world.annotations("redis-0") == {}
     assert world.reservations.held == ["10.0.0.1/32"], "it stays reserved for its time"
     assert world.recorder.reasons == ["SameAddressDropped"]
     assert "on node node-1 did not get 10.0.0.1" in world.recorder.events[0][1]
@@ -230,7 +204,7 @@ def test_a_pod_that_finds_no_node_for_the_whole_time_of_a_reservation_may_have_a
     world.advance(minutes=40)
     world.pass_()
 
-    assert world.annotations() == {}
+    assert world.annotations("redis-0") == {}
     assert "which no node runs yet" in world.recorder.events[0][1]
     assert world.reservations.held == []
 
@@ -241,7 +215,7 @@ def test_a_pod_that_came_up_with_another_address_leaves_the_reservation_as_it_wa
     world.pod(ip="192.168.0.4")
     world.pass_()
 
-    assert world.annotations() == {}
+    assert world.annotations("redis-0") == {}
     assert world.reservations.held == ["10.0.0.1/32"]
     assert world.recorder.reasons == ["SameAddressDropped"]
 
@@ -253,7 +227,7 @@ def test_a_pod_that_goes_is_left_as_it_is(parts: Mapping[str, Any]) -> None:
     world.pod(metadata=metadata, status=parts.get("status", {}))
     world.pass_()
 
-    assert world.annotations() == PROMISE.annotations
+    assert world.annotations("redis-0") == PROMISE.annotations
 
 
 def test_what_is_switched_off_ends_no_promise_and_keeps_nothing_for_one() -> None:
@@ -261,7 +235,7 @@ def test_what_is_switched_off_ends_no_promise_and_keeps_nothing_for_one() -> Non
     world.pod(ip="10.0.0.1")
     world.pass_()
 
-    assert world.annotations() == PROMISE.annotations
+    assert world.annotations("redis-0") == PROMISE.annotations
     assert world.reservations.held == []
     assert world.recorder.reasons == []
 
@@ -273,7 +247,7 @@ def test_a_pod_that_the_cache_does_not_have_yet_keeps_its_address_reserved() -> 
     """Admission has promised it a moment ago; the pod may ask for the address before the watch delivers it."""
     world = World(segment(former(ended=ago(hours=1))))
     world.pod()
-    world.stale = []
+    world.stale = {"redis-0": None}
     world.pass_()
     assert world.reservations.held == ["10.0.0.1/32"]
 
@@ -314,14 +288,14 @@ def test_reads_of_pods_take_a_bounded_time_and_what_is_not_read_stays() -> None:
 
 def test_a_promise_is_not_dropped_by_an_old_view_of_a_pod_that_has_its_address_by_now() -> None:
     world = World(segment(former()))
-    world.stale = [world.pod()]
+    world.stale = {"redis-0": world.pod()}
     world.reconcile()
     world.pod(ip="10.0.0.1")
     world.advance(minutes=2)
 
     assert world.reconcile() is None
-    assert world.annotations() == PROMISE.annotations
+    assert world.annotations("redis-0") == PROMISE.annotations
     assert world.recorder.reasons == []
-    world.stale = None
+    world.stale = {}
     world.pass_()
-    assert world.annotations() == MARK
+    assert world.annotations("redis-0") == MARK

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from calico.segment import IPReservation, Record
@@ -23,10 +22,7 @@ from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record, segment
 from tests.ip_reservation_world import TERMINATING
-
-
-def sample(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, labels) or 0.0
+from tests.metrics import sample
 
 
 class World(ip_reservation_world.World):
@@ -166,7 +162,7 @@ def test_addresses_over_the_count_are_released_with_an_event() -> None:
     held = [
         record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=n), ended=ago(minutes=1)) for n in range(1, 6)
     ]
-    before = REGISTRY.get_sample_value("ip_reserve_evictions_count") or 0
+    before = sample("ip_reserve_evictions_count")
     in_use = record("10.0.0.9/32", uid="uid-redis-0")
     world = World(segment(*held, in_use), pods=[pod(ip="10.0.0.9")], ipReserveMaxCount=3)
 
@@ -174,10 +170,10 @@ def test_addresses_over_the_count_are_released_with_an_event() -> None:
 
     assert world.reservations.held == ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "10.0.0.9/32"]
     assert world.recorder.reasons == ["IPReleasedEarly"]
-    assert REGISTRY.get_sample_value("ip_reserve_evictions_count") == before + 2
-    assert REGISTRY.get_sample_value("ip_reserve_count") == 3
-    assert REGISTRY.get_sample_value("drawbridge_reserved_addresses_in_use") == 1
-    assert REGISTRY.get_sample_value("ip_reserve_count_max") == 3
+    assert sample("ip_reserve_evictions_count") == before + 2
+    assert sample("ip_reserve_count") == 3
+    assert sample("drawbridge_reserved_addresses_in_use") == 1
+    assert sample("ip_reserve_count_max") == 3
 
 
 def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
@@ -216,7 +212,7 @@ def test_an_unmanaged_entry_that_stops_calico_is_reported() -> None:
 
     assert world.recorder.reasons == ["MalformedReservation"]
     assert "'10.0.0.1-9'" in world.recorder.events[0][1]
-    assert REGISTRY.get_sample_value("drawbridge_malformed_reservations") == 1
+    assert sample("drawbridge_malformed_reservations") == 1
 
 
 def test_what_it_takes_out_is_noted_as_its_own_before_it_is_written() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 
 from calico.segment import RECORDS, IPReservation, NotReserved, Record
 from controllers.ip_reservation.late_reservations import REMEMBERED, taken_out
 from tests import ip_reservation_world
 from tests.factories import ago, record, segment
+from tests.metrics import sample
 
 TERMINATING = record()
 HELD = record("10.0.0.2/32", uid="b", pod="redis-1", ended=ago(minutes=39))
@@ -70,7 +70,7 @@ def garbled() -> IPReservation:
     ],
 )
 def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPReservation | None]) -> None:
-    before = REGISTRY.get_sample_value("drawbridge_restored_reservations_total") or 0
+    before = sample("drawbridge_restored_reservations_total")
     world = World()
 
     world.change_and_settle_twice(change())
@@ -78,7 +78,7 @@ def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPRe
     assert [each for each in world.records if each.uid] == [TERMINATING, HELD]
     assert world.recorder.reasons == ["IPReservationRestored"]
     assert "out of IPReservation drawbridge-a;" in world.recorder.events[0][1]
-    assert REGISTRY.get_sample_value("drawbridge_restored_reservations_total") == before + 2
+    assert sample("drawbridge_restored_reservations_total") == before + 2
 
 
 def test_what_the_leader_released_stays_released() -> None:

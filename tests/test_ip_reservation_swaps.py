@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from calico.segment import IPReservation, Record
@@ -17,13 +16,14 @@ from kube.types import Pod
 from tests import ip_reservation_world
 from tests.factories import ago, pod, raw_pod, record, segment
 from tests.ip_reservation_leader import PODS, V3, world
+from tests.metrics import sample
 
 ADDRESS = "10.0.0.1"
 OTHER = pod("kafka-0", ip=ADDRESS)
 
 
 def swapped(hold: str) -> float:
-    return REGISTRY.get_sample_value("drawbridge_swapped_addresses_total", {"hold": hold}) or 0.0
+    return sample("drawbridge_swapped_addresses_total", hold=hold)
 
 
 class World(ip_reservation_world.World):

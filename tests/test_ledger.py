@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from calico import ledger as ledger_module
 from calico.ledger import GATHER, LONG, WRITERS, Ledger, _Ticket
@@ -20,6 +19,7 @@ from dev.lab.waiting import until
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
 from tests.factories import NOW, ago, record
 from tests.fakes import FakeClock, FakeReservations
+from tests.metrics import sample
 
 
 def ledger(store: FakeReservations, **options: object) -> Ledger:
@@ -219,7 +219,7 @@ def behind_busy_writers(
 
 def answered() -> float:
     """Requests that the histogram of batches has counted."""
-    return REGISTRY.get_sample_value("drawbridge_reservation_batch_size_sum") or 0.0
+    return sample("drawbridge_reservation_batch_size_sum")
 
 
 def test_a_request_that_is_alone_is_written_at_once_also_while_another_write_is_under_way() -> None:
