@@ -102,23 +102,6 @@ def test_nothing_is_done_before_the_informers_are_synced(path: str) -> None:
         until(lambda: not here.held)
 
 
-@pytest.mark.parametrize("from_check", [1, 2], ids=["before the round", "between the round and its write"])
-def test_nothing_is_written_once_leadership_is_lost(from_check: int) -> None:
-    def lost(number: int) -> None:
-        if number >= from_check:
-            raise LeadershipLost("another process leads")
-
-    with world(V3) as here:
-        here.hold(DUE)
-        here.check = lost
-        here.thread.start()
-        until(lambda: here.checks >= from_check)
-        assert not here.stop.wait(4 * SETTINGS.ip_release_period)
-        assert (here.checks, here.held) == (from_check, [DUE])
-        here.end(within=2)
-        assert here.writes == []
-
-
 TERMINATING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
 
 

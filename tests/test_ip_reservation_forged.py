@@ -31,21 +31,6 @@ def plan(
     return release_planner.plan(segments, pods, settings, now).changes
 
 
-ENDED = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9), ended=ago(minutes=n)) for n in range(1, 4)]
-FORGED = [record(f"10.0.0.{n}/32", uid=f"forged-{n}", at=NOW) for n in range(1, 100)]
-
-
-def test_forged_records_displace_none_and_are_dropped() -> None:
-    held = segment(*ENDED, *FORGED)
-    waiting = Pods({}, {}, **doubted(unconfirmed=FORGED))
-    assert plan([held], waiting, config(), NOW) == []
-
-    (change,) = plan([held], Pods({}, {}, **doubted(*FORGED)), config(), NOW)
-
-    assert change.kept == tuple(ENDED)
-    assert change.released == tuple((each, Cause.FORGED) for each in FORGED)
-
-
 def test_a_foreign_address_for_a_running_pod_is_not_given_back_but_dropped() -> None:
     forged = record("10.0.0.9/32")
     waits = {(forged.cidr, forged.uid, forged.at): 600.0}

@@ -262,40 +262,28 @@ def test_only_new_pods_are_looked_at(parts: Mapping[str, Any]) -> None:
     assert reviewed(created(), Reads(segment(own())), **parts).audit == {"skipped": "no new pod"}
 
 
-def test_where_nodes_may_not_borrow_addresses_none_is_promised() -> None:
-    """The pod may be scheduled on any node, and Calico would refuse it there for good."""
-    decision = reviewed(created(), Reads(segment(own()), strict_affinity=True))
-
-    assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.STRICT_AFFINITY]})
+STRICT, COOLDOWN = {"skipped": WHY[Outcome.STRICT_AFFINITY]}, {"skipped": WHY[Outcome.COOLDOWN]}
+ASKED = {"promised": "10.0.0.1"}
 
 
 @pytest.mark.parametrize(
-    ("cooldown", "ended"),
+    ("of_calico", "ended", "audit"),
     [
-        pytest.param(60, ago(seconds=59), id="it lasts"),
-        pytest.param(1, None, id="it is not noted yet that the former pod is gone"),
+        pytest.param({"strict_affinity": True}, None, STRICT, id="nodes may not borrow addresses"),
+        pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=59), COOLDOWN, id="its cooldown lasts"),
+        pytest.param({"ip_cooldown_seconds": 1}, None, COOLDOWN, id="the former pod is not noted as gone"),
+        pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=60), ASKED, id="its cooldown is over"),
+        pytest.param({"ip_cooldown_seconds": 0}, ago(seconds=1), ASKED, id="there is no cooldown"),
     ],
 )
-def test_an_address_in_calicos_cooldown_is_not_promised(cooldown: int, ended: datetime | None) -> None:
-    """Calico counts it as assigned: the pod would wait for it, often until it asks no longer."""
-    reads = Reads(segment(own(ended=ended)), ip_cooldown_seconds=cooldown)
-    decision = reviewed(created(), reads)
-
-    assert (decision.patch, decision.audit) == ((), {"skipped": WHY[Outcome.COOLDOWN]})
-
-
-@pytest.mark.parametrize("cooldown", [0, 60])
-def test_an_address_is_promised_when_calicos_cooldown_is_over(cooldown: int) -> None:
-    reads = Reads(segment(own(ended=ago(seconds=60))), ip_cooldown_seconds=cooldown)
-
-    assert reviewed(created(), reads).audit == {"promised": "10.0.0.1"}
-
-
-def test_the_cooldown_of_an_earlier_pod_of_that_name_does_not_count() -> None:
+def test_what_calico_would_refuse_is_not_promised(
+    of_calico: Mapping[str, Any], ended: datetime | None, audit: Mapping[str, str]
+) -> None:
+    """The pod would wait for it on any node, or until it asks no longer; an earlier pod's address does not count."""
     earlier = own("10.0.0.9/32", uid="uid-earlier", at=ago(minutes=10))
-    reads = Reads(segment(own(ended=ago(seconds=60)), earlier), ip_cooldown_seconds=60)
+    decision = reviewed(created(), Reads(segment(own(ended=ended), earlier), **of_calico))
 
-    assert reviewed(created(), reads).audit == {"promised": "10.0.0.1"}
+    assert (bool(decision.patch), decision.audit) == (audit == ASKED, audit)
 
 
 @pytest.mark.parametrize("error", [Unreachable("no"), NotServed("no Calico")])

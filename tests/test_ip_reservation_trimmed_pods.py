@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from api.ip_reservation import (
     cidrs_of,
@@ -16,49 +16,30 @@ from api.ip_reservation import (
     records_of,
     unselected,
 )
-from controllers.ip_reservation.caches import decode_pod as decode
+from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.late_reservations import is_departure
 from kube.types import Pod
 from settings import IPReservationSettings
+from tests.factories import NOW, raw_pod
+from tests.ip_reservation_world import encoded
+from tests.test_ip_reservation import CASES
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SETTINGS = IPReservationSettings()
+UNREAD = {"annotations": {"checksum": "abc"}, "resourceVersion": "7", "creationTimestamp": NOW.isoformat()}
 READY = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-02-28T01:00:00Z"}
-DISRUPTION = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "TerminationByKubelet",
-    "lastTransitionTime": "2026-02-28T00:00:00Z",
-}
+MORE: list[dict[str, Any]] = [
+    {"metadata": UNREAD, "status": {"conditions": [READY]}},
+    {"metadata": {"ownerReferences": []}},
+    {"metadata": {"deletionTimestamp": NOW.isoformat()}},
+    {"status": {"podIPs": []}},
+]
 
 
-def encoded(
-    *, spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any
-) -> msgspec.Raw:
-    """A pod of a StatefulSet."""
-    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "redis", "uid": "o", "controller": True}
-    known = {
-        "name": "redis-0",
-        "namespace": "shop",
-        "uid": "u-1",
-        "resourceVersion": "7",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {"statefulset.kubernetes.io/pod-name": "redis-0"},
-        "annotations": {"checksum": "abc"},
-        "ownerReferences": [{"kind": "Other", "name": "x", "uid": "x"}, owner],
-    }
-    body = {
-        "metadata": known | metadata,
-        "spec": {"nodeName": "node-1", "restartPolicy": "Always"} | (spec or {}),
-        "status": {
-            "phase": "Running",
-            "podIP": "10.0.0.1",
-            "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
-            "conditions": [READY],
-        }
-        | (status or {}),
-    }
-    return msgspec.Raw(msgspec.json.encode(body))
+def pods() -> list[dict[str, Any]]:
+    """Those of the golden cases, and some more."""
+    golden = [yaml.safe_load(path.read_text()) for path in CASES]
+    parts = [each for case in golden for each in (case["request"].get("pod"), *case.get("pods", []))]
+    return [raw_pod(**each) for each in [*parts, *MORE] if each is not None]
 
 
 def decided(pod: Pod) -> list[object]:
@@ -76,29 +57,6 @@ def decided(pod: Pod) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        pytest.param(encoded(), id="it runs"),
-        pytest.param(encoded(labels={"app": "web"}), id="no label selects it"),
-        pytest.param(encoded(annotations={"drawbridge.io/reserve-ip": "false"}), id="its annotation says no"),
-        pytest.param(encoded(annotations={"kubernetes.io/config.mirror": "x"}), id="a mirror"),
-        pytest.param(encoded(ownerReferences=[]), id="without an owner"),
-        pytest.param(encoded(deletionTimestamp="2026-02-28T00:00:00Z"), id="it is being deleted"),
-        pytest.param(encoded(spec={"hostNetwork": True}), id="host network"),
-        pytest.param(encoded(status={"podIPs": []}), id="one address alone"),
-        pytest.param(encoded(status={"podIP": "", "podIPs": []}), id="no address"),
-        pytest.param(encoded(status={"phase": "Failed", "reason": "Evicted"}), id="evicted by its kubelet"),
-        pytest.param(
-            encoded(status={"phase": "Failed", "conditions": [READY, DISRUPTION]}),
-            id="failed with a disruption",
-        ),
-        pytest.param(
-            encoded(spec={"restartPolicy": "Never"}, status={"phase": "Failed"}), id="failed by itself"
-        ),
-        pytest.param(encoded(spec={"restartPolicy": "Never"}, status={"phase": "Succeeded"}), id="succeeded"),
-        pytest.param(encoded(status={"conditions": [READY, DISRUPTION]}), id="about to be disrupted"),
-    ],
-)
-def test_what_is_kept_decides_as_the_whole_pod(raw: msgspec.Raw) -> None:
-    assert decided(decode(raw)) == decided(msgspec.json.decode(raw, type=Pod))
+@pytest.mark.parametrize("raw", pods())
+def test_what_is_kept_decides_as_the_whole_pod(raw: dict[str, Any]) -> None:
+    assert decided(decode_pod(encoded(raw))) == decided(msgspec.json.decode(encoded(raw), type=Pod))

@@ -251,19 +251,6 @@ def test_a_store_that_hangs_is_given_up_at_the_deadline_and_the_withdrawn_reques
     assert numbered(3).cidr in store.held
 
 
-def test_callers_that_come_during_writes_share_the_next_one() -> None:
-    store, counted = Held(), answered()
-    subject = ledger(store)
-    with ThreadPoolExecutor(64) as pool:
-        callers = behind_busy_writers(subject, store, pool, *[later()] * 60)
-        store.permits.release(WRITERS + 1)
-        written = {each.result(timeout=30).metadata.name for each in callers}
-
-    assert len(written) == 1
-    assert (len(store.held), store.writes) == (60 + WRITERS, WRITERS + 1)
-    assert answered() - counted == 60 + WRITERS
-
-
 def test_what_comes_during_a_write_waits_a_moment_for_it_and_is_written_together() -> None:
     clock, store = FakeClock(), Held()
     subject = ledger(store, clock=clock)
@@ -340,26 +327,6 @@ def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for() -> None:
         for each in callers:
             each.result(timeout=30)
     assert sorted(len(each.records) for each in store.objects.values()) == [1] * (WRITERS + 1) + [3, 3]
-
-
-def test_a_fault_refuses_those_whose_time_is_over_and_the_others_are_written() -> None:
-    clock, faults = FakeClock(), 3
-
-    def fail(verb: str, name: str) -> None:
-        nonlocal faults
-        clock.advance(2)
-        if faults := faults - 1:
-            raise Unreachable("reset")
-
-    store = FakeReservations(fail)
-    patient = _Ticket([numbered(1)], clock() + 9, Future())
-    hasty = _Ticket([numbered(2)], clock() + 3, Future())
-    ledger(store, clock=clock)._write([patient, hasty])
-
-    with pytest.raises(NotReserved, match="reset"):
-        hasty.done.result(timeout=0)
-    patient.done.result(timeout=0)
-    assert numbered(1).cidr in store.held
 
 
 def test_no_write_is_repeated_when_all_of_its_requests_are_withdrawn() -> None:
