@@ -146,27 +146,6 @@ def test_a_wait_is_for_others_to_compute(threads: ThreadPoolExecutor) -> None:
     assert waits.result(10) is True
 
 
-def test_who_comes_back_from_a_wait_needs_a_turn_again(threads: ThreadPoolExecutor) -> None:
-    queue, answer, end = FairQueue(threads.submit, 1, Usage()), threading.Event(), threading.Event()
-    computes = threading.Event()
-
-    def waits() -> bool:
-        with waiting():
-            answer.wait(10)
-        return end.is_set()
-
-    def compute() -> None:
-        computes.set()
-        end.wait(LONGEST / 2)
-        end.set()
-
-    back = queue.submit("waits", waits)
-    queue.submit("computes", compute)
-    assert computes.wait(10)
-    answer.set()
-    assert back.result(10) is True
-
-
 def test_who_comes_back_waits_no_longer_for_a_stuck_turn(threads: ThreadPoolExecutor) -> None:
     queue, end, stuck = FairQueue(threads.submit, 1, Usage()), threading.Event(), threading.Event()
 

@@ -15,12 +15,13 @@ from calico.segment import NotReserved
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import PODS
+from kube.types import Namespace
 from kube.waiting import taking, waiting
 from tests.factories import record
 from tests.fakes import FakeReservations
 from tests.misbehaving_server import answers, in_turn, serving
 from webhook.ingress_daemonset.cluster_lookup import PodTemplates
-from webhook.ip_reservation.reads import Cluster
+from webhook.ip_reservation.reads import Cluster, Shared
 
 
 class Turn:
@@ -70,7 +71,7 @@ def test_a_wait_within_a_wait_leaves_nothing_more(client: Client) -> None:
 def test_the_wait_for_a_read_of_another_review_is_one(client: Client, lock: str) -> None:
     cluster, templates = Cluster(client), PodTemplates(client)
     cluster._reads = threading.BoundedSemaphore(1)
-    namespace = cluster._namespaces["a"] = cluster._shared("a")
+    namespace = cluster._namespaces["a"] = Shared(lambda _: Namespace())
     taken, act = {
         "a namespace": (namespace._turn, lambda: cluster.namespace("a", deadline=soon())),
         "a pod": (cluster._reads, lambda: cluster.pod("a", "b", deadline=soon())),

@@ -49,9 +49,9 @@ class SideServers:
         self._worker = worker
         self._pulse = Pulse(partial(worker.served.submit, "health"))
         self._stop = threading.Event()
-        now = settings.current
+        now, live = settings.current, partial(self._silent_for, DEAD_AFTER)
         self._servers = [
-            serve_health(now.health.health_probe_bind_address, live=self.not_live, ready=self.not_ready),
+            serve_health(now.health.health_probe_bind_address, live=live, ready=self.not_ready),
             serve_metrics(now.metrics.bind_address, access=metrics_access(client, now.metrics)),
         ]
         threading.Thread(target=settings.watch, args=(self._stop,), name="settings", daemon=True).start()
@@ -61,10 +61,6 @@ class SideServers:
         if self._worker.drain_ends is not None:
             return "shutting down"
         return self._worker.pair.problem(utc_now()) or self._silent_for(NOT_READY_AFTER)
-
-    def not_live(self) -> str | None:
-        """Why this process must be restarted, if so."""
-        return self._silent_for(DEAD_AFTER)
 
     def close(self) -> None:
         self._stop.set()

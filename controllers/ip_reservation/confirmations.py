@@ -106,7 +106,8 @@ class Confirmations:
         self._presume(record.key for _, record in held)
         unconfirmed: dict[str, Record] = {}
         for _, record in held:
-            if not self._is_confirmed(record):
+            is_known = record.key in self._known or self._addresses.has_or_had(record)
+            if record.uid and not is_known:
                 unconfirmed.setdefault(record.key, record)
         self._keep_known({record.key for _, record in held} - unconfirmed.keys())
         self._keep_written((written, record.key) for written, record in held if record.key in unconfirmed)
@@ -125,9 +126,6 @@ class Confirmations:
         if continuity != self._continuity or now - self._read_at > REMEMBERED / 2:
             self._known |= dict.fromkeys({*self._live.reserved_since(now), *keys}, now)
         self._continuity, self._read_at = continuity, now
-
-    def _is_confirmed(self, record: Record) -> bool:
-        return not record.uid or record.key in self._known or self._addresses.has_or_had(record)
 
     def _keep_known(self, confirmed: Iterable[str]) -> None:
         """What has ended is confirmed by that: it is not known longer than its address is remembered."""

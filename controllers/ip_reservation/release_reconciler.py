@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -96,7 +96,13 @@ class ReleaseReconciler:
         planned = _plan(snapshot, settings, now)
         if not settings.same_address.enabled:
             return planned
-        waiting = self.reader.waited_for(record for record in made_free(planned) if record.owner_uid)
+        made_free = [
+            record
+            for change in planned.changes
+            for record, cause in change.released
+            if cause in MAKES_FREE and record.owner_uid
+        ]
+        waiting = self.reader.waited_for(made_free)
         return _plan(waiting_for(waiting, snapshot), settings, now) if waiting else planned
 
     def _compact(self, compaction: Compaction) -> bool:
@@ -131,11 +137,6 @@ class ReleaseReconciler:
             log.warning("segment not written", name=name, error=str(error))
             return
         self.reporter.released(change.segment, change.released)
-
-
-def made_free(planned: Plan) -> Iterator[Record]:
-    """What any pod may get when *planned* is carried out."""
-    return (record for change in planned.changes for record, cause in change.released if cause in MAKES_FREE)
 
 
 def waiting_for(keys: frozenset[str], snapshot: Snapshot) -> Snapshot:

@@ -48,10 +48,6 @@ def in_force(
     return next((record for record in others if not is_over(record, settings, now)), None)
 
 
-def with_end(record: Record, ended: datetime | None) -> Record:
-    return record if record.ended else replace(record, ended=ended)
-
-
 @dataclass(frozen=True)
 class Arrival:
     """A pod that came up with *cidrs* that are not its alone; *since* is on the monotonic clock."""
@@ -98,7 +94,9 @@ class SwapReconciler:
             return ()
         before = {*old.keys} if old is not None else set()
         late = {record.cidr for record in new.records if record.late and record.key not in before}
-        return self._look_at_pods_with(late) if late else ()
+        # Of all pods, since addresses of pods are not indexed, and late reservations are rare.
+        pods = self.caches.pods.list() if late else ()
+        return [uid for pod in pods for uid in self._look_at(pod, gained(None, pod) & late)]
 
     def reconcile(self, uid: str) -> None:
         if (arrival := self._arrivals.get(uid)) is None:
@@ -132,27 +130,20 @@ class SwapReconciler:
 
     def _confirmed(self, records: Iterable[Record]) -> Sequence[Record]:
         return [
-            with_end(record, self.addresses.ended(record))
+            record if record.ended else replace(record, ended=self.addresses.ended(record))
             for record in records
             if record.ended or self.addresses.has_or_had(record)
         ]
 
     def _look_at(self, pod: Pod, fresh: frozenset[str]) -> Sequence[str]:
-        suspect = frozenset(cidr for cidr in fresh if self._is_anothers(cidr, pod))
+        known = {cidr: (*self.reserved(cidr), *self.taken_out(cidr)) for cidr in fresh}
+        suspect = [cidr for cidr, held in known.items() if any(is_anothers(record, pod) for record in held)]
         if not suspect:
             return ()
         with self._lock:
-            arrival = Arrival(pod, suspect, self.clock.now(), self.clock.monotonic())
+            arrival = Arrival(pod, frozenset(suspect), self.clock.now(), self.clock.monotonic())
             self._arrivals[pod.metadata.uid] = arrival
         return (pod.metadata.uid,)
-
-    def _is_anothers(self, cidr: str, pod: Pod) -> bool:
-        return any(is_anothers(record, pod) for record in (*self.reserved(cidr), *self.taken_out(cidr)))
-
-    def _look_at_pods_with(self, cidrs: set[str]) -> Sequence[str]:
-        """The way around: of all pods, since addresses of pods are not indexed, and late reservations are rare."""
-        pods = [pod for pod in self.caches.pods.list() if not cidrs.isdisjoint(cidrs_of(pod))]
-        return [uid for pod in pods for uid in self._look_at(pod, gained(None, pod) & cidrs)]
 
     def _remember(self, records: Iterable[Record]) -> None:
         """Only what had ended: a record without an end was given back to its pod."""

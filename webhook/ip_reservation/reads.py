@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Generic, TypeVar
 
 from api.same_address import CalicoIPAM
@@ -95,20 +94,17 @@ class Cluster:
             self._reads.release()
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
+        def read(timeout: float) -> Namespace:
+            return self._client.get(NAMESPACES, name, type=Namespace, timeout=timeout)
+
         with self._lock:
             if (shared := self._namespaces.get(name)) is None:
+                late = f"namespace {name} could not be read within the deadline"
+                shared = Shared(read, max_age=NAMESPACE_SECONDS, clock=self._clock, late=late)
                 # Only namespaces of the last seconds are kept, which bounds their number.
-                kept = {other: shared for other, shared in self._namespaces.items() if not shared.is_old}
-                self._namespaces = kept | {name: (shared := self._shared(name))}
+                kept = {other: each for other, each in self._namespaces.items() if not each.is_old}
+                self._namespaces = kept | {name: shared}
         return shared.value(deadline)
-
-    def _shared(self, name: str) -> Shared[Namespace]:
-        late = f"namespace {name} could not be read within the deadline"
-        read = partial(self._read_namespace, name)
-        return Shared(read, max_age=NAMESPACE_SECONDS, clock=self._clock, late=late)
-
-    def _read_namespace(self, name: str, timeout: float) -> Namespace:
-        return self._client.get(NAMESPACES, name, type=Namespace, timeout=timeout)
 
     def _left(self, deadline: float) -> float:
         return max(LEAST, deadline - self._clock())

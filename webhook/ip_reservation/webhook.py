@@ -100,7 +100,9 @@ class IPReservationWebhook:
             return None
 
     def _records(self, request: Request, pod: Pod | None, deadline: float) -> Sequence[Record] | str:
-        annotations = self._namespace_annotations(pod, request, deadline)
+        annotations: Mapping[str, str] = {}
+        if pod is not None and RESERVE not in pod.metadata.annotations:  # else they decide nothing
+            annotations = self.cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
         return decide(request, pod, annotations, self.settings(), self.now())
 
     def _stored(self, of: Record, deadline: float) -> Pod | None:
@@ -111,11 +113,6 @@ class IPReservationWebhook:
         except NotFound:
             return None
         return pod if pod.metadata.uid == of.uid else None
-
-    def _namespace_annotations(self, pod: Pod | None, request: Request, deadline: float) -> Mapping[str, str]:
-        if pod is None or RESERVE in pod.metadata.annotations:
-            return {}
-        return self.cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
 
     def _not_reserved(self, request: Request, error: Exception) -> Decision:
         pod = f"pod {request.namespace}/{_name(request)}"
