@@ -51,19 +51,16 @@ def fault_of(deployment: Deployment | None, config: Config) -> str | None:
         return f"{name} is being deleted"
     if config.annotation in deployment.metadata.annotations:
         return f"{name} is to be updated, says its annotation {config.annotation}"
-    return _shortage(name, deployment.status.available_replicas, deployment.spec.replicas)
+    available, replicas = deployment.status.available_replicas, deployment.spec.replicas
+    if replicas > 0 and available >= replicas:
+        return None
+    return f"{available} of {replicas} replicas of {name} are available"
 
 
 def _is_of(metadata: ObjectMeta, config: Config) -> bool:
     # "a-b" on node "c" and "a" on node "b-c" have the same name.
     owner = metadata.controller
     return owner is not None and (owner.kind, owner.name) == (KIND, config.ingress_daemonset)
-
-
-def _shortage(name: str, available: int, replicas: int) -> str | None:
-    if replicas > 0 and available >= replicas:
-        return None
-    return f"{available} of {replicas} replicas of {name} are available"
 
 
 log = structlog.get_logger(__name__)
@@ -112,10 +109,12 @@ class Checker:
             log.info("answer changed", deployment=self._config.deployment, fault=fault)
         turned = before is None or (before.fault is None) != (fault is None)
         metadata = deployment.metadata if deployment else Metadata()
-        scheduled = self._scheduled(metadata)
+        is_scheduled = self._config.annotation in metadata.annotations
+        scheduled = metadata.annotations.get(SCHEDULED, "") if is_scheduled else None
         # Not *at*: the first 503 of this detachment is answered from now on.
         detached_at = now
-        if scheduled is not None and before is not None and _is_same(before, metadata, scheduled):
+        is_same = before is not None and (before.metadata.uid, before.scheduled) == (metadata.uid, scheduled)
+        if before is not None and is_same and scheduled is not None:
             detached_at = before.detached_at
         else:
             with self._counting:
@@ -178,17 +177,8 @@ class Checker:
             now - seen.at,
         )
 
-    def _scheduled(self, metadata: Metadata) -> str | None:
-        """What SCHEDULED says, beside the annotation; None without the annotation."""
-        annotations = metadata.annotations
-        return annotations.get(SCHEDULED, "") if self._config.annotation in annotations else None
-
 
 def export_metrics(checker: Checker) -> None:
     HEALTHY.set_function(lambda: float(checker.problem() is None))
     AGE.set_function(lambda: checker.age)
     BLIND.set_function(lambda: float(checker.is_blind))
-
-
-def _is_same(before: Seen, metadata: Metadata, scheduled: str) -> bool:
-    return (before.metadata.uid, before.scheduled) == (metadata.uid, scheduled)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.ingress_daemonset.children import Target, Writes
-from controllers.ingress_daemonset.forecast import Pace, forecast
+from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
 from tests.factories import NOW
 from tests.ingress_daemonset_clb_world import BALANCER, KEY, WEIGHT, ClbLeader, rolling
@@ -108,7 +108,7 @@ def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:
     here = in_waves({"n1": "b", "n2": "a"}, pause=60)
     nodes, children = here.cache.list("Node"), {"Deployment": here.cache.in_namespace("Deployment", "edge")}
     resource = here.cache.get(Target("IngressDaemonSet", "edge", "web"))
-    found = forecast(Snapshot(resource, nodes, children, here.now(), Writes(), {}), CHECKER, Pace(5))
+    found = forecast(Snapshot(resource, nodes, children, here.now(), Writes(), {}), CHECKER, 5)
 
     first, second = found.steps
     assert (first.node, second.node) == ("n2", "n1")

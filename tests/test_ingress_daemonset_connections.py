@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.ingress_daemonset.forecast import Pace, forecast
+from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.health_checks import daemon_sets
 from controllers.ingress_daemonset.readers import checkers_of
 from controllers.ingress_daemonset.reporter import Reporter
@@ -15,7 +15,6 @@ from controllers.ingress_daemonset.snapshot import Snapshot
 from controllers.ingress_daemonset.status import Undrained
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
-from tests.ingress_daemonset import outcome, raw, request, webhooks
 from tests.ingress_daemonset_world import CHECKER, NO_WRITES, World, node, raw_resource, resource
 
 Raw = dict[str, Any]
@@ -151,38 +150,4 @@ def test_a_forecast_has_no_connections() -> None:
     given = resource(healthCheckNodePorts=[PORT], rolling=WAITING)
     snapshot = Snapshot(given, [node("n1")], {"Deployment": []}, NOW, NO_WRITES, {})
 
-    assert forecast(snapshot, CHECKER, Pace(1)).left == ()
-
-
-@pytest.mark.parametrize(
-    ("wait", "spec", "said"),
-    [
-        ({"ports": [80]}, {"healthCheckNodePorts": [PORT]}, "not seen on the node"),
-        ({"ports": [80]}, {"template": {"spec": {"hostNetwork": True}}}, "there are no healthCheckNodePorts"),
-        ({"max": 3}, {"healthCheckNodePorts": [PORT]}, "write either ports or endpoint"),
-        (
-            {"ports": [80], "endpoint": {"port": 9113, "metric": "up"}},
-            {"healthCheckNodePorts": [PORT]},
-            "write either ports or endpoint",
-        ),
-    ],
-    ids=["no host network", "no health checkers", "neither", "both"],
-)
-def test_what_cannot_be_counted_is_refused(wait: Raw, spec: Raw, said: str) -> None:
-    rolling = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1, "waitForConnections": wait}}}
-    _, rules = webhooks()
-    decision = rules.review(request(raw(rolling | spec)), deadline=float("inf"))
-
-    assert not decision.allowed
-    assert said in decision.message
-
-
-def test_what_can_be_counted_is_stored() -> None:
-    wait = {"endpoint": {"port": 9113, "metric": "up"}}
-    rolling = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1, "waitForConnections": wait}}}
-    spec = {"healthCheckNodePorts": [PORT], "template": {"spec": {"hostNetwork": True}}}
-    defaults, rules = webhooks()
-    new = raw(rolling | spec)
-    stored, _ = outcome(new, asked := request(new), defaults.review(asked, deadline=float("inf")))
-
-    assert rules.review(request(stored), deadline=float("inf")).allowed
+    assert forecast(snapshot, CHECKER, 1).left == ()

@@ -16,7 +16,7 @@ from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Kind, Writes
 from controllers.ingress_daemonset.estimate import ASSUMED, measured, seconds_of_pods
-from controllers.ingress_daemonset.forecast import Forecast, Pace, Step, forecast
+from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
 from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.snapshot import Snapshot
@@ -57,7 +57,7 @@ def snapshot_of(here: Leader) -> Snapshot:
 
 
 def foreseen(here: Leader, pods: float = PODS) -> Forecast:
-    return forecast(snapshot_of(here), CHECKER, Pace(pods))
+    return forecast(snapshot_of(here), CHECKER, pods)
 
 
 class Rollout:
@@ -239,7 +239,7 @@ def test_nothing_is_foreseen_at_rest_while_paused_or_at_the_end_of_the_object() 
 def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     here = outdated(*NAMES, rolling={"maxUnavailableNodes": 1, **BY_NODE})
     whole = foreseen(here)
-    part = forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=20)
+    part = forecast(snapshot_of(here), CHECKER, PODS, plans=20)
 
     assert (
         part.steps == whole.steps[: len(part.steps)] or part.steps[:-1] == whole.steps[: len(part.steps) - 1]
@@ -248,7 +248,7 @@ def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     assert part.ends_at is not None
     assert whole.ends_at is not None
     assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
-    begun = forecast(snapshot_of(here), CHECKER, Pace(PODS), plans=1)
+    begun = forecast(snapshot_of(here), CHECKER, PODS, plans=1)
     status = plan(snapshot_of(here), CHECKER).status or {}
     assert begun.ends_at == time_of(status["rollout"]["estimatedEnd"])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.controller import changes
 from controllers.ingress_daemonset.estimate import seconds_of_pods
-from controllers.ingress_daemonset.forecast import Pace, forecast
+from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ingress_daemonset.status import HISTORY_SIZE
 from dev.fake_api import merged
@@ -267,8 +267,8 @@ def test_the_end_is_that_of_a_forecast(parts: Raw) -> None:
     rolling.roll_out("proxy:3")
     rolling.turn()
     ends = _time(rolling.rollout["estimatedEnd"])
-    pace = Pace(seconds_of_pods(rolling.world.plan().rollouts))
-    foreseen = forecast(rolling.world.snapshot(), CHECKER, pace).ends_at
+    pods = seconds_of_pods(rolling.world.plan().rollouts)
+    foreseen = forecast(rolling.world.snapshot(), CHECKER, pods).ends_at
 
     assert foreseen
     assert abs(ends - foreseen) <= (foreseen - rolling.world.now) * 0.15 + timedelta(seconds=10)

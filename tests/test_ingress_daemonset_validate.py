@@ -52,7 +52,14 @@ def host_port(port: int, protocol: str = "TCP") -> Raw:
     return {**CONTAINER, "ports": [{"containerPort": 80, "hostPort": port, "protocol": protocol}]}
 
 
+def counted(*ports: int, endpoint: Raw | None = None, **spec: Any) -> Raw:
+    wait = {"ports": [*ports]} | ({"endpoint": endpoint} if endpoint else {})
+    return rolling(maxUnavailableNodes=1, waitForConnections=wait) | spec
+
+
 NODE = {"key": "example.com/detached"}
+UP = {"port": 9113, "metric": "up"}
+CHECKED = {"healthCheckNodePorts": [10080], **pod(hostNetwork=True)}
 
 
 @pytest.mark.parametrize(
@@ -141,6 +148,10 @@ NODE = {"key": "example.com/detached"}
             "no node can have both",
         ),
         ({"nodeSelector": {"a b": "c"}}, "spec.nodeSelector", "'a b' is not the key"),
+        (counted(80, healthCheckNodePorts=[10080]), "R.waitForConnections", "not seen on the node"),
+        (counted(80, **pod(hostNetwork=True)), "R.waitForConnections", "there are no healthCheckNodePorts"),
+        (counted(**CHECKED), "R.waitForConnections", "write either ports or endpoint"),
+        (counted(80, endpoint=UP, **CHECKED), "R.waitForConnections", "write either ports or endpoint"),
     ],
 )
 def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None:
@@ -161,6 +172,7 @@ def test_what_cannot_be_meant_is_named(spec: Raw, field: str, said: str) -> None
         rolling(canary={"nodes": 1}, autoRollback=True),
         rolling(canary={"nodeSelector": {"canary": "true"}, "pause": {"durationSeconds": 60}}),
         {"selector": {"matchLabels": {"app": "web"}}, **labelled(tier="edge")},
+        counted(endpoint=UP, **CHECKED),
     ],
 )
 def test_what_can_be_meant_is_taken(spec: Raw) -> None:

@@ -21,7 +21,7 @@ from cli.session import Command, Session, pass_session
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
 from controllers.ingress_daemonset.failures import resolved
-from controllers.ingress_daemonset.forecast import Forecast, Pace, Step, forecast
+from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
@@ -160,8 +160,8 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         why = "its template has failed, and nodes have, or return to, the one before"
         raise Failure(why, "write --image to see another template")
     rollouts = snapshot.rollouts()
-    pace, plans = Pace(seconds_of_pods(rollouts)), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
-    ahead = forecast(snapshot, inventory.settings.ingress_daemonset.health_checker, pace, plans)
+    pods, plans = seconds_of_pods(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
+    ahead = forecast(snapshot, inventory.settings.ingress_daemonset.health_checker, pods, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
     return Rollout(
         ingress_daemonset=f"{namespace}/{name}",
@@ -169,7 +169,7 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         nodes=ahead.nodes,
         budget=ahead.limit,
         budget_field="maxUnavailableNodes" if rolling.detaches else "maxDegradedNodes",
-        pods_seconds=pace.pods,
+        pods_seconds=pods,
         measured=len(measured(rollouts)),
         paused=stored["spec"].get("paused", False),
         waves=tuple(Wave(tuple(map(_update, wave))) for wave in ahead.waves),

@@ -49,16 +49,12 @@ class Patience:
 
 
 class Marked(Value, frozen=True):
-    """A Deployment or a Node."""
+    """A Deployment, a Node, or an IngressDaemonSet."""
 
-    metadata: ObjectMeta = ObjectMeta()
-
-
-class Suspended(Value, frozen=True):
     metadata: Metadata = Metadata()
 
 
-complete(Marked, Suspended)
+complete(Marked)
 
 
 @dataclass(frozen=True)
@@ -141,10 +137,10 @@ def release_all(client: Client) -> None:
             _send(client, INGRESS_DAEMONSETS, each.metadata, body)
 
 
-def _ingress_daemonsets(client: Client) -> list[Suspended]:
+def _ingress_daemonsets(client: Client) -> list[Marked]:
     """None where their CRD is not installed."""
     try:
-        return client.list(INGRESS_DAEMONSETS, type=Suspended).items
+        return client.list(INGRESS_DAEMONSETS, type=Marked).items
     except NotFound:
         return []
 

@@ -207,7 +207,7 @@ class Canary:
     def begins(self) -> tuple[NodeRollout, ...]:
         """In the order of their turns. One that gets no traffic shows little, so it comes last."""
         room = max(0, self.size - len(self.observed))
-        serving = [each for each in self.waiting if not each.unavailable and _has_pods(each)]
+        serving = [each for each in self.waiting if not each.unavailable and each.has_its_pods]
         lost = [each for each in self.waiting if each.lost] if self.is_blocked else []
         resized = (each for each in self.begun if each.phase is Phase.OUTDATED)
         return (*resized, *(lost or serving or self.waiting)[:room])
@@ -405,10 +405,6 @@ def _has_begun(rollout: NodeRollout) -> bool:
     """Whether it has the new template, or gets it; it may still wait for another number of pods."""
     is_on_its_way = rollout.phase is not Phase.OUTDATED and not rollout.untouched
     return is_on_its_way or not rollout.needs_template
-
-
-def _has_pods(rollout: NodeRollout) -> bool:
-    return rollout.deployment is not None and rollout.deployment.available
 
 
 def standstill(canary: Canary) -> tuple[Progressing, str] | None:

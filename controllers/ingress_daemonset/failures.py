@@ -67,7 +67,10 @@ def failures_of(resource: IngressDaemonSet, rollouts: Sequence[NodeRollout], now
         return NO_FAILURES
     digest = applied_digest(resource)
     stored = resource.stored.failures or FailuresStatus()
-    old = stored.nodes if stored.digest == digest else _of_former(stored.nodes)
+    old = stored.nodes
+    if stored.digest != digest:
+        lost = {name: each for name, each in old.items() if each.reason in (LOST, FORMER)}
+        old = {name: NodeFailure(FORMER, None, each.well_since) for name, each in lost.items()}
     if not old and not any(each.phase in ROLLING for each in rollouts):
         return NO_FAILURES
     deadline, moment = timedelta(seconds=resource.spec.progress_deadline_seconds), now.replace(microsecond=0)
@@ -93,11 +96,6 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
     return found | {
         name: f"{each.reason}, for progressDeadlineSeconds" for name, each in failures.failed(now)
     }
-
-
-def _of_former(nodes: Mapping[str, NodeFailure]) -> Mapping[str, NodeFailure]:
-    lost = {name: each for name, each in nodes.items() if each.reason in (LOST, FORMER)}
-    return {name: NodeFailure(FORMER, None, each.well_since) for name, each in lost.items()}
 
 
 def _failure(

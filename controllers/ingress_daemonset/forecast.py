@@ -1,6 +1,7 @@
 """How a rollout will go: the planner, played forward against a simulated cluster.
 
-That does at once what a plan writes, and its pods and load balancer take the time that is given.
+That does at once what a plan writes, and its pods take the time that is given. What others do is taken out of the spec:
+they confirm detachments, write timestamps and end connections as soon as they may.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace as changed
 
-from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.status import (
     CanaryStatus,
@@ -25,8 +25,7 @@ from api.ingress_daemonset.status import (
     raw_of,
     status_of,
 )
-from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
-from controllers.ingress_daemonset import rollout_annotations
+from api.ingress_daemonset.types import OFF, Annotation, Canary, IngressDaemonSet, Timestamp, Weights
 from controllers.ingress_daemonset.canary import promoted, stored_canary
 from controllers.ingress_daemonset.children import (
     COMPLETE,
@@ -39,9 +38,7 @@ from controllers.ingress_daemonset.children import (
     WorkloadStatus,
     Writes,
 )
-from controllers.ingress_daemonset.detachment import REFUSED, Reading
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.load_balancers import NodeBackends
 from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.rollout import budget
@@ -56,23 +53,11 @@ FIELDS = ("currentRevision", "currentDigest", "canary", "waves")
 DONE = (Condition("Progressing", "True", COMPLETE),)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Seconds that a plan waits for beside graces.
-
-    *pods* take so many from a new template until all are available; *timestamp* is how long after the annotation of
-    a Node another program adds the time of its detachment.
-    """
-
-    pods: float
-    timestamp: float = 0.0
-
-
 class SimulatedCluster:
-    """Pods on nodes that are not Ready never start, and health checkers answer as they should."""
+    """*pods* take so many seconds until all of a new template are available; none start on a NotReady node."""
 
-    def __init__(self, snapshot: Snapshot, pace: Pace) -> None:
-        self.now, self._pace = snapshot.now, pace
+    def __init__(self, snapshot: Snapshot, pods: float) -> None:
+        self.now, self._pods = snapshot.now, timedelta(seconds=pods)
         self._first, self._resource = snapshot, snapshot.resource
         self._nodes = {each.name: each for each in snapshot.nodes}
         self._deployments: dict[str, Workload] = {
@@ -81,10 +66,12 @@ class SimulatedCluster:
         self._answers = Answers()
         self._available_at: dict[str, datetime] = {}
         """By names of Deployments whose pods are starting."""
-        self._timestamp_at: dict[str, datetime] = {}
-        """By names of Nodes that were annotated."""
         for each in snapshot.rollouts():
-            self._begin_with(each)
+            starts = each.phase in (Phase.UPDATING, Phase.STARTING) and not each.is_stuck(self.now)
+            if starts and each.deployment is not None:
+                since = each.baseline.updated if each.baseline else None
+                self._deployments[each.name] = _unfinished(each.deployment)
+                self._start_pods(each.name, each.node, since or self.now)
 
     def snapshot(self) -> Snapshot:
         return replace(
@@ -94,8 +81,6 @@ class SimulatedCluster:
             children={**NONE, **self._first.children, "Deployment": tuple(self._deployments.values())},
             now=self.now,
             writes=Writes(seen=self._first.writes.seen),
-            readings=dict(self._readings()),
-            backends=dict(self._backends()),
         )
 
     def apply(self, actions: Iterable[Action]) -> bool:
@@ -111,7 +96,8 @@ class SimulatedCluster:
         """Store what later plans read of *status*; whether it changed. A person promotes a canary at once."""
         found = {name: status[name] for name in FIELDS if name in status}
         canary = status_of(found).canary
-        by_time = (rolling := self._rolling).canary and rolling.canary.pause.duration_seconds
+        wanted = self._resource.spec.update_strategy.rolling_update.canary
+        by_time = wanted and wanted.pause.duration_seconds
         if canary and canary.complete_since and not canary.promoted_at and not by_time:
             found["canary"] = raw_of(promoted(canary, Promotion.BY_HAND, self.now))
         if found == {name: each for name, each in self._resource.status.items() if name in FIELDS}:
@@ -125,72 +111,19 @@ class SimulatedCluster:
         return self._resource.stored
 
     def next_event(self) -> datetime | None:
-        return min((*self._available_at.values(), *self._timestamp_at.values()), default=None)
+        return min(self._available_at.values(), default=None)
 
     def advance(self, moment: datetime) -> None:
         """What has happened until *moment* has happened then."""
         self.now = moment
-        for name in _due(self._available_at, moment):
+        for name in [name for name, at in self._available_at.items() if at <= moment]:
+            del self._available_at[name]
             self._deployments[name] = _complete(self._deployments[name])
-        for name in _due(self._timestamp_at, moment):
-            if wanted := self._rolling.timestamp:
-                noted = {"metadata": {"annotations": {wanted.key: moment.isoformat()}}}
-                self._nodes[name] = _patched(self._nodes[name], noted)
-
-    @property
-    def _rolling(self) -> RollingUpdate:
-        return self._resource.spec.update_strategy.rolling_update
-
-    def _begin_with(self, rollout: NodeRollout) -> None:
-        starts = rollout.phase in (Phase.UPDATING, Phase.STARTING) and not rollout.is_stuck(self.now)
-        if starts and rollout.deployment is not None:
-            since = rollout.baseline.updated if rollout.baseline else None
-            self._deployments[rollout.name] = _unfinished(rollout.deployment)
-            self._start_pods(rollout.name, rollout.node, since or self.now)
-        wanted, detached = self._rolling.timestamp, self._rolling.node_annotation
-        annotations = rollout.node.metadata.annotations
-        if not wanted or not detached or detached.key not in annotations:
-            return
-        if rollout.lacks_timestamp or wanted.key not in annotations:
-            since = rollout.node_mark.at if rollout.node_mark else self.now
-            self._timestamp_at[rollout.node.name] = self._later(since, self._pace.timestamp)
 
     def _start_pods(self, name: str, node: FollowedNode | None, since: datetime) -> None:
+        """Those that are late come now."""
         if node is not None and node.ready:
-            self._available_at[name] = self._later(since, self._pace.pods)
-
-    def _later(self, moment: datetime, seconds: float) -> datetime:
-        """A moment that is over is now."""
-        return max(self.now, moment + timedelta(seconds=seconds))
-
-    def _readings(self) -> Iterable[tuple[str, tuple[Reading, ...]]]:
-        """Of nodes that are detached by a Deployment, as health checkers that have seen all of it."""
-        for held in self._deployments.values():
-            mark = rollout_annotations.on_deployment(held.metadata.annotations)
-            if mark is not None and mark.key in held.metadata.annotations:
-                scheduled = held.metadata.annotations[SCHEDULED]
-                seconds = (self.now - mark.at).total_seconds()
-                state = State(
-                    REFUSED,
-                    uid=held.metadata.uid,
-                    scheduled=scheduled,
-                    detached_seconds=seconds,
-                    connections=0,
-                )
-                ports = self._resource.spec.health_check_node_ports
-                yield held.node, tuple(Reading("", port, state) for port in ports)
-
-    def _backends(self) -> Iterable[tuple[str, tuple[NodeBackends, ...]]]:
-        """As load balancers have them that change weights at once."""
-        weights = self._rolling.weights
-        for held in self._deployments.values():
-            mark = rollout_annotations.on_deployment(held.metadata.annotations)
-            if weights and mark:
-                since = None if mark.attached else mark.at
-                yield (
-                    held.node,
-                    tuple(NodeBackends(each, since, mark.attached) for each in weights.load_balancers),
-                )
+            self._available_at[name] = max(self.now, since + self._pods)
 
     def _apply(self, action: Action) -> None:
         kind, name = action.target.kind, action.target.name
@@ -207,20 +140,9 @@ class SimulatedCluster:
                 metadata = changed(self._resource.metadata, finalizers=finalizers)
                 self._resource = changed(self._resource, metadata=metadata, status=status)
             case Change(body=body) if kind == "Node":
-                self._change_node(name, body)
+                self._nodes[name] = _patched(self._nodes[name], body)
             case Change(body=body):
                 self._change_deployment(name, body)
-
-    def _change_node(self, name: str, body: Mapping[str, Any]) -> None:
-        before = self._nodes[name].metadata.annotations
-        self._nodes[name] = _patched(self._nodes[name], body)
-        after, wanted = self._nodes[name].metadata.annotations, self._rolling.node_annotation
-        if wanted is None or self._rolling.timestamp is None:
-            return
-        if wanted.key not in after:
-            self._timestamp_at.pop(name, None)
-        elif wanted.key not in before:
-            self._timestamp_at[name] = self._later(self.now, self._pace.timestamp)
 
     def _change_deployment(self, name: str, body: Mapping[str, Any]) -> None:
         held = _patched(self._deployments[name], body)
@@ -231,14 +153,6 @@ class SimulatedCluster:
         self._answers.learn(self._deployments[name])
         if "spec" in body:
             self._start_pods(name, self._nodes.get(held.node), self.now)
-
-
-def _due(dates: dict[str, datetime], moment: datetime) -> list[str]:
-    """Those until *moment*, taken out."""
-    found = [name for name, at in dates.items() if at <= moment]
-    for name in found:
-        del dates[name]
-    return found
 
 
 def _unfinished(held: Workload) -> Workload:
@@ -335,12 +249,12 @@ class Forecast:
         return tuple(tuple(wave) for _, wave in groupby(self.steps, key=lambda each: each.begins_at))
 
 
-def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int | None = None) -> Forecast:
-    """*plans* bounds the work: that many calls of the planner. Graces and *pace* are the only time that passes."""
+def forecast(snapshot: Snapshot, defaults: HealthChecker, pods: float, plans: int | None = None) -> Forecast:
+    """*plans* bounds the work: that many calls of the planner. Only graces, pauses and *pods* take time, in seconds."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Forecast(0, 0)
-    snapshot = replace(snapshot, resource=with_good_metric(snapshot.resource))
-    cluster, record = SimulatedCluster(snapshot, pace), _Record(snapshot.now)
+    snapshot = replace(snapshot, resource=foreseeable(snapshot.resource))
+    cluster, record = SimulatedCluster(snapshot, pods), _Record(snapshot.now)
     bound = SLACK + PLANS_PER_NODE * len(snapshot.nodes) if plans is None else plans
     for _ in range(bound):
         planned = plan(cluster.snapshot(), defaults, record.rollouts)
@@ -357,19 +271,40 @@ def forecast(snapshot: Snapshot, defaults: HealthChecker, pace: Pace, plans: int
     return record.cut_off(planned)
 
 
-def with_good_metric(resource: IngressDaemonSet) -> IngressDaemonSet:
-    """Whose canary has no metric, and pauses for the time in which it has to be good; by hand when it has failed."""
-    canary = resource.spec.update_strategy.rolling_update.canary
+def foreseeable(resource: IngressDaemonSet) -> IngressDaemonSet:
+    """*resource* without what others do: the graces that begin with that begin with the annotations."""
+    rolling = resource.spec.update_strategy.rolling_update
+    rolling = changed(
+        rolling,
+        annotate_deployment_to_detach=_with_grace(rolling.deployment_annotation, rolling.weights),
+        annotate_node_to_detach=_with_grace(rolling.node_annotation, rolling.timestamp),
+        wait_for_detachment_by_annotated_timestamp=None,
+        set_weight_to_detach=None,
+        wait_for_connections=None,
+        confirm=OFF,
+        canary=_with_good_metric(resource, rolling.canary),
+    )
+    strategy = changed(resource.spec.update_strategy, rolling_update=rolling)
+    return changed(resource, spec=changed(resource.spec, update_strategy=strategy))
+
+
+def _with_grace(annotation: Annotation | None, other: Weights | Timestamp | None) -> Annotation | None:
+    """The longer one."""
+    if annotation is None or other is None:
+        return annotation
+    longest = max(annotation.grace_period_seconds, other.grace_period_seconds)
+    return changed(annotation, grace_period_seconds=longest)
+
+
+def _with_good_metric(resource: IngressDaemonSet, canary: Canary | None) -> Canary | None:
+    """It has no metric, and pauses for the time in which it has to be good; by hand when it has failed."""
     if canary is None or canary.metric is None:
-        return resource
+        return canary
     seconds = max(canary.pause.duration_seconds, canary.metric.for_seconds, 1)
     metric = stored_canary(resource).metric
     if metric and metric.failed_at:
         seconds = 0
-    canary = changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
-    rolling = changed(resource.spec.update_strategy.rolling_update, canary=canary)
-    strategy = changed(resource.spec.update_strategy, rolling_update=rolling)
-    return changed(resource, spec=changed(resource.spec, update_strategy=strategy))
+    return changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
 
 
 @dataclass

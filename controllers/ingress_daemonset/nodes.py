@@ -107,11 +107,12 @@ class NodeRollout(Detachment):
     @property
     def lacks_pods(self) -> bool:
         """Whether a Ready node has not all of its pods: it has lost some, or they are starting."""
-        return self.node.ready and not self.unmanaged and (self.absent or not self._has_its_pods)
+        return self.node.ready and not self.unmanaged and (self.absent or not self.has_its_pods)
 
     @property
-    def _has_its_pods(self) -> bool:
-        return self.deployment is not None and self.deployment.available
+    def has_its_pods(self) -> bool:
+        """As many as its Deployment should have: a node whose number changes has the former one until its turn."""
+        return self.deployment is not None and not self.unmanaged and self.deployment.available
 
     @cached_property
     def unavailable(self) -> bool:
@@ -340,7 +341,9 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
         return rollout.refusal
     match rollout.phase:
         case Phase.UNMANAGED:
-            return f"Deployment {name} {_difference(rollout)}: delete or rename it"
+            ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
+            what = "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
+            return f"Deployment {name} {what}: delete or rename it"
         case Phase.DETACHING:
             return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
         case Phase.DRAINING:
@@ -348,7 +351,9 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
         case Phase.UPDATING if rollout.is_stuck(now):
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
-            return f"{available_pods(rollout)} of {_wanted_pods(rollout)} pods are available"
+            held = rollout.deployment
+            wanted = held.replicas if held else rollout.resource.spec.pods_per_node
+            return f"{available_pods(rollout)} of {wanted} pods are available"
         case Phase.ATTACHING if (
             rollout.settled_at and rollout.settled_at <= now and rollout.attach_doubt(now)
         ):
@@ -367,11 +372,6 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return f"Deployment {name} was changed again in the same way after it was restored, and is left as it is"
         case Phase.CURRENT:
             return "it is up to date"
-
-
-def _difference(rollout: NodeRollout) -> str:
-    ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
-    return "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
 
 
 def _draining(rollout: NodeRollout, now: datetime) -> str:
@@ -410,10 +410,6 @@ def _way_out(rollout: NodeRollout) -> str:
     if (ends := rollout.doubt_ends_at) is not None:
         return f"the update goes on without a confirmation at {rfc3339(ends)}"
     return "see why, or set confirm to preferred or off"
-
-
-def _wanted_pods(rollout: NodeRollout) -> int:
-    return rollout.deployment.replicas if rollout.deployment else rollout.resource.spec.pods_per_node
 
 
 def available_pods(rollout: NodeRollout) -> int:
@@ -457,7 +453,10 @@ def _deployment_changes(
     rollout: NodeRollout, held: Workload, clearance: Clearance, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     annotations, update = _annotations_and_update(rollout, held, clearance, now)
-    spec = _settings(rollout, held) | (update or _size_at_once(rollout, held))
+    if not update and rollout.needs_size and rollout.resizes_at_once:
+        spec = _settings(rollout, held) | _differing(size_of(rollout.resource), held)
+    else:
+        spec = _settings(rollout, held) | update
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
         # The mark may be of a clock that is ahead.
         times = (max(now, rollout.marked_at), None) if update else _times(rollout, now)
@@ -497,11 +496,6 @@ def _update(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
     if not rollout.needs_template:
         return size
     return {**size, "template": overwrite(rollout.body["spec"]["template"], held.spec.get("template"))}
-
-
-def _size_at_once(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
-    at_once = rollout.needs_size and rollout.resizes_at_once
-    return _differing(size_of(rollout.resource), held) if at_once else {}
 
 
 def _attached(rollout: NodeRollout, now: datetime) -> Changes:

@@ -240,16 +240,11 @@ def _counts(rollouts: Sequence[NodeRollout]) -> dict[str, int]:
     return {
         "desiredNodes": len(rollouts),
         "updatedNodes": sum(each.deployment is not None and each.phase in UP_TO_DATE for each in rollouts),
-        "readyNodes": sum(_has_its_pods(each) for each in rollouts),
+        "readyNodes": sum(each.has_its_pods for each in rollouts),
         "detachedNodes": sum(each.detached for each in rollouts),
         "unavailableNodes": sum(each.unavailable for each in rollouts),
         "degradedNodes": sum(each.degraded for each in rollouts),
     }
-
-
-def _has_its_pods(rollout: NodeRollout) -> bool:
-    """As many as its Deployment should have: a node whose number changes has the former one until its turn."""
-    return rollout.deployment is not None and not rollout.unmanaged and rollout.deployment.available
 
 
 def _available(rollouts: Sequence[NodeRollout]) -> Reason:

@@ -47,7 +47,7 @@ from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.store import Store
 from kube.types import ConfigMap, key_of
-from settings import CLBSettings, CloudSettings, Settings
+from settings import CLBSettings, Settings
 
 KEY = "weights.json"
 PREFIX = "drawbridge-weights-"
@@ -290,16 +290,13 @@ def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[
 
     @cached
     def connect() -> LoadBalancers:
-        cloud = _in_time(settings().cloud)
+        cloud = settings().cloud
+        # With timeouts that the planner counts on.
+        call, attempt = (min(each, LONGEST_CALL) for each in (cloud.call_timeout, cloud.attempt_timeout))
+        cloud = cloud.model_copy(update={"call_timeout": call, "attempt_timeout": attempt})
         return LoadBalancers(caller(cloud, may_write=context.check, writes_within=context.grace, sleep=sleep))
 
     return connect
-
-
-def _in_time(cloud: CloudSettings) -> CloudSettings:
-    """With timeouts that the planner counts on."""
-    call, attempt = (min(each, LONGEST_CALL) for each in (cloud.call_timeout, cloud.attempt_timeout))
-    return cloud.model_copy(update={"call_timeout": call, "attempt_timeout": attempt})
 
 
 def enqueue_changes(cache: ObjectCache, enqueue: Callable[[str], None]) -> None:

@@ -92,8 +92,10 @@ class ClusterLookup:
         """The first node that *new* and each of *others* match, by the other's key."""
         shared: dict[str, str] = {}
         mine, theirs = where_of(new), {key_of(other.metadata): where_of(other) for other in others}
-        for node in map(_when_ready, self._items(NODES, FollowedNode, None, deadline)):
+        for node in self._items(NODES, FollowedNode, None, deadline):
             self._left(deadline)
+            lasting = tuple(taint for taint in node.spec.taints if not taint.key.startswith(PASSING))
+            node = replace(node, spec=replace(node.spec, taints=lasting))
             if matches(mine, node, runs=False):
                 missing = theirs.keys() - shared.keys()
                 shared |= {key: node.name for key in missing if matches(theirs[key], node, runs=False)}
@@ -115,11 +117,6 @@ class ClusterLookup:
 
     def _left(self, deadline: float) -> float:
         return seconds_left(deadline, self._clock)
-
-
-def _when_ready(node: FollowedNode) -> FollowedNode:
-    lasting = tuple(each for each in node.spec.taints if not each.key.startswith(PASSING))
-    return replace(node, spec=replace(node.spec, taints=lasting))
 
 
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
@@ -186,18 +183,13 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 def _resolved(schema: Schema | None, schemas: Schemas) -> Schema | None:
     """The schema that *schema* refers to; with a default, the reference is the only member of an allOf."""
     for _ in range(len(schemas) + 1):
-        if schema is None or not (reference := schema.ref or _only(schema)):
+        if schema is None:
+            return None
+        [only, *others] = schema.all_of or (schema,)
+        if others or not (reference := schema.ref or only.ref):
             return schema
-        schema = schemas.get(_name(reference))
+        schema = schemas.get(reference.rpartition("/")[2])
     return None
-
-
-def _only(schema: Schema) -> str:
-    return schema.all_of[0].ref if len(schema.all_of) == 1 else ""
-
-
-def _name(reference: str) -> str:
-    return reference.rpartition("/")[2]
 
 
 def _is_of(value: Any, wanted: str) -> bool:

@@ -29,15 +29,6 @@ ROLLING = "spec.updateStrategy.rollingUpdate"
 METRIC, WINDOW = f"{ROLLING}.canary.metric", f"{ROLLING}.window"
 
 
-def pacing_problems(rolling: RollingUpdate) -> Iterator[Problem]:
-    if rolling.canary and rolling.canary.metric:
-        yield from _metric(rolling.canary.metric)
-    if rolling.waves:
-        yield from key_problems(f"{ROLLING}.waves.byLabel", rolling.waves.by_label)
-    if rolling.window:
-        yield from _window(rolling.window)
-
-
 def pacing_warnings(rolling: RollingUpdate, settings: IngressDaemonSetSettings) -> Iterator[str]:
     """Of what waits for something that is not configured."""
     if rolling.canary and rolling.canary.metric and not settings.prometheus.url:
@@ -123,7 +114,12 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     yield from _budgets(rolling)
     yield from _annotations(rolling)
     yield from _canary(rolling)
-    yield from pacing_problems(rolling)
+    if rolling.canary and rolling.canary.metric:
+        yield from _metric(rolling.canary.metric)
+    if rolling.waves:
+        yield from key_problems(f"{ROLLING}.waves.byLabel", rolling.waves.by_label)
+    if rolling.window:
+        yield from _window(rolling.window)
     yield from _connections(new.spec, rolling, template)
     if rolling.auto_rollback and not new.spec.revision_history_limit:
         message = "it is 0: autoRollback needs the former template; write 1 or more, or remove autoRollback"
@@ -176,12 +172,13 @@ def load_balancer_warnings(new: IngressDaemonSet, clb: CLBSettings) -> list[str]
 def warnings(new: IngressDaemonSet) -> Iterator[str]:
     """Of what is valid, but probably not meant."""
     rolling, checker = new.spec.update_strategy.rolling_update, new.spec.health_checker
-    if rolling.wait_for_connections and not rolling.detaches:
-        yield "waitForConnections has no effect: maxUnavailableNodes is 0, so that no node is detached"
-    if rolling.set_weight_to_detach and not rolling.detaches:
-        yield "setWeightToDetach has no effect: maxUnavailableNodes is 0, so that no node is detached"
-    if rolling.annotate_node_to_detach and not rolling.detaches:
-        yield "annotateNodeToDetach has no effect: maxUnavailableNodes is 0, so that no node is detached"
+    needless = {
+        "waitForConnections": rolling.wait_for_connections,
+        "setWeightToDetach": rolling.set_weight_to_detach,
+        "annotateNodeToDetach": rolling.annotate_node_to_detach,
+    }
+    for field in [field for field, given in needless.items() if given and not rolling.detaches]:
+        yield f"{field} has no effect: maxUnavailableNodes is 0, so that no node is detached"
     ways = (rolling.node_annotation, rolling.weights, new.spec.health_check_node_ports)
     if rolling.detaches and not any(ways):
         yield (
