@@ -82,6 +82,7 @@ def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> No
     here = paused(TIMED)
     since = time_of(here.canary["completeSince"])
     assert since
+    assert here.world.plan().requeue_at == since + timedelta(seconds=600)
     here.play(lambda: "promotedAt" in here.canary)
     assert here.world.now - since < timedelta(seconds=610)
     assert time_of(here.canary["promotedAt"]) == since + timedelta(seconds=600)
@@ -102,14 +103,6 @@ def test_where_nodes_are_not_detached_there_is_a_canary_too() -> None:
     here.promote()
     here.finish()
     assert here.updated() == {*NODES}
-
-
-def test_the_next_plan_is_due_at_the_end_of_the_pause() -> None:
-    here = paused(TIMED)
-
-    since = time_of(here.canary["completeSince"])
-    assert since
-    assert here.world.plan().requeue_at == since + timedelta(seconds=600)
 
 
 def test_a_canary_that_loses_pods_is_not_promoted_and_its_pause_begins_again() -> None:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-import pytest
 
 from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.children import Kind
@@ -85,40 +84,6 @@ def test_another_leader_counts_the_pause_from_where_it_began() -> None:
 
     other.settle()
     assert on(here, "proxy:2") == 3
-
-
-@pytest.mark.parametrize("outcome", ["lost", "timed out"])
-def test_no_node_follows_before_the_promotion_is_stored(outcome: str) -> None:
-    here = paused()
-    here.clock.advance(PAUSE)
-    with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
-        looks(here)
-        assert on(here, "proxy:2") == 1
-        assert here.off() == set()
-
-    other = Leader(here.api, before=here)
-    with other.fault(lambda verb, kind, name: outcome if verb == "status" and outcome == "lost" else ""):
-        looks(other)
-    other.settle()
-    assert on(here, "proxy:2") == 3
-
-
-def test_a_former_leader_promotes_neither_its_own_template_nor_the_new_one() -> None:
-    here = paused()
-    former = with_cache_of_now(here)
-    here.retemplate("proxy:3")
-    here.settle(until=lambda: on(here, "proxy:3") == 1 and "completeSince" in stored(here)["canary"])
-    canary = stored(here)["canary"]
-    # For its template, the pause is over; for the new one, it has just begun.
-    here.clock.advance(PAUSE - 10)
-    looks(former, 20)
-    here.api.deliver()
-
-    assert stored(here)["canary"] == canary
-    looks(here)
-    assert (on(here, "proxy:3"), on(here, "proxy:2")) in ((1, 0), (1, 1))
-    here.settle()
-    assert on(here, "proxy:3") == 3
 
 
 def failing() -> tuple[Leader, list[Revision]]:

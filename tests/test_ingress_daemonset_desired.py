@@ -103,10 +103,12 @@ def test_one_pod_with_the_ports_of_its_node_ends_before_the_next_begins() -> Non
     assert body["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
+def test_a_health_checker_knows_its_node_its_port_the_annotation_and_how_long_it_may_be_blind() -> None:
     key = {"annotateDeploymentToDetach": {"key": "example.com/soon"}}
+    given = {"onApiServerOutage": "fail", "outageToleranceSeconds": 12}
     (body,) = daemon_sets(
-        resource(healthCheckNodePorts=[10080], rolling=key), HealthChecker(image="drawbridge:1")
+        resource(healthCheckNodePorts=[10080], rolling=key, healthChecker=given),
+        HealthChecker(image="drawbridge:1"),
     )
     spec = pod_of(body)
     (container,) = spec["containers"]
@@ -121,8 +123,8 @@ def test_a_health_checker_knows_its_node_its_port_and_the_annotation() -> None:
         health_checks.INGRESS_DAEMONSET: "web",
         health_checks.PORT: "10080",
         health_checks.ANNOTATION: "example.com/soon",
-        health_checks.ON_OUTAGE: "keep",
-        health_checks.BOUND: "30",
+        health_checks.ON_OUTAGE: "fail",
+        health_checks.BOUND: "12",
         health_checks.NODE: {"fieldRef": {"fieldPath": "spec.nodeName"}},
         health_checks.NAMESPACE: {"fieldRef": {"fieldPath": "metadata.namespace"}},
     }
@@ -147,15 +149,6 @@ def test_as_many_health_checkers_are_replaced_at_a_time_as_nodes_may_be_off(
 
     assert body["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": limit}
     assert body["spec"]["minReadySeconds"] == seconds
-
-
-def test_a_health_checker_may_fail_without_the_api_server_after_its_own_time() -> None:
-    given = {"onApiServerOutage": "fail", "outageToleranceSeconds": 12}
-    asked = resource(healthCheckNodePorts=[10080], healthChecker=given)
-    [container] = pod_of(daemon_sets(asked, HealthChecker(image="drawbridge:1"))[0])["containers"]
-    said = {each["name"]: each.get("value") for each in container["env"]}
-
-    assert (said[health_checks.ON_OUTAGE], said[health_checks.BOUND]) == ("fail", "12")
 
 
 def test_a_health_checker_with_another_image_and_account_runs_where_the_pods_do() -> None:

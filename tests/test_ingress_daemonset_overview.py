@@ -24,17 +24,10 @@ Raw = dict[str, Any]
 CRD = "charts/drawbridge/files/ingressdaemonsets.yaml"
 
 
-def test_without_a_rollout_the_status_has_the_revision_alone() -> None:
-    rolling = Rolling()
-
-    assert len(rolling.status["currentRevision"]) == 10
-    assert "rollout" not in rolling.status
-    assert "history" not in rolling.status
-
-
 def test_the_plan_names_wave_nodes_left_and_the_nodes_that_are_next() -> None:
     rolling = Rolling(*(f"n{number:02}" for number in range(1, 12)))
     before = rolling.status["currentRevision"]
+    assert (len(before), {"rollout", "history"} & {*rolling.status}) == (10, set())
     rolling.roll_out()
 
     began = dict(rolling.rollout)

@@ -17,6 +17,9 @@ ZONE = "topology.kubernetes.io/zone"
 METRIC = {"query": "errors", "max": 0.1, "forSeconds": 120, "intervalSeconds": 30, "failureLimit": 3}
 MEASURED = {"canary": {"nodes": 1, "metric": METRIC}}
 IN_WAVES = {"waves": {"byLabel": ZONE, "pause": {"durationSeconds": 600}}}
+TIMED = {"canary": {"nodes": 1, "pause": {"durationSeconds": 600}}}
+PAUSES = {"canary": "completeSince", "waves": "completedAt"}
+"""What of them is stored in a pause."""
 
 
 def rolling(parts: Raw) -> Leader:
@@ -41,9 +44,9 @@ def measured() -> Leader:
     return here
 
 
-def paused() -> Leader:
-    here = rolling(IN_WAVES)
-    here.settle(until=lambda: "completedAt" in stored(here).get("waves", {}))
+def paused(by: str) -> Leader:
+    here = rolling(TIMED if by == "canary" else IN_WAVES)
+    here.settle(until=lambda: PAUSES[by] in stored(here).get(by, {}))
     return here
 
 
@@ -138,13 +141,14 @@ def test_failures_are_counted_over_leaders_and_each_once() -> None:
 
 
 @pytest.mark.parametrize("fault", ["lost", "timed out"])
-def test_no_node_begins_before_its_wave_is_stored(fault: str) -> None:
-    here = paused()
-    assert on(here, "proxy:2") == 2
+@pytest.mark.parametrize("by", PAUSES)
+def test_no_node_follows_before_it_is_stored_that_it_may(by: str, fault: str) -> None:
+    here = paused(by)
+    done = on(here, "proxy:2")
     here.clock.advance(600)
     with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
         looks(here, 20)
-        assert (on(here, "proxy:2"), here.off()) == (2, set())
+        assert (on(here, "proxy:2"), here.off()) == (done, set())
     with here.fault(lambda verb, kind, name: fault if verb == "status" else ""):
         looks(here, 1)
 
@@ -152,15 +156,18 @@ def test_no_node_begins_before_its_wave_is_stored(fault: str) -> None:
     assert on(here, "proxy:2") == 3
 
 
-def test_a_former_leader_begins_no_wave_that_is_over_and_no_later_one() -> None:
-    here = paused()
-    former = with_cache_of_now(here)
+@pytest.mark.parametrize("by", PAUSES)
+def test_a_former_leader_lets_no_node_follow_neither_with_its_template_nor_with_the_new_one(by: str) -> None:
+    """For its template, the pause is over soon; for the new one, it has just begun."""
+    here = paused(by)
+    done, former = on(here, "proxy:2"), with_cache_of_now(here)
     here.retemplate("proxy:3")
-    here.settle(until=lambda: "completedAt" in stored(here)["waves"] and on(here, "proxy:3") == 2)
-    waves = stored(here)["waves"]
+    here.settle(until=lambda: on(here, "proxy:3") == done and PAUSES[by] in stored(here)[by])
+    before = stored(here)[by]
     here.clock.advance(590)
     looks(former, 20)
     here.api.deliver()
+    assert (stored(here)[by], on(here, "proxy:3")) == (before, done)
 
-    assert stored(here)["waves"] == waves
-    assert (on(here, "proxy:3"), here.off()) == (2, set())
+    here.settle()
+    assert on(here, "proxy:3") == 3

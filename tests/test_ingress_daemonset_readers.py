@@ -47,7 +47,8 @@ def test_an_answer_is_there_at_the_next_look_and_renewed_after_its_period() -> N
 
 def test_an_old_answer_counts_for_nothing() -> None:
     here = Here()
-    here.reader.latest({"A", "B"})
+    here.reader.latest({"A"})
+    here.reader.latest({"B"})
     here.run()
     here.clock.advance(OLD + PERIODS["A"])
     assert here.reader.latest({"A"})[0] == {"A": "A1"}

@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from api.ingress_daemonset.types import IngressDaemonSet, resource
@@ -158,24 +156,6 @@ def test_each_template_is_recorded_once_and_an_old_one_becomes_the_latest() -> N
                 reconciler.reconcile(KEY)
 
         assert kept(api) == [(2, "proxy:2"), (3, "proxy:1")]
-
-
-@given(images=st.lists(st.sampled_from(IMAGES), min_size=1, max_size=12), limit=st.integers(0, 3))
-def test_whatever_templates_come_the_current_one_is_the_latest_and_no_more_are_kept_than_wanted(
-    images: list[str], limit: int
-) -> None:
-    held: list[Revision] = []
-    for image in images:
-        planned = plan_revisions(with_image(image, revisionHistoryLimit=limit), held)
-        gone = [*planned.surplus, planned.renumber]
-        held = [each for each in held if each not in gone]
-        if planned.create or planned.renumber:
-            held.append(revision(image, planned.number))
-
-        assert image_of(of(UID, held)[-1]) == image
-        assert len(held) <= limit + 1
-        again = plan_revisions(with_image(image, revisionHistoryLimit=limit), held)
-        assert (again.create, again.renumber, again.surplus) == (None, None, ())
 
 
 def test_a_leader_that_is_killed_between_two_writes_leaves_the_rest_to_the_next() -> None:

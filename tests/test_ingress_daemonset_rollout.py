@@ -92,7 +92,7 @@ def test_no_pod_is_touched_before_the_last_grace_is_over() -> None:
     assert here.updated() == {"n1"}
 
 
-def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
+def test_a_timestamp_that_stood_there_before_or_is_no_time_confirms_nothing() -> None:
     here = world(rolling=detaching(1, **CONFIRMED))
     here.confirm("n1", here.now + timedelta(days=1))
     here.retemplate("proxy:2")
@@ -104,21 +104,18 @@ def test_a_timestamp_that_stood_there_before_confirms_nothing() -> None:
     assert planned.requeue_at is None
     assert conditions(here)["Progressing"]["reason"] == "WaitingForDetachment"
 
+    for said in ("yesterday", "2026-01-02T03:04:05", ""):
+        here.nodes["n1"]["metadata"]["annotations"][TIMESTAMP] = said
+        here.later(99999)
+        here.turn()
+        assert here.updated() == set()
+
     here.confirm("n1", here.now)
     assert here.turn().requeue_at == here.now + timedelta(seconds=30)
     here.later(30)
     here.turn()
     assert here.updated() == {"n1"}
     assert TIMESTAMP in here.nodes["n1"]["metadata"]["annotations"]
-
-
-def test_a_word_that_is_no_time_confirms_nothing() -> None:
-    here = begun("n1", rolling=detaching(1, **CONFIRMED))
-    for said in ("yesterday", "2026-01-02T03:04:05", ""):
-        here.nodes["n1"]["metadata"]["annotations"][TIMESTAMP] = said
-        here.later(99999)
-        here.turn()
-        assert here.updated() == set()
 
 
 def test_a_node_that_a_human_detached_counts_and_stays_detached() -> None:
@@ -390,18 +387,6 @@ def test_a_health_checker_without_its_port_is_deleted_and_an_unmanaged_one_stays
 
     assert set(here.daemonsets) == {"web-10081", "theirs"}
     assert "theirs" in here.deployments
-
-
-def test_no_more_nodes_that_lost_pods_are_updated_at_a_time_than_may_be_degraded() -> None:
-    here = world(rolling={"maxDegradedNodes": 2})
-    for each in here.deployments.values():
-        each["status"]["availableReplicas"] = 1
-    here.retemplate("proxy:2")
-
-    here.turn()
-    assert here.updated() == {"n1", "n2"}
-    here.settle()
-    assert here.updated() == set(NODES)
 
 
 def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:

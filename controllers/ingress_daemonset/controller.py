@@ -23,12 +23,10 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller
 from controllers.executor import Executor
-from controllers.ingress_daemonset.canary import Query
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
 from controllers.ingress_daemonset.detachment import Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
 from controllers.ingress_daemonset.failures import resolved
-from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.object_cache import (
     LABELS,
     RESOURCES,
@@ -230,9 +228,7 @@ class LastReconcile:
 
     took: float = 0.0
     status_at: float = -STATUS_PERIOD
-    rollouts: Sequence[NodeRollout] = ()
-    unanswered: Sequence[str] = ()
-    query: Query | None = None
+    planned: Plan = field(default_factory=Plan)
     seen: Seen = field(default_factory=dict)
 
 
@@ -264,9 +260,9 @@ class Reconciler:
             return None
         last = self._last.setdefault(key, LastReconcile())
         unlabelled = self._read_unlabelled()
-        checkers = checkers_of(last.rollouts, last.unanswered)
+        checkers = checkers_of(last.planned.rollouts, last.planned.unanswered)
         answers, next_reading = self._readers.checkers.latest(checkers)
-        asked = last.query
+        asked = last.planned.query
         measured, next_measurement = self._readers.metrics.latest({asked} if asked else set())
         snapshot = self._snapshot(resource, by_node(answers), last)
         if asked:
@@ -306,11 +302,10 @@ class Reconciler:
 
     def _plan(self, snapshot: Snapshot, last: LastReconcile) -> Plan:
         began = self._clock.monotonic()
-        planned = plan(snapshot, self._settings().health_checker, last.rollouts)
-        last.took, last.rollouts = self._clock.monotonic() - began, planned.rollouts
-        last.unanswered, last.query = planned.unanswered, planned.query
+        last.planned = plan(snapshot, self._settings().health_checker, last.planned.rollouts)
+        last.took = self._clock.monotonic() - began
         PLAN_SECONDS.observe(last.took)
-        return planned
+        return last.planned
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:
         """From its managed fields, which are read only for this: they are most of an object. None on failure."""

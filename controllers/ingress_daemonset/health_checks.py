@@ -172,32 +172,31 @@ class ChildResources:
         self._held = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
         bodies = [*daemon_sets(resource, defaults), *access(resource, defaults.cluster_role)]
         self._desired = {create(body["kind"], body).target: body for body in bodies}
+        self._pairs = [(each, self._held.get(each), body) for each, body in self._desired.items()]
 
-    def actions(self, *kinds: Kind) -> Iterable[Action]:
-        for each, body in self._desired.items():
-            held = self._held.get(each)
-            if each.kind in kinds and held is None:
-                yield create(each.kind, _with_baseline(body) if each.kind == "DaemonSet" else body)
-            elif each.kind in kinds and held and held.is_managed(self._uid, body):
-                yield from _changes(each.kind, held, body)
+    def actions(self, kind: Kind) -> Iterable[Action]:
+        for each, held, body in self._pairs:
+            if each.kind == kind and held is None:
+                yield create(kind, _with_baseline(body) if kind == "DaemonSet" else body)
+            elif each.kind == kind and held and held.is_managed(self._uid, body):
+                yield from _changes(kind, held, body)
         for each, held in self._held.items():
             ours = held.is_of(self._uid) and not held.is_terminating
-            if ours and each.kind in kinds and each not in self._desired:
-                yield delete(each.kind, held.metadata)
+            if ours and each.kind == kind and each not in self._desired:
+                yield delete(kind, held.metadata)
 
     def altered(self) -> Iterable[Altered]:
         """DaemonSets that are left as another writer made them."""
-        for each, body in self._desired.items():
-            held = self._held.get(each)
-            if each.kind != "DaemonSet" or held is None or not held.is_managed(self._uid, body):
-                continue
-            if _drift(held, body) is Drift.ALTERED:
+        for each, held, body in self._pairs:
+            ours = each.kind == "DaemonSet" and held and held.is_managed(self._uid, body)
+            if held and ours and _drift(held, body) is Drift.ALTERED:
                 yield Altered(each.kind, each.name, held.spec_digest)
 
     def unmanaged(self) -> list[str]:
         """The names of objects that have a name of ours; they are left alone."""
-        taken = [(self._held[each], body) for each, body in self._desired.items() if each in self._held]
-        return [held.metadata.name for held, body in taken if not held.is_managed(self._uid, body)]
+        return [
+            each.name for each, held, body in self._pairs if held and not held.is_managed(self._uid, body)
+        ]
 
 
 def _with_baseline(body: Body) -> Body:
