@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from calico.pools import IPAMBlock, IPPool, block_of
 from calico.segment import IPReservation
 from cli.ip_reservation.pools import Headroom, PoolFacts, headroom
-from cli.ip_reservation.removal import Removal, ReservedIP, Returning, with_pools
+from cli.ip_reservation.removal import ReservedIP, Returning, headroom_after
 from tests.calico_pools import Raw, block, pool
 
 
@@ -46,18 +46,10 @@ def test_a_pool_that_is_disabled_gives_no_address_and_is_left_out() -> None:
 
 def test_an_address_that_its_own_pod_gets_back_takes_no_other_one() -> None:
     ips = {"redis/redis-0": "10.0.0.1", "redis/redis-1": "10.0.0.2"}
-    removal = Removal(
-        what="Draining node node-1",
-        reserved=tuple(ReservedIP(ip, pod, "node-1", "redis") for pod, ip in ips.items()),
-        not_reserved=(),
-        kept=(),
-        denied=(),
-        unknown=(),
-        counted=0,
-        most=50,
-        returning=tuple(Returning(pod, (ip,), pod.endswith("-0"), "") for pod, ip in ips.items()),
-    )
-    [found] = with_pools(removal, facts([pool("10.0.0.0/28")], [block("10.0.0.0/28", *ips.values())])).pools
+    reserved = [ReservedIP(ip, pod, "node-1", "redis") for pod, ip in ips.items()]
+    back = [Returning(pod, (ip,), pod.endswith("-0"), "") for pod, ip in ips.items()]
+    pools = facts([pool("10.0.0.0/28")], [block("10.0.0.0/28", *ips.values())])
+    [found] = headroom_after(pools, reserved, back)
 
     assert (found.assigned, found.to_be_reserved) == (2, 1)
 

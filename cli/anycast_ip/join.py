@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ from controllers.anycast_ip.inventory import QuotasRead
 from controllers.anycast_ip.pool import in_line
 from kube.resources import DAEMON_SETS, NODES
 from kube.types import ObjectMeta, Value
-from settings import Settings
+from settings import AnycastIPSettings, Settings
 
 TAG_VALUES = 2
 """Each address has two tags with their own values: the name of its node and the id of its instance."""
@@ -163,18 +163,6 @@ class DaemonSet(Value, frozen=True):
     spec: DaemonSetSpec = DaemonSetSpec()
 
 
-@dataclass(frozen=True)
-class JoinFacts:
-    """*daemon_sets* are of the whole cluster, and so are the IngressDaemonSets of *snapshot*."""
-
-    count: int
-    like: str
-    nodes: Sequence[FollowedNode]
-    daemon_sets: Sequence[DaemonSet]
-    supply: Supply
-    snapshot: Snapshot
-
-
 class Starting(Document, frozen=True):
     """Pods of a workload that start on the new nodes; *when*: at once, or when the nodes open."""
 
@@ -224,42 +212,55 @@ class Join(Report, frozen=True):
         )
 
 
-def join(facts: JoinFacts) -> Join:
-    """Failure when there is no node to be *like*."""
-    node, like = _new_node(facts)
-    settings = facts.snapshot.settings.anycast_ip
+def join(inventory: Inventory, count: int, like: str) -> Join:
+    """KubeError; Failure when there is no node to be *like*."""
+    nodes = inventory.list(NODES, FollowedNode)
+    ingress_daemonsets = ingress_daemonsets_of(inventory, None)
+    snapshot = snapshot_of(inventory, Objects(ingress_daemonsets=ingress_daemonsets))
+    whole = snapshot.settings
+    settings = whole.anycast_ip
+    node, is_like = _new_node(nodes, like, settings)
     needed = settings.enabled and wanted(node, settings)
     # The leader closes what admission missed.
     closed = _closed(node) if needed else node
+    workloads: list[tuple[str, ObjectMeta, Where, int]] = [
+        ("IngressDaemonSet", each.metadata, where_of(each), each.spec.pods_per_node)
+        for each in ingress_daemonsets
+    ]
+    workloads += [
+        ("DaemonSet", each.metadata, _where(each), 1) for each in inventory.list(DAEMON_SETS, DaemonSet)
+    ]
+    namespace, port = whole.leader_election.resource_namespace, whole.metrics.bind_address.rpartition(":")[2]
     return Join(
-        nodes=facts.count,
-        like=like,
+        nodes=count,
+        like=is_like,
         labels=node.metadata.labels,
         taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in closed.spec.taints),
-        admission=_admission(node, facts.snapshot),
-        why_no_address="" if needed else _why_not(node, facts),
-        orders=orders_for(facts.count, facts.nodes, facts.supply, facts.snapshot.settings)
-        if needed
-        else None,
+        admission=_admission(node, snapshot),
+        why_no_address="" if needed else _why_not(like or node.name, settings),
+        orders=orders_for(count, nodes, _supply(inventory), whole) if needed else None,
         address_terms=terms_in_words(node, settings),
         opens_when=opens_when(settings).removeprefix("; it opens ") if needed else "",
         quotas_are_shown_by=(
-            f"kubectl get --raw /api/v1/namespaces/{_namespace(facts)}/pods/LEADER:{_metrics_port(facts)}"
+            f"kubectl get --raw /api/v1/namespaces/{namespace}/pods/LEADER:{port}"
             "/proxy/metrics | grep quota_left"
         ),
-        starting=tuple(_starting(closed, node, facts)),
+        starting=tuple(
+            Starting(kind, f"{metadata.namespace}/{metadata.name}", per_node, per_node * count, when)
+            for kind, metadata, where, per_node in workloads
+            if (when := _when(where, closed, node))
+        ),
     )
 
 
-def _new_node(facts: JoinFacts) -> tuple[FollowedNode, str]:
+def _new_node(
+    nodes: Iterable[FollowedNode], like: str, settings: AnycastIPSettings
+) -> tuple[FollowedNode, str]:
     """As a client would create it, and the name of the node that it is like: the newest of those with the labels."""
-    settings = facts.snapshot.settings.anycast_ip
-    similar = [
-        each for each in facts.nodes if (each.name == facts.like if facts.like else wanted(each, settings))
-    ]
-    if facts.like and not similar:
+    similar = [each for each in nodes if (each.name == like if like else wanted(each, settings))]
+    if like and not similar:
         way_out = "name one that new nodes resemble, or leave --like out"
-        raise Failure(f"there is no node {facts.like}", way_out)
+        raise Failure(f"there is no node {like}", way_out)
     if not similar:
         return FollowedNode(ObjectMeta(NAME, labels=settings.node_labels)), ""
     newest = max(similar, key=lambda each: (_created(each), each.name))
@@ -285,33 +286,11 @@ def _closed(node: FollowedNode) -> FollowedNode:
     return replace(node, spec=replace(node.spec, taints=(*node.spec.taints, TAINT)))
 
 
-def _why_not(node: FollowedNode, facts: JoinFacts) -> str:
-    settings = facts.snapshot.settings.anycast_ip
+def _why_not(node: str, settings: AnycastIPSettings) -> str:
     if not settings.enabled:
         return "anycastIP is off"
-    labels = ", ".join(f"{key}={each}" for key, each in settings.node_labels.items())
-    return f"{facts.like or node.name} is a super node, or has not all of the labels {labels}"
-
-
-def _metrics_port(facts: JoinFacts) -> str:
-    return facts.snapshot.settings.metrics.bind_address.rpartition(":")[2]
-
-
-def _namespace(facts: JoinFacts) -> str:
-    """Drawbridge's, where its Lease is."""
-    return facts.snapshot.settings.leader_election.resource_namespace
-
-
-def _starting(closed: FollowedNode, opened: FollowedNode, facts: JoinFacts) -> Iterator[Starting]:
-    workloads: list[tuple[str, ObjectMeta, Where, int]] = [
-        ("IngressDaemonSet", each.metadata, where_of(each), each.spec.pods_per_node)
-        for each in facts.snapshot.objects.ingress_daemonsets
-    ]
-    workloads += [("DaemonSet", each.metadata, _where(each), 1) for each in facts.daemon_sets]
-    for kind, metadata, where, per_node in workloads:
-        if when := _when(where, closed, opened):
-            name = f"{metadata.namespace}/{metadata.name}"
-            yield Starting(kind, name, per_node, per_node * facts.count, when)
+    labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
+    return f"{node} is a super node, or has not all of the labels {labels}"
 
 
 def _where(daemon_set: DaemonSet) -> Where:
@@ -335,16 +314,7 @@ def join_command(session: Session, count: int, like: str) -> None:
 
     Without --like they are like the newest node that needs an anycast IP.
     """
-    inventory = Inventory(session.cluster)
-    facts = JoinFacts(
-        count,
-        like,
-        inventory.list(NODES, FollowedNode),
-        inventory.list(DAEMON_SETS, DaemonSet),
-        _supply(inventory),
-        snapshot_of(inventory, Objects(ingress_daemonsets=ingress_daemonsets_of(inventory, None))),
-    )
-    session.show(join(facts))
+    session.show(join(Inventory(session.cluster), count, like))
 
 
 def _supply(inventory: Inventory) -> Supply:

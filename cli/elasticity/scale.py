@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +20,7 @@ from cli.output import Document, Part, Report, Table, title
 from cli.session import Command, Session, pass_session
 from cli.simulate.values import Subject
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.nodes import WatchedNode, sorted_out
+from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
@@ -46,21 +45,6 @@ REVISION = "deployment.kubernetes.io/revision"
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
-
-
-@dataclass(frozen=True)
-class ScaleFacts:
-    """*pods* are all of the cluster, *replicas* those that are new, raw, in the order of their creation.
-
-    *before* is the number that the workload has.
-    """
-
-    workload: str
-    before: int
-    replicas: Sequence[Raw]
-    pods: Sequence[Pod]
-    cluster: ClusterState
-    snapshot: Snapshot
 
 
 class Placement(Document, frozen=True):
@@ -104,43 +88,11 @@ def index_of(pods: Sequence[Pod]) -> PodIndex:
     return PodIndex(lambda facet: by_facet.get(facet, ()))
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One look; *to_look_up* are pods whose volumes must be read before another one."""
-
-    scale: Scale
-    to_look_up: Sequence[Pod]
-
-
-def scale(facts: ScaleFacts, eligibility: Eligibility) -> Trial:
-    """*eligibility* remembers what was looked up."""
-    skipped, arriving = _admitted(facts)
-    index = index_of([*facts.pods, *arriving])
-    key = next((pod.key for pod in arriving), "")
-    nodes, settings, now = facts.cluster.nodes, facts.cluster.settings, facts.snapshot.now
-    quota = Quota(settings.max_super_pods, counted(index, nodes.names), now)
-    super_nodes = SuperNodes(Fleet(nodes, index, gpus=settings.gpus), quota, eligibility)
-    made = plan(OfOneKey(index.of_key(key), {}, facts.cluster, now), super_nodes, Past())
-    placements = skipped | _placed(made, arriving)
-    ordered = [placements[each["metadata"]["name"]] for each in facts.replicas]
-    siblings = Counter(location_of(pod, nodes.names) for pod in _siblings(facts))
-    found = Scale(
-        facts.workload,
-        facts.before,
-        facts.before + len(facts.replicas),
-        siblings[Location.LOCAL],
-        siblings[Location.SUPER],
-        tuple(ordered),
-        tuple(_later(settings.max_super_pods.budgets, arriving, now)),
-    )
-    return Trial(found, made.to_look_up)
-
-
-def _admitted(facts: ScaleFacts) -> tuple[dict[str, Placement], list[Pod]]:
+def _admitted(replicas: Sequence[Raw], snapshot: Snapshot) -> tuple[dict[str, Placement], list[Pod]]:
     """The replicas that admission does not gate, and why; and the others, as the leader gets them."""
     skipped, arriving = {}, []
-    for raw in facts.replicas:
-        predicted = predict(creation_of(PODS, raw), facts.snapshot)
+    for raw in replicas:
+        predicted = predict(creation_of(PODS, raw), snapshot)
         name, answers = raw["metadata"]["name"], predicted.answers
         answer = next((each for each in answers if each.verdict.webhook.path == PATH), None)
         if answer and answer.decision and "gated" in answer.decision.audit:
@@ -161,11 +113,6 @@ def _placed(made: Plan, arriving: Sequence[Pod]) -> dict[str, Placement]:
         else Placement(pod.metadata.name, "waits", made.waits.get(pod.metadata.uid, ""))
         for pod in arriving
     }
-
-
-def _siblings(facts: ScaleFacts) -> Iterator[Pod]:
-    keys = {decode(_encoded(each)).key for each in facts.replicas}
-    return (each for each in facts.pods if each.key in keys)
 
 
 def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) -> Iterator[str]:
@@ -283,39 +230,9 @@ def _show_scale_in(session: Session, inventory: Inventory, workload: Raw, replic
                 "repeat it when kubectl rollout status says that it is complete",
             )
     # With IP reservation: this feature is there without it.
-    from cli.ip_reservation.removal import show_scale_in
+    from cli.ip_reservation.removal import scale_in
 
-    show_scale_in(session, inventory, (workload, owner, first), replicas)
-
-
-def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
-    facts, now = _facts(inventory, workload, replicas), [0.0]
-
-    def excluded() -> tuple[str, ...]:
-        return facts.cluster.settings.excluded_namespaces
-
-    eligibility = Eligibility(inventory.client, excluded, lambda: now[0])
-    for _ in range(LOOKS):
-        trial = scale(facts, eligibility)
-        if not trial.to_look_up:
-            break
-        for pod in trial.to_look_up:
-            eligibility.look_up(pod)
-        now[0] += BETWEEN
-    return trial.scale
-
-
-def _facts(inventory: Inventory, found: Raw, replicas: int) -> ScaleFacts:
-    namespace, before = found["metadata"]["namespace"], found["spec"].get("replicas", 1)
-    snapshot = snapshot_of(inventory, objects_in(inventory, [namespace]))
-    if found["kind"] == "StatefulSet":
-        made = replicas_of_stateful_set(found, range(before, replicas), snapshot.now)
-    else:
-        newest = _newest_replica_set(inventory, found)
-        made = replicas_of_deployment(newest, range(1, replicas - before + 1), snapshot.now)
-    pods = [decode(each) for each in inventory.list(PODS, msgspec.Raw)]
-    cluster = _cluster(inventory, found, replicas)
-    return ScaleFacts(f"{namespace}/{found['metadata']['name']}", before, made, pods, cluster, snapshot)
+    session.show(scale_in(inventory, workload, owner, first, replicas))
 
 
 def _kind_and_name(workload: str) -> tuple[Resource, str]:
@@ -342,9 +259,56 @@ def _newest_replica_set(inventory: Inventory, deployment: Raw) -> Raw:
     return {**newest, "kind": "ReplicaSet"}
 
 
-def _cluster(inventory: Inventory, workload: Raw, replicas: int) -> ClusterState:
-    settings: ElasticitySettings = inventory.settings.elasticity
+def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
+    metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
+    snapshot = snapshot_of(inventory, objects_in(inventory, [metadata["namespace"]]))
+    settings, now = snapshot.settings.elasticity, snapshot.now
+    if workload["kind"] == "StatefulSet":
+        made = replicas_of_stateful_set(workload, range(before, replicas), now)
+    else:
+        newest = _newest_replica_set(inventory, workload)
+        made = replicas_of_deployment(newest, range(1, replicas - before + 1), now)
+    skipped, arriving = _admitted(made, snapshot)
+    pods = [decode(each) for each in inventory.list(PODS, msgspec.Raw)]
     nodes = sorted_out(inventory.list(NODES, WatchedNode))
+    planned = _planned(inventory, _cluster(inventory, nodes, workload, replicas), pods, arriving)
+    placements = skipped | _placed(planned, arriving)
+    keys = {decode(_encoded(each)).key for each in made}
+    siblings = Counter(location_of(pod, nodes.names) for pod in pods if pod.key in keys)
+    return Scale(
+        f"{metadata['namespace']}/{metadata['name']}",
+        before,
+        replicas,
+        siblings[Location.LOCAL],
+        siblings[Location.SUPER],
+        tuple(placements[each["metadata"]["name"]] for each in made),
+        tuple(_later(settings.max_super_pods.budgets, arriving, now)),
+    )
+
+
+def _planned(
+    inventory: Inventory, cluster: ClusterState, pods: Sequence[Pod], arriving: Sequence[Pod]
+) -> Plan:
+    """By the leader's planner, once it knows the volumes of those that arrive."""
+    nodes, settings, now = cluster.nodes, cluster.settings, inventory.now()
+    index = index_of([*pods, *arriving])
+    key = next((pod.key for pod in arriving), "")
+    at = 0.0
+    eligibility = Eligibility(inventory.client, lambda: settings.excluded_namespaces, lambda: at)
+    for _ in range(LOOKS):
+        quota = Quota(settings.max_super_pods, counted(index, nodes.names), now)
+        super_nodes = SuperNodes(Fleet(nodes, index, gpus=settings.gpus), quota, eligibility)
+        made = plan(OfOneKey(index.of_key(key), {}, cluster, now), super_nodes, Past())
+        if not made.to_look_up:
+            break
+        for pod in made.to_look_up:
+            eligibility.look_up(pod)
+        at += BETWEEN
+    return made
+
+
+def _cluster(inventory: Inventory, nodes: Nodes, workload: Raw, replicas: int) -> ClusterState:
+    settings = inventory.settings.elasticity
     switch, _ = parse(_switch(inventory, settings))
     first = workload["spec"].get("ordinals", {}).get("start", 0)
     wanted = Workload(wanted=replicas, made=replicas, first=first)

@@ -6,9 +6,8 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cmp_to_key, partial
+from functools import cmp_to_key
 from typing import Any
 
 import click
@@ -38,7 +37,7 @@ from cli.ip_reservation.ip import counted
 from cli.ip_reservation.pools import Headroom, PoolFacts, headroom, headroom_parts, pools_of
 from cli.ip_reservation.reservations import address_of
 from cli.ip_reservation.webhooks import snapshot_with_segments
-from cli.output import Document, Part, Report, Table, bad, count_of, good, moment, title, warning
+from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
 from cli.simulate.values import Outcome, Released, Subject
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
@@ -48,9 +47,6 @@ from kube.types import MIRROR, Namespace, ObjectMeta
 from settings import Settings
 
 Raw = dict[str, Any]
-Predicted = tuple[Raw, Prediction]
-Remove = Callable[[Sequence[Raw], Snapshot, int], "Removal"]
-"""What becomes of pods that go, beside so many IPs of pods that are gone."""
 NAME = "simulated"
 """Of the segment with what is only reserved in a simulation."""
 PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -132,39 +128,17 @@ class Removal(Report, frozen=True):
         if self.not_reserved:
             rows = [(each.pod, " ".join(each.ips), each.why) for each in self.not_reserved]
             yield Table(("NOT RESERVED", "IP", "WHY"), rows)
-        yield from returning_parts(self.returning)
+        if self.returning:
+            back: list[list[Cell]] = [
+                [each.pod, " ".join(each.ips), good("its own") if each.promised else "any", each.why]
+                for each in self.returning
+            ]
+            yield Table(("COMES BACK", "HAD", "GETS", "BECAUSE"), back)
         if self.denied:
             yield Table(("DENIED AT FIRST", "WHY"), [(each.pod, each.message) for each in self.denied])
         if self.kept:
             yield Table(("STAYS", "WHY"), [(each.pod, each.why) for each in self.kept])
         yield from headroom_parts(self.pools, self.pools_unknown)
-
-
-def drain_of(node: str, pods: Iterable[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    """As `kubectl drain --ignore-daemonsets --delete-emptydir-data --force` goes through *pods*."""
-    present = list(pods)
-    kept = tuple(Kept(key_of(pod), why) for pod in present if (why := stays(pod)))
-    going = [pod for pod in present if not stays(pod)]
-    predicted = _predicted(going, snapshot, eviction_of)
-    found = _removal(f"Draining node {node}", predicted, snapshot, (kept, counted))
-    return replace(found, returning=returning(predicted, snapshot))
-
-
-def deletion_of_pods(pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    predicted = _predicted(pods, snapshot, deletion_of)
-    found = _removal(f"Deleting {', '.join(map(key_of, pods))}", predicted, snapshot, ((), counted))
-    return replace(found, returning=returning(predicted, snapshot))
-
-
-def removal_of(what: str, pods: Sequence[Raw], snapshot: Snapshot, counted: int) -> Removal:
-    """By deletions, each in a request, of pods that do not come back."""
-    return _removal(what, _predicted(pods, snapshot, deletion_of), snapshot, ((), counted))
-
-
-def with_pools(found: Removal, facts: PoolFacts) -> Removal:
-    kept = kept_ips(found.returning)
-    pools = headroom(facts, (each.ip for each in found.reserved if each.ip not in kept))
-    return replace(found, pools=pools, pools_unknown=facts.unknown)
 
 
 def stays(pod: Raw) -> str:
@@ -182,47 +156,9 @@ def key_of(pod: Raw) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def _removal(
-    what: str,
-    predicted: Sequence[Predicted],
-    snapshot: Snapshot,
-    rest: tuple[tuple[Kept, ...], int],
-) -> Removal:
-    kept, counted = rest
-    return Removal(
-        what=what,
-        reserved=tuple(each for pod, ahead in predicted for each in _reserved(pod, ahead)),
-        not_reserved=tuple(_unreserved(pod, ahead) for pod, ahead in predicted if not ahead.records),
-        kept=kept,
-        denied=tuple(
-            Denied(key_of(pod), " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials
-        ),
-        unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
-        counted=counted,
-        most=snapshot.settings.ip_reservation.ip_reserve_max_count,
-        problem=_problem(snapshot),
-    )
-
-
 def _problem(snapshot: Snapshot) -> str:
     registered = [each.path for each in snapshot.webhooks]
     return UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else ""
-
-
-def _predicted(
-    pods: Iterable[Raw], snapshot: Snapshot, request: Callable[[Raw], ApiRequest]
-) -> Sequence[Predicted]:
-    return [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
-
-
-def _reserved(pod: Raw, ahead: Prediction) -> Iterator[ReservedIP]:
-    for record in ahead.records:
-        yield ReservedIP(address_of(record.cidr), key_of(pod), record.node, record.owner)
-
-
-def _unreserved(pod: Raw, ahead: Prediction) -> Unreserved:
-    ips = tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
-    return Unreserved(key_of(pod), ips, why_not_reserved(ahead))
 
 
 class Returning(Document, frozen=True):
@@ -245,26 +181,11 @@ def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> tup
     )
 
 
-def returning_parts(found: Sequence[Returning]) -> Iterator[Part]:
-    if found:
-        rows = [
-            (each.pod, " ".join(each.ips), good("its own") if each.promised else "any", each.why)
-            for each in found
-        ]
-        yield Table(("COMES BACK", "HAD", "GETS", "BECAUSE"), rows)
-
-
-def kept_ips(found: Iterable[Returning]) -> frozenset[str]:
-    """Those for which no other address is needed."""
-    return frozenset(ip for each in found if each.promised for ip in each.ips)
-
-
 def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returning:
-    metadata = pod["metadata"]
     answer = _answer(predict(creation_of(PODS, _without_promise(pod)), after))
     is_promised = bool(answer and answer.decision and "promised" in answer.decision.audit)
     return Returning(
-        pod=f"{metadata['namespace']}/{metadata['name']}",
+        pod=key_of(pod),
         ips=tuple(address_of(each.cidr) for each in records),
         promised=is_promised,
         why="it is promised to it" if is_promised else _why(answer),
@@ -302,21 +223,6 @@ def _segment(records: Iterable[Record]) -> IPReservation:
     return msgspec.convert(made, IPReservation)
 
 
-@dataclass(frozen=True)
-class ScaleInFacts:
-    """*replicas* are those before and after, *pods* the workload's; *counted* reservations are of pods that are gone.
-
-    *first_ordinal* is a StatefulSet's, and None of a Deployment.
-    """
-
-    workload: str
-    replicas: tuple[int, int]
-    pods: Sequence[Raw]
-    first_ordinal: int | None
-    snapshot: Snapshot
-    counted: int
-
-
 class Going(Document, frozen=True):
     """A pod that is removed, the first ones first, and what puts it before others."""
 
@@ -337,26 +243,6 @@ class ScaleIn(Report, frozen=True):
         yield title("In this order")
         rows = [(each.pod, each.node, each.why) for each in self.going]
         yield Table(("REMOVED", "NODE", "BECAUSE OF"), rows, empty="No pod is removed.")
-
-
-def scale_in(facts: ScaleInFacts) -> ScaleIn:
-    (before, after), active = facts.replicas, [each for each in facts.pods if _is_active(each)]
-    number = max(0, len(active) - after)
-    if facts.first_ordinal is None:
-        going = in_order(active, facts.snapshot.now)[:number]
-        why = _why_of(active)
-    else:
-        last = facts.first_ordinal + after - 1
-        going = sorted((each for each in active if _ordinal(each) > last), key=_ordinal, reverse=True)
-        why = {_uid(each): f"ordinal {_ordinal(each)}" for each in active}
-    what = f"Scaling {facts.workload} from {before} to {after}"
-    return ScaleIn(
-        workload=facts.workload,
-        before=before,
-        after=after,
-        going=tuple(Going(key_of(each), _node(each), why[_uid(each)]) for each in going),
-        removal=removal_of(what, going, facts.snapshot, facts.counted),
-    )
 
 
 def in_order(pods: Sequence[Raw], now: datetime) -> list[Raw]:
@@ -395,11 +281,6 @@ def _by_age(one: Raw, other: Raw, since: Sequence[datetime | None], now: datetim
 def _magnitude(since: datetime, now: datetime) -> int:
     nanoseconds = (now - since).total_seconds() * 1e9
     return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
-
-
-def _why_of(pods: Sequence[Raw]) -> dict[str, str]:
-    ranks = Counter(map(_node, pods))
-    return {_uid(each): "; ".join(_reasons(each, ranks)) for each in pods}
 
 
 def _reasons(pod: Raw, ranks: Mapping[str, int]) -> Iterator[str]:
@@ -504,10 +385,13 @@ def _causes(
 @pass_session
 def drain_command(session: Session, node: str) -> None:
     """Which IPs the drain of a node would reserve, and why not the others."""
+    # As kubectl drain --ignore-daemonsets --delete-emptydir-data --force.
     inventory = Inventory(session.cluster)
     inventory.get(NODES, node, None, Raw)
     pods = inventory.list(PODS, Raw, Selection(field_selector=f"spec.nodeName={node}"))
-    _show_removal(session, inventory, pods, partial(drain_of, node))
+    kept = tuple(Kept(key_of(pod), why) for pod in pods if (why := stays(pod)))
+    going = [pod for pod in pods if not stays(pod)]
+    session.show(replace(removal(inventory, f"Draining node {node}", going, eviction_of), kept=kept))
 
 
 @click.command("delete", cls=Command)
@@ -517,35 +401,85 @@ def delete_command(session: Session, names: tuple[str, ...]) -> None:
     """Which IPs the deletion of these pods would reserve, and why not the others."""
     inventory = Inventory(session.cluster)
     pods = [inventory.get(PODS, name, session.namespace, Raw) for name in names]
-    _show_removal(session, inventory, pods, deletion_of_pods)
+    session.show(removal(inventory, f"Deleting {', '.join(map(key_of, pods))}", pods, deletion_of))
 
 
-def _show_removal(session: Session, inventory: Inventory, pods: Sequence[Raw], remove: Remove) -> None:
-    snapshot = snapshot_with_segments(inventory, objects_about(inventory, pods))
-    found = remove(pods, snapshot, counted(snapshot.segments))
-    session.show(with_pools(found, pools_of(inventory, snapshot.segments)))
-
-
-def show_scale_in(
-    session: Session, inventory: Inventory, scaled: tuple[Raw, Raw, int | None], replicas: int
-) -> None:
-    """Of a workload that has an owner of its pods, and a first ordinal if it is a StatefulSet."""
-    workload, owner, first = scaled
-    metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
-    pods = [
-        each
-        for each in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
-        if any(of["uid"] == owner["metadata"]["uid"] for of in each["metadata"].get("ownerReferences", ()))
-    ]
-    segments = segments_of(inventory)
-    found = scale_in(
-        ScaleInFacts(
-            workload=f"{metadata['namespace']}/{metadata['name']}",
-            replicas=(before, replicas),
-            pods=pods,
-            first_ordinal=first,
-            snapshot=snapshot_of(inventory, objects_about(inventory, pods)),
-            counted=counted(segments),
-        )
+def removal(
+    inventory: Inventory,
+    what: str,
+    pods: Sequence[Raw],
+    request: Callable[[Raw], ApiRequest],
+    *,
+    comes_back: bool = True,
+) -> Removal:
+    """Of *pods*, each by a *request* of its own; without *comes_back* no pods take their places."""
+    objects, segments = objects_about(inventory, pods), segments_of(inventory)
+    snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, objects)
+    predicted = [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
+    reserved = tuple(
+        ReservedIP(address_of(record.cidr), key_of(pod), record.node, record.owner)
+        for pod, ahead in predicted
+        for record in ahead.records
     )
-    session.show(replace(found, removal=with_pools(found.removal, pools_of(inventory, segments))))
+    back = returning(predicted, snapshot) if comes_back else ()
+    pools = pools_of(inventory, segments)
+    return Removal(
+        what=what,
+        reserved=reserved,
+        not_reserved=tuple(
+            Unreserved(key_of(pod), _ips(pod), why_not_reserved(ahead))
+            for pod, ahead in predicted
+            if not ahead.records
+        ),
+        kept=(),
+        denied=tuple(
+            Denied(key_of(pod), " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials
+        ),
+        unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
+        counted=counted(segments),
+        most=snapshot.settings.ip_reservation.ip_reserve_max_count,
+        pools=headroom_after(pools, reserved, back),
+        pools_unknown=pools.unknown,
+        returning=back,
+        problem=_problem(snapshot),
+    )
+
+
+def headroom_after(
+    pools: PoolFacts, reserved: Iterable[ReservedIP], back: Iterable[Returning]
+) -> tuple[Headroom, ...]:
+    """An IP that its own pod gets back takes no other one."""
+    kept = {ip for each in back if each.promised for ip in each.ips}
+    return headroom(pools, (each.ip for each in reserved if each.ip not in kept))
+
+
+def _ips(pod: Raw) -> tuple[str, ...]:
+    return tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
+
+
+def scale_in(inventory: Inventory, workload: Raw, owner: Raw, first: int | None, replicas: int) -> ScaleIn:
+    """*owner* is that of its pods, *first* the first ordinal of a StatefulSet, and None of a Deployment."""
+    metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
+    active = [
+        pod
+        for pod in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
+        if any(of["uid"] == owner["metadata"]["uid"] for of in pod["metadata"].get("ownerReferences", ()))
+        if _is_active(pod)
+    ]
+    if first is None:
+        going = in_order(active, inventory.now())[: max(0, len(active) - replicas)]
+        ranks = Counter(map(_node, active))
+        why = {_uid(pod): "; ".join(_reasons(pod, ranks)) for pod in going}
+    else:
+        last = first + replicas - 1
+        going = sorted((pod for pod in active if _ordinal(pod) > last), key=_ordinal, reverse=True)
+        why = {_uid(pod): f"ordinal {_ordinal(pod)}" for pod in going}
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    what = f"Scaling {name} from {before} to {replicas}"
+    return ScaleIn(
+        workload=name,
+        before=before,
+        after=replicas,
+        going=tuple(Going(key_of(pod), _node(pod), why[_uid(pod)]) for pod in going),
+        removal=removal(inventory, what, going, deletion_of, comes_back=False),
+    )
