@@ -51,10 +51,10 @@ class Feature:
     pages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Of the dashboard: by path, ``module:read`` and the title."""
 
-    judge: str = ""
-    """``judge(pod, namespace, settings)``: what it does to a pod with these settings, for `simulate values`."""
+    effects: str = ""
+    """``effects(inventory, change)``: on which objects a change of values has one, for `simulate values`."""
     releases: str = ""
-    """``releases(segments, outcome, now)``: the IPs that its leader releases after a change of values."""
+    """``releases(inventory, change)``: the IPs that its leader releases after it."""
 
     def webhooks_of(self, replica: Replica) -> Sequence[Webhook]:
         found: Sequence[Webhook] = resolve_name(self.webhooks)(replica) if self.webhooks else ()
@@ -92,7 +92,7 @@ FEATURES = (
             "drain": "cli.ip_reservation.removal:drain_command",
             "delete": "cli.ip_reservation.removal:delete_command",
         },
-        judge="cli.ip_reservation.removal:reserved_when_it_goes",
+        effects="cli.ip_reservation.removal:effects",
         releases="cli.ip_reservation.removal:released",
     ),
     Feature(
@@ -110,6 +110,7 @@ FEATURES = (
         predicted="cli.anycast_ip.node:predicted",
         explains={"node": "cli.anycast_ip.node:NODE"},
         simulates={"join": "cli.anycast_ip.join:join_command"},
+        effects="cli.anycast_ip.join:effects",
     ),
     Feature(
         "elasticity",
@@ -132,7 +133,7 @@ FEATURES = (
         health="cli.elasticity.health:HEALTH",
         predicted="cli.elasticity.webhooks:predicted",
         simulates={"scale": "cli.elasticity.scale:scale_command"},
-        judge="cli.elasticity.scale:placed_by_elasticity",
+        effects="cli.elasticity.scale:effects",
     ),
     Feature(
         "ingress_daemonset",
@@ -154,6 +155,7 @@ FEATURES = (
         predicted="cli.ingress_daemonset.webhooks:predicted",
         explains={"ingressdaemonset": "cli.ingress_daemonset.explanation:INGRESS_DAEMONSET"},
         simulates={"rollout": "cli.ingress_daemonset.forecast:rollout_command"},
+        effects="cli.ingress_daemonset.forecast:effects",
     ),
     Feature(
         "certificates",

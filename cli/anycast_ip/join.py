@@ -11,7 +11,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from api.anycast_ip import PATH, TAINT, is_ours, is_tainted, recorded, wanted
+from api.anycast_ip import PATH, TAINT, is_ours, is_proven_bound, is_tainted, recorded, wanted
 from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
 from api.ingress_daemonset.template import Template
 from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in, quotas_read
@@ -22,11 +22,13 @@ from cli.explain.prediction import Objects, Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
+from cli.simulate.effects import Change
+from cli.simulate.values import Effect
 from cloud.apis import ALLOCATE
 from controllers.anycast_ip.inventory import QuotasRead
 from controllers.anycast_ip.pool import in_line
 from kube.resources import DAEMON_SETS, NODES
-from kube.types import ObjectMeta, Value
+from kube.types import Node, ObjectMeta, Value
 from settings import AnycastIPSettings, Settings
 
 TAG_VALUES = 2
@@ -325,3 +327,22 @@ def _supply(inventory: Inventory) -> Supply:
     waiting = {each.id for each in announcements}
     announced = sum(claim.address not in waiting for claim in idle if claim.address in recorded(listed))
     return Supply(len(claims), len(idle), quotas_read(inventory), announced)
+
+
+def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
+    """On nodes, of a change of values."""
+    now, then = change.now.anycast_ip, change.then.anycast_ip
+    for node in inventory.nodes():
+        before, after = (each.enabled and wanted(node, each) for each in (now, then))
+        if before != after:
+            yield Effect("anycastIP", "node", node.metadata.name, after, _of_node(node, after, then))
+
+
+def _of_node(node: Node, after: bool, then: AnycastIPSettings) -> str:
+    if after:
+        closed = "keeps its address" if is_proven_bound(node) else "is tainted, and an address is ordered"
+        return f"needs an anycast IP: {closed}"
+    if not then.enabled:
+        return "is left as it is: its taint stays, and its address"
+    released = then.release_on_label_removal
+    return "needs no address; it is released" if released else "needs no address; it keeps the one it has"

@@ -18,7 +18,8 @@ from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, title
 from cli.session import Command, Session, pass_session
-from cli.simulate.values import Subject
+from cli.simulate.effects import Change, Subject, judged
+from cli.simulate.values import Effect
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind
@@ -183,6 +184,10 @@ def _ordinal(stateful_set: Raw, number: int, now: datetime) -> Raw:
     volumes = [*made["spec"].get("volumes", ()), *claims]
     with_claims = {**made["spec"], "volumes": volumes} if claims else made["spec"]
     return {**made, "metadata": {**made["metadata"], "labels": labels}, "spec": with_claims}
+
+
+def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
+    return judged(inventory, change, placed_by_elasticity, "elasticity")
 
 
 def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> str:

@@ -13,11 +13,14 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.errors import Failure
+from cli.explain.kinds import ingress_daemonsets_of
 from cli.ingress_daemonset.rollouts import restart
 from cli.ingress_daemonset.webhooks import readable_or_failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
+from cli.simulate.effects import Change
+from cli.simulate.values import Effect
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
 from controllers.ingress_daemonset.failures import resolved
@@ -289,3 +292,14 @@ def _after(moment: datetime | None, now: datetime) -> str:
         return "never"
     seconds = (moment - now).total_seconds()
     return duration(seconds) if seconds >= 0 else f"{duration(-seconds)} ago"
+
+
+def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
+    """Of a change of values."""
+    begins = change.then.ingress_daemonset.enabled
+    if change.now.ingress_daemonset.enabled == begins:
+        return
+    what = "is rolled out and followed" if begins else "is followed no more, and its pods stay"
+    for each in ingress_daemonsets_of(inventory, None):
+        name = f"{each.metadata.namespace}/{each.metadata.name}"
+        yield Effect("ingressDaemonSet", "IngressDaemonSet", name, begins, what)

@@ -36,10 +36,11 @@ from cli.inventory import Inventory
 from cli.ip_reservation.ip import counted
 from cli.ip_reservation.pools import Headroom, PoolFacts, headroom, headroom_parts, pools_of
 from cli.ip_reservation.reservations import address_of
-from cli.ip_reservation.webhooks import snapshot_with_segments
+from cli.ip_reservation.webhooks import records_of, snapshot_with_segments
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
-from cli.simulate.values import Outcome, Released, Subject
+from cli.simulate.effects import Change, Subject, judged
+from cli.simulate.values import Effect, Released
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection
@@ -352,15 +353,20 @@ def reserved_when_it_goes(subject: Subject, namespace: Namespace, settings: Sett
     return "" if is_left else "its IP is reserved when it goes"
 
 
-def released(segments: Sequence[IPReservation], found: Outcome, now: datetime) -> Iterator[Released]:
+def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
+    return judged(inventory, change, reserved_when_it_goes, "ipReservation")
+
+
+def released(inventory: Inventory, change: Change) -> Iterator[Released]:
     """What the leader releases with the settings of then, and would not with those of now."""
-    then = found.then
-    if then is None or not then.ip_reservation.enabled:
+    if not change.then.ip_reservation.enabled:
         return
+    segments, now = segments_of(inventory), inventory.now()
     # A record without an end is of a pod that has its address: it neither counts nor ends.
-    records = [each for segment in segments if segment.ours for each in segment.records]
-    lives = {each.uid: Life.TERMINATING for each in records if not each.ended}
-    before, after = (dict(_causes(segments, Pods(lives, {}), each, now)) for each in (found.now, then))
+    lives = {each.uid: Life.TERMINATING for each in records_of(segments) if not each.ended}
+    before, after = (
+        dict(_causes(segments, Pods(lives, {}), each, now)) for each in (change.now, change.then)
+    )
     why = {
         Cause.AGE: "older than ipReserveTime",
         Cause.NAMESPACE: "the oldest of more than maxPerNamespace",

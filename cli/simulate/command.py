@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import click
 
 from cli.errors import WRONG, Failure
-from cli.explain.kinds import ingress_daemonsets_of, segments_of
 from cli.inventory import Inventory
 from cli.session import Commands, Session, pass_session
-from cli.simulate.values import (
-    Judge,
-    Subject,
-    Unreadable,
-    Values,
-    ValuesFacts,
-    compare,
-    concerns_pods,
-    outcome,
-    values_in,
-)
+from cli.simulate.effects import Change
+from cli.simulate.values import Unreadable, Values, outcome, values_in
 from features import FEATURES
-from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace
-
-Raw = dict[str, Any]
 
 
 class Simulations(Commands):
@@ -69,31 +52,18 @@ def values_command(session: Session, file: Path) -> None:
 
 def simulate_values(inventory: Inventory, text: str) -> Values:
     """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
-    namespace = inventory.namespace
     try:
         values = values_in(text)
     except Unreadable as error:
         raise Failure(f"the file cannot be used: {error}", "write values as for helm upgrade -f") from None
     _ = inventory.settings  # where they cannot be read, nothing can be compared
-    found = outcome(inventory.installed.text, values, namespace)
-    namespaces = {each.metadata.name: each for each in inventory.cached(NAMESPACES, Namespace)}
-    judges: dict[str, Judge] = {row.name: resolve_name(row.judge) for row in FEATURES if row.judge}
-    releases = [resolve_name(row.releases) for row in FEATURES if row.releases]
-    segments = segments_of(inventory)
-    facts = ValuesFacts(
-        found,
-        _subjects(inventory, namespaces) if concerns_pods(found, judges) else (),
-        namespaces,
-        inventory.nodes(),
-        ingress_daemonsets_of(inventory, None),
-        [gone for release in releases for gone in release(segments, found, inventory.now())],
-        judges,
-    )
-    return compare(facts)
-
-
-def _subjects(inventory: Inventory, namespaces: Iterable[str]) -> list[Subject]:
-    """The API server lists several namespaces at a time."""
-    reads = {name: partial(inventory.cached, PODS, Subject, Selection(name)) for name in namespaces}
-    found = inventory.cluster.read_all(reads)
-    return [each for pods in found.values() for each in pods]
+    found = outcome(inventory.installed.text, values, inventory.namespace)
+    effects, released = [], []
+    if found.then:
+        change = Change(found.now, found.then)
+        for row in FEATURES:
+            if row.effects and change.concerns(row.name):
+                effects += resolve_name(row.effects)(inventory, change)
+            if row.releases:
+                released += resolve_name(row.releases)(inventory, change)
+    return Values(found.differences, found.refused, tuple(effects), tuple(released), found.others)

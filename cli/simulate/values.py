@@ -1,10 +1,10 @@
-"""What a change of the chart's values brings: pods, nodes and namespaces that it concerns, and what is released."""
+"""What a change of the chart's values brings: settings that it changes, what that concerns, and what is released."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
@@ -12,12 +12,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from api.anycast_ip import is_proven_bound, wanted
-from api.ingress_daemonset.types import IngressDaemonSet
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
-from kube.types import Namespace, Node, ObjectMeta, Pod, PodStatus, Toleration, Value
-from kube.types import PodSpec as KnownSpec
 from settings import Settings
 from settings.load import SettingsError, parse
 
@@ -170,45 +166,6 @@ def _refusal(problem: str) -> Refusal:
     )
 
 
-class Spec(Value, frozen=True):
-    host_network: bool = False
-    tolerations: tuple[Toleration, ...] = ()
-    affinity: dict[str, Any] | None = None
-
-
-class Subject(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: Spec = Spec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def name(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    def as_it_is(self) -> Pod:
-        return Pod(self.metadata, KnownSpec(host_network=self.spec.host_network), self.status)
-
-
-Judge = Callable[[Subject, Namespace, Settings], str]
-"""Of a pod and its namespace: what a feature does to it with these settings, or nothing."""
-
-
-@dataclass(frozen=True)
-class ValuesFacts:
-    """*namespaces* by name; *pods* are those that the outcome may concern, *released* what the leader releases.
-
-    *judges* are of features, by name.
-    """
-
-    outcome: Outcome
-    pods: Sequence[Subject]
-    namespaces: Mapping[str, Namespace]
-    nodes: Sequence[Node]
-    ingress_daemonsets: Sequence[IngressDaemonSet]
-    released: Sequence[Released]
-    judges: Mapping[str, Judge] = field(default_factory=dict)
-
-
 class Effect(Document, frozen=True):
     """What becomes of an object: *begins* or *ends*, with why."""
 
@@ -261,67 +218,6 @@ class Values(Report, frozen=True):
                 f"Not looked at, as these are no settings of the programs: {', '.join(self.not_settings)}."
                 " helm diff, or helm template, shows the objects that they change."
             )
-
-
-def concerns_pods(found: Outcome, features: Iterable[str]) -> bool:
-    """Whether pods may fare differently with its settings of these *features*: else they need not be read."""
-    return found.then is not None and any(_differ(found.now, found.then, name) for name in features)
-
-
-def compare(facts: ValuesFacts) -> Values:
-    found = facts.outcome
-    then = found.then
-    effects = tuple(_effects(facts, then)) if then else ()
-    return Values(
-        differences=found.differences,
-        refused=found.refused,
-        effects=effects,
-        released=tuple(facts.released),
-        not_settings=found.others,
-    )
-
-
-def _effects(facts: ValuesFacts, then: Settings) -> Iterator[Effect]:
-    now = facts.outcome.now
-    for name, judge in facts.judges.items():
-        if _differ(now, then, name):
-            first, *others = name.split("_")
-            feature = first + "".join(map(str.capitalize, others))
-            yield from _compared(facts, now, then, judge, feature)
-    for node in facts.nodes:
-        before, after = (each.anycast_ip.enabled and wanted(node, each.anycast_ip) for each in (now, then))
-        if before != after:
-            yield Effect("anycastIP", "node", node.metadata.name, after, _of_node(node, after, then))
-    if now.ingress_daemonset.enabled != then.ingress_daemonset.enabled:
-        begins = then.ingress_daemonset.enabled
-        what = "is rolled out and followed" if begins else "is followed no more, and its pods stay"
-        for each in facts.ingress_daemonsets:
-            name = f"{each.metadata.namespace}/{each.metadata.name}"
-            yield Effect("ingressDaemonSet", "IngressDaemonSet", name, begins, what)
-
-
-def _differ(now: Settings, then: Settings, section: str) -> bool:
-    return bool(getattr(now, section) != getattr(then, section))
-
-
-def _compared(
-    facts: ValuesFacts, now: Settings, then: Settings, judge: Judge, feature: str
-) -> Iterator[Effect]:
-    for pod in facts.pods:
-        namespace = facts.namespaces.get(pod.metadata.namespace, Namespace())
-        before, after = judge(pod, namespace, now), judge(pod, namespace, then)
-        if bool(before) != bool(after):
-            yield Effect(feature, "pod", pod.name, bool(after), after or f"no more: {before}")
-
-
-def _of_node(node: Node, after: bool, then: Settings) -> str:
-    if after:
-        closed = "keeps its address" if is_proven_bound(node) else "is tainted, and an address is ordered"
-        return f"needs an anycast IP: {closed}"
-    if not then.anycast_ip.enabled:
-        return "is left as it is: its taint stays, and its address"
-    released = then.anycast_ip.release_on_label_removal
-    return "needs no address; it is released" if released else "needs no address; it keeps the one it has"
 
 
 def _text(value: Any) -> str:
