@@ -10,7 +10,6 @@ import ssl
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,34 +78,27 @@ class _File(msgspec.Struct, rename="kebab"):
     current_context: str = ""
 
 
-@dataclass(frozen=True)
-class Plain:
-    """What a context names; *authority* and *certificate*, with its key, are PEM."""
-
-    server: str
-    authority: str
-    certificate: str
-    token: str
-    token_file: Path | None
-    namespace: str
-
-
 class PlainConnection(Connection):
     """All connections share one TLS context; a token file is read for each request, since others replace it."""
 
-    def __init__(self, plain: Plain, pool_size: int) -> None:
-        self.host, self._plain = plain.server.rstrip("/"), plain
-        self.pool = urllib3.PoolManager(maxsize=pool_size, ssl_context=_tls(plain), socket_options=OPTIONS)
+    def __init__(self, cluster: _Named, user: _Named, pool_size: int) -> None:
+        there, who = msgspec.convert(cluster.cluster, ClusterEntry), msgspec.convert(user.user, UserEntry)
+        if who.token and who.token_file:
+            raise ValueError("which of them is meant is not for us to decide")
+        self.host, self._token = there.server.rstrip("/"), who.token
+        self._token_file = user.file(who.token_file) if who.token_file else None
+        authority = _pem(cluster, there.certificate_authority_data, there.certificate_authority)
+        certificate = _pem(user, who.client_certificate_data, who.client_certificate)
+        key = _pem(user, who.client_key_data, who.client_key)
+        context = _tls(authority, f"{certificate}\n{key}" if certificate and key else "")
+        self.pool = urllib3.PoolManager(maxsize=pool_size, ssl_context=context, socket_options=OPTIONS)
 
     def authorization(self) -> dict[str, str]:
-        token = self._token()
-        return {"Authorization": f"Bearer {token}"} if token else {}
-
-    def _token(self) -> str:
         try:
-            return self._plain.token_file.read_text().strip() if self._plain.token_file else self._plain.token
+            token = self._token_file.read_text().strip() if self._token_file else self._token
         except OSError as error:
             raise NotConfigured(f"the token of the kubeconfig cannot be read: {error}") from error
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def plain_connection(kubeconfig: str, context: str | None, pool_size: int) -> tuple[Connection, str]:
@@ -114,21 +106,15 @@ def plain_connection(kubeconfig: str, context: str | None, pool_size: int) -> tu
     if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
         raise NotPlain
     try:
-        plain = read(kubeconfig, context)
-        return PlainConnection(plain, pool_size), plain.namespace
+        files = [_read(Path(each).expanduser()) for each in kubeconfig.split(os.pathsep) if each]
+        chosen = context or next(each.current_context for each in files if each.current_context)
+        found = _named(chosen, (each.contexts for each in files))
+        entry = msgspec.convert(found.context, ContextEntry)
+        cluster = _named(entry.cluster, (each.clusters for each in files))
+        user = _named(entry.user, (each.users for each in files))
+        return PlainConnection(cluster, user, pool_size), entry.namespace
     except (msgspec.MsgspecError, OSError, ValueError, StopIteration) as error:
         raise NotPlain from error
-
-
-def read(kubeconfig: str, context: str | None) -> Plain:
-    """MsgspecError, OSError, ValueError or StopIteration when it is not plain."""
-    files = [_read(Path(each).expanduser()) for each in kubeconfig.split(os.pathsep) if each]
-    chosen = context or next(each.current_context for each in files if each.current_context)
-    entry = _named(chosen, (each.contexts for each in files))
-    of_context = msgspec.convert(entry.context, ContextEntry)
-    cluster = _named(of_context.cluster, (each.clusters for each in files))
-    user = _named(of_context.user, (each.users for each in files))
-    return _plain(cluster, user, of_context.namespace)
 
 
 def _read(path: Path) -> _File:
@@ -143,24 +129,6 @@ def _named(name: str, lists: Iterable[list[_Named] | None]) -> _Named:
     return next(each for entries in lists for each in entries or () if each.name == name)
 
 
-def _plain(cluster: _Named, user: _Named, namespace: str) -> Plain:
-    there, who = msgspec.convert(cluster.cluster, ClusterEntry), msgspec.convert(user.user, UserEntry)
-    if who.token and who.token_file:
-        raise ValueError("which of them is meant is not for us to decide")
-    parts = [
-        _pem(user, who.client_certificate_data, who.client_certificate),
-        _pem(user, who.client_key_data, who.client_key),
-    ]
-    return Plain(
-        there.server,
-        _pem(cluster, there.certificate_authority_data, there.certificate_authority),
-        "\n".join(parts) if all(parts) else "",
-        who.token,
-        user.file(who.token_file) if who.token_file else None,
-        namespace,
-    )
-
-
 def _pem(entry: _Named, data: str, path: str) -> str:
     """Data win over a file."""
     if data:
@@ -168,17 +136,17 @@ def _pem(entry: _Named, data: str, path: str) -> str:
     return entry.file(path).read_text() if path else ""
 
 
-def _tls(plain: Plain) -> ssl.SSLContext:
-    """As urllib3 makes it for each connection."""
+def _tls(authority: str, certificate: str) -> ssl.SSLContext:
+    """As urllib3 makes it for each connection; both are PEM, and *certificate* has its key."""
     context = create_urllib3_context()
-    if plain.authority:
-        context.load_verify_locations(cadata=plain.authority)
+    if authority:
+        context.load_verify_locations(cadata=authority)
     else:
         context.load_default_certs()
-    if plain.certificate:
+    if certificate:
         # Python reads keys from files alone.
         with tempfile.NamedTemporaryFile("w") as file:
-            file.write(plain.certificate)
+            file.write(certificate)
             file.flush()
             context.load_cert_chain(file.name)
     return context

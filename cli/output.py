@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from typing import IO, Any, Literal, TypeVar
 
@@ -78,12 +78,19 @@ def fields_of(value: msgspec.Struct) -> dict[str, Any]:
     }
 
 
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def plain(value: Any) -> Any:
     """*value* for an encoder, whole: objects of Kubernetes leave out what has its default."""
     match value:
         case msgspec.Struct():
             content = value.content if isinstance(value, Document) else fields_of(value)
             return plain(content)
+        case _ if is_dataclass(value):
+            return {_camel(each.name): plain(getattr(value, each.name)) for each in fields(value)}
         case dict():
             return {str(name): plain(each) for name, each in value.items()}
         case list() | tuple():
@@ -130,6 +137,11 @@ def title(text: str) -> Text:
 def age(since: datetime | None, now: datetime) -> str:
     """As kubectl writes it: 45s, 12m, 3h, 8d; nothing for no time."""
     return duration((now - since).total_seconds()) if since else ""
+
+
+def left(at: datetime | None, now: datetime) -> str:
+    """Until then; nothing for no time."""
+    return duration((at - now).total_seconds()) if at else ""
 
 
 def moment(at: datetime | None) -> str:

@@ -25,7 +25,7 @@ from cli.errors import WRONG, Failure, way_to_permission
 from cli.health import PAGE, Health, Overview, Problem
 from cli.installation import COMPONENT, CONTROLLERS, VERSION, WEBHOOK, Installed, Lease, WebhookConfiguration
 from cli.inventory import Inventory
-from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, faint, fields_of, good, title
+from cli.output import Cell, Document, Part, Report, Table, age, bad, faint, fields_of, good, left, title
 from cli.session import Command, Session, pass_session
 from features import FEATURES, unregistered
 from kube.client import Resource
@@ -402,4 +402,4 @@ def _expiry_cell(ends: datetime | None, now: datetime) -> Text:
         return faint("unknown")
     if ends <= now:
         return bad(f"{age(ends, now)} ago")
-    return good(f"in {duration((ends - now).total_seconds())}")
+    return good(f"in {left(ends, now)}")

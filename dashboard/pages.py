@@ -15,7 +15,7 @@ from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import kind_of
 from cli.inventory import Inventory
-from cli.output import Cell, Part, Table, age, duration
+from cli.output import Cell, Part, Table, age, left
 from cli.status import Status, facts_of, status_of
 from dashboard.permissions import Permissions
 from features import FEATURES
@@ -152,7 +152,7 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
 
 
 def until(moment: datetime, now: datetime) -> str:
-    return f"in {duration((moment - now).total_seconds())}" if moment > now else f"{age(moment, now)} ago"
+    return f"in {left(moment, now)}" if moment > now else f"{age(moment, now)} ago"
 
 
 def slug(text: str) -> str:

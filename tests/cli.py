@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from email.utils import format_datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from certs.issue import Pair, new_ca, new_leaf
 from cli.app import drawbridge
 from cli.cluster import Cluster
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, connection_to
+from dev.fake_api.calls import Reply, Request
 from kube.client import Resource
 from tests.factories import NOW
 
@@ -92,6 +95,22 @@ def _webhook(path: str) -> dict[str, Any]:
         "name": f"{path[1:].replace('/', '-')}.drawbridge.io",
         "clientConfig": {"service": service, "caBundle": bundle},
     }
+
+
+def answered(
+    call: Request, version: str = "v1.34.1", date: datetime = NOW, forbidden: str = "$^"
+) -> Reply | None:
+    """What the fake API server does not serve: its version, reviews of access, the proxy of Services."""
+    body: dict[str, Any] | None = None
+    if call.path == "/version":
+        body = {"gitVersion": version}
+    elif "accessreviews" in call.path:
+        body = {"status": {"allowed": not re.search(forbidden, json.dumps(call.body["spec"]))}}
+    elif "/proxy/" in call.path:
+        response = {"uid": call.body["request"]["uid"], "allowed": True}
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    headers = {"Date": format_datetime(date, usegmt=True)}
+    return Reply(200, json.dumps(body).encode(), headers) if body else None
 
 
 def configure(api: FakeAPI, section: str, **fields: Any) -> None:

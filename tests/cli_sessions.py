@@ -15,7 +15,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -239,25 +238,10 @@ class World:
         return api
 
     def _answer(self, call: Request) -> Reply | None:
-        """What is refused, and what the fake API server does not serve: versions, reviews of access, proxies."""
         for pattern, reply in self._refused:
             if re.search(pattern, f"{call.method} {call.path}?{call.query.get('fieldSelector', '')}"):
                 return reply
-        if call.path == "/version":
-            date = {"Date": format_datetime(NOW, usegmt=True)}
-            return _served({"gitVersion": self._version}, **date)
-        if "accessreviews" in call.path:
-            allowed = not re.search(self._forbidden, json.dumps(call.body["spec"]))
-            return _served({"status": {"allowed": allowed}})
-        if "/proxy/" in call.path:
-            response = {"uid": call.body["request"]["uid"], "allowed": True}
-            review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-            return _served(review)
-        return None
-
-
-def _served(answer: Any, **headers: str) -> Reply:
-    return Reply(200, json.dumps(answer).encode(), headers)
+        return cli.answered(call, self._version, forbidden=self._forbidden)
 
 
 def _written(call: Request) -> str:

@@ -16,7 +16,6 @@ from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI
-from dev.fake_api.calls import Reply, Request
 from tests import cli
 from tests.ingress_daemonset_world import World
 
@@ -71,12 +70,7 @@ class Page:
 def cluster_of(api: FakeAPI, may_write: bool = True) -> Cluster:
     """As the command connects to it, of a user who may change IngressDaemonSets, or may not."""
 
-    def review(call: Request) -> Reply | None:
-        if "selfsubjectaccessreviews" not in call.path:
-            return None
-        return Reply(201, b'{"status": {"allowed": %s}}' % str(may_write).lower().encode())
-
-    api.fault = review
+    api.fault = partial(cli.answered, forbidden="$^" if may_write else "")
     return cli.cluster_of(api)
 
 

@@ -10,26 +10,10 @@ from hypothesis import strategies as st
 
 from api.health_checks import deployment_name
 from api.ip_reservation import KUBELET_REASONS, RESERVE
-from calico.ledger import Ledger
-from calico.reservations import Reservations
 from cli.installation import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
 from dev.fake_api import FakeAPI
-from kube.client import Client
 from kube.resources import CONFIG_MAPS
-from runtime import utc_now
-from settings import Settings
 from tests.charts import NAMESPACE, Objects
-from webhook.admission import Webhook
-from webhook.anycast_ip.webhook import AnycastIPWebhook
-from webhook.elasticity.daemon_sets import DaemonSetWebhook
-from webhook.elasticity.leader import LeaseReader
-from webhook.elasticity.webhook import PlacementWebhook
-from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
-from webhook.ingress_daemonset.evictions import EvictionWebhook
-from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
-from webhook.ip_reservation.reads import Cluster, SharedReads, UnreadPods
-from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
-from webhook.ip_reservation.webhook import IPReservationWebhook
 
 Raw = dict[str, Any]
 VALUES: Raw = {
@@ -55,34 +39,6 @@ def installed(api: FakeAPI, objects: Objects) -> FakeAPI:
 def registered(objects: Objects) -> list[RegisteredWebhook]:
     found = [objects[key] for kind in CONFIGURATIONS for key in objects if key[0] == kind]
     return [webhook for each in found for webhook in msgspec.convert(each, WebhookConfiguration).webhooks]
-
-
-def served(client: Client, settings: Settings, ledger: Ledger) -> list[Webhook]:
-    """As each feature's routes build them."""
-    lookup = ClusterLookup(client)
-    leader = LeaseReader(client, lambda: settings.leader_election)
-    return [
-        IPReservationWebhook(
-            Cluster(client), ledger, lambda: settings.ip_reservation, utc_now, believes=UnreadPods().admits
-        ),
-        SameAddressWebhook(
-            Cluster(client),
-            SharedReads(client, Reservations(client), "auto"),
-            lambda: settings.ip_reservation,
-        ),
-        EvictionWebhook(lambda: settings.ingress_daemonset, lookup, utc_now),
-        AnycastIPWebhook(lambda: settings.anycast_ip),
-        PlacementWebhook(lambda: settings.elasticity, leader.absence),
-        DaemonSetWebhook(lambda: settings.elasticity),
-        DefaultingWebhook(lambda: settings.ingress_daemonset),
-        ValidatingWebhook(
-            lambda: settings.ingress_daemonset, lookup.port_users, PodTemplates(client).problems
-        ),
-    ]
-
-
-def ledger_of(api: FakeAPI) -> Ledger:
-    return Ledger(Reservations(api.client()), "replica")
 
 
 def pod_in(namespace: str, part: Mapping[str, Any]) -> Raw:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import features
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
@@ -41,14 +42,12 @@ from tests.explained import (
     NODES_OF_ALL_SORTS,
     PODS_OF_ALL_SORTS,
     VALUES,
-    ledger_of,
     pod_in,
     registered,
-    served,
 )
 from tests.ingress_daemonset import raw
-from webhook.admission import Webhook
 from webhook.app import create_app
+from webhook.replica import Replica
 
 pytestmark = helm_needed
 
@@ -86,9 +85,8 @@ class World:
 
     def asked(self, answer: Answer, request: ApiRequest) -> Raw:
         """The response of the whole server: its WSGI application, ledger and API server."""
-        reservations = ledger_of(self.api)
-        webhooks: list[Webhook] = served(self.api.client(), self.settings, reservations)
-        client = create_app(webhooks).test_client()
+        replica = Replica(self.api.client(), lambda: self.settings, "replica")
+        client = create_app(features.webhooks(replica)).test_client()
         path = answer.verdict.webhook.path
         sent = client.post(path, data=request.review(UID), content_type="application/json")
         assert sent.status_code == 200, sent.text
@@ -171,15 +169,10 @@ def is_untouched(response: Raw) -> bool:
     return bool(response["allowed"] and CHANGES.isdisjoint(response["audit"]))
 
 
-def pods(examples: int | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def decorated(test: Callable[..., None]) -> Callable[..., None]:
-        of_all_sorts = given(NAMESPACES_OF_ALL_SORTS, PODS_OF_ALL_SORTS, st.booleans())(test)
-        return settings(max_examples=examples)(of_all_sorts) if examples else of_all_sorts
-
-    return decorated
+PODS_AROUND = given(NAMESPACES_OF_ALL_SORTS, PODS_OF_ALL_SORTS, st.booleans())
 
 
-@pods()
+@PODS_AROUND
 def test_explain_and_the_server_say_the_same_about_pods(
     namespace: Raw, part: Raw, local_replicas: bool
 ) -> None:
@@ -187,7 +180,8 @@ def test_explain_and_the_server_say_the_same_about_pods(
 
 
 @pytest.mark.slow
-@pods(MANY)
+@settings(max_examples=MANY)
+@PODS_AROUND
 def test_explain_and_the_server_say_the_same_about_thousands_of_pods(
     namespace: Raw, part: Raw, local_replicas: bool
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cli.cluster import cluster_of
-from cli.kubeconfig import NotPlain, plain_connection, read
+from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client
 from kube.errors import NotConfigured
 from kube.resources import NODES
@@ -83,8 +83,8 @@ def test_of_several_files_the_first_wins_and_contexts_can_be_chosen(tmp_path: Pa
     third = written(tmp_path / "third", user={"token": "3"}, name="b")
     files = ":".join([first, second, third])
 
-    assert read(files, None).token == "1"
-    assert read(files, "b").token == "3"
+    tokens = [plain_connection(files, name, 4)[0].authorization() for name in (None, "b")]
+    assert tokens == [{"Authorization": "Bearer 1"}, {"Authorization": "Bearer 3"}]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from api.anycast_ip import (
     wanted,
 )
 from cli.inventory import Inventory
-from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, moment, warning
+from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, moment, warning
 from cli.session import Command, Commands, Session, pass_session
 from controllers.anycast_ip.claim import SELECTED, Claim, instance_of
 from controllers.anycast_ip.claim import read as read_claim
@@ -68,7 +68,7 @@ def announcing_table(found: Sequence[Announcing], now: datetime) -> Table:
             each.address,
             each.node or each.state,
             moment(each.since),
-            duration((each.until - now).total_seconds()),
+            left(each.until, now),
         )
         for each in found
     ]

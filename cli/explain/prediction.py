@@ -236,7 +236,7 @@ def webhooks_of(snapshot: Snapshot, ledger: RecordingLedger) -> Mapping[str, Web
 def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
     if key not in objects:
         raise NotFound(404, "NotFound", f"there is no {kind.__name__.lower()} {key}")
-    return msgspec.json.decode(msgspec.json.encode(objects[key]), type=kind)
+    return msgspec.convert(objects[key], kind)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from cli.simulate.values import Effect
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
 from controllers.ingress_daemonset.failures import resolved
-from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
+from controllers.ingress_daemonset.forecast import Forecast, Left, Step, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
@@ -50,25 +50,10 @@ def rollout_command(session: Session, name: str, images: tuple[str, ...]) -> Non
     session.show(simulated(Inventory(session.cluster), session.namespace, name, images))
 
 
-class NodeUpdate(Document, frozen=True):
-    """From *begins_at*, when the node is detached or begins otherwise, until it is back at *ends_at*."""
-
-    node: str
-    begins_at: datetime
-    replaced_at: datetime | None
-    ends_at: datetime | None
-
-
 class Wave(Document, frozen=True):
     """Nodes that begin together."""
 
-    turns: tuple[NodeUpdate, ...]
-
-
-class NotUpdated(Document, frozen=True):
-    node: str
-    phase: str
-    why: str
+    turns: tuple[Step, ...]
 
 
 class Pause(Document, frozen=True):
@@ -99,7 +84,7 @@ class Rollout(Report, frozen=True):
     measured: int
     paused: bool
     waves: tuple[Wave, ...]
-    not_updated: tuple[NotUpdated, ...]
+    not_updated: tuple[Left, ...]
     remaining: int
     ends_at: datetime | None
     now: datetime
@@ -175,8 +160,8 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         pods_seconds=pods,
         measured=len(measured(rollouts)),
         paused=stored["spec"].get("paused", False),
-        waves=tuple(Wave(tuple(map(_update, wave))) for wave in ahead.waves),
-        not_updated=tuple(NotUpdated(each.node, each.phase.value, each.why) for each in ahead.left),
+        waves=tuple(Wave(tuple(wave)) for wave in ahead.waves),
+        not_updated=ahead.left,
         remaining=ahead.remaining,
         ends_at=ahead.ends_at,
         now=now,
@@ -216,10 +201,6 @@ def _restarted(stored: Raw, now: datetime) -> Raw:
     added = restart(now)["spec"]["template"]["metadata"]["annotations"]
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
     return raw
-
-
-def _update(step: Step) -> NodeUpdate:
-    return NodeUpdate(step.node, step.begins_at, step.replaced_at, step.ends_at)
 
 
 def _pause(ahead: Forecast) -> Pause | None:

@@ -23,7 +23,7 @@ from api.ingress_daemonset.status import (
 from api.ingress_daemonset.types import resource
 from cli.errors import Failure
 from cli.ingress_daemonset.stored import STOPPED, UNKNOWN, StoredResource
-from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, title, warning
+from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, title, warning
 from controllers.ingress_daemonset.children import applied_digest, revision_of_template
 from kube.types import rfc3339
 
@@ -212,8 +212,8 @@ def opening(course: RolloutStatus, now: datetime) -> str:
     """Empty while nodes may begin."""
     if course.window_opens_at is None or course.window_opens_at <= now:
         return ""
-    left = duration((course.window_opens_at - now).total_seconds())
-    return f"its window opens in {left}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
+    opens = left(course.window_opens_at, now)
+    return f"its window opens in {opens}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
 
 
 def expectation(course: RolloutStatus, now: datetime) -> str:
@@ -221,8 +221,8 @@ def expectation(course: RolloutStatus, now: datetime) -> str:
         return "its end is not known"
     if course.estimated_end <= now:
         return "it should have ended"
-    left = duration((course.estimated_end - now).total_seconds())
-    return f"about {left} left, until {course.estimated_end:%H:%M:%S} UTC"
+    ends = left(course.estimated_end, now)
+    return f"about {ends} left, until {course.estimated_end:%H:%M:%S} UTC"
 
 
 def history_table(history: Sequence[EndedRollout], now: datetime) -> Table:
@@ -248,21 +248,21 @@ def _result_cell(result: str) -> Cell:
 def metric_sentence(metric: MetricStatus, now: datetime) -> str:
     if metric.measured_at is None:
         return "Its metric has not been measured yet"
-    measured = f"measured {duration((now - metric.measured_at).total_seconds())} ago"
+    measured = f"measured {age(metric.measured_at, now)} ago"
     if metric.failed_at:
         return f"Its metric has failed: {metric.message}"
     if metric.message:
         return f"Its metric: {metric.message}; {measured}"
     since = metric.passing_since or metric.measured_at
-    return f"Its metric: {metric.value}, good for {duration((now - since).total_seconds())}; {measured}"
+    return f"Its metric: {metric.value}, good for {age(since, now)}; {measured}"
 
 
 def canary_sentence(canary: CanaryStatus, now: datetime) -> str:
     counted = f"{canary.nodes_complete} of {canary.nodes} nodes"
     if canary.promoted_at:
-        return f"Canary: {canary.nodes} nodes, promoted {duration((now - canary.promoted_at).total_seconds())} ago"
+        return f"Canary: {canary.nodes} nodes, promoted {age(canary.promoted_at, now)} ago"
     if canary.complete_since:
-        return f"Canary: {counted}, complete for {duration((now - canary.complete_since).total_seconds())}"
+        return f"Canary: {counted}, complete for {age(canary.complete_since, now)}"
     return f"Canary: {counted} complete"
 
 
@@ -286,13 +286,9 @@ def _nodes(waiting: Sequence[WaitingNode], now: datetime) -> Table:
 def _row(each: Rollout, now: datetime) -> list[Cell]:
     first = f"{each.waiting_for[0].node}: {each.waiting_for[0].reason}" if each.waiting_for else ""
     updated, ready = (f"{count}/{each.desired_nodes}" for count in (each.updated_nodes, each.ready_nodes))
-    detached, ends = str(each.detached_nodes), _ends(each, now)
+    ends = left(each.course.estimated_end if each.course else None, now)
+    detached = str(each.detached_nodes)
     return [each.namespace, each.name, _state(each), updated, ready, detached, ends, first]
-
-
-def _ends(each: Rollout, now: datetime) -> str:
-    end = each.course.estimated_end if each.course else None
-    return duration((end - now).total_seconds()) if end else ""
 
 
 def _state(rollout: Rollout) -> Cell:

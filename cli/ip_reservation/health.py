@@ -26,7 +26,7 @@ from cli.ip_reservation.reservations import (
     release_at,
     unmanaged_entries,
 )
-from cli.output import Cell, Document, Part, Table, duration
+from cli.output import Cell, Document, Part, Table, duration, left
 from kube.errors import KubeError
 from settings import IPReservationSettings, Settings
 
@@ -47,8 +47,7 @@ class Release(Document, frozen=True):
     expires_at: datetime
 
     def until(self, now: datetime) -> str:
-        at = self.expires_at
-        return f"in {duration((at - now).total_seconds())}" if at > now else "now"
+        return f"in {left(self.expires_at, now)}" if self.expires_at > now else "now"
 
 
 class IPReservation(Overview, frozen=True):

@@ -418,7 +418,7 @@ def removal(
     *,
     comes_back: bool = True,
 ) -> Removal:
-    """Of *pods*, each by a *request* of its own; without *comes_back* no pods take their places."""
+    """Of *pods*, each by its own *request*; without *comes_back* no pods take their places."""
     objects, segments = objects_about(inventory, pods), segments_of(inventory)
     snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, objects)
     predicted = [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]

@@ -13,7 +13,7 @@ from calico.reservations import NotServed
 from calico.segment import KIND, RELEASE, IPReservation, Record, canonical, laid_open
 from cli.errors import Failure, Unreadable
 from cli.inventory import Inventory
-from cli.output import Cell, Document, Part, Report, Table, age, duration, good, moment, warning
+from cli.output import Cell, Document, Part, Report, Table, age, duration, good, left, moment, warning
 from cli.session import Command, Commands, Session, pass_session
 from kube.errors import AlreadyExists, Conflict, NotFound
 from kube.resources import Resource
@@ -272,8 +272,7 @@ def _release(each: Reservation, now: datetime) -> Cell:
     if each.kept_by:
         return f"kept by {each.kept_by}"
     if each.expires_at:
-        left = (each.expires_at - now).total_seconds()
-        return f"in {duration(left)}" if left > 0 else good("now")
+        return f"in {left(each.expires_at, now)}" if each.expires_at > now else good("now")
     return "by hand" if each.reason == BY_HAND or not each.pod else NOT_ENDED
 
 
