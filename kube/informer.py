@@ -426,8 +426,7 @@ class Informer(Indexer[T]):
         self._fed_up_to = 0
         self.lists = 0
         """How many there were: what came and went between a watch and the next LIST was not seen."""
-        self._answers: dict[str, T] = {}  # by key: our writes that the watch has not delivered yet
-        self._answered_since: set[str] = set()  # keys of answers since the last LIST began
+        self._answers: dict[str, T] | None = None  # by key: our writes during a LIST
         self._gone: dict[str, T] = {}  # by key: last states, forgotten since the last LIST began
         SYNCED.labels(self.kind).set(0)
         source.attach(self)
@@ -484,8 +483,8 @@ class Informer(Indexer[T]):
             if version_of(new.metadata) <= passed:
                 return known
             self.put(key, new)
-            self._answers[key] = new
-            self._answered_since.add(key)
+            if self._answers is not None:
+                self._answers[key] = new
             return new
 
     def forget(self, key: str, uid: str) -> None:
@@ -496,8 +495,8 @@ class Informer(Indexer[T]):
         with self._notifying:
             known = self.get(key)
             if known and known.metadata.uid == uid and known.metadata.deletion_timestamp is None:
-                self._answers.pop(key, None)
                 self.remove(key)
+                (self._answers or {}).pop(key, None)
                 self._gone[key] = known
 
     def _is_gone(self, key: str, state: T) -> bool:
@@ -510,7 +509,7 @@ class Informer(Indexer[T]):
 
     def begin(self) -> None:
         with self._notifying:
-            self._listed, self._answered_since, self._gone = {}, set(), {}
+            self._listed, self._answers, self._gone = {}, {}, {}
 
     def add(self, identity: Identity, item: msgspec.Raw) -> None:
         # An object that cannot be decoded is not gone: its last state is better than none.
@@ -520,24 +519,18 @@ class Informer(Indexer[T]):
 
     def end(self, version: int) -> None:
         with self._notifying:
-            self._answers = dict(self._newer_answers(version))
             there = {key: each for key, each in self._listed.items() if not self._is_gone(key, each)}
-            changes = self.replace(there | self._answers)
-            self._listed, self._fed_up_to = {}, version
+            # Only answers since it began can be newer: all others yield, also to an etcd that was restored.
+            for key, answer in (self._answers or {}).items():
+                listed = version_of(there[key].metadata) if key in there else version
+                if version_of(answer.metadata) > listed:
+                    there[key] = answer
+            changes = self.replace(there)
+            self._listed, self._answers, self._fed_up_to = {}, None, version
             self.lists += 1
             self._notify(changes)
         SYNCED.labels(self.kind).set(1)
         self._synced.set()
-
-    def _newer_answers(self, version: int) -> Iterable[tuple[str, T]]:
-        """Answers that are newer than the LIST. Only those that came after it began can be.
-
-        All others yield to it, also to the LIST of an etcd that was restored, whose versions are lower.
-        """
-        for key in self._answered_since & self._answers.keys():
-            answer, listed = self._answers[key], self._listed.get(key)
-            if version_of(answer.metadata) > (version_of(listed.metadata) if listed else version):
-                yield key, answer
 
     def apply(self, type: str, identity: Identity, item: msgspec.Raw) -> None:
         decoded = self._decode(identity, item)
@@ -549,16 +542,13 @@ class Informer(Indexer[T]):
         key, is_deleted = identity.key, type == "DELETED"
         if decoded is not None and self._is_gone(key, decoded):
             return []
-        answer = self._answers.get(key)
-        if answer is not None and identity.version < version_of(answer.metadata):
-            # The object of our write exists: what was deleted before is another one that had its name.
-            is_other = decoded is not None and decoded.metadata.uid != answer.metadata.uid
+        known = self.get(key)
+        if known is not None and identity.version < version_of(known.metadata):
+            # Our write is newer. What was deleted before it is another object that had its name.
+            is_other = decoded is not None and decoded.metadata.uid != known.metadata.uid
             return [(decoded, None)] if is_deleted and is_other else []
-        if decoded is None and not is_deleted:
-            return []
-        self._answers.pop(key, None)
-        if decoded is not None and not is_deleted:
-            return self.put(key, decoded)
+        if not is_deleted:
+            return self.put(key, decoded) if decoded is not None else []
         last = self.remove(key)
         return [(decoded or last, None)] if last is not None else []
 
