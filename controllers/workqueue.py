@@ -65,13 +65,12 @@ class WorkQueue:
         self, name: str, *, pauses: Backoff = RETRY_PAUSES, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name, self._pauses, self._clock = name, pauses, clock
-        self._asked: dict[str, float] = {}  # by its own reconcile, when it is due
         self._in_a_row: dict[str, int] = {}  # runs that its own reconcile asked for
         self._waiting: dict[str, None] = {}  # in order
         self._running: dict[str, float] = {}  # since when
         self._again: set[str] = set()
-        self._delayed: list[tuple[float, str]] = []
-        self._due: dict[str, float] = {}
+        self._delayed: list[tuple[float, str, bool]] = []
+        self._due: dict[tuple[str, bool], float] = {}  # of a key, and whether its own reconcile asked for it
         self._failures: dict[str, int] = {}
         self._closed = False
         self._changed = threading.Condition()
@@ -88,17 +87,15 @@ class WorkQueue:
         """Add it after *seconds*, or sooner if it is due sooner."""
         with self._changed:
             self._in_a_row.pop(key, None)
-            due = self._clock() + seconds
-            if due < self._due.get(key, float("inf")):
-                self._due[key] = due
-                self._promise(key, due)
+            if self._clock() + seconds < self._due.get((key, False), float("inf")):
+                self._promise(key, seconds)
 
     def requeue(self, key: str, seconds: float) -> float:
         """Add it as its reconcile asks, but not before the pace; return the seconds. Void once the key runs before."""
         with self._changed:
             times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
             pause = max(seconds, REST.delay(max(1, times - IN_A_ROW)))
-            self._ask(key, self._clock() + pause)
+            self._promise(key, pause, by_itself=True)
         return pause
 
     def retry(self, key: str) -> float:
@@ -107,7 +104,7 @@ class WorkQueue:
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             pause = self._pauses.delay(failures)
-            self._ask(key, self._clock() + pause)
+            self._promise(key, pause, by_itself=True)
         return pause
 
     def failures(self, key: str) -> int:
@@ -149,7 +146,7 @@ class WorkQueue:
     def idle(self) -> bool:
         """Whether no key waits, was promised or is with a worker."""
         with self._changed:
-            return not (self._waiting or self._due or self._asked or self._running)
+            return not (self._waiting or self._due or self._running)
 
     def shut_down(self) -> None:
         """Let workers finish the keys that run; waiting keys are left."""
@@ -165,28 +162,24 @@ class WorkQueue:
             self._waiting[key] = None
             self._changed.notify()
 
-    def _ask(self, key: str, due: float) -> None:
-        self._asked[key] = due
-        self._promise(key, due)
-
-    def _promise(self, key: str, due: float) -> None:
-        heapq.heappush(self._delayed, (due, key))
-        if self._delayed[0] == (due, key):
+    def _promise(self, key: str, seconds: float, *, by_itself: bool = False) -> None:
+        due = self._due[key, by_itself] = self._clock() + seconds
+        heapq.heappush(self._delayed, (due, key, by_itself))
+        if self._delayed[0] == (due, key, by_itself):
             self._changed.notify()  # one that waits must know until when
 
     def _promote(self) -> None:
         while self._delayed and self._delayed[0][0] <= self._clock():
-            due, key = heapq.heappop(self._delayed)
-            for promised in (self._due, self._asked):
-                if promised.get(key) == due:  # not replaced by a sooner promise, nor void
-                    del promised[key]
-                    self._add(key)
+            due, key, by_itself = heapq.heappop(self._delayed)
+            if self._due.get((key, by_itself)) == due:  # not replaced by another promise, nor void
+                del self._due[key, by_itself]
+                self._add(key)
 
     def _take(self) -> str:
         key = next(iter(self._waiting))
         del self._waiting[key]
         self._running[key] = self._clock()
-        self._asked.pop(key, None)  # this run is what was asked for, or makes it needless
+        self._due.pop((key, True), None)  # this run is what was asked for, or makes it needless
         return key
 
     def longest_running(self) -> float:
