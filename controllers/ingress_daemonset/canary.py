@@ -49,7 +49,7 @@ class Measurement:
     query: Query
     at: datetime
     value: float | None = None
-    error: str = ""
+    error: str | None = None
 
 
 def filled(query: str, nodes: Iterable[str]) -> str:
@@ -66,7 +66,7 @@ def judged(wanted: Metric, stored: MetricStatus | None, measured: Measurement | 
     at, unknown_since = measured.at.replace(microsecond=0), found.unknown_since
     found = replace(found, measured_at=at, value="", message="", unknown_since=None)
     if measured.value is None:
-        return replace(found, unknown_since=unknown_since or at, message=measured.error)
+        return replace(found, unknown_since=unknown_since or at, message=measured.error or "")
     found = replace(found, value=f"{measured.value:.10g}")
     if problem := _out_of_bounds(wanted, measured.value):
         return _failed(wanted, interrupted(found), problem, at)
@@ -119,12 +119,12 @@ def _failed(wanted: Metric, found: MetricStatus, problem: str, at: datetime) -> 
     return replace(found, failures=failures, message=message, failed_at=failed_at)
 
 
-def _out_of_bounds(wanted: Metric, value: float) -> str:
+def _out_of_bounds(wanted: Metric, value: float) -> str | None:
     if wanted.max is not None and value > wanted.max:
         return f"it is {value:.10g}, above max ({wanted.max:g})"
     if wanted.min is not None and value < wanted.min:
         return f"it is {value:.10g}, below min ({wanted.min:g})"
-    return "" if wanted.has_bounds else "it has neither min nor max"
+    return None if wanted.has_bounds else "it has neither min nor max"
 
 
 SERVING = 200
@@ -194,14 +194,14 @@ class Canary:
         return Query(self.stored.id, text, self.metric.interval_seconds)
 
     @property
-    def metric_sentence(self) -> str:
-        """What its metric waits for; empty without one."""
-        return sentence(self.metric, self.judgement) if self.metric and self.judgement else ""
+    def metric_sentence(self) -> str | None:
+        """What its metric waits for; None without one."""
+        return sentence(self.metric, self.judgement) if self.metric and self.judgement else None
 
     @property
-    def failure(self) -> str:
-        """Of its metric; empty while that has not failed."""
-        return self.metric_sentence if self._has_failed else ""
+    def failure(self) -> str | None:
+        """Of its metric; None while that has not failed."""
+        return self.metric_sentence if self._has_failed else None
 
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
@@ -225,19 +225,19 @@ class Canary:
     @cached_property
     def lacking(self) -> tuple[str, ...]:
         """What the nodes that are observed lack, one sentence for each."""
-        return tuple(text for each in self.observed if (text := self._lack_of(each)))
+        return tuple(filter(None, map(self._lack_of, self.observed)))
 
     @cached_property
     def failing(self) -> tuple[str, ...]:
         """The same of nodes that have had their pods: a node that is being updated has its own deadline."""
-        lost = (self._lack_of(each) for each in self.observed if each.phase is Phase.DEGRADED)
-        return (*lost, *self.refusing)
+        lost = (each for each in self.observed if each.phase is Phase.DEGRADED)
+        return (*filter(None, map(self._lack_of, lost)), *self.refusing)
 
     @cached_property
     def refusing(self) -> tuple[str, ...]:
         """Of nodes that have all their pods, and whose health checks have not been answered 200 since."""
         read = (each for each in self.observed if each.phase is Phase.CURRENT and each.readings)
-        return tuple(text for each in read if (text := self._lack_of(each)))
+        return tuple(filter(None, map(self._lack_of, read)))
 
     @property
     def unanswered(self) -> tuple[str, ...]:
@@ -286,10 +286,10 @@ class Canary:
     def _deadline(self) -> timedelta:
         return timedelta(seconds=self.resource.spec.progress_deadline_seconds)
 
-    def _lack_of(self, rollout: NodeRollout) -> str:
+    def _lack_of(self, rollout: NodeRollout) -> str | None:
         if rollout.phase is not Phase.CURRENT:
             return f"{rollout.node.name} is {rollout.phase}"
-        return "" if self.stored.complete_since else unserved(rollout)
+        return None if self.stored.complete_since else unserved(rollout)
 
 
 def canary_of(
@@ -362,8 +362,8 @@ def pause_of(resource: IngressDaemonSet) -> timedelta:
     return promoted - since if since and promoted else timedelta()
 
 
-def unserved(rollout: NodeRollout) -> str:
-    """Why the node is not known to answer its health checks with 200; empty if it does."""
+def unserved(rollout: NodeRollout) -> str | None:
+    """Why the node is not known to answer its health checks with 200; None if it does."""
     by_port = {each.port: each for each in rollout.readings}
     ports = () if rollout.rolling.confirm == OFF else rollout.resource.spec.health_check_node_ports
     for port in ports:
@@ -374,7 +374,7 @@ def unserved(rollout: NodeRollout) -> str:
             return f"{checker} cannot be read: {reading.error}"
         if reading.state.status != SERVING:
             return f"{checker} answers {reading.state.status}: {reading.state.reason}"
-    return ""
+    return None
 
 
 def _identity(

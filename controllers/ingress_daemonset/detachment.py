@@ -38,10 +38,10 @@ class Reading:
     address: str
     port: int
     state: State | None = None
-    error: str = ""
+    error: str | None = None
 
-    def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str:
-        """Why it does not confirm that *deployment* is detached for *scheduled*; empty when it does."""
+    def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str | None:
+        """Why it does not confirm that *deployment* is detached for *scheduled*; None when it does."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         checker = f"the health checker at {address}:{self.port}"
         if self.state is None:
@@ -52,7 +52,7 @@ class Reading:
             return f"{checker} answers 503, but not for this detachment: {self.state.reason}"
         if self.state.detached_seconds < grace:
             return f"{checker} has not answered 503 for the whole grace of {grace:g} s"
-        return ""
+        return None
 
 
 Readings = Mapping[str, tuple[Reading, ...]]
@@ -61,15 +61,15 @@ Readings = Mapping[str, tuple[Reading, ...]]
 
 def doubt_of(
     ports: Sequence[int], readings: Sequence[Reading], deployment: ObjectMeta, scheduled: str, grace: float
-) -> str:
-    """Why not all checkers on *ports* confirm; empty when they do."""
+) -> str | None:
+    """Why not all checkers on *ports* confirm; None when they do."""
     by_port = {each.port: each for each in readings}
     for port in ports:
         if port not in by_port:
             return f"the health checker on port {port} has not been read yet"
         if found := by_port[port].doubt(deployment, scheduled, grace):
             return found
-    return ""
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,18 +183,18 @@ class Detachment:
         return max(ends, default=LONG_AGO)
 
     @cached_property
-    def doubt(self) -> str:
-        """Why the detachment is not confirmed; empty when it is, or need not be."""
+    def doubt(self) -> str | None:
+        """Why the detachment is not confirmed; None when it is, or need not be."""
         if self.rolling.confirm == OFF:
-            return ""
+            return None
         doubts = (each.detach_doubt for each in self.at_load_balancers)
-        return self._checkers_doubt or next((each for each in doubts if each), "")
+        return self._checkers_doubt or next(filter(None, doubts), None)
 
     @property
-    def _checkers_doubt(self) -> str:
+    def _checkers_doubt(self) -> str | None:
         ports, annotation = self.resource.spec.health_check_node_ports, self.rolling.deployment_annotation
         if not ports or annotation is None or self.deployment is None:
-            return ""
+            return None
         scheduled = self.annotations.get(SCHEDULED, "")
         grace = annotation.grace_period_seconds
         return doubt_of(ports, self.readings, self.deployment.metadata, scheduled, grace)
@@ -262,18 +262,18 @@ class Detachment:
         ends = self.connections_end_at
         return self.has_connections and ends is not None and ends > now
 
-    def attach_doubt(self, now: datetime) -> str:
-        """Why load balancers may not send it traffic yet, after it was attached; empty when they do.
+    def attach_doubt(self, now: datetime) -> str | None:
+        """Why load balancers may not send it traffic yet, after it was attached; None when they do.
 
         A backend that stays unhealthy is waited for as long as a confirmation, and weights without end if required.
         """
         ends, is_required = self.attach_doubt_ends_at, self.rolling.confirm == REQUIRED
         if ends is None or self.rolling.confirm == OFF:
-            return ""
+            return None
         is_over = ends <= now
         weights = (each.attach_doubt for each in self.at_load_balancers if is_required or not is_over)
         health = (each.health_doubt for each in self.at_load_balancers if not is_over)
-        return next((each for each in (*weights, *health) if each), "")
+        return next(filter(None, (*weights, *health)), None)
 
     @property
     def attach_doubt_ends_at(self) -> datetime | None:

@@ -35,7 +35,7 @@ class Departure:
     action: Action | None = None
     goes_at: datetime | None = None
     counts: bool = False
-    doubt: str = ""
+    doubt: str | None = None
     safe_at: datetime | None = None
     patience: float | None = None
     """Seconds after which to report the doubt."""
@@ -90,7 +90,7 @@ def _detached(
     safe_at = max([after(began, wait.grace), *off])
     if safe_at > now:
         return replace(found, goes_at=safe_at)
-    doubt = next((each.detach_doubt for each in wait.backends if each.detach_doubt), "")
+    doubt = next(filter(None, (each.detach_doubt for each in wait.backends)), None)
     if not doubt:
         return found
     ends_at = after(safe_at, rolling.confirm_timeout_seconds) if rolling.confirm == PREFERRED else None

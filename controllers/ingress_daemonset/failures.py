@@ -196,7 +196,8 @@ def _template(resource: IngressDaemonSet, held: Sequence[Revision], revision: st
     return next((each.template for each in ours if each.digest == revision), None)
 
 
-def _fault(halting: Mapping[str, str], canary: Canary | None, now: datetime) -> str:
+def _fault(halting: Mapping[str, str], canary: Canary | None, now: datetime) -> str | None:
+    """Why nodes return; None while nothing has failed."""
     if halting:
         reason = next(iter(halting.values()))
         names = [name for name, each in halting.items() if each == reason]
@@ -206,4 +207,4 @@ def _fault(halting: Mapping[str, str], canary: Canary | None, now: datetime) -> 
     fails_at = canary.fails_at if canary else None
     if canary and fails_at and fails_at <= now:
         return f"the canary failed for progressDeadlineSeconds: {canary.refusing[0]}"
-    return ""
+    return None

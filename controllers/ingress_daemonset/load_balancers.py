@@ -29,30 +29,30 @@ class NodeBackends:
     detached_since: datetime | None = None
     restored: bool = False
     unhealthy: int = 0
-    error: str = ""
+    error: str | None = None
 
     @property
-    def detach_doubt(self) -> str:
-        """Why it may still send traffic; empty when it does not."""
+    def detach_doubt(self) -> str | None:
+        """Why it may still send traffic; None when it does not."""
         if self.error:
             return f"load balancer {self.load_balancer} {self.error}"
         if self.detached_since is None:
             return (
                 f"load balancer {self.load_balancer} has not answered weight 0 for all backends of the node"
             )
-        return ""
+        return None
 
     @property
-    def attach_doubt(self) -> str:
-        """Why it may not have the former weights again; empty when it has."""
+    def attach_doubt(self) -> str | None:
+        """Why it may not have the former weights again; None when it has."""
         if self.error:
             return f"load balancer {self.load_balancer} {self.error}"
-        return "" if self.restored else f"weights at load balancer {self.load_balancer} are not restored"
+        return None if self.restored else f"weights at load balancer {self.load_balancer} are not restored"
 
     @property
-    def health_doubt(self) -> str:
+    def health_doubt(self) -> str | None:
         if not self.unhealthy:
-            return ""
+            return None
         return f"load balancer {self.load_balancer} finds {self.unhealthy} backends of the node unhealthy"
 
 

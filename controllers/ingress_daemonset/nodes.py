@@ -66,12 +66,12 @@ class NodeRollout(Detachment):
         return not self.writes.uncertain.isdisjoint({target("Node", self.node.metadata), self.target})
 
     @cached_property
-    def refusal(self) -> str:
-        """Why the API server refuses what its update needs; empty while it does not."""
+    def refusal(self) -> str | None:
+        """Why the API server refuses what its update needs; None while it does not."""
         for each in (self.target, target("Node", self.node.metadata)) if self.outdated else ():
             if why := self.writes.refused.get(each):
                 return f"the API server refuses to change {each.kind} {each.name}: {why}"
-        return ""
+        return None
 
     @cached_property
     def absent(self) -> bool:

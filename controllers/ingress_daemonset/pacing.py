@@ -140,10 +140,10 @@ class Waves:
         following = [value for value in self.unfinished if value != current]
         return replace(stored, current=current, next=tuple(following[:SHOWN]), completed_at=None)
 
-    def standstill(self, now: datetime) -> str:
-        """What is waited for in a pause; empty outside."""
+    def standstill(self, now: datetime) -> str | None:
+        """What is waited for in a pause; None outside."""
         if self.current is None or self.pause_ends_at is None or self.pause_ends_at <= now:
-            return ""
+            return None
         following = f"{self._name(self._ahead[0])} begins at {rfc3339(self.pause_ends_at)}"
         return f"{self._name(self.current)} is complete; {following}"
 
@@ -202,11 +202,11 @@ class ClosedWindow:
             return closes_at(self.window, rollout.marked_at) is None
         return rollout.phase is Phase.OUTDATED
 
-    def standstill(self, rollouts: Sequence[NodeRollout]) -> str:
-        """What is waited for; empty while nodes are under way, or none is to be updated."""
+    def standstill(self, rollouts: Sequence[NodeRollout]) -> str | None:
+        """What is waited for; None while nodes are under way, or none is to be updated."""
         under_way = any(each.in_flight and not each.draining for each in rollouts)
         if under_way or not any(map(self.withholds, rollouts)):
-            return ""
+            return None
         if self.opens_at:
             return f"the window opens at {rfc3339(self.opens_at)}"
         known = (

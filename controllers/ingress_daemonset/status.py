@@ -301,13 +301,13 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
         yield Progressing.WAITING_FOR_NODES, text
 
 
-def _blocking(rollout: Rollout) -> str:
-    """The nodes that use up the budget, when none of them is being updated."""
+def _blocking(rollout: Rollout) -> str | None:
+    """The nodes that use up the budget; None while one of them is being updated."""
     waiting = any(node.phase is Phase.OUTDATED for node in rollout.nodes)
     under_way = any(node.in_flight and node.node.ready and not node.draining for node in rollout.nodes)
     others = [f"{node.node.name} is {_hindrance(node, rollout.failures)}" for node in rollout.counting]
     if not (waiting or rollout.failures.nodes) or under_way or not others:
-        return ""
+        return None
     field = "maxUnavailableNodes" if rollout.rolling.detaches else "maxDegradedNodes"
     return f"these also count against {field}: {', '.join(others[:SHOWN])}"
 

@@ -66,7 +66,7 @@ class Failures:
     owner: str = ""
     doubtful: Write | None = None
     refused: Write | None = None
-    refusal: str = ""
+    refusal: str | None = None
     in_a_row: int = 0
     due: float = 0.0
 
@@ -129,7 +129,9 @@ class RetryState:
         with self._lock:
             self._failures.pop(write.action.target, None)
 
-    def failed(self, write: Write, *, doubtful: bool, retry_after: float = 0.0, refusal: str = "") -> int:
+    def failed(
+        self, write: Write, *, doubtful: bool, retry_after: float = 0.0, refusal: str | None = None
+    ) -> int:
         target = write.action.target
         with self._lock:
             old = self._failures.get(target, Failures())
@@ -284,10 +286,10 @@ def _spec_of(action: Action) -> object:
     return None if isinstance(action, Delete) else action.body.get("spec")
 
 
-def _refusal(result: str, error: Exception | None) -> str:
-    """Empty for what may pass by itself."""
+def _refusal(result: str, error: Exception | None) -> str | None:
+    """None for what may pass by itself."""
     if result == "unknown" or isinstance(error, TooManyRequests):
-        return ""
+        return None
     text = str(error) if error else "it stores the change unchanged, as an admission policy undoes it"
     return text[:LONGEST_REFUSAL]
 

@@ -95,13 +95,13 @@ class EvictionWebhook:
         return "its node is detached" if node in resource.stored.evictable_nodes else Attached(node, resource)
 
 
-def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str:
-    """Why *request* is allowed without reading its pod, or nothing."""
+def unconcerned(request: Request, settings: IngressDaemonSetSettings) -> str | None:
+    """Why *request* is allowed without reading its pod, if it is."""
     if not settings.enabled:
         return "ingress daemonset is disabled"
     if (request.operation, request.sub_resource) != ("CREATE", "eviction"):
         return "no eviction"
-    return ""
+    return None
 
 
 def deployment_of(pod: Pod) -> str:
