@@ -42,26 +42,6 @@ def buckets(given: Samples, metric: str, /, **labels: str) -> dict[float, float]
     return dict(found)
 
 
-def quantile(cumulative: Mapping[float, float], share: float) -> float:
-    """The value that *share* of the observations do not exceed, as Prometheus' histogram_quantile estimates it.
-
-    Within a bucket observations are taken to be spread evenly, and those beyond the last finite bound to lie at it.
-    NaN when nothing was observed.
-    """
-    bounds = sorted(cumulative)
-    if not bounds or not cumulative[bounds[-1]]:
-        return float("nan")
-    rank = share * cumulative[bounds[-1]]
-    lower, below = 0.0, 0.0
-    for bound in bounds:
-        if cumulative[bound] >= rank:
-            if bound == float("inf"):
-                return lower
-            return lower + (bound - lower) * (rank - below) / (cumulative[bound] - below)
-        lower, below = bound, cumulative[bound]
-    return lower
-
-
 def _is(key: str, name: str) -> bool:
     return key == name or key.startswith(f"{name}{{")
 

@@ -25,7 +25,6 @@ HOLD, MOST = 10, 3
 RESERVATIONS = Resource("projectcalico.org", "v3", "ipreservations", namespaced=False)
 REPLICAS = 9
 WHERE = ("-n", "redis")
-DRAINS = 3
 
 
 def play(stage: Stage) -> None:

@@ -150,9 +150,6 @@ class FakeAPI:
         """From now on, *hook* sees each write of *resource* and may raise Denied."""
         self._hooks.validating.append((resource, hook))
 
-    def without_hooks(self) -> None:
-        self._hooks = _Hooks()
-
     def put(self, where: Where, raw: Mapping[str, Any], *, manager: str = "kubectl") -> Raw:
         """Place *raw*, status and all, as another client would have; neither hooks nor rules apply.
 

@@ -39,8 +39,6 @@ NODE_LABEL = "ingress-daemon-for-node"
 DETACHED, CONFIRMED = "node-detacher.variant.run/detached", "node-detacher.variant.run/detachment-timestamp"
 TO_BE_UPDATED = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
 SCHEDULED, DETACHED_BY = "drawbridge.io/update-scheduled", "drawbridge.io/detached-by"
-MISSING_ACCOUNT = "missing"
-"""A ServiceAccount that is not there: pods that want it cannot be created."""
 SECONDS = 180
 """For what is awaited: most of it takes a few."""
 EVERY = 0.25

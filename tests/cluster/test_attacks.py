@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ VALUES: dict[str, Any] = {
     "replicaCount": 1,
     "controllers": {"replicaCount": 1},
 }
-Webhooks = list[dict[str, Any]]
 CONFIGURATIONS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 OWNER = {
     "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
@@ -70,13 +70,14 @@ def workload(
     }
 
 
-def role_binding(role: dict[str, Any], *, owned: bool) -> dict[str, Any]:
+def role_binding(role: str, *, owned: bool) -> dict[str, Any]:
     owners = {"ownerReferences": [OWNER]} if owned else {}
+    rbac = "rbac.authorization.k8s.io"
     return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "apiVersion": f"{rbac}/v1",
         "kind": "RoleBinding",
         "metadata": {"name": "attack", "namespace": "default", **owners},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": f"{NAMESPACE}-{role}"},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
     }
 
@@ -132,125 +133,90 @@ def merge(what: str, patch: object, *more: str) -> tuple[str, ...]:
     return ("patch", *what.split(), "--type=merge", f"--patch={json.dumps(patch)}", *more)
 
 
-ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
-    "run any image in a running pod": (
-        "controllers",
-        ("patch", "pod", "victim", '--patch={"spec":{"containers":[{"name":"app","image":"evil:1"}]}}'),
-        None,
+NOT_OF_AN_INGRESS = "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet"
+IN_KUBE_SYSTEM = "--namespace=kube-system"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A kubectl by the token of *account*, and what its refusal says."""
+
+    refusal: str
+    command: tuple[str, ...]
+    manifest: object = None
+    account: str = "controllers"
+
+
+ATTACKS = {
+    "run any image in a running pod": Attack(
         "may not change the containers of a pod",
+        ("patch", "pod", "victim", '--patch={"spec":{"containers":[{"name":"app","image":"evil:1"}]}}'),
     ),
-    "move a pod to another Service by its labels": (
-        "controllers",
-        merge("pod victim", {"metadata": {"labels": {"app": "bank"}}}),
-        None,
+    "move a pod to another Service by its labels": Attack(
         "may not change a pod's deadline, labels, owners or finalizers",
+        merge("pod victim", {"metadata": {"labels": {"app": "bank"}}}),
     ),
-    "delete a node": ("controllers", ("delete", "node", "victim"), None, "super nodes only"),
-    "create a node": ("controllers", CREATE, node("evil"), "super nodes only"),
-    "relabel a node": (
-        "controllers",
+    "delete a node": Attack("super nodes only", ("delete", "node", "victim")),
+    "create a node": Attack("super nodes only", CREATE, node("evil")),
+    "relabel a node": Attack(
+        "nothing but annotations and taints of a node",
         merge("node victim", {"metadata": {"labels": {"zone": "b"}}}),
-        None,
-        "nothing but annotations and taints of a node",
     ),
-    "make a node a super node, and then delete it": (
-        "controllers",
-        merge("node victim", {"metadata": {"labels": {"node.kubernetes.io/instance-type": "eklet"}}}),
-        None,
+    "make a node a super node, and then delete it": Attack(
         "nothing but annotations and taints of a node",
+        merge("node victim", {"metadata": {"labels": {"node.kubernetes.io/instance-type": "eklet"}}}),
     ),
     # In a namespace of IngressDaemonSets: of two policies that refuse, the API server names either.
-    "start privileged pods under any ServiceAccount": (
-        "controllers",
+    "start privileged pods under any ServiceAccount": Attack(
+        NOT_OF_AN_INGRESS,
         CREATE,
         workload("Deployment", "evil", "default", serviceAccountName="default", **EVIL),
-        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
     ),
-    "start pods in kube-system by a forged owner": (
-        "controllers",
-        CREATE,
-        workload("Deployment", "evil", owned=True, **EVIL),
-        "list it in ingressDaemonSet.namespaces",
+    "start pods in kube-system by a forged owner": Attack(
+        "list it in ingressDaemonSet.namespaces", CREATE, workload("Deployment", "evil", owned=True, **EVIL)
     ),
-    "delete any Deployment": (
-        "controllers",
-        ("delete", "deployment", "victim", "--namespace=kube-system"),
-        None,
-        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
+    "delete any Deployment": Attack(NOT_OF_AN_INGRESS, ("delete", "deployment", "victim", IN_KUBE_SYSTEM)),
+    "take over any Deployment": Attack(
+        NOT_OF_AN_INGRESS,
+        merge("deployment victim", {"metadata": {"ownerReferences": [OWNER]}}, IN_KUBE_SYSTEM),
     ),
-    "take over any Deployment": (
-        "controllers",
-        merge("deployment victim", {"metadata": {"ownerReferences": [OWNER]}}, "--namespace=kube-system"),
-        None,
-        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
+    "run any image by a DaemonSet": Attack(
+        NOT_OF_AN_INGRESS, merge("daemonset victim", PATCH, IN_KUBE_SYSTEM)
     ),
-    "run any image by a DaemonSet": (
-        "controllers",
-        merge("daemonset victim", PATCH, "--namespace=kube-system"),
-        None,
-        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
+    "delete the history of any StatefulSet": Attack(
+        NOT_OF_AN_INGRESS, ("delete", "controllerrevision", "victim", IN_KUBE_SYSTEM)
     ),
-    "delete the history of any StatefulSet": (
-        "controllers",
-        ("delete", "controllerrevision", "victim", "--namespace=kube-system"),
-        None,
-        "only Deployments, DaemonSets and ControllerRevisions of an IngressDaemonSet",
-    ),
-    "create a Role": (
-        "controllers",
-        CREATE,
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": {"name": "evil", "namespace": "kube-system"},
-            "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]}],
-        },
+    "create a Role": Attack(
         'cannot create resource "roles"',
+        ("create", "role", "evil", "--verb=create", "--resource=deployments.apps", IN_KUBE_SYSTEM),
     ),
-    "grant its own permissions to others": (
-        "controllers",
-        CREATE,
-        role_binding({"kind": "ClusterRole", "name": f"{NAMESPACE}-controllers"}, owned=True),
-        "nothing but the permissions of health checkers",
+    "grant its own permissions to others": Attack(
+        "nothing but the permissions of health checkers", CREATE, role_binding("controllers", owned=True)
     ),
-    "grant permissions without an IngressDaemonSet": (
-        "controllers",
-        CREATE,
-        role_binding({"kind": "ClusterRole", "name": f"{NAMESPACE}-health-checker"}, owned=False),
-        "only RoleBindings of an IngressDaemonSet",
+    "grant permissions without an IngressDaemonSet": Attack(
+        "only RoleBindings of an IngressDaemonSet", CREATE, role_binding("health-checker", owned=False)
     ),
-    "change the template of an IngressDaemonSet": (
-        "controllers",
-        merge("ingressdaemonset victim", PATCH),
-        None,
-        "may not change the spec of an IngressDaemonSet",
+    "change the template of an IngressDaemonSet": Attack(
+        "may not change the spec of an IngressDaemonSet", merge("ingressdaemonset victim", PATCH)
     ),
-    "take a whole pool out of circulation": (
-        "webhook",
-        CREATE,
-        reservation("drawbridge-evil", "10.0.0.0/8"),
-        "single addresses only",
+    "take a whole pool out of circulation": Attack(
+        "single addresses only", CREATE, reservation("drawbridge-evil", "10.0.0.0/8"), "webhook"
     ),
-    "take many addresses out of circulation at once": (
-        "webhook",
+    "take many addresses out of circulation at once": Attack(
+        "addresses in one IPReservation",
         CREATE,
         reservation("drawbridge-evil", *(f"10.0.{i // 250}.{i % 250}/32" for i in range(1000))),
-        "addresses in one IPReservation",
-    ),
-    "release addresses that an operator reserved": (
-        "controllers",
-        ("delete", "ipreservations.projectcalico.org", "operators"),
-        None,
-        "only IPReservations that it created",
-    ),
-    "change what an operator reserved": (
         "webhook",
-        APPLY,  # which does not read it before, as `kubectl patch` does
-        reservation("operators"),
-        "only IPReservations that it created",
     ),
-    "get the token of another ServiceAccount by a Secret": (
-        "controllers",
+    "release addresses that an operator reserved": Attack(
+        "only IPReservations that it created", ("delete", "ipreservations.projectcalico.org", "operators")
+    ),
+    # By apply, which does not read it before, as `kubectl patch` does.
+    "change what an operator reserved": Attack(
+        "only IPReservations that it created", APPLY, reservation("operators"), "webhook"
+    ),
+    "get the token of another ServiceAccount by a Secret": Attack(
+        "no Secret but its certificate",
         CREATE,
         {
             "apiVersion": "v1",
@@ -262,40 +228,27 @@ ATTACKS: dict[str, tuple[str, tuple[str, ...], object, str]] = {
             },
             "type": "kubernetes.io/service-account-token",
         },
-        "no Secret but its certificate",
     ),
-    "change Drawbridge's settings": (
-        "controllers",
+    "change Drawbridge's settings": Attack(
+        "only ConfigMaps with address claims",
         ("delete", "configmap", f"{NAMESPACE}-config", f"--namespace={NAMESPACE}"),
-        None,
-        "only ConfigMaps with address claims",
     ),
-    "write ConfigMaps of kube-system": (
-        "controllers",
-        CREATE,
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "evil", "namespace": "kube-system"}},
-        "only ConfigMaps with address claims",
+    "write ConfigMaps of kube-system": Attack(
+        "only ConfigMaps with address claims", ("create", "configmap", "evil", IN_KUBE_SYSTEM)
     ),
-    "delete a running pod": ("controllers", ("delete", "pod", "victim"), None, "only pods that no node runs"),
-    "read Secrets with the webhook's token": (
-        "webhook",
-        ("get", "secrets", "-A"),
-        None,
-        "cannot list resource",
+    "delete a running pod": Attack("only pods that no node runs", ("delete", "pod", "victim")),
+    "read Secrets with the webhook's token": Attack(
+        "cannot list resource", ("get", "secrets", "-A"), account="webhook"
     ),
-    "read Secrets with the controllers' token": (
-        "controllers",
-        ("get", "secrets", "-A"),
-        None,
-        "cannot list resource",
-    ),
+    "read Secrets with the controllers' token": Attack("cannot list resource", ("get", "secrets", "-A")),
 }
 
 
 def test_a_stolen_token_cannot(lab: Lab, subtests: pytest.Subtests) -> None:
-    for attack, (account, arguments, manifest, expected) in ATTACKS.items():
-        with subtests.test(attack):
-            assert expected in refusal(lab, account, *arguments, manifest=manifest)
+    for name, attack in ATTACKS.items():
+        with subtests.test(name):
+            said = refusal(lab, attack.account, *attack.command, manifest=attack.manifest)
+            assert attack.refusal in said
 
 
 READ = {"uid": "00000000-0000-0000-0000-000000000001", "resourceVersion": "1"}
@@ -361,46 +314,38 @@ def controllers(lab: Lab, tmp_path: Path) -> Iterator[Client]:
     client.close()
 
 
-def foreign_url(webhooks: Webhooks) -> None:
-    webhooks[0]["clientConfig"] = {"url": "https://198.51.100.7/"}
+def renewed(webhook: dict[str, Any]) -> str:
+    return base64.b64encode(base64.b64decode(webhook["clientConfig"]["caBundle"]) * 2).decode()
 
 
-def secrets_too(webhooks: Webhooks) -> None:
-    webhooks[0]["rules"][0]["resources"].append("secrets")
-
-
-def everywhere(webhooks: Webhooks) -> None:
-    webhooks[0].pop("namespaceSelector", None)
-    webhooks[0].pop("matchConditions", None)
-
-
-def closed(webhooks: Webhooks) -> None:
-    webhooks[0]["failurePolicy"] = "Ignore" if webhooks[0]["failurePolicy"] == "Fail" else "Fail"
-
-
-def added(webhooks: Webhooks) -> None:
-    webhooks.append({**webhooks[0], "name": "added.example.com"})
-
-
-def renewed(webhooks: Webhooks) -> None:
-    client = webhooks[0]["clientConfig"]
-    client["caBundle"] = base64.b64encode(base64.b64decode(client["caBundle"]) * 2).decode()
-
-
-CHANGES: list[Callable[[Webhooks], None]] = [foreign_url, secrets_too, everywhere, closed, added, renewed]
+CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "a foreign URL": lambda _: {"clientConfig": {"url": "https://198.51.100.7/"}},
+    "Secrets, too": lambda webhook: {
+        "rules": [{**webhook["rules"][0], "resources": [*webhook["rules"][0]["resources"], "secrets"]}]
+    },
+    "everywhere": lambda _: {"namespaceSelector": {}, "matchConditions": []},
+    "another failure policy": lambda webhook: {
+        "failurePolicy": "Ignore" if webhook["failurePolicy"] == "Fail" else "Fail"
+    },
+    "another name": lambda _: {"name": "added.example.com"},
+}
 
 
 def test_of_webhook_configurations_the_controllers_may_change_ca_bundles_alone(
     lab: Lab, subtests: pytest.Subtests
 ) -> None:
     for kind in CONFIGURATIONS:
-        for change in CHANGES:
-            configuration = read(lab, kind)
-            change(configuration["webhooks"])
+        found: dict[str, Any] = json.loads(lab.kubectl("get", kind, "drawbridge", "--output=json").stdout)
+        first, *others = found["webhooks"]
 
-            said = refusal(lab, "controllers", "replace", "--filename=-", manifest=configuration)
-            with subtests.test(change.__name__, of=kind):
-                assert ("nothing but caBundle" in said) if change is not renewed else (said == "")
+        def said(webhook: dict[str, Any]) -> str:
+            changed = {**found, "webhooks": [webhook, *others]}  # noqa: B023
+            return refusal(lab, "controllers", "replace", "--filename=-", manifest=changed)
+
+        for name, change in CHANGES.items():
+            with subtests.test(name, of=kind):
+                assert "nothing but caBundle" in said({**first, **change(first)})
+        assert said({**first, "clientConfig": {**first["clientConfig"], "caBundle": renewed(first)}}) == ""
 
 
 def test_the_controllers_may_issue_a_certificate_again(lab: Lab) -> None:
@@ -413,11 +358,6 @@ def test_the_controllers_may_issue_a_certificate_again(lab: Lab) -> None:
             return lab.kubectl("get", *place, "--output=jsonpath={.data.tls\\.crt}", check=False).stdout
 
         lab.wait(lambda: issued() != "", 60, f"another certificate after {verb}")
-
-
-def read(lab: Lab, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lab.kubectl("get", kind, "drawbridge", "--output=json").stdout)
-    return found
 
 
 EDITOR = """

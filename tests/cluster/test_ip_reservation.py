@@ -15,7 +15,6 @@ from dev.lab import binaries
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
-from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
 
@@ -47,10 +46,6 @@ def asked(lab: Lab) -> float:
         workloads.sample(each, "drawbridge_admission_requests_total")
         for each in workloads.metrics(lab, "webhook")
     )
-
-
-def patch_pod(lab: Lab, pod: Pod, **metadata: object) -> None:
-    lab.client.patch(workloads.PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace)
 
 
 RELEASED = pytest.mark.parametrize("group", [pytest.param("v3", marks=pytest.mark.promise), "v1"])

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import yaml
 
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.waiting import at_most
-from tests.cluster.elasticity import DEPLOYMENTS
 from tests.cluster.workloads import PODS, namespace
 from tests.e2e.calls import SERVERS, calls
 from tests.e2e.cluster import FIRST
@@ -77,55 +73,13 @@ def test_an_upgrade_of_the_webhook_fails_no_call(real_nodes: Real) -> None:
     assert counted["answered"] > 100
 
 
-def test_an_upgrade_fails_calls_where_servers_are_not_awaited_and_end_at_once(real_nodes: Real) -> None:
-    """The control of the test above."""
-    with unprepared(real_nodes):
-        before = webhook_pods(real_nodes)
-        with calls(real_nodes) as counted:
-            change_template(real_nodes, {"metadata": {"annotations": {"tests/upgrade": "2"}}})
-            real_nodes.wait(lambda: not before & webhook_pods(real_nodes), 180, "the former pods to be gone")
-            real_nodes.wait(lambda: counted["failed"], PATIENCE, "a call to fail")
-
-
 def test_calls_fail_while_no_webhook_server_runs(real_nodes: Real) -> None:
+    """The control of the test above."""
     with calls(real_nodes) as counted:
         delete = ("delete", "pods", f"--selector={SERVERS}", "--force", "--grace-period=0")
         real_nodes.kubectl(*OURS, *delete)
         real_nodes.wait(lambda: counted["failed"], PATIENCE, "a call to fail")
     await_rollout(real_nodes)
-
-
-@contextmanager
-def unprepared(cluster: Real) -> Iterator[None]:
-    """For a block's length, webhook servers count as ready when they start, and are killed a second after SIGTERM.
-
-    All at once, or it would be luck whether a call comes between the end of one and the start of the next.
-    """
-    before = cluster.client.get(DEPLOYMENTS, WEBHOOK, NAMESPACE)["spec"]
-    hooks = {"lifecycle": None, "readinessProbe": None, "startupProbe": None}
-    spec = {"terminationGracePeriodSeconds": 1, "containers": [{"name": "webhook", **hooks}]}
-    try:
-        change(
-            cluster, {"strategy": {"rollingUpdate": {"maxUnavailable": "100%"}}, "template": {"spec": spec}}
-        )
-        await_rollout(cluster)
-        yield
-    finally:
-        restore = [
-            {"op": "replace", "path": f"/spec/{field}", "value": before[field]}
-            for field in ("strategy", "template")
-        ]
-        cluster.kubectl(*OURS, "patch", "deployment", WEBHOOK, "--type=json", "--patch", json.dumps(restore))
-        await_rollout(cluster)
-
-
-def change_template(cluster: Real, template: dict[str, Any]) -> None:
-    change(cluster, {"template": template})
-
-
-def change(cluster: Real, spec: dict[str, Any]) -> None:
-    patch = json.dumps({"spec": spec})
-    cluster.kubectl(*OURS, "patch", "deployment", WEBHOOK, "--patch", patch)
 
 
 def await_rollout(cluster: Real) -> None:

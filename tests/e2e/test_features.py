@@ -65,16 +65,6 @@ def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind(cluste
     fleet.assert_nothing_is_left_behind()
 
 
-def test_a_node_that_asks_for_no_address_is_open_without_one(cluster: Cluster) -> None:
-    """The control of the test above."""
-    fleet = Registered(cluster)
-
-    assert not is_tainted(fleet.join("plain", need=False))
-
-    assert fleet.on("plain") == []
-    fleet.leave_all()
-
-
 def test_the_first_replica_stays_and_the_others_are_sent_to_the_super_node(cluster: Cluster) -> None:
     shop = Shop(cluster)
     deploy(shop, keeping(1))
@@ -82,16 +72,6 @@ def test_the_first_replica_stays_and_the_others_are_sent_to_the_super_node(clust
     shop.wait(lambda: placements(shop) == ["local", "super", "super"], "three pods to be placed")
     shop.wait(lambda: len(shop.home("web")) == 1, "the first one to be bound to a local node")
     assert cluster.kubectl("get", "node", f"eklet-{SUBNET['id']}", "--output=name").stdout
-    cluster.kubectl("delete", "namespace", shop.namespace, "--wait=false")
-
-
-def test_all_replicas_stay_where_none_is_to_be_sent(cluster: Cluster) -> None:
-    """The control of the test above."""
-    shop = Shop(cluster)
-    deploy(shop, {})
-
-    shop.wait(lambda: len(shop.home("web")) == 3, "three pods to be bound to local nodes")
-    assert placements(shop) == ["", "", ""]
     cluster.kubectl("delete", "namespace", shop.namespace, "--wait=false")
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.waiting import at_most
-from kube.connection import MOUNTED
 from tests.e2e.cluster import FIRST, Cluster
 from tests.e2e.real import Real
 from tests.test_layers import FLOORS
@@ -113,19 +112,6 @@ def test_every_module_of_the_product_can_be_imported(cluster: Cluster) -> None:
 
 def test_the_webhook_servers_answer_every_feature(cluster: Cluster) -> None:
     assert "Phase:          Succeeded" in cluster.helm("test", RELEASE, "--namespace", NAMESPACE).stdout
-
-
-def test_another_server_answers_no_feature(cluster: Cluster) -> None:
-    """The control of the test above asks the API server."""
-    ask = ("exec", f"deployment/{RELEASE}-controllers", "--", "python", "-m", "webhook.smoke_check")
-    server = ("--server=kubernetes.default.svc", f"--ca-file={MOUNTED}/ca.crt", "--seconds=1")
-
-    done = cluster.kubectl(
-        "--namespace", NAMESPACE, *ask, *server, "/validate/pods/ip-reservation", check=False
-    )
-
-    assert done.returncode != 0
-    assert "/validate/pods/ip-reservation: " in done.stdout
 
 
 def test_the_controllers_report_what_they_lack(cluster: Cluster) -> None:

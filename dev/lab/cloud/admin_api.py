@@ -20,11 +20,6 @@ ROLE = "/latest/meta-data/cam/security-credentials/"
 """Where the metadata service of an instance has its role's name, and below it the credentials."""
 
 
-class Alteration(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    changes: dict[str, Any]
-
-
 class Balancer(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     targets: list[Target]
@@ -93,15 +88,6 @@ def _add_address(world: World, body: bytes) -> object:
     return world.add_address(**msgspec.json.decode(body, type=dict[str, Any]))
 
 
-def _alter(world: World, body: bytes) -> object:
-    wanted = msgspec.json.decode(body, type=Alteration)
-    try:
-        world.alter(wanted.id, **wanted.changes)
-    except TypeError as error:
-        raise LabError(f"the address cannot be changed so: {error}") from None
-    return world.addresses[wanted.id]
-
-
 def _put_load_balancer(world: World, body: bytes) -> object:
     wanted = msgspec.json.decode(body, type=Balancer)
     world.put_load_balancer(wanted.id, wanted.targets)
@@ -117,6 +103,5 @@ ROUTES: dict[tuple[str, str], Callable[[World, bytes], object]] = {
     ("POST", "instances"): _add_instance,
     ("DELETE", "instances"): _end_instance,
     ("POST", "addresses"): _add_address,
-    ("PATCH", "addresses"): _alter,
     ("POST", "load-balancers"): _put_load_balancer,
 }

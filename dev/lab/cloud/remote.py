@@ -68,10 +68,6 @@ class Remote:
         made: dict[str, Any] = msgspec.json.decode(self._ask("POST", "addresses", how))
         return str(made["id"])
 
-    def alter_address(self, address_id: str, **changes: Any) -> None:
-        """Change an address as another user would: ``status="UNBIND"``, ``blocked=True``."""
-        self._ask("PATCH", "addresses", {"id": address_id, "changes": changes})
-
     def put_load_balancer(self, load_balancer: str, *targets: dict[str, Any]) -> None:
         """A new one, or one with other targets, as another user would; each has the fields of a Target."""
         self._ask("POST", "load-balancers", {"id": load_balancer, "targets": targets})
