@@ -25,7 +25,7 @@ PODS_PER_NODE = 1 << 14
 LAST = POD_ADDRESSES.num_addresses // PODS_PER_NODE - 1
 CLOUD_ADDRESSES = ip_network("127.33.0.0/16")
 ZONE = "100003"
-NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+NOT_READY = "node.kubernetes.io/not-ready"
 DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -84,11 +83,3 @@ def test_two_leaders_are_killed_while_a_thousand_pods_of_twenty_deployments_are_
         end_for_good(elastic_lab, first)
         second = leader_after(shop, outside, 100, than=first)
         end_for_good(elastic_lab, second)
-
-
-def test_a_leader_that_stood_still_while_others_placed_pods_places_none_of_them(elastic_lab: Lab) -> None:
-    with crowded(elastic_lab, 8, 50) as (shop, outside):
-        first = leader_after(shop, outside, 40)
-        programs.kill(elastic_lab, first, signal.SIGSTOP)
-        leader_after(shop, outside, 40, than=first)
-        programs.kill(elastic_lab, first, signal.SIGCONT)

@@ -23,9 +23,6 @@ from tests.cluster import workloads
 T = TypeVar("T")
 EVENTS = Resource("", "v1", "events")
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
-REGISTRATIONS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
-)
 DRAWBRIDGE = "drawbridge"
 FLEET = "tests/fleet"
 SECONDS = 60

@@ -38,7 +38,6 @@ from tests.cluster.ingress_daemonset import (
 )
 
 T = TypeVar("T")
-ON_THE_LAB = "drawbridge.io/lab=node"
 
 
 class Edge:
@@ -62,16 +61,6 @@ class Edge:
             del body["metadata"]["labels"]["kubernetes.io/hostname"]
         body["spec"] |= spec
         self.client.create(NODES, body)
-
-    def borrow(self) -> str:
-        """A node of the lab, on which programs run; its name."""
-        found = self.client.list(NODES, label_selector=ON_THE_LAB).items
-        name: str = found[0]["metadata"]["name"]
-        self.client.patch(NODES, name, {"metadata": {"labels": {EDGE: self.token}}})
-        return name
-
-    def leave(self, name: str) -> None:
-        self.client.delete(NODES, self.node_name(name))
 
     def node(self, name: str) -> Raw:
         return self.client.get(NODES, self.node_name(name))

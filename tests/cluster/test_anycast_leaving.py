@@ -10,7 +10,6 @@ import json
 import pytest
 
 from api.anycast_ip import ADDRESS_ID
-from controllers.anycast_ip.claim import FIELD, SELECTED
 from dev.lab.session import Lab
 from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS
@@ -44,31 +43,6 @@ def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order(
         fleet.wait(lambda: allowed(fleet).get(address["ip"]) == "idle", "the address to be idle again")
     fleet.wait(lambda: fleet.addresses() == [], "the address to be released without a pool")
     cloud_lab.client.delete(CONFIG_MAPS, ALLOW_LIST, DRAWBRIDGE)
-
-
-@pytest.mark.promise
-def test_an_address_that_its_user_lends_serves_a_node_without_an_order_and_stays(
-    cloud_lab: Lab, fleet: Fleet
-) -> None:
-    loan = {"lent-by": fleet.token}
-    pool, allow_list = {"adopt": loan}, {"configMap": ALLOW_LIST}
-    address = fleet.cloud.add_address(type="AnycastEIP", tags=loan)
-    with anycast.configured(cloud_lab, pool=pool, allowList=allow_list, resyncPeriod="1s"):
-        fleet.wait(lambda: "idle" in allowed(fleet).values(), "the address to be adopted")
-        with fleet.cloud.turned(errors={"AllocateAddresses": NO_ORDERS}):
-            fleet.join("a")
-            fleet.await_open("a")
-        assert [each["id"] for each in fleet.on("a")] == [address]
-        fleet.leave("a")
-        fleet.wait(lambda: "idle" in allowed(fleet).values(), "the address to be idle again")
-    fleet.wait(lambda: not claims_to(cloud_lab, address), "the address to be returned")
-    assert [(each["id"], each["status"]) for each in fleet.addresses()] == [(address, "UNBIND")]
-    cloud_lab.client.delete(CONFIG_MAPS, ALLOW_LIST, DRAWBRIDGE)
-
-
-def claims_to(lab: Lab, address: str) -> list[str]:
-    found = lab.client.list(CONFIG_MAPS, DRAWBRIDGE, label_selector=SELECTED).items
-    return [each["metadata"]["name"] for each in found if address in each["data"][FIELD]]
 
 
 def allowed(fleet: Fleet) -> dict[str, str]:

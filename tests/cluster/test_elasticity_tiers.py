@@ -1,4 +1,4 @@
-"""Pods go to the first tier that has room, and to subnets for GPUs if they ask for some: on a real scheduler."""
+"""Pods go to the first tier that has room: on a real scheduler."""
 
 from __future__ import annotations
 
@@ -20,22 +20,18 @@ FIRST = {"id": "subnet-lab00011", "zone": "ap-guangzhou-4", "tier": 1}
 SECOND = {"id": "subnet-lab00012", "zone": "ap-guangzhou-6", "tier": 2}
 THIRD = {**SUBNET, "tier": 3}
 """It is there before, without a tier."""
-FOR_GPUS = {"id": "subnet-lab00013", "zone": "ap-guangzhou-4", "gpu": True}
-"""Of the first tier, too."""
-GPUS = {"cpu": "1k", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
 SMALL = {"cpu": "1", "memory": "2Gi"}
 TWENTY = {"cpu": "20", "memory": "40Gi", "pods": "110"}
 """Room for that many small pods."""
 PLENTY = {"cpu": "1k", "memory": "1Ti", "pods": "110"}
-TYPED = {"eks.tke.cloud.tencent.com/gpu-type": "T4"}
 WORKLOADS = ("web-0", "web-1", "web-2", "web-3")
 
 
 @pytest.fixture(scope="module")
 def subnets_of_kinds(elastic_lab: Lab) -> Iterator[Shop]:
     shop = Shop(elastic_lab)
-    reconfigure(elastic_lab, {"cloud": {"subnets": [FIRST, SECOND, THIRD, FOR_GPUS]}})
-    for subnet in (FIRST, SECOND, FOR_GPUS):
+    reconfigure(elastic_lab, {"cloud": {"subnets": [FIRST, SECOND, THIRD]}})
+    for subnet in (FIRST, SECOND):
         play(elastic_lab.client, node_of(subnet))
     shop.wait(lambda: len(taints(node(elastic_lab, THIRD))) == 3, "the node that was there to be of tier 3")
     try:
@@ -44,13 +40,11 @@ def subnets_of_kinds(elastic_lab: Lab) -> Iterator[Shop]:
         elastic_lab.kubectl("delete", "deployments,pods", "--all", "-n", shop.namespace)
         reconfigure(elastic_lab, {})
         shop.wait(lambda: len(taints(node(elastic_lab, SUBNET))) == 1, "the node to be without a tier again")
-        for subnet in (FIRST, SECOND, FOR_GPUS):
+        for subnet in (FIRST, SECOND):
             # Also those of other tests: a node goes when it has none, and takes no more.
             selector = f"--field-selector=spec.nodeName={node_of(subnet)}"
             elastic_lab.kubectl("delete", "pods", "--all-namespaces", selector, "--wait=false")
-        shop.wait(
-            lambda: not any(map(partial(node, elastic_lab), (FIRST, SECOND, FOR_GPUS))), "the others to go"
-        )
+        shop.wait(lambda: not any(map(partial(node, elastic_lab), (FIRST, SECOND))), "the others to go")
 
 
 @pytest.mark.promise
@@ -76,30 +70,6 @@ def test_pods_of_all_workloads_go_to_the_first_tier_that_has_room(subnets_of_kin
     shop.deploy("burst", 10, template(**asking(TOO_LARGE)))
     shop.settle("burst", 10)
     assert where(shop, "burst") == {FIRST["id"]: 10}
-
-
-@pytest.mark.promise
-def test_pods_that_ask_for_gpus_go_to_subnets_for_gpus_and_no_others_do(subnets_of_kinds: Shop) -> None:
-    shop = subnets_of_kinds
-    give(shop.lab, FOR_GPUS, GPUS)
-    wanted = asking({"nvidia.com/gpu": "1"})
-    wanted["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    shop.deploy("train", 2, template(keeping(0), **wanted))
-    shop.deploy("typed", 2, template(keeping(0, **TYPED)))
-    shop.deploy("pending", 2, template(**wanted))
-    shop.run("stray", template(TYPED, **asking(TOO_LARGE)))
-    for name in ("train", "typed", "pending"):
-        shop.settle(name, 2)
-
-    assert {name: where(shop, name) for name in ("train", "typed", "pending")} == {
-        name: {FOR_GPUS["id"]: 2} for name in ("train", "typed", "pending")
-    }
-    assert "whose subnet is not for GPUs" in shop.await_event("stray", "NotEligibleForSuperNode")
-    assert not shop.pod("stray").spec.node_name
-    tolerant = template(keeping(0), tolerations=[{"operator": "Exists"}])
-    shop.deploy("other", 4, tolerant)
-    shop.settle("other", 4)
-    assert FOR_GPUS["id"] not in where(shop, "other")
 
 
 def give(lab: Lab, subnet: Raw, room: Mapping[str, str]) -> None:

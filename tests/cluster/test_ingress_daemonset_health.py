@@ -9,9 +9,8 @@ from datetime import datetime
 
 import pytest
 
-from dev.lab.health_checkers import Checker, kubeconfig_of
+from dev.lab.health_checkers import Checker
 from dev.lab.session import Lab
-from kube.client import Client
 from tests.cluster.ingress_daemonset import TO_BE_UPDATED, confirmed, detaching, image_of
 from tests.cluster.ingress_daemonset_checkers import (
     asking,
@@ -23,8 +22,6 @@ from tests.cluster.ingress_daemonset_edge import Edge
 
 NODES = tuple("abcde")
 PORT, GRACE = 10085, 10
-BOUND = 6
-RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 
 
 @dataclass(frozen=True)
@@ -92,36 +89,3 @@ def ready_at(edge: Edge, node: str) -> datetime:
     return max(
         datetime.fromisoformat(each["lastTransitionTime"]) for each in conditions if each["type"] == "Ready"
     )
-
-
-def test_its_role_lets_a_health_checker_read_deployments_of_its_namespace_and_nothing_else(
-    balanced: Balanced,
-) -> None:
-    client = Client.from_kubeconfig(kubeconfig_of(balanced.edge.lab, balanced.edge.namespace))
-    body = {"spec": {"namespace": balanced.edge.namespace}}
-    try:
-        here = permissions(client, body["spec"]["namespace"])
-        elsewhere = permissions(client, "default")
-    finally:
-        client.close()
-
-    assert here - elsewhere == {("apps", "deployments", verb) for verb in ("list", "watch")}
-    assert {group for group, _, _ in elsewhere} <= {"authorization.k8s.io", "authentication.k8s.io"}
-
-
-def permissions(client: Client, namespace: str) -> set[tuple[str, str, str]]:
-    """All that may be done there: group, resource and verb."""
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectRulesReview",
-        "spec": {"namespace": namespace},
-    }
-    found = client.request("POST", RULES, body=body)["status"]
-    assert not found["incomplete"]
-    return {
-        (group, resource, verb)
-        for rule in found["resourceRules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
