@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -468,56 +468,31 @@ def facets(pod: Pod) -> Iterable[str]:
         yield "local"
 
 
+Having = Callable[[], Sequence["Pod"]]
+HavingName = Callable[[str], Sequence["Pod"]]
+
+
 class PodIndex:
     """The questions that decisions ask about other pods; *having* finds those with one of their `facets`.
 
     All are about pods that are active, but for `holding` and `of_workload`: they include those that terminate.
     """
 
-    def __init__(self, having: Callable[[str], Sequence[Pod]]) -> None:
-        self._having = having
-
-    def gated(self) -> Sequence[Pod]:
-        return self._having("gated")
-
-    def unbound(self) -> Sequence[Pod]:
-        """Those that have no node and are not gated by us."""
-        return self._having("unbound")
-
-    def bound(self) -> Sequence[Pod]:
-        return self._having("bound")
-
-    def burst(self) -> Sequence[Pod]:
-        """Those that went to a super node because no local node had room; known while pods return only."""
-        return self._having("burst")
-
-    def repelling(self) -> Sequence[Pod]:
-        """Those with required anti-affinity."""
-        return self._having("repels")
-
-    def sent(self) -> Sequence[Pod]:
-        """Those that have no node yet, and may come to super nodes."""
-        return self._having("sent")
-
-    def placed_locally(self) -> Sequence[Pod]:
-        return self._having("local")
-
-    def of_key(self, key: str) -> Sequence[Pod]:
-        return self._having(f"key {key}")
-
-    def of_workload(self, workload: str) -> Sequence[Pod]:
-        return self._having(f"workload {workload}")
-
-    def on_node(self, name: str) -> Sequence[Pod]:
-        return self._having(f"node {name}")
-
-    def holding(self, name: str) -> Sequence[Pod]:
-        """Those that take a place of that node until they are gone."""
-        return self._having(f"held {name}")
-
-    def in_namespace(self, name: str) -> Sequence[Pod]:
-        """Those that have a node."""
-        return self._having(f"in {name}")
+    def __init__(self, having: HavingName) -> None:
+        self.gated: Having = partial(having, "gated")
+        self.unbound: Having = partial(having, "unbound")  # have no node, and are not gated by us
+        self.bound: Having = partial(having, "bound")
+        self.burst: Having = partial(
+            having, "burst"
+        )  # on a super node for want of room; while pods return only
+        self.repelling: Having = partial(having, "repels")  # by required anti-affinity
+        self.sent: Having = partial(having, "sent")  # have no node yet, and may come to super nodes
+        self.placed_locally: Having = partial(having, "local")
+        self.of_key: HavingName = lambda key: having(f"key {key}")
+        self.of_workload: HavingName = lambda workload: having(f"workload {workload}")
+        self.on_node: HavingName = lambda name: having(f"node {name}")
+        self.holding: HavingName = lambda name: having(f"held {name}")  # take its place until they are gone
+        self.in_namespace: HavingName = lambda name: having(f"in {name}")  # and have a node
 
 
 def _key(metadata: ObjectMeta) -> str:

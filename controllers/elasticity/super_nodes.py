@@ -88,17 +88,19 @@ def _well_known(subnet: Subnet, settings: ElasticitySettings) -> dict[str, str]:
 
 def difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """A merge patch that makes *node* what is *wanted*, and leaves all else."""
-    annotations: dict[str, Any] = _other(node.metadata.annotations, wanted["metadata"]["annotations"])
+    held, labels = node.metadata, wanted["metadata"]["labels"]
+    has_moved = held.labels.get(ZONE_NAME) != labels[ZONE_NAME]
+    kept = held.labels.keys() & (OF_MACHINE if has_moved else (*OF_MACHINE, *GIVEN))
+    changed = {key: value for key, value in _other(held.labels, labels).items() if key not in kept}
+    gone = {key: None for key in OF_SETTINGS if key in held.labels and key not in labels}
+    annotations: dict[str, Any] = _other(held.annotations, wanted["metadata"]["annotations"])
     spec: dict[str, Any] = {}
-    if RETIRED_AT in node.metadata.annotations:
+    if RETIRED_AT in held.annotations:
         annotations[RETIRED_AT], spec["unschedulable"] = None, None
     taints = _taints(node.spec.taints, msgspec.convert(wanted["spec"]["taints"], tuple[Taint, ...]))
     if taints != node.spec.taints:
         spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
-    held, labels = node.metadata.labels, wanted["metadata"]["labels"]
-    gone = {key: None for key in OF_SETTINGS if key in held and key not in labels}
-    labels = {**_labels(held, labels), **gone}
-    metadata = _given(labels=labels, annotations=annotations)
+    metadata = _given(labels={**changed, **gone}, annotations=annotations)
     return _given(metadata=metadata, spec=spec)
 
 
@@ -116,12 +118,6 @@ def _is_of_settings(taint: Taint) -> bool:
 
 def _name(taint: Taint) -> tuple[str, str]:
     return taint.key, taint.effect
-
-
-def _labels(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    other = _other(held, wanted)
-    kept = OF_MACHINE if ZONE_NAME in other else (*OF_MACHINE, *GIVEN)
-    return {key: value for key, value in other.items() if key not in kept or key not in held}
 
 
 def _other(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
