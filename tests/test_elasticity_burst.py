@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.elasticity import BURST, COST, OUR_COST, SWITCH, TAINT_KEY
+from api.elasticity import BURST, COST, OUR_COST, TAINT_KEY
 from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
@@ -13,25 +13,9 @@ from tests.tables import table
 
 # Bursts
 
-PORT = {"containers": [{"name": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]}
-
 
 def tolerates(world: World, name: str) -> bool:
     return any(each["key"] == TAINT_KEY for each in world.cluster.pods[name]["spec"].get("tolerations", ()))
-
-
-def test_a_pod_without_local_room_is_allowed_on_super_nodes_in_place() -> None:
-    world = World(switch=True)
-    name = world.stuck()
-    uid = world.cluster.pod(name).metadata.uid
-    world.leader.settle()
-
-    assert tolerates(world, name)
-    assert world.cluster.pod(name).metadata.uid == uid
-    assert world.leader.recorder.events == [
-        ("SentToSuperNode", "No local node has room, global=true local=unset: it may go to a super node")
-    ]
-    assert world.cluster.writes == [name]
 
 
 def test_one_of_the_first_n_may_burst_when_home_is_full() -> None:
@@ -46,47 +30,6 @@ def test_one_of_the_first_n_may_burst_when_home_is_full() -> None:
     world.leader.settle()
 
     assert world.annotations(next_one)["drawbridge.io/placement"] == "local"
-
-
-@table(
-    "switch, parts, reason, message",
-    {
-        "the switches keep it": (
-            False,
-            {},
-            "KeptLocal",
-            "No local node has room, and global=false local=unset: it must stay local",
-        ),
-        "the rules keep it": (
-            None,
-            {"spec": PORT, "namespace": "kube-system"},
-            "NotEligibleForSuperNode",
-            (
-                "It cannot run on super nodes: namespace kube-system is one of excludedNamespaces (kube-system,"
-                " tke-eni-ip-webhook); container app: containerPort is 61000: super nodes keep ports 61000-65534 for"
-                " themselves; container app: hostPort is 65534: super nodes keep ports 61000-65534 for themselves"
-            ),
-        ),
-    },
-)
-def test_a_pod_that_has_to_stay_is_reported_with_all_reasons_once(
-    switch: bool | None, parts: dict[str, Any], reason: str, message: str
-) -> None:
-    world = World(switch=switch)
-    name = world.stuck(**parts)
-    world.leader.settle()
-
-    assert not tolerates(world, name)
-    assert world.leader.recorder.events == [(reason, message)]
-
-
-def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None:
-    world = World()
-    name = world.stuck(annotations={SWITCH: "perhaps"})
-    world.leader.settle()
-
-    assert tolerates(world, name)
-    assert world.leader.recorder.reasons == ["BadSwitch", "SentToSuperNode"]
 
 
 def test_namespaces_that_are_no_longer_excluded_are_reconciled_again() -> None:

@@ -80,16 +80,6 @@ def test_a_placement_costs_one_write_and_no_read() -> None:
     assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
 
 
-def test_a_gated_pod_whose_number_is_gone_or_bad_is_not_held() -> None:
-    world = World()
-    world.create(1, n=None)
-    world.create(1, n="many")
-    world.leader.settle()
-
-    assert world.placements() == {"local": 2}
-    assert world.leader.recorder.reasons == ["BadLocalReplicas"]
-
-
 def test_a_bad_number_of_a_pod_that_was_not_gated_is_reported_once() -> None:
     world = World()
     (name,) = world.create(1, n="many", gated=False)
@@ -131,15 +121,6 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
     world.leader.settle()
 
     assert world.placements() == {"super": 1}
-
-
-def test_a_pod_whose_claim_is_never_created_stays_local() -> None:
-    world = World()
-    world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]})
-    world.leader.settle()
-
-    assert world.placements() == {"local": 1}
-    assert world.leader.recorder.reasons == ["NotEligibleForSuperNode"]
 
 
 def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_owners() -> None:

@@ -1,23 +1,31 @@
-"""What a pod asks for itself: ordinals, pins, its own tolerations, and super nodes."""
+"""What a pod asks for, where it goes, and what it says: decided by a leader, and written."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, TAINT_KEY
+from api.elasticity import BURST, COST, MODE, OUR_COST, PLACEMENT, SWITCH, TAINT_KEY
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.snapshot import Workload
 from settings import ElasticitySettings
 from settings.elasticity import MaxSuperPods
 from tests.elasticity_world import HOME, World, fleet, raw_pod, super_node
+from tests.tables import table
 
 TOLERANT = {"tolerations": [{"operator": "Exists"}]}
+OF_SUPER_NODES = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-EKLET = {"node.kubernetes.io/instance-type": "eklet"}
-PORT = {"containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}]}]}
+EKLET = {"nodeSelector": {"node.kubernetes.io/instance-type": "eklet"}}
+GPU = {"nodeSelector": {"gpu": "yes"}}
+PORT = {
+    "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 61000}, {"hostPort": 65534}]}]
+}
+CLAIMING = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]}
+CLOSED = {"nodes": sorted_out([super_node(unschedulable=True)])}
+PINNING = {"settings": ElasticitySettings(enabled=True, placement="pin")}
 REASON = "drawbridge.io/placement-reason"
+NO_GPU = "no super node has gpu=yes"
+KEEPS = "super nodes keep ports 61000-65534 for themselves"
 
 
 def placed(world: World, name: str) -> str:
@@ -30,19 +38,119 @@ def is_kept_off(world: World, name: str) -> bool:
     return any(each.get("operator") == "NotIn" for term in terms for each in term["matchExpressions"])
 
 
-# Where nothing would take it
-
-
-def test_a_pod_that_no_super_node_matches_stays_local_and_says_why() -> None:
-    world = World()
-    *_, last = world.create(3, spec={"nodeSelector": {"gpu": "yes"}})
+@table(
+    "parts, of, expected",
+    {
+        "no super node matches it": ({}, {"n": "0", "spec": GPU}, "local, NoMatchingSuperNode"),
+        "its claim is never created": ({}, {"n": "0", "spec": CLAIMING}, "local, NotEligibleForSuperNode"),
+        "its number is gone": ({}, {"n": None}, "local"),
+        "its number is a word": ({}, {"n": "many"}, "local, BadLocalReplicas"),
+        "all are pinned": (PINNING, {}, "local, kept off"),
+        "all are pinned, and it is beyond the first N": (PINNING, {"n": "0"}, "super"),
+        "all are pinned, and it prefers": (PINNING, {"annotations": {MODE: "prefer"}}, "local"),
+        "a mode that is none": ({}, {"annotations": {MODE: "maybe"}}, "local, BadPlacementMode"),
+        "it tolerates super nodes": ({"switch": False}, {"n": None, "spec": TOLERANT}, "any"),
+        "it tolerates super nodes and breaks a rule": (
+            {},
+            {"n": None, "spec": {**TOLERANT, **PORT}},
+            "local, kept off, NotEligibleForSuperNode",
+        ),
+        "it asks for super nodes": ({}, {"spec": EKLET}, "super"),
+        "it asks for super nodes and tolerates all": ({}, {"spec": {**EKLET, **TOLERANT}}, "super"),
+        "it asks for super nodes, which take none now": (
+            CLOSED,
+            {"spec": {**EKLET, **OF_SUPER_NODES}},
+            "any, NoMatchingSuperNode",
+        ),
+        "it asks for what a switch forbids": ({"switch": False}, {"spec": EKLET}, "local"),
+    },
+)
+def test_where_a_gated_pod_goes(parts: dict[str, Any], of: dict[str, Any], expected: str) -> None:
+    world = World(**parts)
+    (name,) = world.create(1, **of)
     world.leader.settle()
 
-    assert world.placements() == {"local": 3}
-    assert world.annotations(last)[REASON] == (
-        "global=unset local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=yes"
-    )
-    assert world.leader.recorder.reasons == ["NoMatchingSuperNode"]
+    kept_off = ["kept off"] * is_kept_off(world, name)
+    assert ", ".join([placed(world, name), *kept_off, *world.leader.recorder.reasons]) == expected
+
+
+NO_ROOM = "No local node has room, and"
+SENT = ("SentToSuperNode", "No local node has room, global=true local=unset: it may go to a super node")
+
+
+@table(
+    "switch, of, reason, message",
+    {
+        "nothing keeps it": (True, {}, *SENT),
+        "the switches keep it": (
+            False,
+            {},
+            "KeptLocal",
+            f"{NO_ROOM} global=false local=unset: it must stay local",
+        ),
+        "no super node matches it": (
+            None,
+            {"spec": GPU},
+            "NoMatchingSuperNode",
+            f"{NO_ROOM} {NO_GPU}: it waits",
+        ),
+        "all rules that it breaks are named": (
+            None,
+            {"spec": PORT, "namespace": "kube-system"},
+            "NotEligibleForSuperNode",
+            "It cannot run on super nodes: namespace kube-system is one of excludedNamespaces (kube-system,"
+            f" tke-eni-ip-webhook); container app: containerPort is 61000: {KEEPS}; container app: hostPort is"
+            f" 65534: {KEEPS}",
+        ),
+    },
+)
+def test_what_becomes_of_a_pod_without_local_room(
+    switch: bool | None, of: dict[str, Any], reason: str, message: str
+) -> None:
+    """It is allowed on super nodes in place, by one write, which has its deletion cost, too."""
+    world = World(switch=switch)
+    name = world.stuck(**of)
+    world.leader.settle()
+
+    goes, annotations = reason == SENT[0], world.annotations(name)
+    assert world.leader.recorder.events == [(reason, message)]
+    assert world.cluster.writes == [name] * goes
+    wanted = ("allowed", "-100", "-100") if goes else (None, None, None)
+    assert (annotations.get(BURST), annotations.get(COST), annotations.get(OUR_COST)) == wanted
+    tolerations = world.cluster.pods[name]["spec"].get("tolerations", ())
+    assert any(each["key"] == TAINT_KEY for each in tolerations) is goes
+
+
+def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None:
+    world = World()
+    name = world.stuck(annotations={SWITCH: "perhaps"})
+    world.leader.settle()
+
+    assert world.annotations(name)[BURST] == "allowed"
+    assert world.leader.recorder.reasons == ["BadSwitch", "SentToSuperNode"]
+
+
+def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() -> None:
+    world = World()
+    name = world.stuck(spec=GPU)
+    world.leader.settle()
+    world.leader.nodes = fleet(super_node("eklet-gpu", {"gpu": "yes"}))
+    world.leader.settle()
+
+    assert world.annotations(name)[BURST] == "allowed"
+
+
+def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
+    world = World()
+    (name,) = world.create(1, annotations={MODE: "pin"})
+    world.leader.settle()
+    world.no_room(name)
+    world.leader.settle()
+
+    assert BURST not in world.annotations(name)
+    assert world.leader.recorder.events == [
+        ("KeptLocal", f"{NO_ROOM} its affinity keeps it off super nodes: it waits")
+    ]
 
 
 def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
@@ -63,32 +171,6 @@ def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
     assert "reaches volume pv of claim data" in world.annotations(name)[REASON]
     assert "tolerations" not in world.cluster.pods[stuck]["spec"]
     assert world.leader.recorder.reasons == ["NoMatchingSuperNode"] * 2
-
-
-def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() -> None:
-    world = World()
-    name = world.stuck(spec={"nodeSelector": {"gpu": "yes"}})
-    world.leader.settle()
-    assert BURST not in world.annotations(name)
-    assert world.leader.recorder.events == [
-        ("NoMatchingSuperNode", "No local node has room, and no super node has gpu=yes: it waits")
-    ]
-    world.leader.nodes = fleet(super_node("eklet-gpu", {"gpu": "yes"}))
-    world.leader.settle()
-
-    assert world.annotations(name)[BURST] == "allowed"
-
-
-# The cost comes with the leave
-
-
-def test_a_burst_pod_costs_less_before_it_has_a_node() -> None:
-    world = World()
-    name = world.stuck()
-    world.leader.settle()
-
-    assert (world.annotations(name)[COST], world.annotations(name)[OUR_COST]) == ("-100", "-100")
-    assert world.cluster.writes == [name]
 
 
 # StatefulSets by ordinal
@@ -143,47 +225,6 @@ def test_a_stateful_set_that_is_not_known_yet_is_waited_for_but_not_for_good() -
     assert local(world) == {"db-0"}
 
 
-# Pin and prefer
-
-
-def test_the_first_n_are_pinned_where_that_is_asked_for() -> None:
-    world = World(settings=ElasticitySettings(enabled=True, placement="pin"))
-    first, _, last = world.create(3)
-    (preferring,) = world.create(1, "other", annotations={MODE: "prefer"})
-    world.leader.settle()
-
-    assert (is_kept_off(world, first), is_kept_off(world, last), is_kept_off(world, preferring)) == (
-        True,
-        False,
-        False,
-    )
-    assert placed(world, last) == "super"
-
-
-def test_a_pinned_pod_without_room_waits_and_says_so() -> None:
-    world = World()
-    (name,) = world.create(1, annotations={MODE: "pin"})
-    world.leader.settle()
-    world.no_room(name)
-    world.leader.settle()
-
-    assert BURST not in world.annotations(name)
-    assert world.leader.recorder.events == [
-        ("KeptLocal", "No local node has room, and its affinity keeps it off super nodes: it waits")
-    ]
-
-
-def test_a_mode_that_is_none_counts_as_not_set_and_is_reported() -> None:
-    world = World()
-    (name,) = world.create(1, annotations={MODE: "maybe"})
-    world.leader.settle()
-
-    assert not is_kept_off(world, name)
-    assert world.leader.recorder.events == [
-        ("BadPlacementMode", f'{MODE} is \'maybe\', neither "prefer" nor "pin", and counts as not set')
-    ]
-
-
 # Shortfalls
 
 
@@ -206,27 +247,6 @@ def test_fewer_local_ones_than_wanted_are_made_up_for_by_the_next_pod_and_that_i
     ]
 
 
-# Pods that tolerate super nodes by themselves
-
-
-def test_a_pod_that_tolerates_super_nodes_and_breaks_no_rule_runs_where_the_scheduler_likes() -> None:
-    world = World(switch=False)
-    (name,) = world.create(1, n=None, spec=TOLERANT)
-    world.leader.settle()
-
-    assert placed(world, name) == "any"
-    assert "affinity" not in world.cluster.pods[name]["spec"]
-
-
-def test_a_pod_that_tolerates_super_nodes_and_breaks_a_rule_is_kept_off_them() -> None:
-    world = World()
-    (name,) = world.create(1, n=None, spec={**TOLERANT, **PORT})
-    world.leader.settle()
-
-    assert (placed(world, name), is_kept_off(world, name)) == ("local", True)
-    assert world.leader.recorder.reasons == ["NotEligibleForSuperNode"]
-
-
 def test_pods_that_tolerate_super_nodes_count_under_the_cap_until_they_run_elsewhere() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1)))
     first, second = world.create(2, n=None, spec=TOLERANT)
@@ -239,37 +259,3 @@ def test_pods_that_tolerate_super_nodes_count_under_the_cap_until_they_run_elsew
     world.leader.settle()
 
     assert placed(world, third) == "any"
-
-
-# Pods that ask for super nodes
-
-
-@pytest.mark.parametrize("spec", [{"nodeSelector": EKLET}, {"nodeSelector": EKLET, **TOLERANT}])
-def test_the_wish_for_super_nodes_wins_over_the_first_n(spec: dict[str, Any]) -> None:
-    world = World()
-    names = world.create(3, spec=spec)
-    world.leader.settle()
-
-    assert world.placements() == {"super": 3}
-    assert not any(is_kept_off(world, name) for name in names)
-    assert world.annotations(names[0])[REASON] == (
-        "global=unset local=unset LOCAL_REPLICAS=2, it asks for super nodes itself: to super node"
-    )
-
-
-def test_a_wish_that_cannot_be_met_now_is_left_to_the_scheduler() -> None:
-    world = World(nodes=sorted_out([super_node(unschedulable=True)]))
-    tolerations = [{"key": TAINT_KEY, "operator": "Exists"}]
-    (name,) = world.create(1, spec={"nodeSelector": EKLET, "tolerations": tolerations})
-    world.leader.settle()
-
-    assert (placed(world, name), is_kept_off(world, name)) == ("any", False)
-    assert world.leader.recorder.reasons == ["NoMatchingSuperNode"]
-
-
-def test_a_wish_does_not_outweigh_a_switch_that_forbids_it() -> None:
-    world = World(switch=False)
-    (name,) = world.create(1, spec={"nodeSelector": EKLET})
-    world.leader.settle()
-
-    assert placed(world, name) == "local"
