@@ -15,12 +15,14 @@ from kube.lease_spec import LeaseSpec, expired_for, first_seen
 from settings import ElasticitySettings, LeaderElection
 from tests.factories import NOW
 from tests.fakes import FakeClock
+from tests.tables import table
 from tests.test_elasticity_gate import outcome, raw_pod, request
 from webhook.elasticity.leader import LEASES, REFRESH, LeaseReader
 from webhook.elasticity.webhook import NO_LEADER, PlacementWebhook
 
 DURATION = 15
 ELECTION = LeaderElection(resource_name="drawbridge", resource_namespace="gate-system")
+HAD_NONE = "; when it was created, there had been none for {} s"
 POD = raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}})
 
 
@@ -160,42 +162,29 @@ def test_a_time_that_cannot_be_read_is_now(renew_time: str | None) -> None:
     assert expired_for(seen, 100.0) == 0
 
 
-def test_a_pod_that_is_gated_while_there_is_no_leader_says_so_itself() -> None:
-    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 40.0)
-    question = request(POD)
-
-    admitted, _ = outcome(POD, question, feature.review(question, deadline=0))
-
-    assert admitted["spec"]["schedulingGates"] == [{"name": GATE}]
-    said = admitted["metadata"]["annotations"][REASON]
-    assert said == f"{WAITS}; when it was created, there had been none for 40 s"
+NO_MORE = "this pod is not gated, and no placement is decided"
 
 
-def test_a_pod_without_a_leader_is_not_gated_and_both_the_pod_and_its_creator_learn_why() -> None:
-    feature = PlacementWebhook(lambda: ElasticitySettings(enabled=True), lambda _: 61.0)
-    question = request(POD)
+@table(
+    "absence, after, reason, warning",
+    {
+        "for a moment": (0.0, "1m", WAITS, ""),
+        "for a while": (40.0, "1m", WAITS + HAD_NONE.format(40), "after 60 s without one"),
+        "for as long as is configured": (61.0, "5m", WAITS + HAD_NONE.format(61), "after 300 s without one"),
+        "for too long": (61.0, "1m", NO_LEADER, f"have had no leader for 61 s: {NO_MORE}"),
+    },
+)
+def test_without_a_leader_a_pod_is_gated_for_a_while_and_it_and_its_creator_learn_why(
+    absence: float, after: str, reason: str, warning: str
+) -> None:
+    settings = ElasticitySettings.model_validate({"enabled": True, "gateFallbackAfter": after})
+    feature, question = PlacementWebhook(lambda: settings, lambda _: absence), request(POD)
 
-    decision = feature.review(question, deadline=0)
-
-    admitted, warnings = outcome(POD, question, decision)
-    assert "schedulingGates" not in admitted["spec"]
-    assert admitted["metadata"]["annotations"][REASON] == NO_LEADER
-    assert warnings == [
-        "elasticity: the controllers have had no leader for 61 s: this pod is not gated, and no placement is decided"
-    ]
+    admitted, warnings = outcome(POD, question, feature.review(question, deadline=0))
+    assert admitted["spec"].get("schedulingGates", []) == [{"name": GATE}] * (reason != NO_LEADER)
+    assert admitted["metadata"]["annotations"][REASON] == reason
+    assert [warning in each for each in warnings] == [True] * bool(warning)
     assert feature.review(request(admitted), deadline=0).patch == ()
-
-
-def test_the_time_without_a_leader_is_configurable() -> None:
-    settings = ElasticitySettings.model_validate({"enabled": True, "gateFallbackAfter": "5m"})
-    question = request(POD)
-
-    admitted, (warning,) = outcome(
-        POD, question, PlacementWebhook(lambda: settings, lambda _: 61.0).review(question, deadline=0)
-    )
-
-    assert admitted["spec"]["schedulingGates"] == [{"name": GATE}]
-    assert "after 300 s without one" in warning
 
 
 def test_a_pod_that_does_not_wait_costs_no_read() -> None:

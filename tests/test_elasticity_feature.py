@@ -99,13 +99,6 @@ def world(**fields: Any) -> Iterator[Running]:
                 assert not running.thread.is_alive()
 
 
-@contextmanager
-def running(**fields: Any) -> Iterator[Running]:
-    with world(**fields) as begun:
-        begun.thread.start()
-        yield begun
-
-
 def test_the_switch_is_followed() -> None:
     with world() as lab:
         lab.set_switch("false")

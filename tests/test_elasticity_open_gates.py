@@ -25,6 +25,7 @@ from tests.elasticity_world import is_gated, raw_of, raw_pod
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.misbehaving_server import Answer, Asked, refuses, serving
+from tests.tables import table
 from tests.test_elasticity_feature import PODS, Running, world
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -134,13 +135,26 @@ class Cluster:
             return open_all(server.client(), "drawbridge", patience, clock=self.clock, sleep=self.sleep)
 
 
-def test_the_webhook_goes_alone_and_then_all_gates() -> None:
-    cluster = Cluster("anycast-ip.drawbridge.io", WEBHOOK, "ingress-daemonset-defaults.drawbridge.io")
-    cluster.create("web-1", "web-2")
+OTHERS = ["anycast-ip.drawbridge.io", "ingress-daemonset-defaults.drawbridge.io"]
+
+
+@table(
+    "webhooks, pods, left, ends",
+    {
+        "the webhook goes alone, and then all gates": ([OTHERS[0], WEBHOOK, OTHERS[1]], 2, OTHERS, 15.0),
+        "there is nothing to do": (OTHERS[:1], 0, OTHERS[:1], 0.0),
+        "there is no configuration": ([], 1, [], 15.0),
+    },
+)
+def test_gates_are_opened_and_it_ends_when_it_is_quiet(
+    webhooks: list[str], pods: int, left: list[str], ends: float
+) -> None:
+    cluster = Cluster(*webhooks)
+    cluster.create(*(f"web-{number}" for number in range(pods)))
 
     assert cluster.open_all() == ""
-    assert cluster.webhooks() == ["anycast-ip.drawbridge.io", "ingress-daemonset-defaults.drawbridge.io"]
-    assert cluster.gated() == set()
+    assert (cluster.webhooks(), cluster.gated()) == (left, set())
+    assert cluster.clock() == ends
 
 
 def test_the_leader_has_time_to_place_what_is_gated() -> None:
@@ -169,21 +183,6 @@ def test_what_is_gated_by_a_request_in_progress_is_opened_too() -> None:
     assert cluster.open_all() == ""
     assert cluster.gated() == set()
     assert cluster.clock() >= last + DEFAULTS.settle
-
-
-def test_where_there_is_nothing_to_do_it_ends_at_once() -> None:
-    cluster = Cluster("anycast-ip.drawbridge.io")
-
-    assert cluster.open_all() == ""
-    assert cluster.clock() == 0
-
-
-def test_without_a_configuration_gates_are_opened_all_the_same() -> None:
-    cluster = Cluster()
-    cluster.create("web-1")
-
-    assert cluster.open_all() == ""
-    assert cluster.gated() == set()
 
 
 def test_an_api_server_that_fails_for_a_while_is_asked_again() -> None:
