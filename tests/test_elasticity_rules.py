@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.elasticity.pods import Candidate, PodSpec
+from controllers.elasticity.filters import Request
+from controllers.elasticity.pods import Pod, PodSpec
 from controllers.elasticity.rules import Claim, excluded_namespace, violations
 from kube.types import ObjectMeta
 from settings import ElasticitySettings
@@ -19,12 +20,12 @@ KEPT = "super nodes keep ports 61000-65534 for themselves"
 CLAIMING = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]}
 
 
-def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Candidate:
+def pod(*, spec: dict[str, Any] | None = None, **metadata: Any) -> Request:
     raw = raw_pod(metadata={"name": "web-0", **metadata}, spec=spec or {})
-    return Candidate(msgspec.convert(raw["metadata"], ObjectMeta), msgspec.convert(raw["spec"], PodSpec))
+    return Request(Pod(msgspec.convert(raw["metadata"], ObjectMeta)), msgspec.convert(raw["spec"], PodSpec))
 
 
-def refused(candidate: Candidate, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:
+def refused(candidate: Request, claims: dict[str, Claim] | None = None) -> tuple[str, ...]:
     excluded = excluded_namespace(candidate.metadata.namespace, EXCLUDED)
     return (*excluded, *violations(candidate, claims or {}))
 
@@ -79,7 +80,7 @@ def test_other_words_of_networks_ask_for_no_fixed_ip(annotations: dict[str, str]
 # Ports
 
 
-def sysctl(value: str, name: str = "net.ipv4.ip_local_port_range") -> Candidate:
+def sysctl(value: str, name: str = "net.ipv4.ip_local_port_range") -> Request:
     return pod(spec={"securityContext": {"sysctls": [{"name": name, "value": value}]}})
 
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from controllers.elasticity.filters import Reach
-from controllers.elasticity.pods import Candidate, Pod, PodSpec, keep_only
+from controllers.elasticity.filters import Reach, Request
+from controllers.elasticity.pods import Pod, PodSpec, keep_only
 from controllers.elasticity.rules import (
     Claim,
     Need,
@@ -64,7 +64,7 @@ class Eligibility:
     def violations(self, pod: Pod) -> tuple[str, ...] | None:
         """None while its claims are to be looked up."""
         if (found := self._found.get(pod.metadata.uid)) is None:
-            judged = candidate_of(pod)
+            judged = request_of(pod)
             if needs(judged):
                 return None
             found = self._found[pod.metadata.uid] = Found(violations(judged, {}), self._clock(), math.inf)
@@ -82,13 +82,13 @@ class Eligibility:
         uid, now = pod.metadata.uid, self._clock()
         before = self._found.get(uid, Found(None, now, now))
         if before.until <= now:
-            self._found[uid] = self._looked_up(candidate_of(pod), before)
+            self._found[uid] = self._looked_up(request_of(pod), before)
         return 0.0 if self._found[uid].reasons is not None else SOON
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._found, uids)
 
-    def _looked_up(self, judged: Candidate, before: Found) -> Found:
+    def _looked_up(self, judged: Request, before: Found) -> Found:
         wanted, at = needs(judged), judged.metadata
         try:
             claims = gather(wanted, at.namespace, self._client)
@@ -101,9 +101,9 @@ class Eligibility:
         return Found(violations(judged, claims), before.since, now + AGAIN, reach(judged, claims))
 
 
-def candidate_of(pod: Pod) -> Candidate:
+def request_of(pod: Pod) -> Request:
     spec = pod.unbound.spec if pod.unbound else b"{}"
-    return Candidate(pod.metadata, msgspec.json.decode(spec, type=PodSpec))
+    return Request(pod, msgspec.json.decode(spec, type=PodSpec))
 
 
 def gather(wanted: Iterable[Need], namespace: str, client: Client) -> dict[str, Claim]:

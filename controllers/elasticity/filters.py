@@ -27,7 +27,7 @@ from kube.selectors import (
     selects,
     selects_labels,
 )
-from kube.types import Taint
+from kube.types import ObjectMeta, Taint
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 Match = tuple[tuple[str, ...] | None, LabelSelector | None]
@@ -50,6 +50,10 @@ class Request:
     pod: Pod
     spec: PodSpec
     volumes: tuple[Reach, ...] = ()
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        return self.pod.metadata
 
     @cached_property
     def resources(self) -> dict[str, Decimal]:

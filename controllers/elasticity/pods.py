@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -217,14 +216,6 @@ class PodSpec(Value, frozen=True):
 
 
 complete(PodSpec)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A pod that might go to a super node."""
-
-    metadata: ObjectMeta
-    spec: PodSpec
 
 
 C = TypeVar("C", bound=Ports)

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import is_daemon_pod
-from controllers.elasticity.filters import Reach
-from controllers.elasticity.pods import Candidate
+from controllers.elasticity.filters import Reach, Request
 from kube.selectors import Expression, NodeSelector, Term
 from kube.types import PersistentVolume, TopologyRequirement, TopologyTerm
 
@@ -74,7 +73,7 @@ class Claim:
     """Where the storage class makes volumes, when it says so."""
 
 
-def needs(pod: Candidate) -> tuple[Need, ...]:
+def needs(pod: Request) -> tuple[Need, ...]:
     """The claims that have to be looked up before *pod* can be judged: none for most pods."""
     return tuple(need for volume in pod.spec.volumes if (need := _need(pod, volume)))
 
@@ -85,13 +84,13 @@ def are_settled(wanted: Iterable[Need], claims: Mapping[str, Claim]) -> bool:
     return all(claim and (claim.bound_to or _is_made_there(claim)) for claim in found)
 
 
-def reach(pod: Candidate, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
+def reach(pod: Request, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
     """The nodes that each volume of *pod* can be used on, as far as they are limited."""
     found = [(need.claim, claims.get(need.claim)) for need in needs(pod)]
     return tuple(limited for name, claim in found if claim for limited in _reach(name, claim))
 
 
-def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
+def unmountable(pod: Request, claims: Mapping[str, Claim]) -> Iterator[str]:
     """A sentence for each volume of *pod* that keeps it off super nodes."""
     for volume in pod.spec.volumes:
         need = _need(pod, volume)
@@ -100,7 +99,7 @@ def unmountable(pod: Candidate, claims: Mapping[str, Claim]) -> Iterator[str]:
             yield f"volume {volume.get('name')} {why}"
 
 
-def _need(pod: Candidate, volume: Mapping[str, Any]) -> Need | None:
+def _need(pod: Request, volume: Mapping[str, Any]) -> Need | None:
     name = volume.get("name", "")
     if claimed := volume.get("persistentVolumeClaim"):
         return Need(name, claimed.get("claimName", ""))
@@ -181,7 +180,7 @@ FIXED_IP = (
 """How a pod asks for a fixed IP: of TKE's VPC-CNI, of TKE's own distribution (Galaxy), and of Calico."""
 
 
-def daemon_pod(pod: Candidate) -> Iterator[str]:
+def daemon_pod(pod: Request) -> Iterator[str]:
     owner = pod.metadata.controller
     if owner and is_daemon_pod(pod.metadata):
         yield f"it is a pod of DaemonSet {owner.name}: super nodes run none"
@@ -192,14 +191,14 @@ def excluded_namespace(namespace: str, excluded: tuple[str, ...]) -> Iterator[st
         yield f"namespace {namespace} is one of excludedNamespaces ({', '.join(excluded)})"
 
 
-def local_port_range(pod: Candidate) -> Iterator[str]:
+def local_port_range(pod: Request) -> Iterator[str]:
     for sysctl in pod.spec.security_context.sysctls:
         # Kubernetes takes both separators.
         if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refusal(sysctl.value)):
             yield f"sysctl {PORT_RANGE} is {sysctl.value[:40]!r}: {why}"
 
 
-def fixed_ip(pod: Candidate) -> Iterator[str]:
+def fixed_ip(pod: Request) -> Iterator[str]:
     annotations = pod.metadata.annotations
     for name in FIXED_IP:
         # Without a value the others ask for nothing; of this one the original minds that it is there at all.
@@ -207,7 +206,7 @@ def fixed_ip(pod: Candidate) -> Iterator[str]:
             yield f"annotation {name} is {annotations[name][:40]!r}: super nodes give no fixed IP"
 
 
-def container_ports(pod: Candidate) -> Iterator[str]:
+def container_ports(pod: Request) -> Iterator[str]:
     for where, container in pod.spec.named_containers:
         for port in container.ports:
             for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
@@ -215,7 +214,7 @@ def container_ports(pod: Candidate) -> Iterator[str]:
                     yield f"{where}: {field} is {number}: {RESERVED}"
 
 
-def probe_ports(pod: Candidate) -> Iterator[str]:
+def probe_ports(pod: Request) -> Iterator[str]:
     for where, container in pod.spec.named_containers:
         for field, probe in container.probes.items():
             number = container.number_of(probe.port)
@@ -224,7 +223,7 @@ def probe_ports(pod: Candidate) -> Iterator[str]:
                 yield f"{where}: {field} asks port {number}{named}: {RESERVED}"
 
 
-def violations(pod: Candidate, claims: Mapping[str, Claim]) -> tuple[str, ...]:
+def violations(pod: Request, claims: Mapping[str, Claim]) -> tuple[str, ...]:
     """A sentence for each limit that *pod* breaks, with the field, its value and the limit.
 
     *claims* are those of `needs`, by name, as far as they exist.

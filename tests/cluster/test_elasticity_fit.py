@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, bound_to_super_nodes
-from controllers.elasticity.eligibility import candidate_of, gather
+from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
@@ -99,8 +99,8 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     nodes = sorted_out(shop.client.list(NODES, type=WatchedNode).items)
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
-    claims = gather(needs(candidate_of(pod)), shop.namespace, shop.client)
-    request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(candidate_of(pod), claims))
+    claims = gather(needs(request_of(pod)), shop.namespace, shop.client)
+    request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(request_of(pod), claims))
     return Fleet(nodes, index_of(*pods)).why_not(request) or ""
 
 

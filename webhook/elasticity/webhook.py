@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -86,9 +85,14 @@ class PlacementWebhook:
         if not wait.is_worth_it:
             NOT_GATED.inc()
             log.warning("pod not gated, no leader", namespace=request.namespace, why=wait.warnings[0])
-        edits = edits_for(pod, why if wait.is_worth_it else "", settings)
-        if reaches and is_to_be_kept_off(pod, request.namespace, settings):
-            edits = chain(edits, kept_off(pod, request.namespace))
+        edits: list[tuple[str, str, Edit]] = []
+        if why and wait.is_worth_it:
+            edits.append(("gated", why, gated))
+        if pod.spec.scheduler_name == TKE_SCHEDULER:
+            name = settings.scheduler_name
+            edits.append(("scheduler", f"{TKE_SCHEDULER} is now {name}", partial(scheduled_by, name)))
+        if reaches and (whose := kept_off(pod, request.namespace, settings)):
+            edits.append(("kept-off-super-nodes", f"{whose} that tolerates them", kept_off_super_nodes))
         return _changed(raw, edits, wait.reason, (*warnings, *wait.warnings))
 
 
@@ -148,26 +152,12 @@ def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
     return tolerates_super_nodes(pod.spec.tolerations) and kept_off_super_nodes(spec) != spec
 
 
-def is_to_be_kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings) -> bool:
-    """Whether *pod* never goes to super nodes, which needs no leader to decide."""
+def kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings) -> str | None:
+    """Whose *pod* it is, if it never goes to super nodes, which needs no leader to decide."""
     if is_daemon_pod(pod.metadata):
-        return True
+        return "a DaemonSet's pod"
     is_excluded = namespace in settings.excluded_namespaces and not pod.spec.node_name
-    return is_excluded and not ignores_rules(pod.metadata)
-
-
-def edits_for(pod: NewPod, why: str, settings: ElasticitySettings) -> Iterator[tuple[str, str, Edit]]:
-    """(name, reason, edit) for all that *pod* needs; *why* it waits, if it does."""
-    if why:
-        yield "gated", why, gated
-    if pod.spec.scheduler_name == TKE_SCHEDULER:
-        name = settings.scheduler_name
-        yield "scheduler", f"{TKE_SCHEDULER} is now {name}", partial(scheduled_by, name)
-
-
-def kept_off(pod: NewPod, namespace: str) -> Iterator[tuple[str, str, Edit]]:
-    whose = "a DaemonSet's pod" if is_daemon_pod(pod.metadata) else f"a pod of {namespace}"
-    yield "kept-off-super-nodes", f"{whose} that tolerates them", kept_off_super_nodes
+    return f"a pod of {namespace}" if is_excluded and not ignores_rules(pod.metadata) else None
 
 
 def gated(spec: Spec) -> Spec:
@@ -190,12 +180,13 @@ def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[st
 
 def _left(pod: Mapping[str, Any], why: str) -> Decision:
     """Change nothing of *pod* but what only the leader writes."""
-    return _changed(pod, iter(()), "", (f"{NAME}: this pod is left as it is: {why}",))
+    return _changed(pod, (), "", (f"{NAME}: this pod is left as it is: {why}",))
 
 
 def _changed(
-    pod: Mapping[str, Any], edits: Iterator[tuple[str, str, Edit]], reason: str, warnings: tuple[str, ...]
+    pod: Mapping[str, Any], edits: Sequence[tuple[str, str, Edit]], reason: str, warnings: tuple[str, ...]
 ) -> Decision:
+    """By *edits*: their name, reason, and what they do."""
     # The rest stays out of the comparison, which takes ten times as long for a whole pod.
     before: Spec = {name: value for name, value in pod.get("spec", {}).items() if name in EDITED}
     after, audit = before, {}

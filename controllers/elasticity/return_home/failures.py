@@ -5,7 +5,7 @@ An eviction counts as a failure until its replacement is local: so one whose out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -56,45 +56,30 @@ def once_more(before: Failed | None, pod: Pod, after: float, now: datetime) -> F
 
 
 class Failures:
-    """By key; what is in memory holds, and is stored."""
+    """What is *known*, by key, holds; it is stored by `save`."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._store = Store(client, namespace, ConfigMap)
-        self._known: dict[str, Failed] = {}
-        self._is_loaded, self._is_stored = False, True
+        self.known: dict[str, Failed] = {}
+        self._stored: str | None = None
+        """None until it is loaded."""
 
     def load(self) -> None:
         """Once. KubeError."""
-        if not self._is_loaded:
-            self._known, self._is_loaded = self._read(), True
-
-    def get(self, key: str) -> Failed | None:
-        return self._known.get(key)
-
-    def set(self, key: str, failed: Failed | None) -> None:
-        """In memory, until `save`."""
-        if failed is None:
-            self.keep_only(lambda known, _: known != key)
-        elif self._known.get(key) != failed:
-            self._known[key], self._is_stored = failed, False
-
-    def keep_only(self, wanted: Callable[[str, Failed], bool]) -> None:
-        kept = {key: failed for key, failed in self._known.items() if wanted(key, failed)}
-        self._is_stored = self._is_stored and len(kept) == len(self._known)
-        self._known = kept
+        if self._stored is None:
+            self.known = self._read()
+            self._stored = _encoded(self.known)
 
     def save(self) -> None:
         """What has changed; what cannot be written now is written the next time."""
-        if self._is_stored:
+        if (content := _encoded(self.known)) == self._stored:
             return
-        latest = sorted(self._known.items(), key=lambda item: item[1].until)[-MOST_STORED:]
         try:
-            content = msgspec.json.encode(dict(sorted(latest))).decode()
             self._store.write(NAME, {MANAGED_BY: MANAGER, LABEL: "elasticity"}, data={KEY: content})
         except KubeError as error:
             log.warning("failed returns not stored", error=str(error))
         else:
-            self._is_stored = True
+            self._stored = content
 
     def _read(self) -> dict[str, Failed]:
         found = self._store.read(NAME)
@@ -103,3 +88,8 @@ class Failures:
         except msgspec.MsgspecError as error:
             log.warning("failed returns not readable, they are counted from none", error=str(error))
             return {}
+
+
+def _encoded(known: Mapping[str, Failed]) -> str:
+    latest = sorted(known.items(), key=lambda item: item[1].until)[-MOST_STORED:]
+    return msgspec.json.encode(dict(sorted(latest))).decode()

@@ -10,10 +10,10 @@ import msgspec
 import structlog
 
 from controllers.clock import CLOCK, Clock
-from controllers.elasticity.eligibility import candidate_of, gather
+from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.pods import Candidate, Pod, PodSpec, oldest_first
+from controllers.elasticity.pods import Pod, PodSpec, oldest_first
 from controllers.elasticity.return_home import workloads
 from controllers.elasticity.return_home.failures import Failed, Failures, once_more
 from controllers.elasticity.return_home.planner import (
@@ -107,11 +107,13 @@ class ReturnReconciler:
 
     def _note(self, begun: Return, ended: Outcome, settings: ReturnHome) -> Failed | None:
         """The failures in a row with this one, if it is one."""
-        failed = None
+        known, failed = self._failures.known, None
+        known.pop(begun.key, None)
         if ended in FAILURES:
             failed = once_more(begun.before, begun.request.pod, settings.after, self._clock.now())
-        as_before = begun.before if ended is Outcome.KEPT else None
-        self._failures.set(begun.key, failed or as_before)
+            known[begun.key] = failed
+        elif ended is Outcome.KEPT and begun.before:
+            known[begun.key] = begun.before
         return failed
 
     def _groups(self, nodes: Nodes) -> dict[str, Group]:
@@ -134,7 +136,7 @@ class ReturnReconciler:
         return [other for other in found if other.active]
 
     def _choice(self, key: str, group: Group, settings: ReturnHome) -> Choice:
-        if (failed := self._failures.get(key)) and failed.is_final and key not in self._begun:
+        if (failed := self._failures.known.get(key)) and failed.is_final and key not in self._begun:
             return Choice(None, f"its replacements were not local {failed.times} times in a row")
         choice = choose(group, self._clock.now(), settings.after)
         return replace(choice, why="its last replacement is not ready yet") if key in self._begun else choice
@@ -148,7 +150,7 @@ class ReturnReconciler:
         waiting = (pod for pod in self._pods.unbound() if pod.unbound and not pod.unbound.held)
         took = 0
         for pod in waiting:
-            took += room.reserve(Request(pod, candidate_of(pod).spec))
+            took += room.reserve(request_of(pod))
             if took > QUEUE:
                 return None
         for eviction in self._begun.values():
@@ -164,10 +166,13 @@ class ReturnReconciler:
 
     def _forget(self, groups: Mapping[str, Group]) -> None:
         self._reporter.keep_only({pod.metadata.uid for group in groups.values() for pod in group.members})
-        known = {*groups, *self._begun}
-        self._not_before = {key: until for key, until in self._not_before.items() if key in known}
-        now = self._clock.now()
-        self._failures.keep_only(lambda key, failed: bool(self._pods.of_key(key)) or now < failed.until)
+        wanted = {*groups, *self._begun}
+        self._not_before = {key: until for key, until in self._not_before.items() if key in wanted}
+        known, now = self._failures.known, self._clock.now()
+        for key in [
+            key for key, failed in known.items() if now >= failed.until and not self._pods.of_key(key)
+        ]:
+            del known[key]
 
     def _return_one(
         self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
@@ -182,7 +187,7 @@ class ReturnReconciler:
                 return
 
     def _is_due(self, key: str, after: float) -> bool:
-        now, failed = self._clock.monotonic(), self._failures.get(key)
+        now, failed = self._clock.monotonic(), self._failures.known.get(key)
         rests = now < self._not_before.get(key, now) or (failed and self._clock.now() < failed.until)
         return not rests and now - self._room_since.get(key, now) >= after
 
@@ -212,8 +217,8 @@ class ReturnReconciler:
         if (done := self._evict(current.find(pod.metadata.uid) or pod)) is False:
             return False
         self._evicted_at = self._clock.monotonic()
-        before = self._failures.get(pod.key)
-        self._failures.set(pod.key, once_more(before, pod, settings.after, self._clock.now()))
+        before = self._failures.known.get(pod.key)
+        self._failures.known[pod.key] = once_more(before, pod, settings.after, self._clock.now())
         self._failures.save()
         siblings = frozenset(other.metadata.uid for other in current.pods)
         self._begun[pod.key] = Return(request, siblings, self._evicted_at, before)
@@ -239,11 +244,10 @@ class ReturnReconciler:
         return True
 
     def _with_volumes(self, request: Request) -> Request:
-        metadata = request.pod.metadata
-        judged = Candidate(metadata, request.spec)
-        if not (wanted := needs(judged)):
+        if not (wanted := needs(request)):
             return request
-        return replace(request, volumes=reach(judged, gather(wanted, metadata.namespace, self._client)))
+        claims = gather(wanted, request.metadata.namespace, self._client)
+        return replace(request, volumes=reach(request, claims))
 
 
 def _request(pod: Pod) -> Request:
