@@ -17,7 +17,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
-from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.judge import (
     Disturbances,
     Finding,
@@ -317,6 +316,3 @@ def judged(
         finally:
             outside.end()
         running.result()
-
-
-__all__ = ["INGRESS_DAEMONSETS", "WORKLOADS", "Detacher", "Outside", "Prober", "judged"]

@@ -13,14 +13,13 @@ from dev.lab.kubelet.life import Deadline, Life
 class Container:
     """Its methods are for the pod's own thread."""
 
-    def __init__(self, spec: Mapping[str, Any], *, init: bool, policy: str) -> None:
+    def __init__(self, spec: Mapping[str, Any], *, policy: str) -> None:
         self.spec = spec
-        self.init = init
         self.lives = 0
         self._policy = policy
         self._life: Life | None = None
         self._ended: status.Ended | None = None
-        self._waiting = ("PodInitializing", "")
+        self._waiting = ("ContainerCreating", "")
         self._crashes = 0
         self._again_at: float | None = 0.0
         self._over = False
@@ -37,10 +36,6 @@ class Container:
     def done(self) -> bool:
         """Whether it has ended and will not be started again."""
         return self._life is None and self._again_at is None
-
-    @property
-    def succeeded(self) -> bool:
-        return self.done and self._ended is not None and self._ended.exit_code == 0
 
     def due_in(self, now: float) -> float | None:
         """Seconds until it is to be started; None if it is not. Times are of ``time.monotonic()``."""
@@ -65,7 +60,7 @@ class Container:
         reason = "Completed" if life.exit_code == 0 else "Error"
         self._ended = status.Ended(life.exit_code, reason, life.why, life.since, finished)
         self._life = None
-        if not self._over and status.may_restart(self._policy, life.exit_code, init=self.init):
+        if not self._over and status.may_restart(self._policy, life.exit_code):
             self._crashes = status.crashes_in_a_row(self._crashes, finished - life.since)
             delay = status.restart_delay(self._crashes)
             message = (
@@ -95,6 +90,6 @@ class Container:
             ended=self._ended if done else None,
             last=None if done else self._ended,
             restarts=max(0, self.lives - 1),
-            ready=self.succeeded if self.init else life is not None and life.ready and not terminating,
+            ready=life is not None and life.ready and not terminating,
             started=life is not None and life.started,
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dev.lab.kubelet.values import CannotRun, Data, Kind, Place, Pod, Store, field, reference_name
 
 REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
-ALL: tuple[tuple[str, Kind], ...] = (("configMapRef", "ConfigMap"), ("secretRef", "Secret"))
 KEYS: tuple[tuple[str, Kind], ...] = (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret"))
 
 
@@ -38,22 +37,13 @@ def command(container: Mapping[str, Any], variables: Mapping[str, str]) -> list[
 def environment(
     pod: Pod, container: Mapping[str, Any], place: Place, store: Store, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """``given``, then ``envFrom``, then ``env``: later ones win, and may refer to earlier ones."""
+    """``given``, then ``env``: later ones win, and may refer to earlier ones."""
     variables = dict(given)
-    for source in container.get("envFrom", ()):
-        variables.update(_all_of(source, store))
     for variable in container.get("env", ()):
         value = _value(pod, variable, place, store, variables)
         if value is not None:
             variables[variable["name"]] = value
     return variables
-
-
-def _all_of(source: Mapping[str, Any], store: Store) -> Iterable[tuple[str, str]]:
-    field_name, kind = next(pair for pair in ALL if pair[0] in source)
-    data = required(store, kind, source[field_name])
-    prefix = source.get("prefix", "")
-    return [(prefix + key, value.decode()) for key, value in (data or {}).items()]
 
 
 def _value(

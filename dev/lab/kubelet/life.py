@@ -12,7 +12,6 @@ from dev.lab.kubelet.probes import Probe, Verdict
 from dev.lab.kubelet.process import Process
 
 LEAST_GRACE = 2.0  # left for SIGTERM after a preStop hook that took all the time; from the real kubelet
-POST_START_LIMIT = 60.0
 
 Deadline = Callable[[], float]  # an instant of time.monotonic(); it may come nearer from one call to the next
 Warn = Callable[[str, str], None]  # takes reason and message
@@ -48,9 +47,6 @@ class Life:
 
     def _begin(self) -> None:
         self._process.follow(self._ended)
-        hook = self._spec.get("lifecycle", {}).get("postStart")
-        if hook:
-            self._thread(self._hook, hook, "PostStart", POST_START_LIMIT)
         if self.started:
             self._may_probe.set()
         begins = {"startupProbe": self._startup, "readinessProbe": self._ready, "livenessProbe": self._alive}
@@ -58,10 +54,8 @@ class Life:
             if kind in self._spec:
                 self._thread(begin, self._spec[kind])
 
-    def _thread(self, target: Callable[..., object], *arguments: object) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        thread.start()
-        return thread
+    def _thread(self, target: Callable[..., object], *arguments: object) -> None:
+        threading.Thread(target=target, args=arguments, daemon=True).start()
 
     def _ended(self) -> None:
         self._no_more_probes.set()
@@ -91,33 +85,12 @@ class Life:
         hook, begun = self._spec.get("lifecycle", {}).get("preStop"), time.monotonic()
         least = 0.0
         if hook and deadline() > begun:
-            self._pre_stop(hook, deadline)
+            end = begun + hook["sleep"]["seconds"]
+            self._process.wait(lambda: min(end, deadline()))
             least = time.monotonic() + LEAST_GRACE
         self._process.terminate()
         if not self._process.wait(lambda: max(deadline(), least)):
             self._process.kill()
-
-    def _pre_stop(self, hook: Mapping[str, Any], deadline: Deadline) -> None:
-        running = self._thread(self._hook, hook, "PreStop", deadline() - time.monotonic())
-        while running.is_alive() and time.monotonic() < deadline() and self.exit_code is None:
-            running.join(0.05)
-
-    def _hook(self, hook: Mapping[str, Any], name: str, timeout: float) -> None:
-        failure = self._run_hook(hook, timeout)
-        if failure and self.exit_code is None:
-            self._warn(
-                f"Failed{name}Hook", f"{name} hook of container {self._spec['name']!r} failed: {failure}"
-            )
-
-    def _run_hook(self, hook: Mapping[str, Any], timeout: float) -> str:
-        if "sleep" in hook:
-            end = time.monotonic() + min(timeout, hook["sleep"]["seconds"])
-            self._process.wait(lambda: end)
-            return ""
-        if "exec" in hook:
-            code, output = self._process.exec(hook["exec"]["command"], timeout)
-            return f"exit code {code}: {output}" if code else ""
-        return "" if probes.network_check(hook, self._spec, self._address)(timeout) else "no good answer"
 
     def _startup(self, spec: Mapping[str, Any]) -> None:
         probe, failures = probes.parse(spec), 0
@@ -167,6 +140,4 @@ class Life:
         self.stop(lambda: end, why)
 
     def _check(self, spec: Mapping[str, Any]) -> probes.Check:
-        if "exec" in spec:
-            return lambda timeout: self._process.exec(spec["exec"]["command"], timeout)[0] == 0
-        return probes.network_check(spec, self._spec, self._address)
+        return probes.http_check(spec, self._spec, self._address)

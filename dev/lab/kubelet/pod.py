@@ -14,7 +14,6 @@ from dev.lab.kubelet.life import Life
 from dev.lab.kubelet.mounted import MountedVolumes
 from dev.lab.kubelet.process import Process
 from dev.lab.kubelet.recipes import Machine, recipe
-from dev.lab.kubelet.sources import service_links
 from dev.lab.kubelet.values import CannotRun, Place, Pod, Store, refusals
 from kube.client import Client, Resource, Typed
 from kube.errors import Conflict, NotFound
@@ -49,10 +48,7 @@ class PodRunner:
         self._since = time.time()
         self._volumes = MountedVolumes(client, machine.volumes(pod))
         policy = pod.spec.get("restartPolicy", "Always")
-        self._inits = [
-            Container(each, init=True, policy=policy) for each in pod.spec.get("initContainers", ())
-        ]
-        self._mains = [Container(each, init=False, policy=policy) for each in pod.spec["containers"]]
+        self._all = [Container(each, policy=policy) for each in pod.containers]
         self._left_alone = pod.status.get("phase") in ("Succeeded", "Failed")
         self._vanished = False
         self._deadline = NEVER
@@ -91,10 +87,6 @@ class PodRunner:
         """It is not in the API any more: end it at once, and say nothing."""
         self._vanished = True
         self._news.set()
-
-    @property
-    def _all(self) -> list[Container]:
-        return [*self._inits, *self._mains]
 
     def _run(self) -> None:
         wait: float | None = 0.0
@@ -159,16 +151,11 @@ class PodRunner:
         if refused:
             self._hold_back(CannotRun("Unsupported", "; ".join(refused)), self._all, NEVER)
             return NEVER
-        due = [container for container in self._wanted() if container.due_in(now) == 0]
+        due = [container for container in self._all if container.due_in(now) == 0]
         if due or self._volumes.due_in(now) == 0:
             self._make(pod, due, now)
-        waits = [container.due_in(now) for container in self._wanted()]
+        waits = [container.due_in(now) for container in self._all]
         return min([self._volumes.due_in(now) or RETRY, *(each for each in waits if each is not None)])
-
-    def _wanted(self) -> list[Container]:
-        """Init containers one after the other, then all others."""
-        unfinished = [container for container in self._inits if not container.succeeded]
-        return unfinished[:1] or self._mains
 
     def _make(self, pod: Pod, due: list[Container], now: float) -> None:
         try:
@@ -190,8 +177,7 @@ class PodRunner:
             )
 
     def _begin(self, pod: Pod, container: Container, store: Store) -> None:
-        links = service_links(self._client, pod.metadata.namespace)
-        made = recipe(self._machine, pod, container.spec, self.place, store, links)
+        made = recipe(self._machine, pod, container.spec, self.place, store)
         process = Process(made, self._machine.logs(pod) / container.name / f"{container.lives}.log")
         container.begin(
             Life(
@@ -211,8 +197,7 @@ class PodRunner:
         current = status.status(
             pod,
             self.place,
-            [container.state(terminating=terminating) for container in self._inits],
-            [container.state(terminating=terminating) for container in self._mains],
+            [container.state(terminating=terminating) for container in self._all],
             before=self._written.get("conditions", ()),
             since=self._since,
             now=time.time(),

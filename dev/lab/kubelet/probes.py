@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
 import threading
 import time
@@ -90,16 +89,11 @@ def _succeeds_before(due: float, probe: Probe, check: Check, stop: threading.Eve
     return False
 
 
-def network_check(probe: Mapping[str, Any], container: Mapping[str, Any], address: str) -> Check:
-    """The check of an ``httpGet`` or ``tcpSocket``."""
-    action = probe.get("httpGet") or probe["tcpSocket"]
-    host = action.get("host") or address
-    port = port_number(action["port"], container)
-    if "tcpSocket" in probe:
-        return lambda timeout: tcp(host, port, timeout)
-    headers = {each["name"]: each["value"] for each in action.get("httpHeaders", ())}
+def http_check(probe: Mapping[str, Any], container: Mapping[str, Any], address: str) -> Check:
+    action = probe["httpGet"]
+    host, port = action.get("host") or address, port_number(action["port"], container)
     tls, path = action.get("scheme") == "HTTPS", action.get("path", "/")
-    return lambda timeout: http_get(host, port, path, tls=tls, headers=headers, timeout=timeout)
+    return lambda timeout: http_get(host, port, path, tls=tls, timeout=timeout)
 
 
 def port_number(port: int | str, container: Mapping[str, Any]) -> int:
@@ -109,17 +103,7 @@ def port_number(port: int | str, container: Mapping[str, Any]) -> int:
     return next((each["containerPort"] for each in container.get("ports", ()) if each.get("name") == port), 0)
 
 
-def tcp(host: str, port: int, timeout: float) -> bool:
-    try:
-        socket.create_connection((host, port), timeout).close()
-    except OSError:
-        return False
-    return True
-
-
-def http_get(
-    host: str, port: int, path: str, *, tls: bool, headers: Mapping[str, str], timeout: float
-) -> bool:
+def http_get(host: str, port: int, path: str, *, tls: bool, timeout: float) -> bool:
     """Whether the answer is from 200 to 399; a certificate is not verified, as in the real kubelet."""
     connection = (
         http.client.HTTPSConnection(host, port, timeout=timeout, context=_unverified())
@@ -127,7 +111,7 @@ def http_get(
         else http.client.HTTPConnection(host, port, timeout=timeout)
     )
     try:
-        connection.request("GET", path, headers={"User-Agent": "kube-probe/lab", **headers})
+        connection.request("GET", path, headers={"User-Agent": "kube-probe/lab"})
         return 200 <= connection.getresponse().status < 400
     except (OSError, http.client.HTTPException):
         return False

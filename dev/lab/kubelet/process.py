@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -109,35 +108,3 @@ class Process:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 return
-
-    def exec(self, command: Sequence[str], timeout: float) -> tuple[int, str]:
-        """Exit code and output of a command run inside; 124 when it takes longer than ``timeout`` seconds."""
-        user = () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
-        enter = [
-            "nsenter",
-            f"--target={self.pid}",
-            *user,
-            "--mount",
-            "--pid",
-            "--uts",
-            "--root",
-            "--wd",
-            "--",
-        ]
-        with tempfile.TemporaryFile() as output:
-            running = subprocess.Popen(
-                [*enter, *command],
-                env=dict(self._recipe.env),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-            try:
-                code = running.wait(timeout)
-            except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
-                code = 124
-            output.seek(0)
-            return code, output.read(4096).decode(errors="replace").strip()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dev.lab.kubelet.expand import command, environment, expand
+from dev.lab.kubelet.expand import command, environment
 from dev.lab.kubelet.process import Mount, Recipe
 from dev.lab.kubelet.values import CannotRun, Place, Pod, Store
 
@@ -58,18 +58,11 @@ def image_of(reference: str, images: Mapping[str, Image]) -> Image:
     )
 
 
-def recipe(
-    machine: Machine,
-    pod: Pod,
-    container: Mapping[str, Any],
-    place: Place,
-    store: Store,
-    links: Mapping[str, str],
-) -> Recipe:
-    """Raises CannotRun, naming what is missing; *links* are the variables of Services."""
+def recipe(machine: Machine, pod: Pod, container: Mapping[str, Any], place: Place, store: Store) -> Recipe:
+    """Raises CannotRun, naming what is missing."""
     image = image_of(container["image"], machine.images)
-    variables = environment(pod, container, place, store, {**links, **_given(machine, pod, image)})
-    volumes = list(_mounts(machine, pod, container, variables))
+    variables = environment(pod, container, place, store, _given(machine, pod, image))
+    volumes = list(_mounts(machine, pod, container))
     return Recipe(
         argv=command(container, variables),
         env=variables,
@@ -93,13 +86,10 @@ def _given(machine: Machine, pod: Pod, image: Image) -> dict[str, str]:
     }
 
 
-def _mounts(
-    machine: Machine, pod: Pod, container: Mapping[str, Any], variables: Mapping[str, str]
-) -> Iterator[Mount]:
+def _mounts(machine: Machine, pod: Pod, container: Mapping[str, Any]) -> Iterator[Mount]:
     kinds = {each["name"]: each for each in pod.spec.get("volumes", ())}
     for mount in sorted(container.get("volumeMounts", ()), key=lambda each: str(each["mountPath"])):
-        volume = machine.volumes(pod) / mount["name"]
-        source = volume / sub_path(mount, variables)
+        source = machine.volumes(pod) / mount["name"]
         if not source.exists():
             source.mkdir(parents=True)
         read_only = bool(mount.get("readOnly")) or "emptyDir" not in kinds[mount["name"]]
@@ -113,9 +103,3 @@ def _uncovered(image: Image, volumes: list[Mount]) -> Iterator[Mount]:
     for part in sorted(parts):
         if any(cover in Path(part).parents for cover in covers):
             yield Mount(part, part, readOnly=True)
-
-
-def sub_path(mount: Mapping[str, Any], variables: Mapping[str, str]) -> str:
-    if "subPathExpr" in mount:
-        return expand(mount["subPathExpr"], variables)
-    return str(mount.get("subPath", ""))

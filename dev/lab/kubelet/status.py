@@ -27,7 +27,7 @@ class State:
 
     name: str
     image: str = ""
-    waiting: tuple[str, str] = ("PodInitializing", "")
+    waiting: tuple[str, str] = ("ContainerCreating", "")
     running_since: float | None = None
     ended: Ended | None = None
     last: Ended | None = None
@@ -40,11 +40,9 @@ class State:
         return self.running_since is None and self.ended is None and self.last is None
 
 
-def may_restart(policy: str, exit_code: int, *, init: bool) -> bool:
-    """Whether a container that ended is started again; an init container that succeeded never is."""
-    if policy == "Never" or (init and exit_code == 0):
-        return False
-    return policy == "Always" or exit_code != 0
+def may_restart(policy: str, exit_code: int) -> bool:
+    """Whether a container that ended is started again."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def crashes_in_a_row(before: int, ran_for: float) -> int:
@@ -57,14 +55,12 @@ def restart_delay(crashes: int) -> float:
     return min(LAST_DELAY, FIRST_DELAY * 2.0 ** (min(crashes, 10) - 1))
 
 
-def phase(pod: Pod, inits: Sequence[State], mains: Sequence[State]) -> str:
+def phase(pod: Pod, containers: Sequence[State]) -> str:
     policy = pod.spec.get("restartPolicy", "Always")
-    if policy == "Never" and any(each.ended and each.ended.exit_code for each in inits):
-        return "Failed"
-    ends = [each.ended for each in mains if each.ended]
-    if len(ends) == len(mains) and (policy != "Always" or pod.metadata.deletion_timestamp):
+    ends = [each.ended for each in containers if each.ended]
+    if len(ends) == len(containers) and (policy != "Always" or pod.metadata.deletion_timestamp):
         return _final(policy, ends, deleted=pod.metadata.deletion_timestamp is not None)
-    if any(each.never_ran for each in mains):
+    if any(each.never_ran for each in containers):
         return "Pending"
     return "Running"
 
@@ -78,8 +74,7 @@ def _final(policy: str, ends: Iterable[Ended], *, deleted: bool) -> str:
 def status(
     pod: Pod,
     place: Place,
-    inits: Sequence[State],
-    mains: Sequence[State],
+    containers: Sequence[State],
     *,
     before: Sequence[Mapping[str, Any]],
     since: float,
@@ -89,8 +84,8 @@ def status(
 
     ``before`` are the conditions that it last wrote: the time of a transition is kept while the value stays.
     """
-    reached = phase(pod, inits, mains)
-    found = _findings(pod, reached, inits, mains)
+    reached = phase(pod, containers)
+    found = _findings(pod, reached, containers)
     return {
         "phase": reached,
         "startTime": timestamp(since),
@@ -99,8 +94,7 @@ def status(
         "hostIP": place.host_ip,
         "hostIPs": [{"ip": place.host_ip}],
         "conditions": [_condition(kind, before, now, *why) for kind, why in found.items()],
-        "initContainerStatuses": [container_status(each) for each in inits],
-        "containerStatuses": [container_status(each) for each in mains],
+        "containerStatuses": [container_status(each) for each in containers],
     }
 
 
@@ -110,15 +104,12 @@ def is_altered(pod: Pod, written: Mapping[str, Any]) -> bool:
     return any(live.get(each["type"]) != each["status"] for each in written.get("conditions", ()))
 
 
-def _findings(
-    pod: Pod, reached: str, inits: Sequence[State], mains: Sequence[State]
-) -> dict[str, tuple[str, ...]]:
+def _findings(pod: Pod, reached: str, containers: Sequence[State]) -> dict[str, tuple[str, ...]]:
     """For each condition, why it is not met; nothing when it is."""
-    waiting = [each.name for each in inits if not (each.ended and each.ended.exit_code == 0)]
-    unready = _unready(reached, [each.name for each in mains if not each.ready])
+    unready = _unready(reached, [each.name for each in containers if not each.ready])
     return {
         "PodReadyToStartContainers": (),
-        "Initialized": _when(waiting, "ContainersNotInitialized", "containers with incomplete status"),
+        "Initialized": (),
         "ContainersReady": unready,
         "Ready": unready or _when(shut_gates(pod), "ReadinessGatesNotReady", "readiness gates not yet true"),
     }

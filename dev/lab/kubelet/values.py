@@ -15,6 +15,7 @@ Store = Mapping[tuple[Kind, str], Data | None]  # of one namespace; None: there 
 
 VOLUMES = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+HTTP: dict[str, Any] = {"httpGet": {}}
 
 
 class Meta(ObjectMeta, frozen=True):
@@ -37,7 +38,8 @@ class Pod(Value, frozen=True):
 
     @property
     def containers(self) -> list[dict[str, Any]]:
-        return [*self.spec.get("initContainers", ()), *self.spec["containers"]]
+        found: list[dict[str, Any]] = self.spec["containers"]
+        return found
 
 
 class CannotRun(Exception):
@@ -75,21 +77,25 @@ def _unknown_volumes(pod: Pod) -> Iterator[str]:
 
 
 def _unknown_containers(pod: Pod) -> Iterator[str]:
+    if pod.spec.get("initContainers"):
+        yield "init containers are not known"
     for container in pod.containers:
-        name = container["name"]
-        if container.get("restartPolicy"):
-            yield f"init container {name!r} has a restartPolicy; use an ordinary container"
-        for probe in PROBES:
-            if "grpc" in container.get(probe, ()):
-                yield f"the {probe} of container {name!r} is of kind 'grpc'; use httpGet, tcpSocket or exec"
+        unknown = ["envFrom"] if "envFrom" in container else []
+        unknown += [
+            f"{each} without httpGet" for each in PROBES if "httpGet" not in container.get(each, HTTP)
+        ]
+        hooks = container.get("lifecycle", {}).items()
+        unknown += [name for name, hook in hooks if name != "preStop" or "sleep" not in hook]
+        mounts = container.get("volumeMounts", ())
+        unknown += [part for mount in mounts for part in mount if part.startswith("subPath")]
+        if unknown:
+            yield f"container {container['name']!r} has what is not known: {', '.join(unknown)}"
 
 
 def references(pod: Pod) -> set[tuple[Kind, str]]:
     """The ConfigMaps and Secrets that the pod's environment and volumes are made of."""
     found: set[tuple[Kind, str]] = set()
     for container in pod.containers:
-        for source in container.get("envFrom", ()):
-            found |= _named(source, ("configMapRef", "ConfigMap"), ("secretRef", "Secret"))
         for variable in container.get("env", ()):
             origin = variable.get("valueFrom", {})
             found |= _named(origin, ("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret"))
