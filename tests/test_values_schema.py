@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from cli.simulate.value_names import COMPUTED
 from dev.lab.values_schema import SCHEMA, SETTINGS, SOURCE
 from tests import facts
 
@@ -12,8 +13,8 @@ MAPPED = {*SETTINGS.values(), *(each["setting"] for each in SOURCE["values"].val
 
 
 def test_each_setting_has_a_value_or_is_computed_by_the_chart() -> None:
-    assert {name.partition("[]")[0] for name in facts.SETTINGS} == MAPPED | set(SOURCE["computed"])
-    assert MAPPED.isdisjoint(SOURCE["computed"])
+    assert {name.partition("[]")[0] for name in facts.SETTINGS} == MAPPED | COMPUTED
+    assert MAPPED.isdisjoint(COMPUTED)
 
 
 def test_no_setting_has_two_values_of_one_name() -> None:

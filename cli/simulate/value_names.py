@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from settings import Settings
+from settings.values import Model
+
 
 def _named(values: Mapping[str, str]) -> Iterator[str]:
     """Names in full."""
@@ -11,45 +14,7 @@ def _named(values: Mapping[str, str]) -> Iterator[str]:
         yield from (f"{parent}.{name}".lstrip(".") for name in names.split())
 
 
-_SAME: Mapping[str, str] = {
-    "anycastIP": (
-        "enabled clusterID addressType anycastZone bandwidth internetChargeType bandwidthPackageID "
-        "addresses tags releaseOnLabelRemoval repair resyncPeriod nodeLabels"
-    ),
-    "anycastIP.allowList": "configMap announceBefore",
-    "anycastIP.allowList.http": "enabled bindAddress",
-    "anycastIP.egressCheck": "url image imagePullPolicy timeout",
-    "anycastIP.pool": "minIdle adopt",
-    "anycastIP.pool.retain": "count age",
-    "anycastIP.reverseReconcile": "mode period grace maxPerRound",
-    "certs": "mode",
-    "certs.selfManaged": "caValidity leafValidity renewBefore overlap",
-    "cloud": "region endpoint rootDomain proxy credentials cvmRole callTimeout attemptTimeout rateShare",
-    "elasticity": (
-        "enabled gateFallbackAfter patchDaemonSets localOptOut localReplicas percentages placement "
-        "schedulerName excludedNamespaces scaleInOrder resolvConf"
-    ),
-    "elasticity.homeFailover": "enabled homeAfter",
-    "elasticity.maxSuperPods": "total perNamespace budgets",
-    "elasticity.returnHome": "enabled after interval maxAtOnce",
-    "elasticity.switch": "namespace name",
-    "ingressDaemonSet": "enabled detachmentReminder resyncPeriod",
-    "ingressDaemonSet.clb": "enabled loadBalancers",
-    "ingressDaemonSet.healthChecker": "image imagePullPolicy resources",
-    "ingressDaemonSet.prometheus": "url tokenFile caFile",
-    "ipReservation": (
-        "enabled failurePolicy calicoApiVersion giveBackAfter skipWhenOwnerIsDeleted workloadOptIn "
-        "maxPoolShare maxPerNamespace"
-    ),
-    "ipReservation.pools": "enabled history",
-    "ipReservation.sameAddress": "enabled timeout",
-    "leaderElection": "leaseDuration renewDeadline retryPeriod",
-    "logging": "level",
-    "metrics": "authentication",
-    "webhook": "threads drainPeriod clientCA",
-}
-"""Values of the chart that become the setting of the same name, by the map that they are in."""
-SETTINGS = {
+RENAMED = {
     "config.leaderElectionEnable": "leaderElection.leaderElect",
     "config.healthProbeBindAddress": "health.healthProbeBindAddress",
     "config.webhookPort": "webhook.port",
@@ -60,8 +25,31 @@ SETTINGS = {
     "config.labelSelector.matchLabels": "ipReservation.labelSelector.matchLabels",
     "config.labelSelector.matchExpressions": "ipReservation.labelSelector.matchExpressions",
     "cloud.subnets": "elasticity.subnets",
-    **{name: name for name in _named(_SAME)},
 }
+"""Values of the chart that become a setting of another name."""
+COMPUTED = {
+    *("apiVersion", "kind", "webhook.certDir", "cloud.caFile", "cloud.credentialsDir"),
+    *("leaderElection.resourceName", "leaderElection.resourceNamespace"),
+    *("certs.secretName", "certs.serviceName", "certs.configurationName"),
+    *("elasticity.openGates", "elasticity.region", "ingressDaemonSet.healthChecker.clusterRole"),
+}
+"""Settings that no value sets alone: the chart knows or computes them."""
+
+
+def _settings(model: type[Model], path: str = "") -> Iterator[str]:
+    """All that have no section below them."""
+    for name, field in model.model_fields.items():
+        below, kind = f"{path}.{field.alias or name}".lstrip("."), field.annotation
+        if isinstance(kind, type) and issubclass(kind, Model):
+            yield from _settings(kind, below)
+        else:
+            yield below
+
+
+SETTINGS = RENAMED | {
+    name: name for name in _settings(Settings) if name not in {*RENAMED.values(), *COMPUTED}
+}
+"""Which setting each value of the chart becomes; most have its name."""
 OTHER_NAMES = {
     "config.region.longName": "cloud.region",
     "cloud.regionLong": "cloud.region",

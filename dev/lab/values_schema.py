@@ -9,6 +9,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import TypeAdapter
 
+from cli.simulate import value_names
 from dev.lab import chart, values_comments
 from settings import Settings, values
 from settings.values import Order, ValuesOfOperators
@@ -48,23 +49,7 @@ def _models(model: type[values.Model], path: str = "") -> Iterator[tuple[str, ty
                 yield from _models(kind, f"{path}.{field.alias or name}".lstrip("."))
 
 
-def _settings(model: type[values.Model], path: str = "") -> Iterator[str]:
-    """All that has no section of its own."""
-    for name, field in model.model_fields.items():
-        below, kind = f"{path}.{field.alias or name}".lstrip("."), field.annotation
-        if isinstance(kind, type) and issubclass(kind, values.Model):
-            yield from _settings(kind, below)
-        else:
-            yield below
-
-
-def _becoming() -> dict[str, str]:
-    other: dict[str, str] = SOURCE["settings"]
-    named = {*other.values(), *SOURCE["computed"], *SOURCE["values"]}
-    return other | {path: path for path in _settings(Settings) if path not in named}
-
-
-SETTINGS = _becoming()
+SETTINGS = {path: setting for path, setting in value_names.SETTINGS.items() if path not in SOURCE["values"]}
 """Which setting each value becomes."""
 
 
