@@ -89,20 +89,31 @@ complete(WebhookConfiguration)
 
 @dataclass(frozen=True)
 class WebhookConfigurations:
-    """Those of all programs."""
+    """In the order in which the API server calls their webhooks."""
 
     mutating: Sequence[WebhookConfiguration]
     validating: Sequence[WebhookConfiguration]
 
+    def __iter__(self) -> Iterator[tuple[str, WebhookConfiguration]]:
+        """Each with its kind, in a word."""
+        yield from (("mutating", each) for each in self.mutating)
+        yield from (("validating", each) for each in self.validating)
+
     @property
     def webhooks(self) -> Sequence[RegisteredWebhook]:
-        """In the order in which the API server calls them."""
-        return [
-            webhook
-            for configurations in (self.mutating, self.validating)
-            for each in configurations
-            for webhook in each.webhooks
-        ]
+        return [webhook for _, each in self for webhook in each.webhooks]
+
+    @property
+    def ours(self) -> WebhookConfigurations:
+        return WebhookConfigurations(
+            *([each for each in part if each.is_ours] for part in (self.mutating, self.validating))
+        )
+
+    @property
+    def service(self) -> ServiceReference | None:
+        """The Service that our webhooks call."""
+        found = (webhook.client_config.service for webhook in self.webhooks if webhook.is_ours)
+        return next(filter(None, found), None)
 
 
 class PodSpec(Value, frozen=True):
@@ -145,8 +156,7 @@ class Installed:
     """
 
     service: ServiceReference
-    validating: Sequence[WebhookConfiguration]
-    mutating: Sequence[WebhookConfiguration]
+    configurations: WebhookConfigurations
     deployments: Sequence[Deployment]
     settings: Settings | None
     refused: Sequence[str] = ()
@@ -166,13 +176,7 @@ class Installed:
     @property
     def paths(self) -> list[str]:
         """Of the webhook server, that the API server calls."""
-        services = [
-            webhook.client_config.service
-            for _, each in self.configurations()
-            for webhook in each.webhooks
-            if webhook.is_ours
-        ]
-        return sorted({each.path for each in services if each})
+        return sorted({each.path for each in self.configurations.webhooks if each.is_ours} - {""})
 
     @property
     def version(self) -> str:
@@ -183,17 +187,6 @@ class Installed:
     def in_force(self) -> Settings:
         """For what has to be known in any case: the defaults stand in for settings that cannot be used."""
         return self.settings or Settings()
-
-    def configurations(self) -> Iterator[tuple[str, WebhookConfiguration]]:
-        """Each with its kind, in a word."""
-        for kind, found in (("validating", self.validating), ("mutating", self.mutating)):
-            yield from ((kind, each) for each in found)
-
-
-def service_of(configurations: Sequence[WebhookConfiguration]) -> ServiceReference | None:
-    """The Service that our webhooks call."""
-    ours = (webhook for each in configurations for webhook in each.webhooks if webhook.is_ours)
-    return next((each.client_config.service for each in ours if each.client_config.service), None)
 
 
 def selector_of(metadata: ObjectMeta) -> str:

@@ -27,7 +27,6 @@ from cli.installation import (
     WebhookConfiguration,
     WebhookConfigurations,
     selector_of,
-    service_of,
 )
 from kube.client import Page
 from kube.errors import KubeError
@@ -107,10 +106,8 @@ class Inventory:
 
     @cached_property
     def installed(self) -> Installed:
-        everyones = self.configurations
-        validating = [each for each in everyones.validating if each.is_ours]
-        mutating = [each for each in everyones.mutating if each.is_ours]
-        metadata, service = self._release([*validating, *mutating])
+        configurations = self.configurations.ours
+        metadata, service = self._release(configurations)
         ours = Selection(service.namespace, selector_of(metadata))
         found = self.cluster.read(
             {
@@ -122,7 +119,7 @@ class Inventory:
             raise found["deployments"]
         text, refused = _configuration_in(found["files"])
         settings, problems = _parsed(text) if text else (None, refused)
-        return Installed(service, validating, mutating, found["deployments"], settings, problems, text)
+        return Installed(service, configurations, found["deployments"], settings, problems, text)
 
     @cached_property
     def settings(self) -> Settings:
@@ -188,10 +185,10 @@ class Inventory:
     def _configurations(self, resource: Resource) -> Sequence[WebhookConfiguration]:
         return self.client.request("GET", resource.path(), type=Page[WebhookConfiguration]).items or []
 
-    def _release(self, configurations: Sequence[WebhookConfiguration]) -> tuple[ObjectMeta, ServiceReference]:
+    def _release(self, configurations: WebhookConfigurations) -> tuple[ObjectMeta, ServiceReference]:
         """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
-        if service := service_of(configurations):
-            return configurations[0].metadata, service
+        if service := configurations.service:
+            return next(each.metadata for _, each in configurations), service
         deployments = self.list(DEPLOYMENTS, Deployment, Selection(label_selector=f"{NAME}={CHART}"))
         if not deployments:
             raise NOT_INSTALLED

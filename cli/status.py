@@ -189,7 +189,7 @@ def status_of(facts: Facts, now: datetime) -> Status:
         (),
         tuple(_programs(ours)),
         _leader(facts, now),
-        tuple(_configuration(kind, each) for kind, each in ours.configurations()),
+        tuple(_configuration(kind, each) for kind, each in ours.configurations),
         expiry(certificate) if isinstance(certificate, bytes) else None,
         Settings(ours.settings is not None, features, tuple(ours.refused)),
         {name: None if isinstance(each, Exception) else each[0] for name, each in facts.features.items()},
@@ -219,7 +219,7 @@ def checked(facts: Facts, status: Status, now: datetime) -> dict[str, list[Probl
 
 
 def _webhooks(installed: Installed) -> Iterator[Problem]:
-    if enabled(installed.in_force) and not [*installed.configurations()]:
+    if enabled(installed.in_force) and not [*installed.configurations]:
         yield Problem(
             "there is no webhook configuration: nothing is held at admission, as after break glass", RESTORE
         )
@@ -284,7 +284,7 @@ def _expiry(what: str, ends: datetime, now: datetime) -> Iterator[Problem]:
 
 
 def _distrust(installed: Installed, certificate: bytes) -> Iterator[Problem]:
-    for kind, configuration in installed.configurations():
+    for kind, configuration in installed.configurations:
         for webhook in configuration.webhooks:
             authorities = certificates_in(decoded(webhook.client_config.ca_bundle))
             if (

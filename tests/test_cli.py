@@ -20,7 +20,7 @@ from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster, cluster_of
 from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Table, bad, duration, good
-from cli.session import Command, Options, Session, pass_session
+from cli.session import Command, Session, pass_session
 from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, NotConfigured, Unreachable
 from tests.server import ROOT
@@ -197,10 +197,6 @@ def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -
         cluster_of(str(path), "three")
     with pytest.raises(NotConfigured, match="there is no kubeconfig at /nowhere"):
         cluster_of("/nowhere")
-
-
-def test_options_are_those_of_a_session() -> None:
-    assert Session(Options(namespace="a"), lambda _: Cluster(FakeAPI().client())).scope == "a"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
