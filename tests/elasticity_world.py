@@ -18,7 +18,7 @@ from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
-from controllers.elasticity.snapshot import Location, Workload, location_of
+from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.sources import ElasticityInformers, NodeCache, PodCache, Sources
 from controllers.workqueue import _reconcile
 from dev.fake_api import FakeAPI, Objects, Reply, Request, refusal
@@ -51,24 +51,14 @@ class Cluster:
         self.workloads: dict[str, Workload] = {}
         """By uid."""
         self.writes: list[str] = []
-        self.ungated: list[str] = []
-        self._others = Objects(self.api, *OTHERS, namespace="shop")
+        self.others = Objects(self.api, *OTHERS, namespace="shop")
+        """Volumes and their claims by plural and name."""
         self._decoded: dict[bytes, Pod] = {}
 
     @property
     def pods(self) -> dict[str, dict[str, Any]]:
         """Copies of all by name."""
         return {each["metadata"]["name"]: each for each in self.api.list(PODS)}
-
-    @property
-    def others(self) -> Objects:
-        """Volumes and their claims by plural and name."""
-        return self._others
-
-    @others.setter
-    def others(self, placed: Mapping[tuple[str, str], dict[str, Any]]) -> None:
-        self._others.clear()
-        self._others.update(placed)
 
     def put(self, raw: Mapping[str, Any]) -> None:
         self.api.put(PODS, raw)
@@ -89,11 +79,6 @@ class Cluster:
     def names(self, wanted: Callable[[Pod], bool]) -> list[str]:
         return [pod.metadata.name for pod in self.decoded() if wanted(pod)]
 
-    def local(self, key: str) -> int:
-        return sum(
-            pod.key == key and location_of(pod, frozenset({AWAY})) is Location.LOCAL for pod in self.decoded()
-        )
-
     def sent(self) -> int:
         """Those that the provider bills until they are gone, and those that may come to a super node."""
         return sum(
@@ -105,15 +90,9 @@ class Cluster:
 
     def carry_out(self, call: Request) -> Reply:
         """Without the faults of any leader's connection."""
-        version = self.api.version
         reply = self.api.answer(call)
         if call.method != "GET" and reply.status < 400:
             self.writes.append(call.path.rpartition("/")[2])
-            self.ungated += [
-                each.new.raw["metadata"]["uid"]
-                for each in self.api.changes(version)
-                if each.old and each.new and is_gated(each.old.raw) and not is_gated(each.new.raw)
-            ]
         return reply
 
     def _namespace_of(self, name: str) -> str:
@@ -144,14 +123,10 @@ class Client(kube.client.Client):
         fault, self.fault = self.fault, ""
         if fault == "forbidden":
             return refusal(403, "Forbidden", "not you")
-        if fault == "killed before":
-            raise Killed
         if fault in ("stuck", "stuck and killed"):
             self.cluster.stuck.append(lambda: _carried_out(self.cluster, call))
             raise Killed if "killed" in fault else ConnectionResetError("timed out")
         reply = self.cluster.carry_out(call)
-        if fault == "killed after":
-            raise Killed
         if fault == "lost":
             raise ConnectionResetError("no answer")
         return reply

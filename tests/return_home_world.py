@@ -165,9 +165,6 @@ class Homes:
         status = {"phase": "Running", "conditions": conditions}
         self.cluster.edit(name, {"spec": {"nodeName": place}, "status": status, **burst})
 
-    def get_ready(self, name: str) -> None:
-        self.cluster.edit(name, {"status": {"conditions": READY}})
-
     def control(self) -> None:
         """What kubelets and the controller of ReplicaSets do: end, replace and count pods."""
         for name, raw in self.cluster.pods.items():

@@ -109,11 +109,16 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
     world = World()
     world.create(1, n="0", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]})
     unbound = {"metadata": {"name": "data"}, "spec": {"storageClassName": "nfs"}}
-    world.cluster.others = {
-        ("storageclasses", "nfs"): {"metadata": {"name": "nfs"}, "provisioner": "example.com/nfs"},
-        ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": {"nfs": {"server": "10.0.0.9"}}},
-        ("persistentvolumeclaims", "data"): unbound,
-    }
+    world.cluster.others.update(
+        {
+            ("storageclasses", "nfs"): {"metadata": {"name": "nfs"}, "provisioner": "example.com/nfs"},
+            ("persistentvolumes", "pv"): {
+                "metadata": {"name": "pv"},
+                "spec": {"nfs": {"server": "10.0.0.9"}},
+            },
+            ("persistentvolumeclaims", "data"): unbound,
+        }
+    )
     world.leader.settle(1)
     assert world.placements() == {"": 1}
     bound = {"metadata": {"name": "data"}, "spec": {"storageClassName": "nfs", "volumeName": "pv"}}

@@ -159,10 +159,12 @@ def test_a_volume_of_another_node_keeps_its_pod_local() -> None:
     expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [HOME]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     volume = {"hostPath": {"path": "/data"}, "nodeAffinity": {"required": terms}}
-    world.cluster.others = {
-        ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": volume},
-        ("persistentvolumeclaims", "data"): {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}},
-    }
+    world.cluster.others.update(
+        {
+            ("persistentvolumes", "pv"): {"metadata": {"name": "pv"}, "spec": volume},
+            ("persistentvolumeclaims", "data"): {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}},
+        }
+    )
     (name,) = world.create(1, n="0", spec=spec)
     stuck = world.stuck(spec=spec)
     world.leader.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from api.elasticity import BURST, PLACEMENT, RETURN_HOME, never_returns
+from api.elasticity import BURST, DO_NOT_DISRUPT, PLACEMENT, RETURN_HOME, SAFE_TO_EVICT, never_returns
 from controllers.elasticity.return_home.reconciler import QUEUE
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.fake_api import Denied
@@ -206,26 +206,11 @@ def test_no_pod_returns_while_a_stateful_set_is_updated() -> None:
         "all of them without a number": ([HOME, AWAY, AWAY], {}, 0),
         "of LOCAL_REPLICAS those that are missing": ([HOME, AWAY, AWAY], {"n": "2"}, 1),
         "none beyond LOCAL_REPLICAS": ([HOME, AWAY], {"n": "1"}, 1),
-        "none that was placed on a super node": ([HOME, AWAY], {"annotations": {PLACEMENT: "super"}}, 1),
         "one that was placed on a local node": ([HOME, AWAY], {"annotations": {PLACEMENT: "local"}}, 0),
         "none that says so": ([HOME, AWAY], {"annotations": {RETURN_HOME: "false"}}, 1),
-        "none that says something else": ([HOME, AWAY], {"annotations": {RETURN_HOME: "nope"}}, 1),
         "not the only one": ([AWAY], {}, 1),
         "the only one that allows it": ([AWAY], {"annotations": {RETURN_HOME: "true"}}, 0),
-        "none that the autoscaler must not evict": (
-            [HOME, AWAY],
-            {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
-            1,
-        ),
-        "none that Karpenter must not disrupt": (
-            [HOME, AWAY],
-            {"annotations": {"karpenter.sh/do-not-disrupt": "true"}},
-            1,
-        ),
         "none that selects other nodes": ([HOME, AWAY], {"spec": {"nodeSelector": {"disk": "ssd"}}}, 1),
-        "none of a Job": ([HOME, AWAY], {"kind": "Job"}, 1),
-        "none of an unknown kind": ([HOME, AWAY], {"kind": "CloneSet"}, 1),
-        "none without a controller": ([HOME, AWAY], {"owned": False}, 1),
     },
 )
 def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: int) -> None:
@@ -238,6 +223,10 @@ def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: i
     assert homes.away("web-1") == expected
 
 
+BURST_POD = {BURST: "allowed"}
+KEPT = "it has annotation"
+
+
 @table(
     "kind, api_version, said",
     {
@@ -245,22 +234,52 @@ def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: i
         "a CloneSet": (
             "CloneSet",
             "apps.kruise.io/v1alpha1",
-            "its owner is a CloneSet of apps.kruise.io/v1alpha1, whose availability is not known",
+            "its owner is a CloneSet of apps.kruise.io/v1alpha1",
         ),
-        "OpenKruise's StatefulSet": (
+        "OpenKruise's": (
             "StatefulSet",
             "apps.kruise.io/v1beta1",
-            "its owner is a StatefulSet of apps.kruise.io/v1beta1, whose availability is not known",
+            "its owner is a StatefulSet of apps.kruise.io/v1beta1",
         ),
-        "a ReplicaSet": ("ReplicaSet", "apps/v1", None),
-        "a StatefulSet": ("StatefulSet", "apps/v1", None),
+        "a ReplicaSet": ("ReplicaSet", "apps/v1", ""),
+        "a StatefulSet": ("StatefulSet", "apps/v1", ""),
         "no owner": ("", "", "no controller replaces it"),
     },
 )
-def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, said: str | None) -> None:
+def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, said: str) -> None:
     owner = OwnerReference(api_version=api_version, kind=kind, name="web", uid="a", controller=bool(kind))
+    why = never_returns(ObjectMeta(annotations=BURST_POD, owner_references=(owner,)))
 
-    assert never_returns(ObjectMeta(annotations={BURST: "allowed"}, owner_references=(owner,))) == said
+    assert (why or "").split(", whose availability")[0] == said
+
+
+@table(
+    "annotations, said",
+    {
+        "a burst pod": (BURST_POD, ""),
+        "no burst pod": ({}, "it did not go to a super node for want of local room"),
+        "placed on a super node": (
+            BURST_POD | {PLACEMENT: "super"},
+            "it did not go to a super node for want",
+        ),
+        "it says so": (BURST_POD | {RETURN_HOME: "false"}, f"{KEPT} {RETURN_HOME}=false"),
+        "it says something else": (BURST_POD | {RETURN_HOME: "nope"}, f"{RETURN_HOME} is 'nope', neither"),
+        "the autoscaler must not evict it": (
+            BURST_POD | {SAFE_TO_EVICT: "false"},
+            f"{KEPT} {SAFE_TO_EVICT}=false",
+        ),
+        "Karpenter must not disrupt it": (
+            BURST_POD | {DO_NOT_DISRUPT: "true"},
+            f"{KEPT} {DO_NOT_DISRUPT}=true",
+        ),
+    },
+)
+def test_why_a_pod_never_returns_names_its_annotation(annotations: dict[str, str], said: str) -> None:
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="a", controller=True)
+    why = never_returns(ObjectMeta(annotations=annotations, owner_references=(owner,)))
+
+    assert (why or "").startswith(said)
+    assert bool(why) == bool(said)
 
 
 @table(
