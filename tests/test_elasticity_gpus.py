@@ -22,7 +22,8 @@ GPU = "drawbridge.io/gpu"
 GPU_TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}
 GPU_TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 EVERYTHING = {"operator": "Exists"}
-TYPE = "eks.tke.cloud.tencent.com/gpu-type"
+TYPE, COUNT = "eks.tke.cloud.tencent.com/gpu-type", "eks.tke.cloud.tencent.com/gpu-count"
+SHARE = "tke.cloud.tencent.com/qgpu-core"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 FOR_GPUS, OTHER = "eklet-subnet-0", "eklet-subnet-1"
 
@@ -51,20 +52,12 @@ def asking(name: str = "nvidia.com/gpu", quantity: str = "1", field: str = "limi
         "no GPU": (asking(quantity="0"), {}, ""),
         "GPUs of another make": (asking("amd.com/gpu"), {}, "amd.com/gpu"),
         "a part of one": (asking("nvidia.com/mig-1g.5gb"), {}, "nvidia.com/mig-1g.5gb"),
-        "a share of one, of TKE": (
-            asking("tke.cloud.tencent.com/qgpu-core"),
-            {},
-            "tke.cloud.tencent.com/qgpu-core",
-        ),
+        "a share of one, of TKE": (asking(SHARE), {}, SHARE),
         "an init container": ({"initContainers": asking()["containers"]}, {}, "nvidia.com/gpu"),
         "a type of super nodes": ({}, {TYPE: "T4,V100"}, f"annotation {TYPE}"),
         "an empty type": ({}, {TYPE: ""}, ""),
-        "a count of super nodes": (
-            {},
-            {"eks.tke.cloud.tencent.com/gpu-count": "1"},
-            "annotation eks.tke.cloud.tencent.com/gpu-count",
-        ),
-        "a count of none": ({}, {"eks.tke.cloud.tencent.com/gpu-count": "0"}, ""),
+        "a count of super nodes": ({}, {COUNT: "1"}, f"annotation {COUNT}"),
+        "a count of none": ({}, {COUNT: "0"}, ""),
     },
 )
 def test_a_pod_asks_for_gpus_by_resources_or_annotations(
@@ -118,55 +111,29 @@ SUPER_ONLY = ("node.kubernetes.io/instance-type", "In", ["eklet"])
 NO_SUPER = ("node.kubernetes.io/instance-type", "NotIn", ["eklet"])
 
 
+ONLY_GPUS, NO_GPUS, NO_OTHERS = (GPU, "In", ["true"]), (GPU, "NotIn", ["true"]), (GPU, "NotIn", ["false"])
+TOLERANT = {"tolerations": [TOLERATION]}
+TOLERATES_ALL = {"tolerations": [EVERYTHING]}
+
+
 @table(
-    "parts, place, required, tolerates",
+    "n, spec, place, required, tolerates",
     {
-        "beyond N, by a resource": (
-            {"n": "0", "spec": asking()},
-            "super",
-            [SUPER_ONLY, (GPU, "In", ["true"])],
-            True,
-        ),
-        "beyond N, by an annotation": (
-            {"n": "0", "annotations": {TYPE: "T4"}},
-            "super",
-            [SUPER_ONLY, (GPU, "In", ["true"])],
-            True,
-        ),
-        "beyond N, without GPUs": ({"n": "0"}, "super", [SUPER_ONLY], False),
-        "beyond N, without GPUs, tolerating everything": (
-            {"n": "0", "spec": {"tolerations": [EVERYTHING]}},
-            "super",
-            [SUPER_ONLY, (GPU, "NotIn", ["true"])],
-            False,
-        ),
-        "of the first N": ({"n": "1", "spec": asking()}, "local", [(GPU, "NotIn", ["false"])], False),
-        "of the first N, without GPUs": ({"n": "1"}, "local", [], False),
-        "of the first N, tolerating super nodes": (
-            {"n": "1", "spec": {**asking(), "tolerations": [TOLERATION]}},
-            "local",
-            [NO_SUPER],
-            False,
-        ),
-        "tolerating super nodes": (
-            {"n": None, "spec": {**asking(), "tolerations": [TOLERATION]}},
-            "any",
-            [(GPU, "NotIn", ["false"])],
-            True,
-        ),
-        "tolerating everything, without GPUs": (
-            {"n": None, "spec": {"tolerations": [EVERYTHING]}},
-            "any",
-            [(GPU, "NotIn", ["true"])],
-            False,
-        ),
+        "beyond N": ("0", asking(), "super", [SUPER_ONLY, ONLY_GPUS], True),
+        "beyond N, without GPUs": ("0", {}, "super", [SUPER_ONLY], False),
+        "beyond N, without GPUs, tolerating all": ("0", TOLERATES_ALL, "super", [SUPER_ONLY, NO_GPUS], False),
+        "of the first N": ("1", asking(), "local", [NO_OTHERS], False),
+        "of the first N, without GPUs": ("1", {}, "local", [], False),
+        "of the first N, tolerating super nodes": ("1", asking() | TOLERANT, "local", [NO_SUPER], False),
+        "tolerating super nodes": (None, asking() | TOLERANT, "any", [NO_OTHERS], True),
+        "tolerating all, without GPUs": (None, TOLERATES_ALL, "any", [NO_GPUS], False),
     },
 )
 def test_a_gated_pod_gets_affinity_and_toleration_by_whether_it_asks_for_gpus(
-    parts: dict[str, Any], place: str, required: list[Any], tolerates: bool
+    n: str | None, spec: dict[str, Any], place: str, required: list[Any], tolerates: bool
 ) -> None:
     there = world()
-    (name,) = there.create(1, **parts)
+    (name,) = there.create(1, n=n, spec=spec)
     there.leader.settle()
 
     pod = there.cluster.pods[name]
@@ -181,6 +148,7 @@ def burst(there: World, **parts: Any) -> dict[str, Any]:
     return there.cluster.pods[name]
 
 
+LARGE = {"allocatable": {"cpu": "1k", "pods": "100"}}
 NOT_OTHERS = {"matchExpressions": [{"key": GPU, "operator": "NotIn", "values": ["false"]}]}
 KEPT_OFF = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [NOT_OTHERS]}}}}
 
@@ -189,11 +157,7 @@ KEPT_OFF = {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [NOT_O
     "parts, of_other, tolerations",
     {
         "without GPUs": ({}, {}, [TOLERATION]),
-        "which no other super node has": (
-            {"spec": asking()},
-            {"allocatable": {"cpu": "1k", "pods": "100"}},
-            [TOLERATION, GPU_TOLERATION],
-        ),
+        "which no other super node has": ({"spec": asking()}, LARGE, [TOLERATION, GPU_TOLERATION]),
         "kept off the others by its own affinity": (
             {"annotations": {TYPE: "T4"}, "spec": KEPT_OFF},
             {},
@@ -226,15 +190,9 @@ def test_a_pending_pod_gets_tolerations_alone(
 def test_a_pending_pod_that_another_super_node_would_take_is_not_allowed_there(
     label: dict[str, str], way_out: str
 ) -> None:
-    there = world(
-        nodes=sorted_out(
-            [
-                node(HOME),
-                super_node(FOR_GPUS, {GPU: "true"}, taints=[GPU_TAINT]),
-                super_node(OTHER, label, unschedulable=True),
-            ]
-        )
-    )
+    other = super_node(OTHER, label, unschedulable=True)
+    for_gpus = super_node(FOR_GPUS, {GPU: "true"}, taints=[GPU_TAINT])
+    there = world(nodes=sorted_out([node(HOME), for_gpus, other]))
     pod = burst(there, annotations={TYPE: "T4"})
 
     assert TOLERATION not in pod["spec"].get("tolerations", [])
@@ -259,8 +217,7 @@ def test_a_pending_pod_that_another_super_node_would_take_is_not_allowed_there(
     },
 )
 def test_a_pod_that_no_super_node_takes_says_what_to_set(parts: dict[str, Any], gpus: bool, why: str) -> None:
-    large = {"cpu": "1k", "pods": "100"}
-    taken = [super_node(OTHER, {GPU: "false"}, allocatable=large)] if gpus else []
+    taken = [super_node(OTHER, {GPU: "false"}, **LARGE)] if gpus else []
     those = super_node(FOR_GPUS, {GPU: "true"}, taints=[GPU_TAINT], unschedulable=gpus)
     there = world(nodes=sorted_out([node(HOME), those, *taken]))
     (sent,) = there.create(1, "sent", n="0", **parts)
@@ -282,6 +239,5 @@ def test_without_subnets_for_gpus_pods_that_ask_for_them_go_as_ever() -> None:
 
     assert expressions(there.cluster.pods[sent]) == [SUPER_ONLY]
     for each in (there.cluster.pods[sent], pod):
-        assert [one for one in each["spec"]["tolerations"] if one.get("effect") == "NoSchedule"] == [
-            TOLERATION
-        ]
+        tolerations = each["spec"]["tolerations"]
+        assert [one for one in tolerations if one.get("effect") == "NoSchedule"] == [TOLERATION]

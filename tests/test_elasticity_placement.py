@@ -18,7 +18,7 @@ from tests.tables import table
 
 UNLIMITED = MaxSuperPods()
 SUPER_ONLY = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["eklet"]}
-NONE = Objections()
+NONE, NO_GPU = Objections(), Objections(misfit="no super node has gpu=true")
 
 
 def pod(name: str = "web-1", **parts: Any) -> Pod:
@@ -73,55 +73,38 @@ def test_the_first_n_stay_and_the_others_go() -> None:
 @table(
     "beyond, found, where, why",
     {
-        "the switches keep it": (
-            pending(allowed=False),
-            NONE,
-            Place.STAY,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: must stay local",
-        ),
+        "the switches keep it": (pending(allowed=False), NONE, Place.STAY, ": must stay local"),
         "the rules keep it": (
             pending(),
             Objections(("one", "two")),
             Place.STAY,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, it cannot run on super nodes: one; two",
+            ": stays local, it cannot run on super nodes: one; two",
         ),
-        "no super node takes it": (
-            pending(),
-            Objections(misfit="no super node has gpu=true"),
-            Place.STAY,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: stays local, no super node has gpu=true",
-        ),
-        "super nodes would not take it": (
-            pending(barred="no super node is ready"),
+        "no super node takes it": (pending(), NO_GPU, Place.STAY, f": stays local, {NO_GPU.misfit}"),
+        "none would take it": (
+            pending(barred="none is ready"),
             NONE,
             Place.STAY,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local, no super node is ready: stays local",
+            ", none is ready: stays local",
         ),
-        "its volumes are not known yet": (
-            pending(),
-            None,
-            Place.LOOK,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: its volumes are looked at",
-        ),
-        "nothing keeps it": (
-            pending(),
-            NONE,
-            Place.SUPER,
-            "global=true local=unset LOCAL_REPLICAS=2, 2 local: to super node",
-        ),
-        "it has no number": (
-            pending(replicas=None),
-            NONE,
-            Place.STAY,
-            "global=true local=unset LOCAL_REPLICAS=unset: stays local",
-        ),
+        "its volumes are not known yet": (pending(), None, Place.LOOK, ": its volumes are looked at"),
+        "nothing keeps it": (pending(), NONE, Place.SUPER, ": to super node"),
     },
 )
 def test_a_pod_beyond_n(beyond: Pending, found: Objections | None, where: Place, why: str) -> None:
     sky: Any = Sky(found)
     (placement,) = place([beyond], Siblings(2), sky)
 
-    assert (placement.place, placement.why) == (where, why)
+    said = f"global=true local=unset LOCAL_REPLICAS=2, 2 local{why}"
+    assert (placement.place, placement.why) == (where, said)
+
+
+def test_a_pod_without_a_number_stays() -> None:
+    sky: Any = Sky()
+    (placement,) = place([pending(replicas=None)], Siblings(2), sky)
+
+    assert placement.place is Place.STAY
+    assert placement.why == "global=true local=unset LOCAL_REPLICAS=unset: stays local"
 
 
 @table(
@@ -142,34 +125,23 @@ def test_a_limit_that_is_reached_is_named(limits: dict[str, int], there: list[st
 
 
 @table(
-    "kind, api_version, labels, key",
+    "kind, api_version, label, key",
     {
-        "of a Deployment": ("ReplicaSet", "apps/v1", {"pod-template-hash": "a"}, "owner-web/a"),
-        "of an Argo Rollout": ("ReplicaSet", "apps/v1", {"rollouts-pod-template-hash": "a"}, "owner-web/"),
-        "of a StatefulSet": ("StatefulSet", "apps/v1", {"controller-revision-hash": "a"}, "owner-web/a"),
-        "of OpenKruise's CloneSet": (
-            "CloneSet",
-            "apps.kruise.io/v1alpha1",
-            {"controller-revision-hash": "a"},
-            "owner-web/a",
-        ),
-        "of OpenKruise's StatefulSet": (
-            "StatefulSet",
-            "apps.kruise.io/v1beta1",
-            {"controller-revision-hash": "a"},
-            "owner-web/a",
-        ),
-        "of a Job": ("Job", "batch/v1", {}, "owner-web/"),
-        "of an unknown kind": ("Fleet", "example.com/v1", {}, "owner-web/"),
+        "of a Deployment": ("ReplicaSet", "apps/v1", "pod-template-hash", "owner-web/a"),
+        "of an Argo Rollout": ("ReplicaSet", "apps/v1", "rollouts-pod-template-hash", "owner-web/"),
+        "of a StatefulSet": ("StatefulSet", "apps/v1", "controller-revision-hash", "owner-web/a"),
+        "of OpenKruise": ("CloneSet", "apps.kruise.io/v1alpha1", "controller-revision-hash", "owner-web/a"),
+        "of a Job": ("Job", "batch/v1", "", "owner-web/"),
+        "of an unknown kind": ("Fleet", "example.com/v1", "", "owner-web/"),
     },
 )
 def test_pods_are_counted_by_owner_and_revision_whatever_their_owner_is(
-    kind: str, api_version: str, labels: dict[str, str], key: str
+    kind: str, api_version: str, label: str, key: str
 ) -> None:
     """A ReplicaSet is a revision: those of an Argo Rollout need no label."""
     raw = raw_pod("web-1", kind=kind)
     raw["metadata"]["ownerReferences"][0]["apiVersion"] = api_version
-    raw["metadata"]["labels"] = labels
+    raw["metadata"]["labels"] = {label: "a"} if label else {}
 
     assert decode(raw_of(raw)).key == key
 
@@ -191,28 +163,22 @@ def test_ordinals_count_for_kubernetes_own_stateful_sets_alone(
     assert ordinal_of(decode(raw_of(raw))) == number
 
 
+SHOP, ONE_LABEL = {"namespaces": ["shop"]}, {"labels": {"pod-template-hash": "1"}}
+BANK, BOTH = {"namespaces": ["bank"]}, {"namespaces": ["bank", "shop"]}
 BUDGETS = {
-    "of its namespace": (
-        {"namespaces": ["shop"]},
-        "maxSuperPods.budgets allows 1 pods of shop on super nodes",
-    ),
-    "of its label": (
-        {"labels": {"pod-template-hash": "1"}},
-        "maxSuperPods.budgets allows 1 pods with pod-template-hash=1 on super nodes",
-    ),
-    "of its label in its namespace and another": (
-        {"namespaces": ["bank", "shop"], "labels": {"pod-template-hash": "1"}},
-        "maxSuperPods.budgets allows 1 pods with pod-template-hash=1 of bank, shop on super nodes",
-    ),
-    "of another namespace": ({"namespaces": ["bank"]}, ""),
-    "of its label in another namespace": ({"namespaces": ["bank"], "labels": {"pod-template-hash": "1"}}, ""),
+    "of its namespace": (SHOP, "pods of shop"),
+    "of its label": (ONE_LABEL, "pods with pod-template-hash=1"),
+    "of its label in its namespace": (ONE_LABEL | BOTH, "pods with pod-template-hash=1 of bank, shop"),
+    "of another namespace": (BANK, ""),
+    "of its label in another namespace": (ONE_LABEL | BANK, ""),
     "of another value of its label": ({"labels": {"pod-template-hash": "2"}}, ""),
     "of another label": ({"labels": {"tier": "1"}}, ""),
 }
 
 
-@table("of, full", BUDGETS)
-def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], full: str) -> None:
+@table("of, those", BUDGETS)
+def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], those: str) -> None:
+    full = f"maxSuperPods.budgets allows 1 {those} on super nodes" if those else ""
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
     used = quota(limits, pod("there"))
