@@ -94,21 +94,13 @@ def test_a_new_daemon_set(spec: dict[str, Any], expected: dict[str, Any] | None)
     assert admitted(once) == once
 
 
-def test_a_template_that_does_not_change_is_left_because_a_change_would_replace_all_pods() -> None:
-    old = daemon_set()
-    new = daemon_set() | {"metadata": {"name": "agent", "labels": {"x": "1"}}}
-
-    assert admitted(new, old) == new
-
-
-def test_a_template_that_changes_is_completed() -> None:
+def test_a_template_is_completed_when_it_changes_because_that_replaces_all_pods() -> None:
+    labelled = daemon_set() | {"metadata": {"name": "agent", "labels": {"x": "1"}}}
+    assert admitted(labelled, daemon_set()) == labelled
     assert affinity_of(admitted(daemon_set(priority=1), daemon_set())) == OFF
 
-
-def test_who_applies_the_manifest_again_changes_nothing() -> None:
     stored = admitted(daemon_set())
-
-    assert admitted(daemon_set(), stored) == stored
+    assert admitted(daemon_set(), stored) == stored, "who applies the manifest again changes nothing"
 
 
 @pytest.mark.parametrize("settings", [{"enabled": False}, {"patchDaemonSets": False}])

@@ -40,6 +40,9 @@ def test_a_volume_that_super_nodes_mount_is_no_reason(kind: str) -> None:
     assert refused(pod(spec={"volumes": [{"name": "data", kind: {}}]})) == ()
 
 
+CBS_DRIVER = "com.tencent.cloud.csi.cbs"
+
+
 @table(
     "source, named",
     {
@@ -47,10 +50,7 @@ def test_a_volume_that_super_nodes_mount_is_no_reason(kind: str) -> None:
         "another driver's": ({"csi": {"driver": "ebs.csi.aws.com"}}, "csi (ebs.csi.aws.com)"),
         "of a later Kubernetes": ({"image": {"reference": "a"}}, "image"),
         "without any detail": ({"rbd": None}, "rbd"),
-        "a driver's name of another interface": (
-            {"flexVolume": {"driver": "com.tencent.cloud.csi.cbs"}},
-            "flexVolume (com.tencent.cloud.csi.cbs)",
-        ),
+        "of another interface": ({"flexVolume": {"driver": CBS_DRIVER}}, f"flexVolume ({CBS_DRIVER})"),
     },
 )
 def test_another_volume_is_a_reason(source: dict[str, Any], named: str) -> None:
@@ -86,70 +86,44 @@ def bound(**spec: Any) -> Claim:
     return Claim(bound_to="pv-1", volume=volume(**spec))
 
 
+CFS = "com.tencent.cloud.csi.cfs"
+LATER = f"{MOUNTED}; bind it first if it becomes one of these"
+ANYWHERE = (
+    "not bound yet: storage class cbs makes the disk on any node; let it wait"
+    " (volumeBindingMode: WaitForFirstConsumer)"
+)
+
+
+def to_come(provisioner: str, storage_class: str = "cbs", *, waits: bool = True) -> Claim:
+    return Claim(storage_class=storage_class, provisioner=provisioner, waits_for_consumer=waits)
+
+
 @table(
-    "claims, said",
+    "found, said",
     {
-        "no claim": ({}, "is of claim data-web-0, which does not exist"),
-        "no volume": (
-            {"data-web-0": Claim(bound_to="pv-1")},
-            "is of claim data-web-0, bound to pv-1, which does not exist",
-        ),
+        "no claim": (None, "which does not exist"),
+        "no volume": (Claim(bound_to="pv-1"), "bound to pv-1, which does not exist"),
         "another driver": (
-            {"data-web-0": bound(csi={"driver": "com.tencent.cloud.csi.cfs"})},
-            f"is of claim data-web-0, bound to pv-1, which is of kind csi (com.tencent.cloud.csi.cfs): {MOUNTED}",
+            bound(csi={"driver": CFS}),
+            f"bound to pv-1, which is of kind csi ({CFS}): {MOUNTED}",
         ),
-        "a disk of a node": (
-            {"data-web-0": bound(local={"path": "/mnt"})},
-            f"is of claim data-web-0, bound to pv-1, which is of kind local: {MOUNTED}",
-        ),
-        "not bound yet": (
-            {"data-web-0": Claim(storage_class="fast", provisioner="ebs.csi.aws.com")},
-            (
-                f"is of claim data-web-0, to be made by ebs.csi.aws.com (storage class fast): {MOUNTED};"
-                " bind it first if it becomes one of these"
-            ),
-        ),
-        "not bound yet, and of no class": (
-            {"data-web-0": Claim()},
-            (
-                f"is of claim data-web-0, to be made by an unknown provisioner (storage class none): {MOUNTED};"
-                " bind it first if it becomes one of these"
-            ),
-        ),
+        "a disk of a node": (bound(local={"path": "/"}), f"bound to pv-1, which is of kind local: {MOUNTED}"),
+        "to be made": (to_come("x", "fast"), f"to be made by x (storage class fast): {LATER}"),
+        "of no class": (Claim(), f"to be made by an unknown provisioner (storage class none): {LATER}"),
+        "whose disk may be made anywhere": (to_come(CBS_DRIVER, waits=False), f"which is {ANYWHERE}"),
+        "bound to such a volume": (bound(csi={"driver": CBS_DRIVER}), ""),
+        "to become a CBS disk": (to_come(CBS_DRIVER), ""),
+        "to become one, by its older driver": (to_come("cloud.tencent.com/qcloud-cbs"), ""),
     },
 )
-def test_a_claim_of_another_volume_is_a_reason(claims: dict[str, Claim], said: str) -> None:
-    assert refused(pod(spec=CLAIMING), claims) == (f"volume data {said}",)
+@pytest.mark.parametrize("name", ["data-web-0", "web-0-data"])
+def test_a_claim_of_another_volume_is_a_reason_and_so_is_one_made_for_the_pod(
+    name: str, found: Claim | None, said: str
+) -> None:
+    judged = pod(spec=CLAIMING if name == "data-web-0" else EPHEMERAL)
+    reasons = (f"volume data is of claim {name}, {said}",) if said else ()
 
-
-def to_come(provisioner: str) -> Claim:
-    return Claim(storage_class="cbs", provisioner=provisioner, waits_for_consumer=True)
-
-
-@table(
-    "found",
-    {
-        "bound to such a volume": bound(csi={"driver": "com.tencent.cloud.csi.cbs"}),
-        "to become a CBS disk": to_come("com.tencent.cloud.csi.cbs"),
-        "to become one, by its older driver": to_come("cloud.tencent.com/qcloud-cbs"),
-    },
-)
-def test_a_claim_of_what_super_nodes_mount_is_no_reason(found: Claim) -> None:
-    assert refused(pod(spec=CLAIMING), {"data-web-0": found}) == ()
-
-
-def test_a_claim_that_is_made_for_the_pod_counts_as_any_other() -> None:
-    assert len(refused(pod(spec=EPHEMERAL), {"web-0-data": bound(iscsi={"lun": 0})})) == 1
-    assert refused(pod(spec=EPHEMERAL), {"web-0-data": to_come("com.tencent.cloud.csi.cbs")}) == ()
-
-
-def test_a_claim_whose_disk_may_be_made_anywhere_keeps_its_pod_until_it_is_bound() -> None:
-    claims = {"data-web-0": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")}
-
-    (why,) = refused(pod(spec=CLAIMING), claims)
-
-    assert "not bound yet" in why
-    assert "WaitForFirstConsumer" in why
+    assert refused(judged, {name: found} if found else {}) == reasons
 
 
 # Where a volume can be used
@@ -218,62 +192,53 @@ def claim(**spec: Any) -> dict[str, PersistentVolumeClaim]:
     return {"data-web-0": msgspec.convert({"spec": spec}, PersistentVolumeClaim)}
 
 
-CBS = {"cbs": StorageClass(provisioner="com.tencent.cloud.csi.cbs")}
+CBS = {"cbs": StorageClass(provisioner=CBS_DRIVER)}
 
 
 def test_nothing_is_looked_up_for_a_pod_without_claims() -> None:
     assert needs(pod(spec={"volumes": [{"name": "data", "emptyDir": {}}, {"name": "x", "nfs": {}}]})) == ()
 
 
+BOUND = claim(volumeName="pv-1", storageClassName="cbs")
+TO_COME = Claim(storage_class="cbs", provisioner=CBS_DRIVER)
+
+
 @table(
-    "spec, storage, found, asked",
+    "claims, others, found, asked",
     {
         "a bound claim, by its volume": (
-            CLAIMING,
-            {
-                "persistentvolumeclaims": claim(volumeName="pv-1", storageClassName="cbs"),
-                "persistentvolumes": {"pv-1": volume(nfs={})},
-            },
-            {"data-web-0": bound(nfs={})},
-            ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
+            BOUND,
+            {"persistentvolumes": {"pv-1": volume(nfs={})}},
+            bound(nfs={}),
+            "persistentvolumes pv-1",
         ),
-        "a claim that lost its volume": (
-            CLAIMING,
-            {"persistentvolumeclaims": claim(volumeName="pv-1")},
-            {"data-web-0": Claim(bound_to="pv-1")},
-            ["persistentvolumeclaims data-web-0", "persistentvolumes pv-1"],
-        ),
-        "a claim not bound yet, by its class": (
-            CLAIMING,
-            {"persistentvolumeclaims": claim(storageClassName="cbs"), "storageclasses": CBS},
-            {"data-web-0": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
-            ["persistentvolumeclaims data-web-0", "storageclasses cbs"],
-        ),
-        "a class that does not exist": (
-            CLAIMING,
-            {"persistentvolumeclaims": claim(storageClassName="gone")},
-            {"data-web-0": Claim(storage_class="gone")},
-            ["persistentvolumeclaims data-web-0", "storageclasses gone"],
-        ),
-        "a claim without a class": (
-            CLAIMING,
-            {"persistentvolumeclaims": claim()},
-            {"data-web-0": Claim()},
-            ["persistentvolumeclaims data-web-0"],
-        ),
-        "a claim that does not exist": (CLAIMING, {}, {}, ["persistentvolumeclaims data-web-0"]),
-        "a claim that is still to be made for the pod": (
-            EPHEMERAL,
+        "a claim that lost its volume": (BOUND, {}, Claim(bound_to="pv-1"), "persistentvolumes pv-1"),
+        "not bound yet": (
+            claim(storageClassName="cbs"),
             {"storageclasses": CBS},
-            {"web-0-data": Claim(storage_class="cbs", provisioner="com.tencent.cloud.csi.cbs")},
-            ["persistentvolumeclaims web-0-data", "storageclasses cbs"],
+            TO_COME,
+            "storageclasses cbs",
         ),
+        "of no such class": (
+            claim(storageClassName="cbs"),
+            {},
+            Claim(storage_class="cbs"),
+            "storageclasses cbs",
+        ),
+        "a claim without a class": (claim(), {}, Claim(), ""),
+        "a claim that does not exist": ({}, {}, None, ""),
     },
 )
 def test_claims_are_looked_up_as_far_as_it_takes(
-    spec: dict[str, Any], storage: dict[str, Any], found: dict[str, Claim], asked: list[str]
+    claims: dict[str, Any], others: dict[str, Any], found: Claim | None, asked: str
 ) -> None:
-    client: Any = Client(**storage)
+    client: Any = Client(persistentvolumeclaims=claims, **others)
 
-    assert gather(needs(pod(spec=spec)), "web", client) == found
-    assert client.asked == asked
+    assert gather(needs(pod(spec=CLAIMING)), "web", client) == ({"data-web-0": found} if found else {})
+    assert client.asked == ["persistentvolumeclaims data-web-0", *([asked] if asked else [])]
+
+
+def test_a_claim_that_is_still_to_be_made_for_the_pod_is_known_by_its_class() -> None:
+    client: Any = Client(storageclasses=CBS)
+
+    assert gather(needs(pod(spec=EPHEMERAL)), "web", client) == {"web-0-data": TO_COME}
