@@ -36,7 +36,8 @@ def there(
 
 
 def required(*expressions: dict[str, Any], fields: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-    term = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    parts = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    term = {name: part for name, part in parts.items() if part}
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
 
 
@@ -63,15 +64,15 @@ def ports(*given: dict[str, Any], **container: Any) -> dict[str, Any]:
 
 def asking(resource: str, *amounts: str) -> dict[str, Any]:
     """One container for each of *amounts*."""
-    requests = [{"resources": {"requests": {resource: each}}} for each in amounts]
+    wanted = [{"requests": {resource: each}} for each in amounts]
     return {
         "containers": [
-            {"name": f"app-{index}", "image": "app", **each} for index, each in enumerate(requests)
+            {"name": f"app-{n}", "image": "app", "resources": each} for n, each in enumerate(wanted)
         ]
     }
 
 
-LARGE = super_node(allocatable={"cpu": "1k", "memory": "1Ti", "pods": "1M"})
+LARGE = {"allocatable": {"cpu": "1k", "memory": "1Ti", "pods": "1M"}}
 
 
 def fleet_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = ()) -> Fleet:
@@ -95,88 +96,74 @@ def why_not(
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
+NOT_EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}
+BY_NAME = [{"key": "metadata.name", "operator": "In", "values": [OTHER]}]
+IN_ZONE = {"key": ZONE, "operator": "In", "values": ["own", "b"]}
+SUPER = "node.kubernetes.io/instance-type In [eklet]"
+AFFINITY = "meets its required node affinity"
+ONE_EFFECT = {"key": "x", "operator": "Equal", "value": "1", "effect": "NoSchedule"}
+OS = "kubernetes.io/os"
+GPUS = asking("nvidia.com/gpu", "1")
+
+
 @table(
-    "spec, nodes, why",
+    "spec, of_node, misses",
     {
-        "a pod that asks for nothing": ({}, ONE, ""),
-        "no super node": ({}, (), "there is no super node"),
-        "the usual selector": ({"nodeSelector": {"kubernetes.io/os": "linux"}}, ONE, ""),
-        "a node of another system": (
-            {"nodeSelector": {"kubernetes.io/os": "linux"}},
-            (super_node(labels={"kubernetes.io/os": "windows"}),),
-            "no super node has kubernetes.io/os=linux",
-        ),
+        "a pod that asks for nothing": ({}, {}, ""),
+        "the usual selector": ({"nodeSelector": {OS: "linux"}}, {}, ""),
+        "another system": ({"nodeSelector": {OS: "linux"}}, {"labels": {OS: "windows"}}, f"has {OS}=linux"),
         "only what is missing is named": (
             {"nodeSelector": {"gpu": "yes", "disk": "ssd"}},
-            (super_node(labels={"disk": "ssd"}),),
-            "no super node has gpu=yes",
+            {"labels": {"disk": "ssd"}},
+            "has gpu=yes",
         ),
-        "one": ({"nodeSelector": {"gpu": "yes"}}, (ONE[0], super_node(OTHER, {"gpu": "yes"})), ""),
-        "each lacks something else": (
-            {"nodeSelector": {"a": "1"}},
-            (super_node(), super_node(OTHER, {"a": "1"}, unschedulable=True)),
-            "no super node does all: has a=1; is schedulable",
-        ),
-        "required affinity for another zone": (
-            {"affinity": required({"key": ZONE, "operator": "In", "values": ["own", "b"]})},
-            ONE,
-            (
-                "no super node meets its required node affinity (topology.kubernetes.io/zone In [own, b] and"
-                " node.kubernetes.io/instance-type In [eklet])"
-            ),
-        ),
-        "NotIn": ({"affinity": required({"key": ZONE, "operator": "NotIn", "values": ["own"]})}, ONE, ""),
+        "another zone": ({"affinity": required(IN_ZONE)}, {}, f"{AFFINITY} ({ZONE} In [own, b] and {SUPER})"),
+        "NotIn": ({"affinity": required({**IN_ZONE, "operator": "NotIn"})}, {}, ""),
         "by the name of another node": (
-            {"affinity": required(fields=[{"key": "metadata.name", "operator": "In", "values": [OTHER]}])},
-            ONE,
-            (
-                "no super node meets its required node affinity (node.kubernetes.io/instance-type In [eklet] and"
-                f" metadata.name In [{OTHER}])"
-            ),
+            {"affinity": required(fields=BY_NAME)},
+            {},
+            f"{AFFINITY} ({SUPER} and metadata.name In [{OTHER}])",
         ),
-        "an empty term matches nothing": (
-            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
-            ONE,
-            "no super node meets its required node affinity (an empty term)",
-        ),
-        "cordoned": ({}, (super_node(unschedulable=True),), "no super node is schedulable"),
+        "an empty term matches nothing": ({"affinity": required()}, {}, f"{AFFINITY} (an empty term)"),
+        "cordoned": ({}, {"unschedulable": True}, "is schedulable"),
         "cordoned and tolerated": (
             {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
-            (super_node(unschedulable=True),),
+            {"unschedulable": True},
             "",
         ),
-        "not ready": (
-            {},
-            (super_node(taints=[NOT_READY]),),
-            "no super node is without taint node.kubernetes.io/not-ready:NoSchedule",
-        ),
-        "it tolerates everything": (
+        "not ready": ({}, {"taints": [NOT_READY]}, f"is without taint {NOT_READY['key']}:NoSchedule"),
+        "all is tolerated": (
             {"tolerations": [{"operator": "Exists"}]},
-            (super_node(taints=[NOT_READY, {"key": "x", "effect": "NoExecute"}]),),
+            {"taints": [NOT_READY, NOT_EXECUTE]},
             "",
         ),
-        "another effect is tolerated": (
-            {"tolerations": [{"key": "x", "operator": "Equal", "value": "1", "effect": "NoSchedule"}]},
-            (super_node(taints=[{"key": "x", "value": "1", "effect": "NoExecute"}]),),
-            "no super node is without taint x:NoExecute",
+        "another effect is": (
+            {"tolerations": [ONE_EFFECT]},
+            {"taints": [NOT_EXECUTE]},
+            "is without taint x:NoExecute",
         ),
-        "a preference": ({}, (super_node(taints=[{"key": "x", "effect": "PreferNoSchedule"}]),), ""),
-        "a device": (asking("nvidia.com/gpu", "1"), (LARGE,), "no super node has 1 nvidia.com/gpu"),
-        "as much as there is": (asking("cpu", "999500m"), (LARGE,), ""),
-        "more than that": (asking("cpu", "1001", "500m"), (LARGE,), "no super node has 1001.5 cpu"),
-        "memory": (asking("memory", "1.5Ti"), (LARGE,), "no super node has 1649267441664 memory"),
-        "an init container": (
-            {"initContainers": asking("cpu", "2k")["containers"], **asking("cpu", "1")},
-            (LARGE,),
-            "no super node has 2000 cpu",
-        ),
-        "a node that has not said what it has": (asking("nvidia.com/gpu", "1"), ONE, ""),
+        "a preference": ({}, {"taints": [{"key": "x", "effect": "PreferNoSchedule"}]}, ""),
+        "a device": (GPUS, LARGE, "has 1 nvidia.com/gpu"),
+        "a node that has not said what it has": (GPUS, {}, ""),
+        "as much as there is": (asking("cpu", "999500m"), LARGE, ""),
+        "more than that": (asking("cpu", "1001", "500m"), LARGE, "has 1001.5 cpu"),
+        "memory": (asking("memory", "1.5Ti"), LARGE, "has 1649267441664 memory"),
+        "an init container": ({"initContainers": asking("cpu", "2k")["containers"]}, LARGE, "has 2000 cpu"),
     },
 )
 def test_a_node_is_judged_as_the_scheduler_does(
-    spec: dict[str, Any], nodes: Sequence[WatchedNode], why: str
+    spec: dict[str, Any], of_node: dict[str, Any], misses: str
 ) -> None:
-    assert why_not(spec, nodes) == why
+    assert why_not(spec, [super_node(**of_node)]) == (f"no super node {misses}" if misses else "")
+
+
+def test_one_super_node_that_has_all_is_enough() -> None:
+    wanted = {"nodeSelector": {"a": "1"}}
+    closed = super_node(OTHER, {"a": "1"}, unschedulable=True)
+
+    assert why_not(wanted, ()) == "there is no super node"
+    assert why_not(wanted, (*ONE, super_node(OTHER, {"a": "1"}))) == ""
+    assert why_not(wanted, (*ONE, closed)) == "no super node does all: has a=1; is schedulable"
 
 
 # A node with what is on it
@@ -187,30 +174,25 @@ SKEWED = f"no super node keeps maxSkew 1 (by {HOSTNAME})"
 DB = {"matchLabels": {"app": "db"}}
 
 
+HTTP, OF_ONE = {"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}
+TAKEN = "no super node has host port 80/TCP free"
+SIDECAR = {"name": "i", "restartPolicy": "Always", "ports": [HTTP]}
+SPREAD_OVER_ALL = {"nodeAffinityPolicy": "Ignore"}
+REPELS = {"labels": {"app": "b"}, "affinity": {"podAntiAffinity": term()}}
+
+
 @table(
     "spec, pods, why",
     {
-        "a host port that is free": (ports({"hostPort": 80}), [], ""),
-        "a host port that is taken, on one address": (
-            ports({"hostPort": 80}),
-            [there("a", **ports({"hostPort": 80, "hostIP": "10.0.0.1"}))],
-            "no super node has host port 80/TCP free",
-        ),
-        "a host port of another address": (
-            ports({"hostPort": 80, "hostIP": "10.0.0.2"}),
-            [there("a", **ports({"hostPort": 80, "hostIP": "10.0.0.1"}))],
-            "",
-        ),
-        "UDP": (ports({"hostPort": 80}), [there("a", **ports({"hostPort": 80, "protocol": "UDP"}))], ""),
-        "taken local": (ports({"hostPort": 80}), [there("a", HOME, **ports({"hostPort": 80}))], ""),
-        "a host port of a sidecar": (
-            {"initContainers": [{"name": "i", "restartPolicy": "Always", "ports": [{"hostPort": 80}]}]},
-            [there("a", **ports({"hostPort": 80}))],
-            "no super node has host port 80/TCP free",
-        ),
-        "a host port of an init container, which ends": (
-            {"initContainers": [{"name": "i", "ports": [{"hostPort": 80}]}]},
-            [there("a", **ports({"hostPort": 80}))],
+        "a host port that is free": (ports(HTTP), [], ""),
+        "a host port that is taken, on one address": (ports(HTTP), [there("a", **ports(OF_ONE))], TAKEN),
+        "of another address": (ports({**HTTP, "hostIP": "10.0.0.2"}), [there("a", **ports(OF_ONE))], ""),
+        "UDP": (ports(HTTP), [there("a", **ports({**HTTP, "protocol": "UDP"}))], ""),
+        "taken local": (ports(HTTP), [there("a", HOME, **ports(HTTP))], ""),
+        "a host port of a sidecar": ({"initContainers": [SIDECAR]}, [there("a", **ports(HTTP))], TAKEN),
+        "of an init container, which ends": (
+            {"initContainers": [{**SIDECAR, "restartPolicy": ""}]},
+            [there("a", **ports(HTTP))],
             "",
         ),
         "anti-affinity by hostname, and one is there": (apart(), [there("a")], APART),
@@ -225,42 +207,18 @@ DB = {"matchLabels": {"app": "db"}}
             APART,
         ),
         "an absent selector selects nothing": (apart(selector=None), [there("a")], ""),
-        "one that is there wants none of its like": (
-            {},
-            [there("a", labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
-            APART,
-        ),
-        "one that is local does": (
-            {},
-            [there("a", HOME, labels={"app": "b"}, affinity={"podAntiAffinity": term()})],
-            "",
-        ),
+        "one that is there wants none of its like": ({}, [there("a", **REPELS)], APART),
+        "one that is local does": ({}, [there("a", HOME, **REPELS)], ""),
         "affinity to a pod local": (together(selector=DB), [there("db", HOME, labels={"app": "db"})], ALONE),
         "affinity to a pod that is there": (together(selector=DB), [there("db", labels={"app": "db"})], ""),
         "the first that ask for each other": (together(), [], ""),
         "the second of them": (together(), [there("a", HOME)], ALONE),
         "spread over one super node": (spread(), [there("a"), there("b")], ""),
-        "spread over all nodes, and those local are empty": (
-            spread(nodeAffinityPolicy="Ignore"),
-            [there("a")],
-            SKEWED,
-        ),
-        "spread as a preference": (
-            spread(nodeAffinityPolicy="Ignore", whenUnsatisfiable="ScheduleAnyway"),
-            [there("a")],
-            "",
-        ),
-        "a greater skew": (
-            spread(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor", maxSkew=2),
-            [there("a")],
-            "",
-        ),
+        "spread over all nodes, and those local are empty": (spread(**SPREAD_OVER_ALL), [there("a")], SKEWED),
+        "as a preference": (spread(**SPREAD_OVER_ALL, whenUnsatisfiable="ScheduleAnyway"), [there("a")], ""),
+        "a greater skew": (spread(**SPREAD_OVER_ALL, nodeTaintsPolicy="Honor", maxSkew=2), [there("a")], ""),
         "too few domains": (spread(minDomains=2), [there("a")], SKEWED),
-        "spread by a label that is not there": (
-            spread("rack"),
-            [],
-            "no super node keeps maxSkew 1 (by rack)",
-        ),
+        "spread by a label that is not there": (spread("rack"), [], SKEWED.replace(HOSTNAME, "rack")),
         "spread of each revision by itself": (
             spread(minDomains=2, matchLabelKeys=["pod-template-hash"]),
             [there("a", labels={"app": "web", "pod-template-hash": "0"})],
@@ -331,7 +289,7 @@ def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, 
         "a label": (super_node(), super_node(labels={"gpu": "yes"}), True),
         "a taint": (super_node(), super_node(taints=[NOT_READY]), True),
         "it is closed": (super_node(), super_node(unschedulable=True), True),
-        "it says what it has": (super_node(), LARGE, True),
+        "it says what it has": (super_node(), super_node(**LARGE), True),
         "anything else": (super_node(), super_node(providerID="x"), False),
         "another node": (node(HOME), node(HOME, {"gpu": "yes"}), False),
     },
