@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-import features
 from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
 from certs.rotation import NOTHING, Held, Rules, data_with, held_in
@@ -19,7 +18,7 @@ from controllers.certificates.store import CONFIGURATIONS, SECRETS
 from dev.fake_api import Request
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable
-from settings import CertsSettings, Settings
+from settings import CertsSettings
 from tests.certificates import (
     NAME,
     NAMESPACE,
@@ -223,14 +222,6 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
     world.cluster.api.fault = lambda call: None
     world.rest()
     assert world.problem() is None
-
-
-@pytest.mark.parametrize(
-    ("mode", "leads"), [("self-managed", True), ("cert-manager", False), ("files", False)]
-)
-def test_only_the_self_managed_mode_gives_the_leader_work(mode: str, leads: bool) -> None:
-    running = features.running(Settings.model_validate({"certs": {"mode": mode}}))
-    assert ("certificates" in [feature.name for feature in running]) == leads
 
 
 def test_the_settings_are_followed() -> None:

@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 from prometheus_client import REGISTRY
 
 from certs.cert_watcher import ServingPair
-from certs.issue import Pair, belongs, check, is_issued_by, new_ca, new_leaf
+from certs.issue import Pair, check, new_ca, new_leaf
 from dev.lab.kubelet import volumes
 from tests.factories import NOW
 
@@ -110,38 +109,6 @@ def test_a_check_says_why_a_pair_cannot_serve(
     assert found == problem or (problem == NOT_OURS and found and found.startswith(problem))
 
 
-CA_CERTIFICATE = x509.load_pem_x509_certificate(CA.certificate)
-OTHER = new_ca("Drawbridge", NOW - YEARS, NOW + YEARS)
-
-
-@pytest.mark.parametrize(
-    ("key", "fits"),
-    [
-        pytest.param(CA.key, True, id="its own"),
-        pytest.param(OTHER.key, False, id="another's"),
-        pytest.param(b"", False, id="none"),
-        pytest.param(CA.certificate, False, id="no key at all"),
-    ],
-)
-def test_a_key_belongs_to_one_certificate(key: bytes, fits: bool) -> None:
-    assert belongs(key, CA_CERTIFICATE) == fits
-
-
-@pytest.mark.parametrize(
-    ("certificate", "issued"),
-    [
-        pytest.param(LEAF.certificate, True, id="a leaf"),
-        pytest.param(leaf(end=NOW - YEARS / 2).certificate, True, id="a leaf that has ended"),
-        pytest.param(leaf(ca=OTHER).certificate, False, id="a leaf of another authority of that name"),
-        pytest.param(b"", False, id="nothing"),
-    ],
-)
-def test_a_certificate_is_issued_by_the_authority_whose_key_signed_it(
-    certificate: bytes, issued: bool
-) -> None:
-    assert is_issued_by(certificate, CA_CERTIFICATE) == issued
-
-
 def test_a_leaf_needs_a_name() -> None:
     with pytest.raises(ValueError, match="at least one DNS name or IP address"):
         new_leaf(CA, [], [], NOW, NOW + YEARS)
@@ -166,14 +133,6 @@ def test_an_unchanged_pair_is_read_once(tmp_path: Path) -> None:
         REGISTRY.get_sample_value("drawbridge_serving_cert_not_after_timestamp_seconds")
         == (NOW + YEARS).timestamp()
     )
-
-
-def test_a_changed_pair_is_served_at_the_next_handshake(tmp_path: Path) -> None:
-    serving = write(tmp_path, LEAF)
-    other = new_ca("Other", NOW - YEARS, NOW + YEARS)
-    handshake(serving.context(), NAME)
-    write(tmp_path, leaf(ca=other))
-    assert handshake(serving.context(), NAME, other)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,58 +123,39 @@ def spec_of(api: FakeAPI) -> dict[str, Any]:
     return spec
 
 
+BAD = {"ipReservation": {"ipReserveTime": "40"}}
+IN_USE = "127.0.0.1:{}: address already in use; set another"
+
+
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "taken", "words"),
     [
-        pytest.param(
-            {"ipReservation": {"ipReserveTime": "40"}},
-            "ipReservation.ipReserveTime: '40'",
-            id="configuration",
-        ),
-        pytest.param({}, "cannot connect to the API server by ", id="credentials"),
+        pytest.param(BAD, None, "ipReservation.ipReserveTime: '40'", id="configuration"),
+        pytest.param(None, None, "cannot connect to the API server by ", id="credentials"),
+        pytest.param({}, 0, f"health.healthProbeBindAddress {IN_USE}", id="port of health"),
+        pytest.param({}, 1, f"metrics.bindAddress {IN_USE}", id="port of metrics"),
     ],
 )
 def test_without_what_it_needs_it_says_so_and_ends_with_2(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    config: dict[str, Any],
+    config: dict[str, Any] | None,
+    taken: int | None,
     words: str,
 ) -> None:
-    with cluster() as (_, server):
-        configure(tmp_path, server if config else None, **config)
+    with cluster() as (_, server), ExitStack() as stack:
+        ports = configure(tmp_path, None if config is None else server, **config or {})
         for name, value in environment(tmp_path).items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        with signals_restored():
+        if taken is not None:
+            stack.enter_context(socket.create_server(("127.0.0.1", ports[taken])))
+        with signals_restored(), logging_restored():
             assert main() == 2
         assert server.asked == []
-    assert capsys.readouterr().err.startswith(f"the controllers cannot start:\n{words}")
-
-
-@pytest.mark.parametrize(
-    ("which", "setting"),
-    [
-        pytest.param(0, "health.healthProbeBindAddress", id="health"),
-        pytest.param(1, "metrics.bindAddress", id="metrics"),
-    ],
-)
-def test_a_port_that_is_taken_is_named_and_ends_it_with_2(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    which: int,
-    setting: str,
-) -> None:
-    with cluster() as (_, server):
-        address = ("127.0.0.1", configure(tmp_path, server)[which])
-        for name, value in environment(tmp_path).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        with socket.create_server(address), signals_restored(), logging_restored():
-            assert main() == 2
-    said = f"the controllers cannot start:\n{setting} 127.0.0.1:{address[1]}: address already in use; set another"
-    assert capsys.readouterr().err.startswith(said)
+    said = words.format(ports[taken or 0])
+    assert capsys.readouterr().err.startswith(f"the controllers cannot start:\n{said}")
 
 
 @contextmanager
@@ -303,19 +284,13 @@ def test_a_follower_is_alive(tmp_path: Path) -> None:
             assert program.end()[0] == 0
 
 
-class InForce:
-    """A configuration file with these settings."""
-
-    def __init__(self, **fields: Any) -> None:
-        self.current = Settings.model_validate(fields)
-
-
 def test_a_feature_that_is_disabled_is_not_started() -> None:
     def names(**fields: Any) -> set[str]:
-        file: Any = InForce(**fields)
-        return {feature.name for feature in features.running(file.current)}
+        return {feature.name for feature in features.running(Settings.model_validate(fields))}
 
     assert names() == {"ip_reservation"}
     assert names(ipReservation={"enabled": False}) == set()
     assert names(anycastIP={"enabled": True, "clusterID": "cls-abc"}) == {"ip_reservation", "anycast_ip"}
     assert names(ipReservation={"enabled": False}, elasticity={"enabled": True}) == {"elasticity"}
+    assert names(certs={"mode": "self-managed"}) == {"ip_reservation", "certificates"}
+    assert names(certs={"mode": "cert-manager"}) == {"ip_reservation"}
