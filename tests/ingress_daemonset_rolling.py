@@ -8,6 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.status import status_of
@@ -141,3 +144,46 @@ def record(here: Rolling) -> None:
     if planned.create:
         kept.append(msgspec.convert(planned.create, Revision))
     here.world.revisions = kept
+
+
+class Rollouts(RuleBasedStateMachine):
+    """Templates come at any time, and leaders end. A test makes *here*, and says what is so whatever happens."""
+
+    here: Rolling
+    version = 1
+
+    @rule()
+    def retemplate(self) -> None:
+        self.before_template()
+        self.version += 1
+        self.here.world.retemplate(self.image)
+
+    @rule(turns=st.integers(1, 30))
+    def work(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+
+    @rule()
+    def lose_the_last_status(self) -> None:
+        """As a leader that is killed before it writes, or one with a stale cache."""
+        before = self.here.status
+        self.turn()
+        self.here.world.raw["status"] = before
+
+    @property
+    def image(self) -> str:
+        return f"proxy:{self.version}"
+
+    def before_template(self) -> None:
+        """Note what is so before another template comes."""
+
+    def turn(self) -> None:
+        self.here.turn()
+
+
+STEPS = settings(
+    max_examples=25,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

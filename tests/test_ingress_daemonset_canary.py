@@ -6,15 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.status import Promotion, status_of
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
-from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_rolling import NODES, STEPS, Rolling, Rollouts
 from tests.ingress_daemonset_world import DETACHED, raw_node
 
 Raw = dict[str, Any]
@@ -318,33 +317,18 @@ def test_a_promotion_is_said_once_also_when_the_other_nodes_are_fast(
     assert [reason_ for reason_, _, _ in found] == events
 
 
-class Canaries(RuleBasedStateMachine):
+class Canaries(Rollouts):
     """Whatever happens, no more nodes than the canary has get a template that was not promoted."""
 
     @initialize(nodes=st.integers(1, 3), size=st.integers(1, 4), seconds=st.sampled_from([0, 60]))
     def begin(self, nodes: int, size: int, seconds: int) -> None:
-        self.size, self.under_way, self.version = size, set[str](), 1
+        self.size, self.under_way = size, set[str]()
         self.here = rolling_with({"nodes": size, "pause": {"durationSeconds": seconds}}, *NODES[:5])
         self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailableNodes"] = nodes
 
-    @rule()
-    def retemplate(self) -> None:
+    def before_template(self) -> None:
         """Nodes whose pods are being replaced by then have no others: they get the newest template at once."""
-        self.under_way = self.here.world.off() & (self.under_way | self.here.updated(f"proxy:{self.version}"))
-        self.version += 1
-        self.here.world.retemplate(f"proxy:{self.version}")
-
-    @rule(turns_=st.integers(1, 30))
-    def work(self, turns_: int) -> None:
-        self.here.turns(turns_)
-
-    @rule(lost=st.booleans())
-    def lose_the_last_status(self, lost: bool) -> None:
-        """As a leader that is killed before it writes, or one with a stale cache."""
-        before = self.here.status
-        self.here.turn()
-        if lost:
-            self.here.world.raw["status"] = before
+        self.under_way = self.here.world.off() & (self.under_way | self.here.updated(self.image))
 
     @rule()
     def promote(self) -> None:
@@ -361,28 +345,18 @@ class Canaries(RuleBasedStateMachine):
 
     @invariant()
     def no_more_nodes_than_the_canary_has(self) -> None:
-        if "here" not in self.__dict__:
+        if self.version == 1 or not (found := self.here.canary):
             return
-        found = self.here.canary
-        is_promoted = "promotedAt" in found or found.get("id") == self.here.world.raw["metadata"].get(
+        if "promotedAt" in found or found.get("id") == self.here.world.raw["metadata"].get(
             "annotations", {}
-        ).get(PROMOTE)
-        image = f"proxy:{self.version}"
-        if is_promoted or self.version == 1 or not found:
+        ).get(PROMOTE):
             return
-        broken = [
-            name
-            for name in self.here.updated(image)
-            if name in self.under_way
-            or self.here.world.deployments[f"web-{name}"]["status"].get("availableReplicas") != 2
-        ]
-        assert len(self.here.updated(image)) <= max(self.size, len(broken))
+        deployments, updated = self.here.world.deployments, self.here.updated(self.image)
+        short = {
+            name for name in updated if deployments[f"web-{name}"]["status"].get("availableReplicas") != 2
+        }
+        assert len(updated) <= max(self.size, len(updated & (self.under_way | short)))
 
 
-Canaries.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+Canaries.TestCase.settings = STEPS
 TestCanaries = Canaries.TestCase

@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from api.ingress_daemonset import UPDATE_NOW
 from api.ingress_daemonset.types import time_of
-from tests.ingress_daemonset_rolling import Rolling
+from tests.ingress_daemonset_rolling import STEPS, Rolling, Rollouts
 
 Raw = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
@@ -210,32 +209,17 @@ def test_an_event_says_that_a_wave_is_complete() -> None:
     assert len(events) == 2
 
 
-class InWaves(RuleBasedStateMachine):
+class InWaves(Rollouts):
     """Whatever happens, no two zones have nodes that begin to get a template at the same time."""
 
     @initialize(nodes=st.integers(1, 3), seconds=st.sampled_from([0, 60]))
     def begin(self, nodes: int, seconds: int) -> None:
         waves = {"byLabel": ZONE, "pause": {"durationSeconds": seconds}}
         self.here = rolling_with(ZONES, waves, maxUnavailableNodes=nodes)
-        self.version, self.began = 1, set[str]()
+        self.under_way = set[str]()
 
-    @rule()
-    def retemplate(self) -> None:
-        self.version += 1
-        self.here.world.retemplate(f"proxy:{self.version}")
-        self.under_way = {*self.here.world.off()}
-
-    @rule(turns=st.integers(1, 30))
-    def work(self, turns: int) -> None:
-        for _ in range(turns):
-            self.turn()
-
-    @rule()
-    def lose_the_last_status(self) -> None:
-        """As a leader that is killed before it writes, or one with a stale cache."""
-        before = self.here.status
-        self.turn()
-        self.here.world.raw["status"] = before
+    def before_template(self) -> None:
+        self.under_way = self.here.world.off()
 
     @rule(name=st.sampled_from([*ZONES]), ready=st.booleans())
     def lose_or_find_a_node(self, name: str, ready: bool) -> None:
@@ -246,8 +230,7 @@ class InWaves(RuleBasedStateMachine):
         off = self.here.world.off()
         unfinished = {zone for name, zone in ZONES.items() if self.is_unfinished(name)}
         self.here.turn()
-        self.began = self.here.world.off() - off
-        zones = {ZONES[name] for name in self.began}
+        zones = {ZONES[name] for name in self.here.world.off() - off}
         if unfinished and self.version > 1:
             assert len(zones) <= 1, zones
             assert not off or zones <= {ZONES[name] for name in off} or self.all_given_back(off), (off, zones)
@@ -261,19 +244,13 @@ class InWaves(RuleBasedStateMachine):
         return bool(ready == "True")
 
     def is_unfinished(self, name: str) -> bool:
-        return self.is_ready(name) and self.here.world.image_on(name) != f"proxy:{self.version}"
+        return self.is_ready(name) and self.here.world.image_on(name) != self.image
 
     @invariant()
     def within_the_budget(self) -> None:
-        if "here" in self.__dict__:
-            rolling = self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]
-            assert len(self.here.world.off()) <= rolling["maxUnavailableNodes"]
+        rolling = self.here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]
+        assert len(self.here.world.off()) <= rolling["maxUnavailableNodes"]
 
 
-InWaves.TestCase.settings = settings(
-    max_examples=20,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+InWaves.TestCase.settings = STEPS
 TestInWaves = InWaves.TestCase

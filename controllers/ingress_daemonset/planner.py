@@ -76,7 +76,7 @@ def _single_actions(rollout: Rollout) -> Iterable[Action]:
     resource, uncertain = rollout.resource, rollout.writes.uncertain
     begins = not resource.spec.paused
     under_way = any(
-        each.in_flight or each.draining or (begins and each.phase is Phase.OUTDATED) for each in rollout.nodes
+        node.in_flight or node.draining or (begins and node.phase is Phase.OUTDATED) for node in rollout.nodes
     )
     needed = bool(rollout.left) or under_way or rollout.writes.may_detach
     yield from (finalizer := [*_finalizer(resource, needed=needed)])
@@ -95,10 +95,10 @@ def _steps(rollout: Rollout) -> Iterable[Step]:
     updates = {*rollout.updates()}
     chosen = updates | rollout.drained(updates) if _has_finalizer(rollout.resource) else set()
     waiting = rollout.waiting()
-    for each in rollout.nodes:
-        if not each.uncertain:
-            clearance = Clearance(each in chosen, each in waiting)
-            yield tuple(node_actions(rollout.with_first_template(each), clearance, rollout.now))
+    for node in rollout.nodes:
+        if not node.uncertain:
+            clearance = Clearance(node in chosen, node in waiting)
+            yield tuple(node_actions(rollout.with_first_template(node), clearance, rollout.now))
 
 
 def _requeue_at(rollout: Rollout) -> datetime | None:
@@ -111,13 +111,13 @@ def _requeue_at(rollout: Rollout) -> datetime | None:
         waits += [rollout.canary.ends_at, rollout.canary.fails_at]
     if rollout.waves:
         waits.append(rollout.waves.pause_ends_at)
-    waiting = any(each.phase in (Phase.OUTDATED, Phase.DETACHING) for each in rollout.nodes)
+    waiting = any(node.phase in (Phase.OUTDATED, Phase.DETACHING) for node in rollout.nodes)
     if waiting and rollout.window:
         waits.append(rollout.closed.opens_at if rollout.closed else closes_at(rollout.window, now))
-    for each in rollout.nodes:
-        waits += [each.overdue_at, each.judged_at, each.settled_at, each.attach_doubt_ends_at]
-        if each.is_detaching:
-            waits += [each.detached_at, each.doubt_ends_at, each.connections_end_at]
+    for node in rollout.nodes:
+        waits += [node.overdue_at, node.judged_at, node.settled_at, node.attach_doubt_ends_at]
+        if node.is_detaching:
+            waits += [node.detached_at, node.doubt_ends_at, node.connections_end_at]
     return min((each for each in waits if each is not None and each > now), default=None)
 
 

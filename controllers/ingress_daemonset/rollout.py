@@ -51,9 +51,9 @@ class Rollout:
         self.halting = halting(self.nodes, self.failures, self.now)
         """The nodes because of which it halts, and what is wrong."""
         self._halts = bool(self.halting) and not is_return(resource, self.nodes)
-        served = {each.node.name for each in self.nodes if not each.unmanaged}
+        served = {node.node.name for node in self.nodes if not node.unmanaged}
         self.left = [node for node in marked_nodes(snapshot) if node.name not in served]
-        desired = {each.name for each in self.nodes}
+        desired = {node.name for node in self.nodes}
         without_node = [each for each in snapshot.children["Deployment"] if each.metadata.name not in desired]
         self.departures = drains.departures(snapshot, without_node)
         self.canary = canary_of(resource, self.nodes, snapshot.measured, is_blocked=self._is_blocked)
@@ -62,7 +62,7 @@ class Rollout:
     @cached_property
     def altered(self) -> tuple[Altered, ...]:
         """Objects that another writer changes repeatedly, so that they are left as they are."""
-        return (*(each.altered for each in self.nodes if each.altered), *self.children.altered())
+        return (*(node.altered for node in self.nodes if node.altered), *self.children.altered())
 
     @property
     def upcoming(self) -> list[NodeRollout]:
@@ -73,7 +73,7 @@ class Rollout:
     @property
     def counting(self) -> list[NodeRollout]:
         """Against the budget, those that failed first."""
-        failed = [each for each in self.nodes if each.node.name in self.failures.nodes]
+        failed = [node for node in self.nodes if node.node.name in self.failures.nodes]
         return [*dict.fromkeys([*failed, *filter(self._counts, self.nodes)])]
 
     def with_first_template(self, node: NodeRollout) -> NodeRollout:
@@ -103,8 +103,8 @@ class Rollout:
             others = {*self.nodes} - self.canary.nodes
         elif self.waves:
             others = self.waves.withheld
-        others = {each for each in others if not (self._is_blocked and each.is_stranded)}
-        return others | self._given_back() | {each for each in self.nodes if self._is_withheld(each)}
+        others = {node for node in others if not (self._is_blocked and node.is_stranded)}
+        return others | self._given_back() | {node for node in self.nodes if self._is_withheld(node)}
 
     def _is_withheld(self, node: NodeRollout) -> bool:
         return self.closed is not None and self.closed.withholds(node)
@@ -114,12 +114,12 @@ class Rollout:
 
         Those that are only drained come last.
         """
-        untouched = [each for each in self.nodes if each.untouched]
-        places = self.limit - (sum(each.in_flight for each in self.nodes) - len(untouched))
+        untouched = [node for node in self.nodes if node.untouched]
+        places = self.limit - (sum(node.in_flight for node in self.nodes) - len(untouched))
         if self._halts or self._surplus:
-            others = sum(not each.draining for each in untouched)
+            others = sum(not node.draining for node in untouched)
             places = 0 if self._halts else min(places, others - self._surplus)
-        in_turn = sorted(untouched, key=lambda each: (each.draining, each.marked_at))
+        in_turn = sorted(untouched, key=lambda node: (node.draining, node.marked_at))
         return {*in_turn[max(0, places) :]}
 
     @property
@@ -137,7 +137,7 @@ class Rollout:
             return []
         free = max(0, self.limit - self._used)
         waiting = self._begins
-        in_flight = sum(each.in_flight for each in self.nodes)
+        in_flight = sum(node.in_flight for node in self.nodes)
         first = sum(map(self._counts, waiting))
         return waiting[: first + free][: max(0, self.limit - in_flight)]
 
@@ -150,15 +150,15 @@ class Rollout:
         elif self.waves:
             begins = self.waves.begins
             if begins and self._is_blocked:
-                begins = [*dict.fromkeys([*begins, *(each for each in self.nodes if each.lost)])]
-        return self._in_turn(each for each in begins if not self._is_withheld(each))
+                begins = [*dict.fromkeys([*begins, *(node for node in self.nodes if node.lost)])]
+        return self._in_turn(node for node in begins if not self._is_withheld(node))
 
     def _in_turn(self, nodes: Iterable[NodeRollout]) -> list[NodeRollout]:
         """NotReady nodes come last, when no other is left: they could use up the budget indefinitely."""
-        waiting = [each for each in nodes if each.phase is Phase.OUTDATED]
-        ready = [each for each in waiting if each.node.ready]
-        busy = any(each.in_flight and each.node.ready for each in self.nodes)
-        return sorted(ready if ready or busy else waiting, key=lambda each: not self._counts(each))
+        waiting = [node for node in nodes if node.phase is Phase.OUTDATED]
+        ready = [node for node in waiting if node.node.ready]
+        busy = any(node.in_flight and node.node.ready for node in self.nodes)
+        return sorted(ready if ready or busy else waiting, key=lambda node: not self._counts(node))
 
     def _counts(self, node: NodeRollout) -> bool:
         """Against the budget."""
@@ -172,13 +172,13 @@ class Rollout:
     @cached_property
     def _used(self) -> int:
         """Of the budget. Nodes keep their place in it until it is known that they have left."""
-        leaving = {each.name for each in self.left} if self.rolling.detaches else set()
+        leaving = {node.name for node in self.left} if self.rolling.detaches else set()
         return self._counted + len(leaving | {each.node for each in self.departures if each.counts})
 
     @cached_property
     def _is_blocked(self) -> bool:
         """Whether nodes use up the budget though none is being updated: what they lack may be in the new template."""
-        under_way = (each.in_flight and each.node.ready and not each.is_stranded for each in self.nodes)
+        under_way = (node.in_flight and node.node.ready and not node.is_stranded for node in self.nodes)
         return self._used >= self.limit and not any(under_way)
 
     def drained(self, updates: Set[NodeRollout]) -> set[NodeRollout]:
@@ -187,8 +187,8 @@ class Rollout:
         A node that is cordoned or about to be deleted does not wait for the budget: that is an administrator's
         decision, while anyone who reaches the webhook can request an eviction.
         """
-        draining = [each for each in self.nodes if each.draining and not drains.is_over(each, self.now)]
+        draining = [node for node in self.nodes if node.draining and not drains.is_over(node, self.now)]
         failing = self.failures.nodes
-        taken = {each for each in self.nodes if each.unavailable or each.node.name in failing} | updates
-        waiting = [each for each in draining if each not in taken]
+        taken = {node for node in self.nodes if node.unavailable or node.node.name in failing} | updates
+        waiting = [node for node in draining if node not in taken]
         return taken.intersection(draining).union(waiting[: max(0, self.limit - len(taken))])
