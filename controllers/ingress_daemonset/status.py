@@ -220,8 +220,8 @@ def undrained(rollout: Rollout) -> Iterator[Undrained]:
 def _leaving(departure: Departure) -> dict[str, str]:
     name, at = departure.held.metadata.name, rfc3339(departure.goes_at) if departure.goes_at else ""
     if departure.doubt:
-        reason = f"its detachment is not confirmed: {departure.doubt}; Deployment {name} is deleted"
-        reason = f"the node has left, and {reason} {f'at {at}' if at else 'when it is'}"
+        when = f"Deployment {name} is deleted {f'at {at}' if at else 'when it is'}"
+        reason = f"the node has left, and its detachment is not confirmed: {departure.doubt}; {when}"
     else:
         reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {at}"
     return {"node": departure.node, "phase": LEAVING, "reason": reason}
