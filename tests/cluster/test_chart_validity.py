@@ -21,6 +21,7 @@ from tests.charts import SETS
 
 NAMESPACE = "chart-validity"
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
+FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
 KINDS = ("servicemonitors", "podmonitors", "prometheusrules", "certificates", "issuers")
 PRIORITY = """
 apiVersion: scheduling.k8s.io/v1
@@ -115,3 +116,18 @@ def test_the_plain_manifests_are_accepted(lab_v3: Lab) -> None:
     checked = lab_v3.kubectl("apply", "-k", str(DEPLOY), "--dry-run=server", "--validate=strict").stdout
 
     assert checked.count("(server dry run)") == len(checked.splitlines()) > 15
+
+
+def test_the_priority_level_of_the_flow_schema_exists(judge: Lab) -> None:
+    name = "of-the-priority-level"  # another test of this lab may have installed the chart's own
+    [schema] = [yaml.safe_load(each) for each in objects_of("all-features") if "kind: FlowSchema\n" in each]
+    judge.client.create(FLOW_SCHEMAS, schema | {"metadata": {"name": name}})
+
+    def dangling() -> str:
+        conditions = judge.client.get(FLOW_SCHEMAS, name).get("status", {}).get("conditions", [])
+        return next((each["status"] for each in conditions if each["type"] == "Dangling"), "")
+
+    try:
+        assert judge.wait(dangling, 60, "the API server to judge the FlowSchema") == "False"
+    finally:
+        judge.client.delete(FLOW_SCHEMAS, name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +26,6 @@ from tests.cluster.workloads import (
     running_pod,
     sample,
 )
-from webhook import smoke_check
 
 pytestmark = pytest.mark.nightly
 
@@ -50,26 +47,6 @@ def test_a_deletion_is_reserved_by_a_server_that_requires_a_certificate(lab: Lab
 
     lab.kubectl("-n", namespace, "delete", "pod", "redis", "--wait=false")
     assert pod.metadata.uid in records(lab, "v3")
-
-
-def test_a_client_of_another_pod_is_refused_in_the_handshake(lab: Lab) -> None:
-    assert "Phase:          Succeeded" in lab.helm("test", install.RELEASE, "-n", install.NAMESPACE).stdout
-
-    trust = base64.b64decode(installed_ca(lab)).decode()
-    selector = "app.kubernetes.io/component=webhook"
-    for pod in lab.client.list(PODS, install.NAMESPACE, label_selector=selector).items:
-        address = (pod["status"]["podIP"], 9443)
-        context = ssl.create_default_context(cadata=trust)
-        refused = smoke_check.refusal(address, webhook_client.HOST, context)
-        assert refused == "", address
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            smoke_check.post(address, webhook_client.HOST, context, "/validate/pods/ip-reservation", b"{}")
-
-
-def installed_ca(lab: Lab) -> str:
-    """That of the webhook configuration, in base64."""
-    path = "jsonpath={.webhooks[0].clientConfig.caBundle}"
-    return lab.kubectl("get", "validatingwebhookconfiguration", "drawbridge", "-o", path).stdout
 
 
 def test_an_api_server_that_is_refused_says_why_and_the_config_map_is_the_way_back(lab: Lab) -> None:

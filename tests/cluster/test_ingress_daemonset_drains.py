@@ -66,16 +66,3 @@ def date_request(edge: Edge, at: str) -> None:
 
 def drain(edge: Edge) -> None:
     edge.lab.kubectl("drain", edge.node_name("a"), "--ignore-daemonsets", "--force", at_most(120))
-
-
-def test_nothing_keeps_a_drain_from_its_end(edge_lab: Lab) -> None:
-    """No health checker runs there, so that nothing is ever confirmed."""
-    edge = Edge(edge_lab, "a")
-    rolling = detaching(1, **confirmed(1))
-    edge.create(healthCheckNodePorts=[PORT + 1], rolling=rolling, drainTimeoutSeconds=10)
-    edge.settle("a")
-    before = {each["metadata"]["uid"] for each in edge.pods("a")}
-    drain(edge)
-
-    assert not before & {each["metadata"]["uid"] for each in edge.pods("a")}
-    edge.wait(lambda: "its detachment is not confirmed" in edge.why("a"), "the status to say so")
