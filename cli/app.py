@@ -1,4 +1,4 @@
-"""The root command; which sub-commands it has is the one list below."""
+"""The root command, with the list of its sub-commands, and what a shell, or kubectl, needs to complete them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pkgutil import resolve_name
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from cli.errors import EXIT_CODES, unreadable
-from cli.session import shared_options
+from cli.session import Command, shared_options
 from features import FEATURES
 from kube.errors import KubeError
 from telemetry.build import VERSION
@@ -20,7 +20,7 @@ _BEFORE = {
         "cli.explain.kinds:explain",
         "Why an object is treated as it is, and what would happen to it now.",
     ),
-    "simulate": ("cli.simulate.command:simulate", "What would happen, decided as Drawbridge decides."),
+    "simulate": ("cli.simulate.values:simulate", "What would happen, decided as Drawbridge decides."),
     "doctor": ("cli.doctor:doctor", "Find out what is wrong with the installation."),
 }
 _AFTER = {
@@ -29,7 +29,7 @@ _AFTER = {
         "Show all of this live in the browser, on a page of this machine.",
     ),
     "completion": (
-        "cli.completion:completion",
+        "cli.app:completion",
         "Print a script that completes commands and options.",
     ),
 }
@@ -39,6 +39,14 @@ COMMANDS = {name: reference for name, (reference, _) in _ALL.items()}
 SUMMARIES = {name: summary for name, (_, summary) in _ALL.items()}
 """The first sentence of each one's help: to complete a name, a shell need not wait for the import of them all."""
 
+NAME, VARIABLE = "drawbridge", "_DRAWBRIDGE_COMPLETE"
+KUBECTL = """\
+#!/bin/sh
+# Save this as kubectl_complete-drawbridge, executable, on the PATH: kubectl completes its plugins with it.
+COMP_WORDS="drawbridge $*" COMP_CWORD=$# _DRAWBRIDGE_COMPLETE=bash_complete kubectl-drawbridge | cut -d, -f2
+echo :4
+"""
+SHELLS = ("bash", "zsh", "fish", "kubectl")
 HELP = "See what Drawbridge does in a cluster, and what is wrong; change what is changed by hand."
 EXITS = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
 
@@ -74,10 +82,29 @@ class Application(click.Group):
     params=shared_options(hidden=False),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(VERSION, prog_name="drawbridge")
+@click.version_option(VERSION, prog_name=NAME)
 def drawbridge() -> None:
     pass
 
 
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a script that completes commands and options.
+
+    For example: source <(drawbridge completion bash). With kubectl, as its comment says.
+    """
+    click.echo(KUBECTL if shell == "kubectl" else _script(shell), nl=False)
+
+
+def _script(shell: str) -> str:
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"{shell} is not supported")
+    # As click's own source() without its check of the version of bash, which starts one.
+    script = found(click.Group(NAME), {}, NAME, VARIABLE)
+    return script.source_template % script.source_vars()
+
+
 def main() -> None:
-    drawbridge(prog_name="drawbridge")
+    drawbridge(prog_name=NAME)

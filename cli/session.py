@@ -122,23 +122,21 @@ def shared_options(hidden: bool) -> list[click.Parameter]:
     ]
 
 
-class Command(click.Command):
-    """A command that takes the shared options, too."""
-
+class _WithSharedOptions(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["params"] = [*(kwargs.get("params") or ()), *shared_options(hidden=True)]
         super().__init__(*args, **{"epilog": EPILOG} | kwargs)
 
 
-class Commands(click.Group):
+class Command(_WithSharedOptions):
+    """A command that takes the shared options, too."""
+
+
+class Commands(_WithSharedOptions, click.Group):
     """A command with sub-commands: `drawbridge rollout pause`."""
 
     command_class = Command
     group_class = type
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs["params"] = [*(kwargs.get("params") or ()), *shared_options(hidden=True)]
-        super().__init__(*args, **{"epilog": EPILOG} | kwargs)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: object) -> object:

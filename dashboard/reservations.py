@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import Headroom, headroom, pools_of
-from cli.ip_reservation.reservations import Reservation, listed
-from cli.ip_reservation.reservations import read as read_reservations
+from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
 from cli.output import Document, duration
 from dashboard.permissions import Permissions
 
@@ -54,19 +53,19 @@ class ReservationsPage(Document, frozen=True):
 
 
 def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
-    found, now = read_reservations(inventory), inventory.now()
-    pools = pools_of(inventory, found.segments)
-    reservations = listed(found.segments, found.settings)
+    segments, settings, now = segments_of(inventory), settings_of(inventory), inventory.now()
+    pools = pools_of(inventory, segments)
+    reservations = listed(segments, settings)
     counted = [each for each in reservations if each.expires_at]
     coming = [each for each in counted if not each.kept_by]
     return ReservationsPage(
         len(reservations),
         len(counted),
-        found.settings.ip_reserve_max_count,
+        settings.ip_reserve_max_count,
         tuple(
             sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))
         ),
-        tuple(_bars(coming, timedelta(seconds=found.settings.ip_reserve_time), now)),
+        tuple(_bars(coming, timedelta(seconds=settings.ip_reserve_time), now)),
         tuple(coming[:NEXT]),
         headroom(pools, ()),
         pools.unknown,

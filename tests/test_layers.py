@@ -296,7 +296,6 @@ DECIDE = (
     "cli/explain/matching.py",
     "cli/explain/prediction.py",
     "cli/simulate/value_names.py",
-    "cli/simulate/values.py",
 )
 """What many commands decide by, and show."""
 

@@ -22,8 +22,7 @@ from cli.explain.prediction import Objects, Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
-from cli.simulate.effects import Change
-from cli.simulate.values import Effect
+from cli.simulate.effects import Change, Effect
 from cloud.apis import ALLOCATE
 from controllers.anycast_ip.inventory import QuotasRead
 from controllers.anycast_ip.pool import in_line

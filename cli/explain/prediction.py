@@ -181,35 +181,24 @@ class Snapshot:
     calico: CalicoIPAM = field(default_factory=CalicoIPAM)
 
 
-class ReadFromSnapshot:
-    """The reads of the webhooks, from *objects*; the drain requests that they would write are dropped."""
+@dataclass(frozen=True)
+class SnapshotReads:
+    """What the webhooks read, from *snapshot*: nothing waits. Drain requests that they would write are dropped."""
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    snapshot: Snapshot
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
-        return _found(self._objects.pods, f"{namespace}/{name}", Pod)
+        return _found(self.snapshot.objects.pods, f"{namespace}/{name}", Pod)
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
-        return _found(self._objects.namespaces, name, Namespace)
+        return _found(self.snapshot.objects.namespaces, name, Namespace)
 
-    def ingress_daemonsets(
-        self,
-        namespace: str,
-        *,
-        deadline: float,
-    ) -> Iterator[IngressDaemonSet]:
-        return (each for each in self._objects.ingress_daemonsets if each.metadata.namespace == namespace)
+    def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
+        known = self.snapshot.objects.ingress_daemonsets
+        return (each for each in known if each.metadata.namespace == namespace)
 
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class ReservationsOfSnapshot:
-    """The reads about a new pod."""
-
-    snapshot: Snapshot
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
         return self.snapshot.segments

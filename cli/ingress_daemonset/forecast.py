@@ -19,8 +19,7 @@ from cli.ingress_daemonset.webhooks import readable_or_failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
-from cli.simulate.effects import Change
-from cli.simulate.values import Effect
+from cli.simulate.effects import Change, Effect
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
 from controllers.ingress_daemonset.failures import resolved

@@ -22,8 +22,9 @@ from cli.ip_reservation.reservations import (
     address_of,
     by_address,
     kept_by,
-    read,
     release_at,
+    segments_of,
+    settings_of,
     unmanaged_entries,
 )
 from cli.output import Cell, Document, Part, Table, duration, left
@@ -89,8 +90,7 @@ class IPReservation(Overview, frozen=True):
 
 def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
     """KubeError; Failure without Calico."""
-    found = read(inventory)
-    segments, settings = found.segments, found.settings
+    segments, settings = segments_of(inventory), settings_of(inventory)
     pools = pools_of(inventory, segments) if settings.pools.enabled else PoolFacts()
     return overview_of(segments, settings), [*_malformed(segments), *_low(pools)]
 

@@ -39,8 +39,7 @@ from cli.ip_reservation.reservations import address_of
 from cli.ip_reservation.webhooks import records_of, snapshot_with_segments
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
-from cli.simulate.effects import Change, Subject, judged
-from cli.simulate.values import Effect, Released
+from cli.simulate.effects import Change, Effect, Released, Subject, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection

@@ -16,7 +16,6 @@ from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, duration, good, left, moment, warning
 from cli.session import Command, Commands, Session, pass_session
 from kube.errors import AlreadyExists, Conflict, NotFound
-from kube.resources import Resource
 from settings import IPReservationSettings
 
 Unmanaged = tuple[str, IPv4Network | IPv6Network]
@@ -69,13 +68,6 @@ def address_of(cidr: str) -> str:
 
 def _stays(record: Record) -> tuple[bool, datetime]:
     return record.ended is None, record.ended or record.at
-
-
-@dataclass(frozen=True)
-class Found:
-    resource: Resource
-    segments: Sequence[IPReservation]
-    settings: IPReservationSettings
 
 
 class Reservation(Document, frozen=True):
@@ -288,9 +280,10 @@ def list_reservations(session: Session) -> None:
 
     All of the cluster, or with -n those of one namespace's pods.
     """
-    found = read(Inventory(session.cluster))
-    shown = listed(found.segments, found.settings, session.options.namespace)
-    session.show(Reservations(shown, found.settings.ip_reserve_max_count))
+    inventory = Inventory(session.cluster)
+    segments, settings = segments_of(inventory), settings_of(inventory)
+    shown = listed(segments, settings, session.options.namespace)
+    session.show(Reservations(shown, settings.ip_reserve_max_count))
 
 
 @reservations.command(cls=Command)
@@ -302,14 +295,15 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
     Calico may assign them again. The leader does it within ipReleasePeriod, or, if a pod still has an IP, when that
     pod is gone.
     """
-    found = read(Inventory(session.cluster))
-    actions = to_release(found.segments, addresses)
+    inventory = Inventory(session.cluster)
+    segments, settings = segments_of(inventory), settings_of(inventory)
+    actions = to_release(segments, addresses)
     named = {each.partition("/")[0] for each in addresses}
-    known = [each for each in listed(found.segments, found.settings) if each.address in named]
+    known = [each for each in listed(segments, settings) if each.address in named]
     session.confirm(*question(known, session.cluster.now()))
     for action in actions:
-        _write(session, found.resource, action)
-        for line in done(action, known, found.settings.ip_release_period):
+        _write(inventory, action)
+        for line in done(action, known, settings.ip_release_period):
             session.output.say(line)
 
 
@@ -322,32 +316,36 @@ def hold(session: Session, address: str) -> None:
     ipReserveTime and ipReserveMaxCount do not apply. It creates an IPReservation that Drawbridge does not manage. A
     pod that has the IP keeps it.
     """
-    found = read(Inventory(session.cluster))
-    body = to_hold(found.segments, address)
+    inventory = Inventory(session.cluster)
+    body = to_hold(segments_of(inventory), address)
     if body is None:
         session.output.say(f"{address}: held by hand already; nothing was changed")
         return
     session.confirm(f"Hold {address}, so that Calico assigns it to no new pod until you release it?")
-    whole = {"apiVersion": found.resource.api_version, "kind": KIND, **body}
+    resource = inventory.reservations.resource()
     try:
-        session.cluster.client.create(found.resource, whole)
+        inventory.client.create(resource, {"apiVersion": resource.api_version, "kind": KIND, **body})
     except AlreadyExists:
         raise CHANGED from None
     session.output.say(f"{address}: held by hand; drawbridge reservations release {address} ends that")
 
 
-def read(inventory: Inventory) -> Found:
+def settings_of(inventory: Inventory) -> IPReservationSettings:
+    return inventory.installed.in_force.ip_reservation
+
+
+def segments_of(inventory: Inventory) -> Sequence[IPReservation]:
     """KubeError; Failure when Drawbridge or Calico is not installed."""
     try:
-        settings = inventory.installed.in_force.ip_reservation
-        return Found(inventory.reservations.resource(), inventory.segments(), settings)
+        _ = inventory.installed
+        return inventory.segments()
     except NotServed as error:
         raise Unreadable(str(error), "kubectl api-resources --api-group=crd.projectcalico.org") from error
 
 
-def _write(session: Session, resource: Resource, action: Annotate | Delete) -> None:
+def _write(inventory: Inventory, action: Annotate | Delete) -> None:
     """On the object as it was read."""
-    client = session.cluster.client
+    client, resource = inventory.client, inventory.reservations.resource()
     try:
         match action:
             case Annotate(segment):

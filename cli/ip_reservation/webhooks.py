@@ -13,14 +13,7 @@ from calico.ipam_config import ipam_configuration
 from calico.pools import ip_pools
 from calico.segment import IPReservation, Record
 from cli.explain.kinds import segments_of, snapshot_of
-from cli.explain.prediction import (
-    Make,
-    Objects,
-    ReadFromSnapshot,
-    RecordingLedger,
-    ReservationsOfSnapshot,
-    Snapshot,
-)
+from cli.explain.prediction import Make, Objects, RecordingLedger, Snapshot, SnapshotReads
 from cli.inventory import SECONDS, Inventory
 from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import KubeError, NotFound
@@ -37,11 +30,11 @@ def predicted(_: Inventory) -> Make:
     """Its webhooks; what they would reserve is only recorded."""
 
     def webhooks(snapshot: Snapshot, ledger: RecordingLedger) -> Sequence[Webhook]:
-        cluster, reads = ReadFromSnapshot(snapshot.objects), ReservationsOfSnapshot(snapshot)
+        reads = SnapshotReads(snapshot)
         settings, now = lambda: snapshot.settings.ip_reservation, lambda: snapshot.now
         return (
-            IPReservationWebhook(cluster, ledger, settings, now, believes=lambda _: True),
-            SameAddressWebhook(cluster, reads, settings, now),
+            IPReservationWebhook(reads, ledger, settings, now, believes=lambda _: True),
+            SameAddressWebhook(reads, reads, settings, now),
         )
 
     return webhooks

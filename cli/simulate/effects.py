@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cli.inventory import Inventory
-from cli.simulate.values import Effect
+from cli.output import Document
 from kube.resources import NAMESPACES, PODS, Selection
 from kube.types import Namespace, ObjectMeta, Pod, PodStatus, Toleration, Value
 from kube.types import PodSpec as KnownSpec
@@ -24,6 +24,22 @@ class Change:
 
     def concerns(self, feature: str) -> bool:
         return bool(getattr(self.now, feature) != getattr(self.then, feature))
+
+
+class Effect(Document, frozen=True):
+    """What becomes of an object: *begins* or *ends*, with why."""
+
+    feature: str
+    kind: str
+    name: str
+    begins: bool
+    what: str
+
+
+class Released(Document, frozen=True):
+    ip: str
+    pod: str
+    why: str
 
 
 class Spec(Value, frozen=True):

@@ -1,4 +1,4 @@
-"""What a change of the chart's values brings: settings that it changes, what that concerns, and what is released."""
+"""`drawbridge simulate`, and `simulate values`: which settings a change of values changes, and what that concerns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
+import click
 import msgspec
 import yaml
 
+from cli.errors import WRONG, Failure
+from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
+from cli.session import Commands, Session, pass_session
+from cli.simulate.effects import Change, Effect, Released
 from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
+from features import FEATURES
 from settings import Settings
 from settings.load import SettingsError, parse
 
@@ -36,10 +44,6 @@ SIMILAR = 0.8
 """How much of a name a slip leaves."""
 SHOWN = 20
 """Objects of a feature that the table names; all with ``-o json``."""
-
-
-class Unreadable(ValueError):
-    """The file is no mapping of values."""
 
 
 class Difference(Document, frozen=True):
@@ -69,14 +73,15 @@ class Outcome:
 
 
 def values_in(text: str) -> dict[str, Any]:
-    """Unreadable."""
+    """Failure when it is no mapping of values."""
     try:
         found = yaml.safe_load(text)
+        why = "" if isinstance(found, dict) else "it is no mapping of values"
     except (yaml.YAMLError, ValueError) as error:
-        raise Unreadable(f"it is no YAML: {error}") from None
-    if not isinstance(found, dict):
-        raise Unreadable("it is no mapping of values")
-    return found
+        why = f"it is no YAML: {error}"
+    if why:
+        raise Failure(f"the file cannot be used: {why}", "write values as for helm upgrade -f")
+    return dict(found)
 
 
 def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
@@ -166,22 +171,6 @@ def _refusal(problem: str) -> Refusal:
     )
 
 
-class Effect(Document, frozen=True):
-    """What becomes of an object: *begins* or *ends*, with why."""
-
-    feature: str
-    kind: str
-    name: str
-    begins: bool
-    what: str
-
-
-class Released(Document, frozen=True):
-    ip: str
-    pod: str
-    why: str
-
-
 class Values(Report, frozen=True):
     """With anything *refused* nothing else is known: Helm refuses it, or the programs keep what they have."""
 
@@ -222,3 +211,54 @@ class Values(Report, frozen=True):
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+class Simulations(Commands):
+    """Those of the features, and of a change of values."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted([*super().list_commands(context), *_OF_FEATURES])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in _OF_FEATURES:
+            found: click.Command = resolve_name(_OF_FEATURES[name])
+            return found
+        return super().get_command(context, name)
+
+
+_OF_FEATURES = {name: reference for row in FEATURES for name, reference in row.simulates.items()}
+
+
+@click.group(cls=Simulations)
+def simulate() -> None:
+    """What would happen, decided as Drawbridge decides. Nothing is written."""
+
+
+@simulate.command("values")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pass_session
+def values_command(session: Session, file: Path) -> None:
+    """What a change of the chart's values would bring.
+
+    As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a value is refused, or unknown to the chart.
+    """
+    found = simulate_values(Inventory(session.cluster), file.read_text())
+    session.show(found)
+    if found.refused:
+        raise SystemExit(WRONG)
+
+
+def simulate_values(inventory: Inventory, text: str) -> Values:
+    """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
+    values = values_in(text)
+    _ = inventory.settings  # where they cannot be read, nothing can be compared
+    found = outcome(inventory.installed.text, values, inventory.namespace)
+    effects, released = [], []
+    if found.then:
+        change = Change(found.now, found.then)
+        for row in FEATURES:
+            if row.effects and change.concerns(row.name):
+                effects += resolve_name(row.effects)(inventory, change)
+            if row.releases:
+                released += resolve_name(row.releases)(inventory, change)
+    return Values(found.differences, found.refused, tuple(effects), tuple(released), found.others)
