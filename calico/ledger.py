@@ -23,7 +23,7 @@ from datetime import datetime
 from prometheus_client import Counter, Histogram
 
 from calico.reservations import NotServed, Reservations
-from calico.segment import ENTRIES, SIZE, IPReservation, NotReserved, Record, name_of, pages, size_of
+from calico.segment import ENTRIES, SIZE, IPReservation, NotReserved, Record, name_of, size_of
 from kube.errors import (
     AlreadyExists,
     ApiError,
@@ -107,30 +107,24 @@ class Ledger:
         self._gathers_until = -math.inf
 
     def reserve(self, records: Sequence[Record], deadline: float) -> IPReservation:
-        """Return once *records* are durable, or raise NotReserved by *deadline*, in seconds of the clock.
+        """The segment that has *records*, which one must have room for, once they are durable.
 
-        The segment that has them, or the last of them.
+        Raises NotReserved by *deadline*, in seconds of the clock.
         """
-        now, split = self._clock(), pages(records, self._entries)
-        tickets = [_Ticket(page, deadline, futures.Future(), now) for page in split]
-        if len(tickets) == 1 and self._begins_alone():
-            self._write_one(tickets)  # in this thread: it would only wait for another one
+        ticket = _Ticket(records, deadline, futures.Future(), self._clock())
+        if self._begins_alone():
+            self._write_one([ticket])  # in this thread: it would only wait for another one
         else:
-            self._queue(tickets)
+            self._queue([ticket])
         try:
-            written = [self._result(ticket) for ticket in tickets]
+            if not ticket.waits:
+                return ticket.done.result()
+            with waiting():
+                return ticket.done.result(timeout=max(0.0, deadline - self._clock()))
         except futures.TimeoutError:
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
         finally:
-            for ticket in tickets:
-                ticket.done.cancel()
-        return written[-1]
-
-    def _result(self, ticket: _Ticket) -> IPReservation:
-        if not ticket.waits:
-            return ticket.done.result()
-        with waiting():
-            return ticket.done.result(timeout=max(0.0, ticket.deadline - self._clock()))
+            ticket.done.cancel()
 
     def _queue(self, tickets: Sequence[_Ticket], *, first: bool = False) -> None:
         with self._queued:

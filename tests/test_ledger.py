@@ -358,16 +358,6 @@ def test_a_write_may_take_half_of_the_time_to_the_last_deadline_of_its_batch() -
     assert timeouts == [1.5]
 
 
-def test_more_records_than_a_segment_takes_are_durable_in_several_when_reserve_returns() -> None:
-    store = FakeReservations()
-
-    last = ledger(store, entries=3).reserve([numbered(n) for n in range(8)], soon())
-
-    assert len(store.held) == len(set(store.held)) == 8
-    assert sorted(len(each.records) for each in store.objects.values()) == [2, 3, 3]
-    assert last.metadata.name in store.objects
-
-
 def test_the_same_address_of_a_pod_is_in_a_batch_once() -> None:
     store = FakeReservations()
     both = [_Ticket([record(at=at)], 9, Future()) for at in (ago(seconds=1), NOW)]

@@ -48,8 +48,6 @@ class Inbox:
     """The bytes of one request, and of what follows it; each of them is looked at once."""
 
     def __init__(self, data: bytes = b"") -> None:
-        self.cost = 0
-        """Bytes of memory for what has arrived, when it is decoded, at most."""
         self._data = bytearray()
         self._pieces = self._arrived = self._searched = 0
         self._begin = 0
@@ -67,12 +65,16 @@ class Inbox:
         self._pieces += 1
         if self._pieces > FREE_PIECES + self._arrived // LEAST_PIECE:
             raise Refused("400 Bad Request", "send the request in larger TLS records")
-        self.cost += len(data) + _cost_of_parts(data)
 
-    def cost_of_whole(self) -> int:
-        """As *cost*, without what strings contain: any of them may be text with many commas."""
-        body = self._data[self._begin : self._whole]
-        return len(self._data) + sum(map(_cost_of_parts, outside_strings(body)))
+    def cost(self) -> int:
+        """Bytes of memory for what has arrived, when it is decoded, at most.
+
+        Of a large one without what strings contain: any of them may be text with many commas.
+        """
+        parts = _cost_of_parts(self._data)
+        if len(self._data) + parts > OWN_COST:
+            parts = sum(map(_cost_of_parts, outside_strings(self._data[self._begin : self._whole])))
+        return len(self._data) + parts
 
     def take(self, size: int | None = None) -> bytes:
         """The first *size* bytes, or all."""
@@ -104,7 +106,7 @@ def outside_strings(body: bytes | bytearray) -> Iterator[bytes]:
         inside ^= len(pieces) % 2 == 0
 
 
-def _cost_of_parts(data: bytes) -> int:
+def _cost_of_parts(data: bytes | bytearray) -> int:
     return sum(data.count(part) * size for part, size in PARTS.items())
 
 
@@ -300,7 +302,7 @@ class Connection:
     def has_more(self) -> bool:
         """Whether part of a next request is buffered, where the poller cannot see it."""
         self._inbox = Inbox(self.parser.unreader.take_buffered() + self._inbox.take())
-        self._hold(self._inbox.cost)
+        self._hold(len(self._inbox) - OWN_BYTES)
         return bool(self._inbox or self.sock.pending())
 
     def is_idle(self) -> bool:
@@ -386,10 +388,7 @@ class Connection:
 
     def _whole(self) -> Next:
         """Account for what decoding makes of the request, until it has been answered."""
-        cost = self._inbox.cost
-        if cost > OWN_COST:
-            cost = min(self._inbox.cost_of_whole(), MOST_COST)
-        self._hold(cost - OWN_COST)
+        self._hold(min(self._inbox.cost(), MOST_COST) - OWN_COST)
         return Next.SERVE
 
     def _check_time(self) -> None:

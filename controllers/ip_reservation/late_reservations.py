@@ -22,7 +22,7 @@ from api.ip_reservation import (
     records_of_evicted,
     unselected,
 )
-from calico.segment import IPReservation, Record
+from calico.segment import IPReservation, Record, pages
 from controllers.clock import Clock
 from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches
@@ -41,7 +41,7 @@ REMEMBERED = 300.0
 """Seconds within which the watch delivers what the leader has released."""
 
 Reserve = Callable[[Sequence[Record]], IPReservation]
-"""Make records durable; returns the segment that has the last of them, or raises NotReserved."""
+"""Make records durable; returns the segment that has them, or raises NotReserved."""
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,8 @@ class RestoreReconciler:
             for record in taken.values()
             if not self.caches.is_reserved(record) and not is_over(record, settings, now)
         ]
-        if missing:
-            self.reporter.restored(name, missing, self.reserve(missing))
+        for page in pages(missing):
+            self.reporter.restored(name, page, self.reserve(page))
         with self._lock:  # what came meanwhile has queued the segment again
             left = {key: record for key, record in self._taken.pop(name, {}).items() if key not in taken}
             if left:
