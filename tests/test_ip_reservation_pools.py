@@ -191,27 +191,28 @@ TIGHT = range(8, 16)
 """Half of the pool: 8 are left, of which 4 may be reserved."""
 
 
-def test_early_releases_are_counted_logged_and_have_an_event() -> None:
-    labels = {"cause": str(Cause.POOL)}
-    before = sample("drawbridge_reservations_released_total", **labels)
-    world = World(*six(), assigned=TIGHT)
+@pytest.mark.parametrize(
+    ("assigned", "settings", "left", "said"),
+    [
+        pytest.param(TIGHT, {}, 4, "maxPoolShare", id="their pool"),
+        pytest.param(None, {"maxPerNamespace": 5}, 5, "maxPerNamespace", id="their namespace"),
+    ],
+)
+def test_early_releases_have_an_event_that_says_for_what(
+    assigned: Sequence[int] | None, settings: dict[str, int], left: int, said: str
+) -> None:
+    before = sample("drawbridge_reservations_released_total", cause=str(Cause.POOL))
+    world = World(*six(), assigned=assigned, **settings)
 
     world.twice()
 
-    assert world.left == [1, 2, 3, 4]
-    assert sample("drawbridge_reservations_released_total", **labels) == before + 2
-    assert {*world.recorder.reasons} == {"IPReleasedEarly"}
-    assert figures("main") == [16, 8, 4, 4]
-
-
-def test_a_namespace_over_its_limit_has_an_event_of_its_own() -> None:
-    world = World(*six(), assigned=None, maxPerNamespace=5)
-
-    world.twice()
-
-    assert world.left == [1, 2, 3, 4, 5]
-    [(reason, message)] = world.recorder.events
-    assert (reason, "maxPerNamespace" in message) == ("IPReleasedEarly", True)
+    assert world.left == [*range(1, left + 1)]
+    assert {(reason, said in message) for reason, message in world.recorder.events} == {
+        ("IPReleasedEarly", True)
+    }
+    if assigned:
+        assert sample("drawbridge_reservations_released_total", cause=str(Cause.POOL)) == before + 2
+        assert figures("main") == [16, 8, 4, 4]
 
 
 @pytest.mark.parametrize("passes", [1, 2, 5])

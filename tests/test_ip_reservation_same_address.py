@@ -22,7 +22,6 @@ from api.same_address import (
     Place,
     Promise,
     decide,
-    left_alone,
     promise_of,
 )
 from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
@@ -191,7 +190,7 @@ def reviewed(
 
 
 def created(**parts: Any) -> dict[str, Any]:
-    raw = raw_pod(ip="", spec={"nodeName": ""}, **parts)
+    raw = raw_pod(ip="", **{"spec": {"nodeName": ""}} | parts)
     del raw["metadata"]["uid"]
     return raw
 
@@ -209,29 +208,35 @@ def test_a_pod_asks_for_the_address_of_its_predecessor(annotations: dict[str, st
     assert (again.patch, again.allowed) == ((), True)
 
 
+CNI = "cni.projectcalico.org/"
+
+
 @pytest.mark.parametrize(
-    ("parts", "namespace"),
+    ("parts", "namespace", "settings"),
     [
-        pytest.param({"metadata": {"ownerReferences": []}}, {}, id="no owner"),
-        pytest.param({"spec": {"hostNetwork": True}}, {}, id="host network"),
-        pytest.param({"metadata": {"annotations": {IP_ADDRS: "[]"}}}, {}, id="asks for an address"),
-        pytest.param(
-            {"metadata": {"annotations": {"cni.projectcalico.org/ipAddrsNoIpam": "[]"}}},
-            {},
-            id="asks for an address without IPAM",
+        pytest.param({"metadata": {"ownerReferences": []}}, {}, {}, id="no owner"),
+        pytest.param({"spec": {"hostNetwork": True}}, {}, {}, id="host network"),
+        *(
+            pytest.param({"metadata": {"annotations": {name: value}}}, {}, {}, id=f"its {name}")
+            for name, value in {
+                IP_ADDRS: "[]",
+                f"{CNI}ipAddrsNoIpam": "[]",
+                f"{CNI}ipv4pools": "[]",
+                SAME_ADDRESS: "false",
+            }.items()
         ),
-        pytest.param(
-            {"metadata": {"annotations": {"cni.projectcalico.org/ipv4pools": "[]"}}}, {}, id="asks for a pool"
-        ),
-        pytest.param({}, {"cni.projectcalico.org/ipv6pools": "[]"}, id="its namespace asks for a pool"),
-        pytest.param({"metadata": {"annotations": {SAME_ADDRESS: "false"}}}, {}, id="opts out"),
-        pytest.param({}, {SAME_ADDRESS: "False"}, id="its namespace opts out"),
+        pytest.param({}, {f"{CNI}ipv6pools": "[]"}, {}, id="its namespace asks for a pool"),
+        pytest.param({}, {SAME_ADDRESS: "False"}, {}, id="its namespace opts out"),
+        pytest.param({}, {}, {"sameAddress": {"enabled": False}}, id="switched off"),
+        pytest.param({}, {}, {"enabled": False}, id="no reservations at all"),
     ],
 )
-def test_a_pod_that_is_left_alone(parts: Mapping[str, Any], namespace: Mapping[str, str]) -> None:
-    raw = raw_pod(ip="", **parts)
+def test_a_pod_that_is_left_alone(
+    parts: Mapping[str, Any], namespace: Mapping[str, str], settings: Mapping[str, Any]
+) -> None:
     reads = Reads(segment(own()))
-    decision = reviewed(raw, reads, namespace)
+    parsed = IPReservationSettings.model_validate({"sameAddress": {"enabled": True}} | settings)
+    decision = reviewed(created(**parts), reads, namespace, parsed)
 
     assert (decision.allowed, decision.patch, reads.asked) == (True, (), 0)
     assert decision.audit["skipped"]
@@ -241,20 +246,6 @@ def test_the_word_of_a_pod_outweighs_its_namespaces() -> None:
     raw = created(metadata={"annotations": {SAME_ADDRESS: "true"}})
 
     assert reviewed(raw, Reads(segment(own())), {SAME_ADDRESS: "false"}).patch
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({"sameAddress": {"enabled": False}}, id="switched off"),
-        pytest.param({"enabled": False, "sameAddress": {"enabled": True}}, id="no reservations at all"),
-    ],
-)
-def test_what_is_switched_off_promises_nothing(settings: Mapping[str, Any]) -> None:
-    off = IPReservationSettings.model_validate(settings)
-
-    assert left_alone(pod(), {}, off)
-    assert reviewed(created(), Reads(segment(own())), settings=off).patch == ()
 
 
 @pytest.mark.parametrize("parts", [{"operation": "UPDATE"}, {"object": None}, {"sub_resource": "eviction"}])
