@@ -9,7 +9,6 @@ import msgspec
 import pytest
 import yaml
 
-from api.ip_reservation import kubelet_evicted
 from calico.segment import NotReserved
 from kube.errors import Unreachable
 from kube.types import Pod
@@ -74,36 +73,6 @@ def test_golden(path: Path) -> None:
     assert decision.audit.get("skipped") == expect.get("skipped")
     assert decision.audit.get("reserved", "") == ",".join(expect.get("reserved", []))
     assert list(decision.warnings) == expect.get("warnings", [])
-
-
-@pytest.mark.parametrize(
-    ("metadata", "status", "expected"),
-    [
-        pytest.param({}, {}, True, id="whatever the reason"),
-        pytest.param({}, {"phase": "Succeeded"}, False, id="not when it succeeded"),
-        pytest.param(
-            {"deletionTimestamp": "2026-01-02T03:04:05Z"}, {}, False, id="not at the end of a deletion"
-        ),
-        pytest.param(
-            {"deletionTimestamp": "2026-01-02T03:04:05Z"},
-            {"reason": "Evicted"},
-            True,
-            id="deleted after its eviction",
-        ),
-        pytest.param(
-            {},
-            {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]},
-            False,
-            id="not with its node",
-        ),
-    ],
-)
-def test_a_pod_that_restarts_always_fails_only_by_its_kubelet(
-    metadata: dict[str, Any], status: dict[str, Any], expected: bool
-) -> None:
-    failed = pod(metadata=metadata, spec={"restartPolicy": "Always"}, status={"phase": "Failed"} | status)
-
-    assert kubelet_evicted(failed) is expected
 
 
 def test_the_record_says_for_whom_the_address_is_held() -> None:

@@ -54,7 +54,13 @@ def of_a_lost_node() -> Pod:
         pytest.param(
             pod(**TERMINATING, status={"phase": "Succeeded"}), True, "seen gone", id="ended and gone"
         ),
+        pytest.param(
+            pod(**TERMINATING, spec={"restartPolicy": "Always"}, status={"phase": "Failed"}),
+            *(True, "seen gone"),
+            id="marked failed at the end of its deletion",
+        ),
         pytest.param(pod(**EVICTED), False, "evicted by the kubelet", id="evicted"),
+        pytest.param(pod(**EVICTED | TERMINATING), True, "evicted by the kubelet", id="deleted since"),
         pytest.param(pod(**EVICTED), True, "evicted by the kubelet", id="evicted and deleted since"),
         pytest.param(evicted(39), False, "evicted by the kubelet", id="evicted a while ago"),
         pytest.param(of_a_lost_node(), True, "seen gone", id="marked failed as its node was lost"),
@@ -72,7 +78,6 @@ def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
     "departing",
     [
         pytest.param(pod(metadata={"labels": {}}), id="unselected"),
-        pytest.param(pod(spec={"hostNetwork": True}), id="host network"),
         pytest.param(pod(status={"phase": "Failed"}), id="failed by itself"),
         pytest.param(pod(status={"phase": "Succeeded"}), id="succeeded"),
         pytest.param(evicted(45), id="evicted before the reserve time, by any clock"),
