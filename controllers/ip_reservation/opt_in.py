@@ -6,7 +6,6 @@ that was changed since is known as the pod's, and only copies are changed or rem
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import annotate
 from controllers.ip_reservation.reporter import Reporter
 from kube.client import Client
-from kube.compact import only
+from kube.compact import compact
 from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
@@ -120,15 +119,7 @@ _WORKLOAD = msgspec.json.Decoder(Workload)
 def decode_workload(encoded: msgspec.Raw) -> Workload:
     """MsgspecError when it cannot be read."""
     found = _WORKLOAD.decode(encoded).metadata
-    return Workload(
-        ObjectMeta(
-            name=found.name,
-            namespace=sys.intern(found.namespace),
-            uid=found.uid,
-            resource_version=found.resource_version,
-            annotations=only(found.annotations, (RESERVE,)),
-        )
-    )
+    return Workload(compact(replace(found, labels={}), (RESERVE,)))
 
 
 @dataclass(frozen=True)
