@@ -309,7 +309,7 @@ class Lab:
 
     def _due(self) -> float:
         """When something can be done next."""
-        promised = [due for each in self.feature.controllers for due, _ in each.queue._delayed[:1]]
+        promised = [due for each in self.feature.controllers for due, *_ in each.queue._delayed[:1]]
         return min([each.due for each in self.feature.cloud.batchers] + promised)
 
     def run_for(self, seconds: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -24,30 +23,16 @@ from cli.output import Document, Part, Report, Table, count_of, duration, title,
 from cli.session import Command, Session, pass_session
 from cli.simulate.effects import Change, Effect
 from cloud.apis import ALLOCATE
-from controllers.anycast_ip.inventory import QuotasRead
 from controllers.anycast_ip.pool import in_line
 from kube.resources import DAEMON_SETS, NODES
 from kube.types import Node, ObjectMeta, Value
-from settings import AnycastIPSettings, Settings
+from settings import AnycastIPSettings
 
 TAG_VALUES = 2
 """Each address has two tags with their own values: the name of its node and the id of its instance."""
 NAME = "simulated-node"
 OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
 """Labels whose values belong to one node."""
-
-
-@dataclass(frozen=True)
-class Supply:
-    """Of addresses: so many are there or *ordered* already, *idle* are those of them that no node uses.
-
-    *quotas* is None where they are not known. *announced* of the idle ones may be bound at once.
-    """
-
-    ordered: int
-    idle: int = 0
-    quotas: QuotasRead | None = None
-    announced: int = 0
 
 
 class Quota(Document, frozen=True):
@@ -83,36 +68,44 @@ class Orders(Document, frozen=True):
     announced: int = 0
 
 
-def orders_for(count: int, nodes: Iterable[FollowedNode], supply: Supply, settings: Settings) -> Orders:
+def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) -> Orders:
     """So that *count* new nodes get their addresses, after those of *nodes* that wait."""
-    waiting = sum(wanted(each, settings.anycast_ip) and is_tainted(each) for each in nodes)
-    per_second = ALLOCATE.rate * settings.cloud.rate_share
-    from_pool = min(count, max(0, supply.idle - waiting))
+    settings, claims, allowed = (
+        inventory.settings.anycast_ip,
+        address_claims(inventory),
+        allow_list(inventory),
+    )
+    idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
+    not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}
+    waiting = sum(wanted(each, settings) and is_tainted(each) for each in nodes)
+    per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share
+    from_pool = min(count, max(0, len(idle) - waiting))
     needed = count - from_pool
+    found = quotas_read(inventory)
+    known = {each.id: each for each in found.quotas} if found else {}
+    counts = {
+        "TOTAL_EIP_QUOTA": (20, "addresses of the account in the region"),
+        "DAILY_EIP_APPLY": (40, "orders of the account on a day"),
+    }
+    quotas = [
+        Quota(name, needed, usual, what, read.limit, read.limit - read.current)
+        if (read := known.get(name))
+        else Quota(name, needed, usual, what)
+        for name, (usual, what) in counts.items()
+    ]
+    tags = Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node")
     return Orders(
-        address_type=settings.anycast_ip.address_type,
+        address_type=settings.address_type,
         needed=needed,
         from_pool=from_pool,
         waiting=waiting,
-        in_cluster=supply.ordered,
+        in_cluster=len(claims),
         per_second=per_second,
-        seconds=max(0, waiting + count - supply.idle) / per_second,
-        quotas=(
-            _quota(supply, needed, "TOTAL_EIP_QUOTA", 20, "addresses of the account in the region"),
-            _quota(supply, needed, "DAILY_EIP_APPLY", 40, "orders of the account on a day"),
-            Quota("tag values", TAG_VALUES * needed, None, "the name and the instance of each node"),
-        ),
-        announced_for=settings.anycast_ip.allow_list.announce_before,
-        announced=supply.announced,
+        seconds=max(0, waiting + count - len(idle)) / per_second,
+        quotas=(*quotas, tags),
+        announced_for=settings.allow_list.announce_before,
+        announced=sum(claim.address not in not_yet for claim in idle if claim.address in recorded(allowed)),
     )
-
-
-def _quota(supply: Supply, needed: int, name: str, usual: int, counts: str) -> Quota:
-    known = supply.quotas
-    read = next((each for each in (known.quotas if known else ()) if each.id == name), None)
-    if read is None:
-        return Quota(name, needed, usual, counts)
-    return Quota(name, needed, usual, counts, read.limit, read.limit - read.current)
 
 
 def order_parts(orders: Orders, shown_by: str) -> Iterator[Part]:
@@ -239,7 +232,7 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
         taints=tuple(f"{each.key}={each.value}:{each.effect}" for each in closed.spec.taints),
         admission=_admission(node, snapshot),
         why_no_address="" if needed else _why_not(like or node.name, settings),
-        orders=orders_for(count, nodes, _supply(inventory), whole) if needed else None,
+        orders=orders_for(inventory, count, nodes) if needed else None,
         address_terms=terms_in_words(node, settings),
         opens_when=opens_when(settings).removeprefix("; it opens ") if needed else "",
         quotas_are_shown_by=(
@@ -316,16 +309,6 @@ def join_command(session: Session, count: int, like: str) -> None:
     Without --like they are like the newest node that needs an anycast IP.
     """
     session.show(join(Inventory(session.cluster), count, like))
-
-
-def _supply(inventory: Inventory) -> Supply:
-    claims = address_claims(inventory)
-    idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
-    listed = allow_list(inventory)
-    announcements = announcing(listed, inventory.settings.anycast_ip.allow_list, inventory.now())
-    waiting = {each.id for each in announcements}
-    announced = sum(claim.address not in waiting for claim in idle if claim.address in recorded(listed))
-    return Supply(len(claims), len(idle), quotas_read(inventory), announced)
 
 
 def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
