@@ -100,7 +100,7 @@ def kubeconfig_of(lab: Lab, namespace: str, account: str = "default") -> Path:
     known = yaml.safe_load(lab.kubeconfig.read_text())
     token = lab.kubectl("create", "token", account, "-n", namespace).stdout.strip()
     known["users"] = [{"name": each["name"], "user": {"token": token}} for each in known["users"]]
-    path = lab.directory / f"kubeconfig-{namespace}"
+    path = lab.directory / f"kubeconfig-{namespace}-{account}"
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(known))
     return path

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dev.lab import binaries
 from dev.lab.bootstrap import running
+from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import merged
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
@@ -226,7 +226,7 @@ def test_a_user_who_may_not_change_rollouts_has_no_button_and_a_revoked_permissi
     chromium: Any, cluster: Cluster, tmp_path: Path
 ) -> None:
     edge = cluster.edge
-    kubeconfig = viewer(cluster.lab, tmp_path)
+    kubeconfig = viewer(cluster.lab)
     cluster.lab.kubectl(
         *("create", "role", "pauser", "-n", edge.namespace),
         *("--verb=patch", "--resource=ingressdaemonsets.ingressdaemonsets.mumoshu.github.io"),
@@ -247,17 +247,12 @@ def test_a_user_who_may_not_change_rollouts_has_no_button_and_a_revoked_permissi
     assert not edge.resource()["spec"].get("paused")
 
 
-def viewer(lab: Lab, directory: Path) -> Path:
+def viewer(lab: Lab) -> Path:
     """The kubeconfig of a ServiceAccount that may read everything."""
     lab.kubectl("create", "serviceaccount", "viewer", "-n", "default")
     lab.kubectl("create", "clusterrole", "viewer", "--verb=get,list", "--resource=*.*")
     bind(lab, "clusterrolebinding", "viewer", "--clusterrole=viewer")
-    token = lab.kubectl("create", "token", "viewer", "-n", "default").stdout.strip()
-    config = yaml.safe_load(lab.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    file = directory / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
-    return file
+    return kubeconfig_of(lab, "default", "viewer")
 
 
 def bind(lab: Lab, *binding: str) -> None:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import yaml
 
 from controllers.anycast_ip.sources import NODES, STRATEGIC
 from dev.lab.bootstrap import running
+from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from kube.client import Client, Typed
@@ -302,14 +302,9 @@ def test_of_the_status_of_a_node_the_controllers_may_write_their_condition_alone
 
 
 @pytest.fixture
-def controllers(lab: Lab, tmp_path: Path) -> Iterator[Client]:
+def controllers(lab: Lab) -> Iterator[Client]:
     """With their token."""
-    token = lab.kubectl("create", "token", "drawbridge-controllers", "-n", NAMESPACE).stdout.strip()
-    kubeconfig = yaml.safe_load(lab.kubeconfig.read_text())
-    kubeconfig["users"] = [{"name": each["name"], "user": {"token": token}} for each in kubeconfig["users"]]
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    client = Client.from_kubeconfig(path)
+    client = Client.from_kubeconfig(kubeconfig_of(lab, NAMESPACE, "drawbridge-controllers"))
     yield client
     client.close()
 
