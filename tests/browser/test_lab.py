@@ -22,6 +22,7 @@ from dev.lab.install import merged
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
 from kube.client import Resource
+from kube.resources import PODS
 from tests.browser.test_dashboard import PATHS, focused, walk
 from tests.cluster import anycast, elasticity, ingress_daemonset, workloads
 from tests.cluster.anycast import Fleet
@@ -163,7 +164,7 @@ def test_an_ip_is_seen_as_it_is_reserved_and_leads_to_its_explanation(visit: Vis
     tab = visit.open("/reservations")
     assert address not in tab.content()
 
-    lab.client.delete(workloads.PODS, pod.metadata.name, cluster.redis)
+    lab.client.delete(PODS, pod.metadata.name, cluster.redis)
     visit.shows(re.escape(address))
     walk(tab, address)
     tab.keyboard.press("Enter")

@@ -18,8 +18,8 @@ from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from dev.outside import Outside
 from kube.errors import AlreadyExists, KubeError, NotFound
+from kube.resources import PODS
 from tests.chaos import programs
-from tests.cluster.workloads import PODS
 
 VALUES: dict[str, Any] = {
     "replicaCount": 2,

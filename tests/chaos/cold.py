@@ -12,7 +12,8 @@ from dev.lab import faults, processes
 from dev.lab.cluster import COMPONENTS
 from dev.lab.owner import ROOT
 from dev.lab.session import Lab
-from tests.chaos.programs import LEASES, command
+from kube.resources import LEASES
+from tests.chaos.programs import command
 
 PROGRAM = "dev.lab.kubelet"
 KWOK = "kwok-controller"

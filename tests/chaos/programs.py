@@ -8,11 +8,9 @@ from typing import Any
 
 from dev.lab.killing import kill_pod
 from dev.lab.session import Lab
-from kube.client import Resource
-from tests.cluster.workloads import PODS
+from kube.resources import LEASES, PODS
 
 NAMESPACE = "drawbridge"
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
 def all_pods(lab: Lab) -> set[str]:

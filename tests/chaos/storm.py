@@ -13,6 +13,7 @@ from dev.lab.session import Lab
 from dev.lab.waiting import until
 from dev.outside import Outside
 from kube.errors import ApiError, KubeError, NotFound, Unreachable
+from kube.resources import PODS
 from kube.types import Pod
 from tests.cluster import workloads
 
@@ -113,13 +114,13 @@ class Storm:
 
 def delete(lab: Lab, pod: Pod) -> None:
     meta = pod.metadata
-    lab.client.delete(workloads.PODS, meta.name, meta.namespace, timeout=CALL_TIMEOUT)
+    lab.client.delete(PODS, meta.name, meta.namespace, timeout=CALL_TIMEOUT)
 
 
 def evict(lab: Lab, pod: Pod) -> None:
     meta = pod.metadata
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta.name}}
-    path = workloads.PODS.path(meta.namespace, meta.name, "eviction")
+    path = PODS.path(meta.namespace, meta.name, "eviction")
     lab.client.request("POST", path, body=eviction, timeout=CALL_TIMEOUT)
 
 

@@ -11,6 +11,7 @@ from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.outside import judged, of_reservations
 from kube.errors import ServerError
+from kube.resources import PODS
 from tests.chaos.rules import HOLD, VALUES
 from tests.chaos.storm import as_client_go, storming
 from tests.cluster import workloads
@@ -29,7 +30,7 @@ def test_deletions_wait_for_calico_and_take_its_v3_where_both_groups_are_served(
         workloads.create_pod(lab, redis, f"redis-{number}")
     workloads.running_pod(lab, redis, "early")
     with pytest.raises(ServerError, match=f"{redis}/early keeps running .* is Calico installed") as refused:
-        lab.client.delete(workloads.PODS, "early", redis, timeout=30)
+        lab.client.delete(PODS, "early", redis, timeout=30)
     assert (refused.value.status, as_client_go(refused.value)) == (503, True)
 
     install.install_crds(lab.client, "both")

@@ -19,6 +19,7 @@ from dev.lab.install import RELEASE, merged
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
 from kube.errors import ServerError
+from kube.resources import PODS
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests.chaos import cold, programs
@@ -30,7 +31,6 @@ from tests.cluster.elasticity import Shop, keeping, template
 from tests.cluster.ingress_daemonset import awaiting, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
 from tests.cluster.lifecycle import World
-from tests.cluster.workloads import PODS
 
 SECRET = "drawbridge-webhook-tls"
 TOLERATIONS = [{"key": key, "operator": "Exists"} for key in ("drawbridge.io/lab", TAINT.key)]

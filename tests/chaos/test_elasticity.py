@@ -14,10 +14,10 @@ from dev.judge.observation import notes
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.outside import WORKLOADS, Outside, judged, of_placement
+from kube.resources import DEPLOYMENTS, NAMESPACES, PODS
 from tests.chaos import programs
-from tests.cluster import elasticity, workloads
+from tests.cluster import elasticity
 from tests.cluster.elasticity import Shop, keeping, template
-from tests.cluster.workloads import PODS
 
 VALUES = {
     **elasticity.VALUES,
@@ -50,11 +50,11 @@ def crowded(lab: Lab, deployments: int, replicas: int) -> Iterator[tuple[Shop, O
         assert outside.at_rest() == []
     counts = {name: (len(shop.home(name)), len(shop.away(name))) for name in names}
     assert counts == dict.fromkeys(names, (AT_HOME, replicas - AT_HOME))
-    shop.client.delete(workloads.NAMESPACES, shop.namespace)
+    shop.client.delete(NAMESPACES, shop.namespace)
 
 
 def is_ready(shop: Shop, name: str, replicas: int) -> bool:
-    return elasticity.is_settled(shop.client.get(elasticity.DEPLOYMENTS, name, shop.namespace), replicas)
+    return elasticity.is_settled(shop.client.get(DEPLOYMENTS, name, shop.namespace), replicas)
 
 
 def leader_after(shop: Shop, outside: Outside, more: int, than: str = "") -> str:

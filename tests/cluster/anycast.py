@@ -14,15 +14,12 @@ from controllers.anycast_ip.claim import FIELD, NODE_INSTANCE, NODE_NAME, SELECT
 from dev.lab.errors import LabError
 from dev.lab.nodes import NODES, cloud_node
 from dev.lab.session import Lab
-from kube.client import Resource
-from kube.resources import CONFIG_MAPS
+from kube.resources import CONFIG_MAPS, EVENTS, PODS
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
 
 T = TypeVar("T")
-EVENTS = Resource("", "v1", "events")
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
 DRAWBRIDGE = "drawbridge"
 FLEET = "tests/fleet"
 SECONDS = 60
@@ -202,5 +199,5 @@ def processes(lab: Lab) -> set[tuple[str, int]]:
     """Each process: a restarted container is another one."""
     return {
         (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
-        for pod in lab.client.list(workloads.PODS, DRAWBRIDGE).items
+        for pod in lab.client.list(PODS, DRAWBRIDGE).items
     }

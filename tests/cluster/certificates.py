@@ -22,8 +22,8 @@ from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
 from kube.errors import KubeError, NotFound
+from kube.resources import PODS
 from tests.chaos import programs
-from tests.cluster.workloads import PODS
 
 NAME = "drawbridge-webhook.drawbridge.svc"
 SECRET, NAMESPACE = "drawbridge-webhook-tls", "drawbridge"

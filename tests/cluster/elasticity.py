@@ -12,19 +12,15 @@ from api.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
+from kube.resources import DEPLOYMENTS, EVENTS, PODS
 from kube.types import Pod
 from tests.cluster import workloads
-from tests.cluster.workloads import PODS
 
 T = TypeVar("T")
 Raw = dict[str, Any]
 Scene = Callable[["Shop"], None]
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-DAEMONSETS = Resource("apps", "v1", "daemonsets")
 JOBS = Resource("batch", "v1", "jobs")
-EVENTS = Resource("", "v1", "events")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
 SUBNET = {"id": "subnet-lab00001", "zone": "ap-guangzhou-3"}

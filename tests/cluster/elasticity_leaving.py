@@ -16,9 +16,9 @@ from dev.lab import admission, install
 from dev.lab.install import CHART, NAMESPACE, RELEASE
 from dev.lab.session import Lab
 from kube.errors import KubeError
+from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
 from tests.cluster import elasticity
 from tests.cluster.elasticity import SECONDS, Shop, is_gated, keeping, template, workload
-from tests.cluster.workloads import NAMESPACES, PODS, STATEFULSETS
 
 VALUES: dict[str, Any] = {
     **elasticity.VALUES,
@@ -66,7 +66,7 @@ def flowing(lab: Lab) -> Iterator[Flow]:
     """Over the length of a block, and some pods before and after it; the pods are gone in the end."""
     shop = Shop(lab)
     body = workload("StatefulSet", "db", template(keeping(1)), replicas=2, serviceName="db")
-    shop.create(STATEFULSETS, body)
+    shop.create(STATEFUL_SETS, body)
     with Flow(shop) as flow:
         await_more(lab, flow)
         yield flow

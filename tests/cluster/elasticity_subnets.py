@@ -12,9 +12,9 @@ from dev.lab.kwokctl import NOWHERE
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
 from kube.errors import NotFound
+from kube.resources import PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from tests.cluster.elasticity import SUBNET, Raw, Shop, template
-from tests.cluster.workloads import PODS
 
 EMPTY, OCCUPIED, UNMANAGED = ({"id": f"subnet-lab0000{number}", "zone": NOWHERE} for number in (2, 3, 4))
 """No kwok plays them: no pod of another test comes there."""

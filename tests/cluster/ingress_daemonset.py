@@ -15,9 +15,7 @@ Raw = dict[str, Any]
 
 API_VERSION = "ingressdaemonsets.mumoshu.github.io/v1alpha1"
 INGRESS_DAEMONSETS = Resource("ingressdaemonsets.mumoshu.github.io", "v1alpha1", "ingressdaemonsets")
-DAEMONSETS = Resource("apps", "v1", "daemonsets")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
-EVENTS = Resource("", "v1", "events")
 
 VALUES: dict[str, Any] = {
     "replicaCount": 1,

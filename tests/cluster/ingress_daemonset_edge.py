@@ -17,7 +17,7 @@ from dev.lab.policy.mutations import LABEL as POLICY
 from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.errors import NotFound
-from kube.resources import DEPLOYMENTS, PODS
+from kube.resources import DEPLOYMENTS, EVENTS, PODS
 from tests.cluster import workloads
 from tests.cluster.elasticity import await_account
 from tests.cluster.ingress_daemonset import (
@@ -26,7 +26,6 @@ from tests.cluster.ingress_daemonset import (
     DETACHED,
     DETACHED_BY,
     EDGE,
-    EVENTS,
     EVERY,
     INGRESS_DAEMONSETS,
     SECONDS,

@@ -9,18 +9,9 @@ import pytest
 from dev.lab.policy.mutations import pod_without_policy
 from dev.lab.waiting import at_most
 from kube.errors import ApiError
-from kube.resources import DEPLOYMENTS
+from kube.resources import DAEMON_SETS, DEPLOYMENTS
 from tests.cluster.elasticity import ACCOUNTS
-from tests.cluster.ingress_daemonset import (
-    BALANCER,
-    BINDINGS,
-    DAEMONSETS,
-    Raw,
-    awaiting,
-    by_node,
-    detaching,
-    image_of,
-)
+from tests.cluster.ingress_daemonset import BALANCER, BINDINGS, Raw, awaiting, by_node, detaching, image_of
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.ingress_daemonset import EXAMPLE
 
@@ -47,7 +38,7 @@ def stop_in_the_middle(edge: Edge) -> None:
 
 def left_behind(edge: Edge) -> list[list[Raw]]:
     """Of Deployments and what is beside them, and of pods."""
-    kinds = (DEPLOYMENTS, DAEMONSETS, BINDINGS)
+    kinds = (DEPLOYMENTS, DAEMON_SETS, BINDINGS)
     return [*(edge.client.list(each, edge.namespace).items for each in kinds), edge.pods()]
 
 
@@ -114,7 +105,7 @@ def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
 
     stored = edge.resource("nginx-ingress")["spec"]["updateStrategy"]["rollingUpdate"]
     assert (stored["maxUnavailablePodsPerNode"], "maxUnavaiablePodsPerNode" in stored) == ("100%", False)
-    [daemon_set] = edge.client.list(DAEMONSETS, edge.namespace).items
+    [daemon_set] = edge.client.list(DAEMON_SETS, edge.namespace).items
     assert daemon_set["metadata"]["name"] == "nginx-ingress-10080"
     assert "mumoshu" not in image_of(daemon_set["spec"]["template"])
 

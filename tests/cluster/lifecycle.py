@@ -9,6 +9,7 @@ from typing import Any
 
 from api.anycast_ip import is_tainted
 from dev.lab.session import Lab
+from kube.resources import PODS
 from tests.cluster import workloads
 from tests.cluster.anycast import Fleet
 from tests.cluster.elasticity import SUBNET, Shop, keeping, template
@@ -19,7 +20,6 @@ from tests.cluster.ingress_daemonset import (
     detaching,
 )
 from tests.cluster.ingress_daemonset_edge import Edge, confirming
-from tests.cluster.workloads import PODS
 
 VALUES: dict[str, Any] = {
     "replicaCount": 2,

@@ -16,11 +16,11 @@ from dev.lab.nodes import NODES
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import Invalid, KubeError, NotFound
+from kube.resources import PODS
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import is_gated
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
-from tests.cluster.workloads import PODS
 
 Raw = dict[str, Any]
 

@@ -20,8 +20,8 @@ from dev.lab import binaries, install, processes
 from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.client import Resource
+from kube.resources import PODS
 
-PODS = Resource("", "v1", "pods")
 SECRETS = Resource("", "v1", "secrets")
 SERVICES = Resource("", "v1", "services")
 SWITCHED_ON = {

@@ -14,8 +14,8 @@ import pytest
 from api.anycast_ip import OPEN, transitions_of
 from dev.lab import install
 from dev.lab.session import Lab
-from kube.resources import CONFIG_MAPS
-from tests.cluster import anycast, workloads
+from kube.resources import CONFIG_MAPS, PODS
+from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
 
 NAME, PORT = "anycast-ips", 8082
@@ -53,7 +53,7 @@ def served(lab: Lab) -> Iterator[None]:
 def replicas(lab: Lab) -> dict[str, str]:
     """The IPs of the ready pods, by their names; empty while others are there, too."""
     selector = "app.kubernetes.io/component=controllers"
-    pods = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=selector).items
+    pods = lab.client.list(PODS, DRAWBRIDGE, label_selector=selector).items
     ready = {each["metadata"]["name"]: each["status"]["podIP"] for each in pods if is_ready(each)}
     return ready if len(ready) == len(pods) else {}
 

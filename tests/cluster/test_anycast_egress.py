@@ -14,9 +14,10 @@ from controllers.anycast_ip import egress
 from controllers.anycast_ip.claim import INSTANCE_LABEL
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
+from kube.resources import PODS
 from kube.types import Node
 from settings.anycast_ip import NEED_LABEL
-from tests.cluster import anycast, workloads
+from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
 
 
@@ -43,7 +44,7 @@ REAL = "lab-0"
 
 @contextmanager
 def checking_egress(lab: Lab, url: str) -> Iterator[None]:
-    image = lab.client.list(workloads.PODS, DRAWBRIDGE).items[0]["spec"]["containers"][0]["image"]
+    image = lab.client.list(PODS, DRAWBRIDGE).items[0]["spec"]["containers"][0]["image"]
     check = {"url": url, "image": image}
     with anycast.configured(lab, egressCheck=check, releaseOnLabelRemoval=True):
         yield
@@ -51,7 +52,7 @@ def checking_egress(lab: Lab, url: str) -> Iterator[None]:
 
 def checks(lab: Lab) -> list[str]:
     """The names of their pods."""
-    found = lab.client.list(workloads.PODS, DRAWBRIDGE, label_selector=egress.SELECTED).items
+    found = lab.client.list(PODS, DRAWBRIDGE, label_selector=egress.SELECTED).items
     return [each["metadata"]["name"] for each in found]
 
 

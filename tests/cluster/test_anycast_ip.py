@@ -14,9 +14,10 @@ from dev.judge.address import JoinsClosed
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from dev.outside import judged, of_addresses
+from kube.resources import DEPLOYMENTS, NAMESPACES
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
-from tests.cluster.anycast import DEPLOYMENTS, FLEET, Fleet, joined
+from tests.cluster.anycast import FLEET, Fleet, joined
 from tests.cluster.scenes import playing, title
 
 CROWD = 200
@@ -41,7 +42,7 @@ def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_c
     assert all(is_tainted(node) for node in joined)
     assert len({node.metadata.annotations[ADDRESS] for node in fleet.nodes()}) == CROWD
     assert len(fleet.addresses()) == CROWD
-    lab.client.delete(workloads.NAMESPACES, namespace)
+    lab.client.delete(NAMESPACES, namespace)
 
 
 def nodes_of(lab: Lab, namespace: str) -> set[str]:

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from cli.app import drawbridge
 from dev.lab.session import Lab
+from kube.resources import PODS
 from tests.cluster import ingress_daemonset, workloads
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.workloads import GROUPS, SECONDS
@@ -86,7 +87,7 @@ def _healthy(found: Any) -> Any:
 
 def test_reservations_are_listed_released_and_held(lab: Lab, group: str, redis: str) -> None:
     pod = workloads.running_pod(lab, redis, "a")
-    lab.client.delete(workloads.PODS, "a", redis)
+    lab.client.delete(PODS, "a", redis)
     [address] = pod.status.addresses
     lab.wait(
         lambda: [each["address"] for each in listed(lab, redis)] == [address], SECONDS, "it to be listed"
@@ -111,7 +112,7 @@ def test_a_status_that_is_watched_shows_what_changes(lab: Lab, redis: str, tmp_p
         lab.wait(lambda: reserved(printed()), SECONDS, "the status to be shown")
         # Pods of tests that ended may be on their way out still.
         before = max(reserved(printed()))
-        lab.client.delete(workloads.PODS, "watched", redis)
+        lab.client.delete(PODS, "watched", redis)
         lab.wait(lambda: max(reserved(printed())) > before, SECONDS, "one more to be shown")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from api.elasticity import COST
 from dev.lab.session import Lab
+from kube.resources import PODS
 from tests.cluster.elasticity import Shop, template
 from tests.cluster.test_cli import shown
-from tests.cluster.workloads import PODS
 
 
 def test_the_pods_of_the_lowest_deletion_cost_go_as_was_foreseen(elastic_lab: Lab) -> None:

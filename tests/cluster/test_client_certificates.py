@@ -15,17 +15,8 @@ from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from kube.errors import ApiError
-from kube.resources import CONFIG_MAPS
-from tests.cluster.workloads import (
-    PODS,
-    SECONDS,
-    VALUES,
-    metrics,
-    records,
-    reserved_namespace,
-    running_pod,
-    sample,
-)
+from kube.resources import CONFIG_MAPS, PODS
+from tests.cluster.workloads import SECONDS, VALUES, metrics, records, reserved_namespace, running_pod, sample
 
 pytestmark = pytest.mark.nightly
 

@@ -15,6 +15,7 @@ from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
 from kube.client import Client, Resource
+from kube.resources import PODS
 from tests.cluster import workloads
 
 pytestmark = pytest.mark.nightly
@@ -51,7 +52,7 @@ def asked(lab: Lab, path: str, host: str = NAME, method: str = "GET") -> Iterato
 
 def address_of(lab: Lab) -> str:
     selector = "app.kubernetes.io/component=dashboard"
-    [pod] = lab.client.list(workloads.PODS, install.NAMESPACE, label_selector=selector).items
+    [pod] = lab.client.list(PODS, install.NAMESPACE, label_selector=selector).items
     return str(pod["status"]["podIP"])
 
 
@@ -77,7 +78,7 @@ def test_a_proxy_gets_each_page_and_a_reservation_is_live(lab: Lab) -> None:
     lab.client.create(INGRESS_DAEMONSETS, manifest, redis)
 
     with asked(lab, "/live/reservations", SERVICE) as stream:
-        lab.client.delete(workloads.PODS, "a", redis)
+        lab.client.delete(PODS, "a", redis)
         until(lambda: address in stream.readline().decode(), SECONDS, "the page to be sent again", every=0)
 
     node = str(pod.spec.node_name)

@@ -23,7 +23,7 @@ from dev.lab.nodes import NODES, cloud_node, join
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
-from kube.resources import CONFIG_MAPS
+from kube.resources import CONFIG_MAPS, NAMESPACES
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
 from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet, joined
@@ -32,7 +32,7 @@ from tests.pages import PAGES, ROOT, Block, blocks, run
 
 pytestmark = pytest.mark.nightly
 
-DAEMONSETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
+DAEMON_SETS, DEPLOYMENTS = (Resource("apps", "v1", plural) for plural in ("daemonsets", "deployments"))
 DETACHED = "node-detacher.variant.run/detached"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 STUCK = "my-node"
@@ -73,7 +73,7 @@ def test_the_commands_for_pods_that_stay_gated_open_our_gate_alone(
 
     lab_v3.wait(lambda: workloads.get_pod(lab_v3, namespace, "waits").spec.node_name, 60, "the pod to start")
     assert workloads.get_pod(lab_v3, namespace, "waits-for-others").spec.node_name == ""
-    lab_v3.client.delete(workloads.NAMESPACES, namespace)
+    lab_v3.client.delete(NAMESPACES, namespace)
 
 
 def a_node_stays_tainted(fleet: Fleet) -> None:
@@ -178,7 +178,7 @@ def originals(edge_lab: Lab) -> Iterator[Lab]:
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": INGRESS}, "spec": spec}
     owner = client.create(INGRESS_DAEMONSETS, body, "ingress")
     checker = _original(owner, "DaemonSet", f"{INGRESS}-10080", "ingress-daemonset-hc")
-    client.create(DAEMONSETS, checker, "ingress")
+    client.create(DAEMON_SETS, checker, "ingress")
     client.patch(INGRESS_DAEMONSETS, INGRESS, {"spec": {"healthCheckNodePorts": [10080]}}, "ingress")
     for node in ("edge-1", "edge-2"):
         made = _original(owner, "Deployment", f"{INGRESS}-{node}", "ingress-daemonset-node", nodeName=node)
@@ -216,7 +216,7 @@ def test_the_steps_from_the_original_replace_its_objects_node_by_node(originals:
         return sum(each["status"].get("availableReplicas", 0) for each in held)
 
     def checkers() -> list[str]:
-        held = client.list(DAEMONSETS, "ingress", label_selector=FOR).items
+        held = client.list(DAEMON_SETS, "ingress", label_selector=FOR).items
         return sorted(each["metadata"]["name"] for each in held)
 
     lab.wait(lambda: phases() == ["Foreign", "Foreign"], 60, "the original's Deployments to be reported")

@@ -10,19 +10,9 @@ import pytest
 
 from dev.lab.session import Lab
 from dev.outside import judged, of_placement
-from tests.cluster.elasticity import (
-    DEPLOYMENTS,
-    JOBS,
-    Raw,
-    Scene,
-    Shop,
-    is_home,
-    keeping,
-    template,
-    workload,
-)
+from kube.resources import DEPLOYMENTS, STATEFUL_SETS
+from tests.cluster.elasticity import JOBS, Raw, Scene, Shop, is_home, keeping, template, workload
 from tests.cluster.scenes import playing, title
-from tests.cluster.workloads import STATEFULSETS
 
 
 def example(**spec: Any) -> Raw:
@@ -65,16 +55,16 @@ def the_example_for_the_originals_scheduler_has_one_local_pod_which_is_the_last_
 
 def a_stateful_set_keeps_its_first_ordinals_also_after_an_update(shop: Shop) -> None:
     spec = {"replicas": 5, "serviceName": "db"}
-    shop.create(STATEFULSETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
-    shop.settle("db", 5, STATEFULSETS)
+    shop.create(STATEFUL_SETS, workload("StatefulSet", "db", template(keeping(2)), **spec))
+    shop.settle("db", 5, STATEFUL_SETS)
     assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
-    shop.update("db", STATEFULSETS)
-    shop.settle("db", 5, STATEFULSETS)
+    shop.update("db", STATEFUL_SETS)
+    shop.settle("db", 5, STATEFUL_SETS)
     assert shop.home() == {"db-0", "db-1"}, shop.reasons()
 
-    shop.scale("db", 3, STATEFULSETS)
-    shop.settle("db", 3, STATEFULSETS)
+    shop.scale("db", 3, STATEFUL_SETS)
+    shop.settle("db", 3, STATEFUL_SETS)
     assert (shop.home(), shop.away()) == ({"db-0", "db-1"}, {"db-2"})
 
 

@@ -15,10 +15,9 @@ from controllers.elasticity.room import Fleet
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.client import Resource
-from kube.resources import NODES
+from kube.resources import NODES, PODS
 from kube.types import Pod
 from tests.cluster.elasticity import Raw, Shop, configured, template
-from tests.cluster.workloads import PODS
 from tests.elasticity_world import index_of
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")

@@ -8,20 +8,9 @@ from typing import Any
 
 from api.elasticity import IGNORE_RULES, TAINT_KEY
 from dev.lab.session import Lab
+from kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
-from tests.cluster.elasticity import (
-    DAEMONSETS,
-    DEPLOYMENTS,
-    SECONDS,
-    VALUES,
-    Shop,
-    calls,
-    keeping,
-    switched,
-    template,
-    workload,
-)
-from tests.cluster.workloads import PODS, STATEFULSETS
+from tests.cluster.elasticity import SECONDS, VALUES, Shop, calls, keeping, switched, template, workload
 
 LOCAL_NODES = 3
 DRAWBRIDGE = "drawbridge"
@@ -42,14 +31,14 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
 
     shop.deploy("web", 5, template())
     shop.deploy("switched", 2, template(switched("true")))
-    shop.create(STATEFULSETS, workload("StatefulSet", "db", template(), replicas=2, serviceName="db"))
-    shop.create(DAEMONSETS, daemon_set("agent"))
+    shop.create(STATEFUL_SETS, workload("StatefulSet", "db", template(), replicas=2, serviceName="db"))
+    shop.create(DAEMON_SETS, daemon_set("agent"))
     shop.run("bare", template())
     tolerant = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
     shop.run("ignoring", template({IGNORE_RULES: "true"}, **tolerant))
     for name, replicas in {"web": 5, "switched": 2}.items():
         shop.settle(name, replicas)
-    shop.settle("db", 2, STATEFULSETS)
+    shop.settle("db", 2, STATEFUL_SETS)
     shop.wait(lambda: len(shop.home("agent")) == LOCAL_NODES, "the DaemonSet to run on all local nodes")
     assert calls(elastic_lab) == before
 
@@ -94,7 +83,7 @@ def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(e
     with without(elastic_lab, "webhook"):
         # A leader may correct it before its pods have come to any node.
         with without(elastic_lab, "controllers"):
-            shop.create(DAEMONSETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
+            shop.create(DAEMON_SETS, daemon_set("agent", tolerations=[{"operator": "Exists"}]))
             shop.wait(lambda: len(shop.home()) == LOCAL_NODES and shop.away(), "its pods to run on all nodes")
 
         shop.wait(
@@ -108,7 +97,7 @@ def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(e
 
 def is_rolled_out(shop: Shop, name: str) -> bool:
     """Whether a DaemonSet has all of its pods, by its last template, as its controller says."""
-    found = shop.client.get(DAEMONSETS, name, shop.namespace)
+    found = shop.client.get(DAEMON_SETS, name, shop.namespace)
     status, generation = found["status"], found["metadata"]["generation"]
     counts = {status.get(each) for each in ("updatedNumberScheduled", "numberAvailable")}
     seen = status.get("observedGeneration") == generation

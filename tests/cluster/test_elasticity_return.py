@@ -12,18 +12,9 @@ import pytest
 from dev.lab.nodes import NODES, cloud_node
 from dev.lab.session import Lab
 from kube.client import Resource
-from tests.cluster.elasticity import (
-    EVENTS,
-    SUBNET,
-    Raw,
-    Shop,
-    configured,
-    keeping,
-    template,
-    workload,
-)
+from kube.resources import EVENTS, STATEFUL_SETS
+from tests.cluster.elasticity import SUBNET, Raw, Shop, configured, keeping, template, workload
 from tests.cluster.elasticity_subnets import node_of
-from tests.cluster.workloads import STATEFULSETS
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 
@@ -76,7 +67,7 @@ def returned(shop: Shop) -> set[str]:
 def test_pods_return_one_after_the_other_also_when_the_leader_dies_in_between(place: Place) -> None:
     shop = place.shop
     shop.deploy("web", 3, place.pods())
-    shop.create(STATEFULSETS, workload("StatefulSet", "db", place.pods(), replicas=2, serviceName="db"))
+    shop.create(STATEFUL_SETS, workload("StatefulSet", "db", place.pods(), replicas=2, serviceName="db"))
     shop.deploy("beyond", 2, place.pods(keeping(1)))
     budget = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}
     shop.create(
@@ -89,7 +80,7 @@ def test_pods_return_one_after_the_other_also_when_the_leader_dies_in_between(pl
         },
     )
     shop.settle("web", 3)
-    shop.settle("db", 2, STATEFULSETS)
+    shop.settle("db", 2, STATEFUL_SETS)
     shop.settle("beyond", 2)
     gone = shop.away("web") | shop.away("db")
     assert len(gone) == 5
@@ -103,7 +94,7 @@ def test_pods_return_one_after_the_other_also_when_the_leader_dies_in_between(pl
     shop.wait(lambda: len(shop.home("web")) == 3 and len(shop.home("db")) == 2, "all of them to return")
 
     shop.settle("web", 3)
-    shop.settle("db", 2, STATEFULSETS)
+    shop.settle("db", 2, STATEFUL_SETS)
     shop.wait(lambda: len(shop.home("beyond")) == 1, "one of two, which keeps one local, to return")
     shop.settle("beyond", 2)
     assert len(shop.away("beyond")) == 1

@@ -17,9 +17,9 @@ from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.client import Resource
 from kube.errors import ApiError
+from kube.resources import NAMESPACES
 from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
 
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 CRD = Path(__file__).parent.parent.parent / "charts/drawbridge/files/ingressdaemonsets.yaml"
 

@@ -12,10 +12,10 @@ import pytest
 from dev.lab.policy.mutations import without_policy
 from dev.lab.session import Lab
 from kube.errors import KubeError
+from kube.resources import DAEMON_SETS
 from tests.cluster.ingress_daemonset import (
     API_VERSION,
     BINDINGS,
-    DAEMONSETS,
     NODE_LABEL,
     Raw,
     by_deployment,
@@ -83,7 +83,7 @@ def test_each_of_thirty_nodes_has_its_pods_and_a_health_checker_and_the_status_s
     assert shown[1].split()[:5] == ["web", "30", "30", "30", "0"]
 
     def ready() -> dict[str, int]:
-        found = thirty.client.list(DAEMONSETS, thirty.namespace).items
+        found = thirty.client.list(DAEMON_SETS, thirty.namespace).items
         return {each["metadata"]["name"]: each.get("status", {}).get("numberReady", 0) for each in found}
 
     thirty.wait(lambda: ready() == {f"web-{PORT}": 30}, "a health checker on each node")
@@ -99,7 +99,7 @@ def test_its_health_checkers_follow_its_ports(thirty: Edge) -> None:
 
 
 def child_names(edge: Edge) -> list[set[str]]:
-    return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMONSETS, BINDINGS)]
+    return [names_of(edge.client.list(each, edge.namespace).items) for each in (DAEMON_SETS, BINDINGS)]
 
 
 def ours_of(node: Raw) -> set[str]:

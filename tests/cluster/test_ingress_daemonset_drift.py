@@ -11,8 +11,8 @@ from typing import Any
 from api.ingress_daemonset import TEMPLATE_HASH
 from controllers.ingress_daemonset.drift import baseline_of
 from dev.lab.session import Lab
-from kube.resources import DEPLOYMENTS
-from tests.cluster.ingress_daemonset import DAEMONSETS, Raw, by_node, detaching
+from kube.resources import DAEMON_SETS, DEPLOYMENTS
+from tests.cluster.ingress_daemonset import Raw, by_node, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
 
 ROLLING = detaching(1, **by_node(1))
@@ -24,7 +24,7 @@ def versions(edge: Edge) -> dict[str, Any]:
     """Of what is written by others than those who report on a status: generations and baselines."""
     held = [
         *edge.client.list(DEPLOYMENTS, edge.namespace).items,
-        *edge.client.list(DAEMONSETS, edge.namespace).items,
+        *edge.client.list(DAEMON_SETS, edge.namespace).items,
     ]
     return {
         each["metadata"]["name"]: (

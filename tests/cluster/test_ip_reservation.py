@@ -15,6 +15,7 @@ from dev.lab import binaries
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import NotFound
+from kube.resources import PODS
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
 
@@ -30,7 +31,7 @@ def test_a_pod_that_is_deleted_by_force_has_one_record_though_each_replica_is_ca
         )
         calls = asked(lab_v3)
         for pod in pods:
-            pool.submit(lab_v3.client.delete, workloads.PODS, pod.metadata.name, namespace, grace_seconds=0)
+            pool.submit(lab_v3.client.delete, PODS, pod.metadata.name, namespace, grace_seconds=0)
     uids = sorted(pod.metadata.uid for pod in pods)
 
     def recorded() -> list[str]:
@@ -98,7 +99,7 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
         assert "ipReservation.ipReserveTimes" in message
         assert "did you mean ipReserveTime?" in message
         pod = workloads.running_pod(lab, redis, "a")
-        lab.client.delete(workloads.PODS, "a", redis)
+        lab.client.delete(PODS, "a", redis)
         assert pod.metadata.uid in records(lab, "v3")
     finally:
         write_configuration(lab, good)
@@ -127,7 +128,7 @@ def reload_states(lab: Lab) -> set[float]:
 def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_release(lab_v1: Lab) -> None:
     lab, redis = lab_v1, workloads.reserved_namespace(lab_v1.client, "t-allocator")
     pod = workloads.running_pod(lab, redis, "a")
-    lab.client.delete(workloads.PODS, "a", redis)
+    lab.client.delete(PODS, "a", redis)
     await_gone(lab, redis, "a")
     pool = ip_network(f"{pod.status.pod_ip}/29", strict=False)
     ipam(lab, "pool", str(pool), "--block-size", "29")

@@ -14,11 +14,12 @@ from dev.bench.ip_reservation.allocator import ipam
 from dev.lab import install
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
+from kube.resources import PODS, STATEFUL_SETS
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
 from tests.cluster.stolen_token import faults_in_policies, refusal_of_a_patch
-from tests.cluster.workloads import PODS, SECONDS, STATEFULSETS, VALUES
+from tests.cluster.workloads import SECONDS, VALUES
 
 POOL, NODE, OTHER_NODE, OTHERS = "172.31.7.0/28", "of-calico", "another", "others"
 SAME = install.merged(VALUES, {"ipReservation": {"sameAddress": {"enabled": True, "timeout": "3s"}}})
@@ -94,7 +95,7 @@ def stateful_set(lab: Lab, name: str, replicas: int = 1, **annotations: str) -> 
         "template": template,
     }
     body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "redis"}, "spec": spec}
-    lab.client.create(STATEFULSETS, body, namespace)
+    lab.client.create(STATEFUL_SETS, body, namespace)
     return Kubelet(lab, namespace)
 
 

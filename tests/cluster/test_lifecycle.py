@@ -21,6 +21,7 @@ from dev.lab.session import Lab
 from dev.lab.waiting import at_most, stretch
 from kube.client import Resource
 from kube.errors import NotFound
+from kube.resources import NAMESPACES, PODS
 from tests.chaos import programs
 from tests.cluster import leftovers, lifecycle, workloads
 from tests.cluster.elasticity import await_account, keeping, template
@@ -28,7 +29,6 @@ from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS
 from tests.cluster.ingress_daemonset_edge import confirming
 from tests.cluster.lifecycle import VALUES, World
 from tests.cluster.load import RATE, loaded
-from tests.cluster.workloads import NAMESPACES, PODS
 
 pytestmark = pytest.mark.nightly
 

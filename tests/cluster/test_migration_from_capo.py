@@ -11,9 +11,10 @@ import yaml
 from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
+from kube.resources import PODS
 from tests.charts import CAPO_VALUES
 from tests.cluster import workloads
-from tests.cluster.workloads import GROUPS, PODS, pods_of, records
+from tests.cluster.workloads import GROUPS, pods_of, records
 
 pytestmark = pytest.mark.nightly
 

@@ -12,18 +12,10 @@ import yaml
 from dev.lab import install, nodes
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS
 from kube.types import Pod
 from tests.cluster import elasticity, workloads
-from tests.cluster.elasticity import (
-    DEPLOYMENTS,
-    SECONDS,
-    SUBNET,
-    is_away,
-    is_home,
-    keeping,
-    template,
-    workload,
-)
+from tests.cluster.elasticity import SECONDS, SUBNET, is_away, is_home, keeping, template, workload
 
 pytestmark = pytest.mark.nightly
 
@@ -41,7 +33,7 @@ def lab() -> Iterator[Lab]:
     """With what the original leaves in a cluster, and without Drawbridge."""
     with running(chart=False, calico="projectcalico.org/v3", nodes=1, kwok_nodes=1) as up:
         for document in yaml.safe_load_all(ORIGINAL.read_text()):
-            resource = nodes.NODES if document["kind"] == "Node" else elasticity.CONFIG_MAPS
+            resource = nodes.NODES if document["kind"] == "Node" else CONFIG_MAPS
             up.client.create(resource, document, *([] if document["kind"] == "Node" else ["kube-system"]))
         nodes.play(up.client, NODE)
         yield up
@@ -68,10 +60,7 @@ def node(lab: Lab) -> dict[str, Any]:
 def reported(lab: Lab) -> set[str]:
     """The reasons of Events on the super node."""
     selector = f"involvedObject.kind=Node,involvedObject.name={NODE}"
-    return {
-        each["reason"]
-        for each in lab.client.list(elasticity.EVENTS, "default", field_selector=selector).items
-    }
+    return {each["reason"] for each in lab.client.list(EVENTS, "default", field_selector=selector).items}
 
 
 def test_drawbridge_takes_over_from_tke_resilience(lab: Lab) -> None:

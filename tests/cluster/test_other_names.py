@@ -11,6 +11,7 @@ import yaml
 from dev.lab import admission, install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
+from kube.resources import PODS
 from tests.cluster import workloads
 from tests.cluster.test_cli import shown
 from tests.cluster.workloads import SECONDS
@@ -39,7 +40,7 @@ def test_ips_are_reserved_and_what_checks_it_reserves_one(lab: Lab) -> None:
     redis = workloads.reserved_namespace(lab.client, "redis")
     pod = workloads.running_pod(lab, redis, "a")
 
-    lab.client.delete(workloads.PODS, "a", redis)
+    lab.client.delete(PODS, "a", redis)
 
     held = workloads.records(lab, "v3")[pod.metadata.uid]
     assert held.cidr == f"{pod.status.addresses[0]}/32"

@@ -13,6 +13,7 @@ from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.errors import ServerError
+from kube.resources import CONFIG_MAPS, PODS
 from tests import monitoring
 from tests.cluster import prometheus, workloads
 from tests.cluster.prometheus import CONDITIONAL, Prometheus
@@ -25,7 +26,6 @@ VALUES = {
     "elasticity": {"enabled": True, "returnHome": {"enabled": True}},
     "metrics": {"authentication": True},
 }
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 LABELS = {"drawbridge.io/test": "unreachable"}
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
@@ -38,7 +38,7 @@ def lab() -> Iterator[Lab]:
     with running(values=VALUES, nodes=2, kwok_nodes=1, cloud={}) as up:
         namespace = workloads.reserved_namespace(up.client, "seen")
         pod = workloads.running_pod(up, namespace, "redis-0")
-        up.client.delete(workloads.PODS, pod.metadata.name, namespace)
+        up.client.delete(PODS, pod.metadata.name, namespace)
         up.wait(
             lambda: pod.metadata.uid in workloads.records(up, "v3"), 30, "the pod's address to be reserved"
         )
@@ -58,7 +58,7 @@ def test_all_processes_are_scraped(lab: Lab, seeing: Prometheus) -> None:
 
     pods = {
         (pod["metadata"]["labels"]["app.kubernetes.io/component"], pod["metadata"]["name"])
-        for pod in lab.client.list(workloads.PODS, "drawbridge").items
+        for pod in lab.client.list(PODS, "drawbridge").items
     }
 
     assert len(pods) == 4
@@ -66,7 +66,7 @@ def test_all_processes_are_scraped(lab: Lab, seeing: Prometheus) -> None:
 
 
 def test_metrics_are_for_users_with_permission(lab: Lab) -> None:
-    pods = lab.client.list(workloads.PODS, "drawbridge").items
+    pods = lab.client.list(PODS, "drawbridge").items
     for account, status in (("", 401), ("drawbridge-webhook", 403), ("drawbridge-metrics-reader", 200)):
         token = account and lab.kubectl("-n", "drawbridge", "create", "token", account).stdout.strip()
         headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -10,8 +10,8 @@ import pytest
 
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
+from kube.resources import DAEMON_SETS
 from tests.cluster import prometheus
-from tests.cluster.ingress_daemonset import DAEMONSETS
 from tests.cluster.ingress_daemonset_checkers import await_all, checking
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.cluster.prometheus import OF_INGRESS_DAEMONSETS, Prometheus
@@ -42,7 +42,7 @@ def seeing(edge: Edge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pro
 
 
 def ready_checkers(edge: Edge) -> int:
-    found = edge.client.list(DAEMONSETS, edge.namespace).items
+    found = edge.client.list(DAEMON_SETS, edge.namespace).items
     return sum(each.get("status", {}).get("numberReady", 0) for each in found)
 
 

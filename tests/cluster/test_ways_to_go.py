@@ -21,6 +21,7 @@ from dev.lab.watching import addresses
 from dev.outside import SKEW, Outside, judged
 from kube.client import Resource
 from kube.errors import TooManyRequests
+from kube.resources import NAMESPACES
 from kube.types import INSTANCE_TYPE, Pod
 from tests.cluster import workloads
 from tests.cluster.families import FAMILIES, in_each_family
@@ -76,7 +77,7 @@ def delete_namespace(lab: Lab, namespace: str) -> None:
     """With pods of no workload before Kubernetes 1.33, which may delete workloads first: that excuses their pods."""
     if server_version(lab) < (1, 33):
         lab.kubectl("delete", "statefulset", "--all", "-n", namespace, "--cascade=orphan")
-    lab.client.delete(workloads.NAMESPACES, namespace)
+    lab.client.delete(NAMESPACES, namespace)
 
 
 def server_version(lab: Lab) -> tuple[int, ...]:

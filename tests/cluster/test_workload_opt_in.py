@@ -11,7 +11,7 @@ from api.ip_reservation import RESERVE, RESERVE_FROM
 from dev.lab.bootstrap import running
 from dev.lab.install import merged
 from dev.lab.session import Lab
-from kube.resources import DEPLOYMENTS, STATEFUL_SETS
+from kube.resources import DEPLOYMENTS, PODS, STATEFUL_SETS
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.stolen_token import faults_in_policies, refusal_of_a_patch
@@ -129,7 +129,7 @@ def running_pods(lab: Lab, namespace: str) -> list[Pod]:
 def going(lab: Lab, pod: Pod) -> Pod:
     """*pod*, which is gone then."""
     at = pod.metadata
-    lab.client.delete(workloads.PODS, at.name, at.namespace)
+    lab.client.delete(PODS, at.name, at.namespace)
     lab.wait(
         lambda: at.uid not in uids(workloads.pods_of(lab, at.namespace)), SECONDS, f"pod {at.name} to be gone"
     )

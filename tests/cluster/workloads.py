@@ -16,11 +16,9 @@ from dev.lab import install
 from dev.lab.session import Lab
 from kube.client import Client, Resource
 from kube.errors import ApiError, NotFound
+from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
 from kube.types import Pod
 
-PODS = Resource("", "v1", "pods")
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-STATEFULSETS = Resource("apps", "v1", "statefulsets")
 CONFIG = {"ipReserveTime": "1h", "ipReleasePeriod": "1s", "ipReserveMaxCount": 1000}
 VALUES = {"replicaCount": 2, "config": CONFIG}
 """Of the labs that tests share: nothing is released unless a test wants it."""
@@ -75,7 +73,7 @@ def running_statefulset(
 ) -> list[Pod]:
     labels = {"app": name}
     lab.client.create(
-        STATEFULSETS,
+        STATEFUL_SETS,
         {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",

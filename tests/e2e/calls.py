@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 from dev.lab.install import RELEASE
 from kube.errors import ApiError, KubeError
-from tests.cluster.workloads import PODS, namespace
+from kube.resources import PODS
+from tests.cluster.workloads import namespace
 from tests.e2e.real import Real
 
 CALLERS = 4

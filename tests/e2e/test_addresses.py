@@ -9,10 +9,10 @@ import pytest
 from calico.segment import RELEASE
 from dev.lab.node.cluster import POOLS, pool
 from dev.lab.waiting import at_most
+from kube.resources import EVENTS, PODS
 from kube.types import Pod
 from tests.cluster.elasticity import await_account
-from tests.cluster.ingress_daemonset import EVENTS
-from tests.cluster.workloads import GROUPS, PODS, get_pod, namespace
+from tests.cluster.workloads import GROUPS, get_pod, namespace
 from tests.e2e.cluster import FIRST
 from tests.e2e.real import Real
 

@@ -8,7 +8,8 @@ import yaml
 
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.waiting import at_most
-from tests.cluster.workloads import PODS, namespace
+from kube.resources import PODS
+from tests.cluster.workloads import namespace
 from tests.e2e.calls import SERVERS, calls
 from tests.e2e.cluster import FIRST
 from tests.e2e.inside import seen_in

@@ -17,9 +17,9 @@ from dev.lab.node.network import CONTROL_PLANE
 from dev.lab.waiting import until
 from kube.client import Resource
 from kube.errors import KubeError
+from kube.resources import NAMESPACES
 from tests.cluster.ingress_daemonset import EDGE, Raw, by_deployment, detaching
 from tests.cluster.ingress_daemonset_edge import Edge
-from tests.cluster.workloads import NAMESPACES
 from tests.e2e.client import Report
 from tests.e2e.cluster import EDGE_IMAGE
 from tests.e2e.real import Real

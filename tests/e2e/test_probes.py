@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dev.lab.install import NAMESPACE
-from tests.cluster.ingress_daemonset import EVENTS
-from tests.cluster.workloads import PODS
+from kube.resources import EVENTS, PODS
 from tests.e2e.calls import SERVERS
 from tests.e2e.inside import processes_of
 from tests.e2e.real import Real

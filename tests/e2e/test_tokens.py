@@ -14,8 +14,9 @@ import pytest
 from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.waiting import at_most
+from kube.resources import PODS
 from tests.cluster.elasticity import await_account
-from tests.cluster.workloads import PODS, namespace
+from tests.cluster.workloads import namespace
 from tests.e2e.calls import calls
 from tests.e2e.cluster import FIRST
 from tests.e2e.inside import kubelets, seen_in
