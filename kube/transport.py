@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import urllib3
@@ -27,8 +26,8 @@ JSON = "application/json"
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 CHUNK = 1 << 18
 _FIRST_USE = threading.Lock()
-_COMPLETE: set[object] = set()
-"""Types of answers that were used before: the program's own, so these are few."""
+_DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
+"""Of types of answers: the program's own, so these are few."""
 
 
 @dataclass(frozen=True)
@@ -158,20 +157,17 @@ def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
         sock.settimeout(left)
 
 
-def _complete(type: object) -> None:
+def _new_decoder(type: Any) -> msgspec.json.Decoder[Any]:
     """msgspec completes a type when it is first used; two threads that are at it together crash the interpreter."""
     with _FIRST_USE:
-        msgspec.json.Decoder(type)
-        _COMPLETE.add(type)
+        return _DECODERS.setdefault(type, msgspec.json.Decoder(type))
 
 
 def decoded(content: bytes, type: type[T], what: str) -> T:
     if type is bytes:
         return cast(T, content)
-    if type not in _COMPLETE:
-        _complete(type)
-    decode: Callable[[bytes], T] = partial(msgspec.json.decode, type=type)
+    decoder = _DECODERS.get(type) or _new_decoder(type)
     try:
-        return at_any_depth(decode, content)
+        return cast(T, at_any_depth(decoder.decode, content))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreachable(f"{what}: the answer cannot be read: {error}") from error

@@ -4,30 +4,17 @@ Each section is a frozen pydantic model with its defaults and limits; errors nam
 Invariant: the settings in force are always valid; a file that is refused leaves the last good ones.
 """
 
-from settings.anycast_ip import AnycastIPSettings
-from settings.cloud import CloudSettings
-from settings.elasticity import ElasticitySettings
-from settings.ingress_daemonset import CLBSettings, IngressDaemonSetSettings
-from settings.ip_reservation import IPReservationSettings, LabelSelector, Requirement
-from settings.load import SettingsError, config_path, load, parse
-from settings.models import CertsSettings, LeaderElection, Logging, Settings, Webhook
-
-__all__ = [
-    "AnycastIPSettings",
-    "CLBSettings",
-    "CertsSettings",
-    "CloudSettings",
-    "ElasticitySettings",
-    "IPReservationSettings",
-    "IngressDaemonSetSettings",
-    "LabelSelector",
-    "LeaderElection",
-    "Logging",
-    "Requirement",
-    "Settings",
-    "SettingsError",
-    "Webhook",
-    "config_path",
-    "load",
-    "parse",
-]
+from settings.anycast_ip import AnycastIPSettings as AnycastIPSettings
+from settings.cloud import CloudSettings as CloudSettings
+from settings.elasticity import ElasticitySettings as ElasticitySettings
+from settings.ingress_daemonset import CLBSettings as CLBSettings
+from settings.ingress_daemonset import IngressDaemonSetSettings as IngressDaemonSetSettings
+from settings.ip_reservation import IPReservationSettings as IPReservationSettings
+from settings.ip_reservation import LabelSelector as LabelSelector
+from settings.load import SettingsError as SettingsError
+from settings.load import config_path as config_path
+from settings.load import load as load
+from settings.load import parse as parse
+from settings.models import CertsSettings as CertsSettings
+from settings.models import LeaderElection as LeaderElection
+from settings.models import Settings as Settings
