@@ -140,26 +140,19 @@ def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_unc
     assert here.raw["metadata"]["finalizers"] == []
 
 
-def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictions_are_held() -> None:
-    here = requested()
+@pytest.mark.parametrize("ahead", [0, 300], ids=["", "of a webhook server whose clock is ahead"])
+def test_one_that_was_never_cordoned_comes_back_after_the_time_for_which_evictions_are_held(
+    ahead: int,
+) -> None:
+    here = world()
+    here.later(ahead)
+    request(here)
+    here.later(-ahead)
     asked = here.now
+    turns(here)
     here.later(GRACE)
     assert here.turn().actions
     assert here.turn().requeue_at == asked + timedelta(seconds=HELD)
-    assert marked(here) == {"n1"}
-
-    here.settle()
-    assert marked(here) == set()
-    assert here.now == asked + timedelta(seconds=HELD)
-
-
-def test_a_webhook_server_whose_clock_is_ahead_keeps_the_node_off_no_longer() -> None:
-    here = world()
-    here.later(300)
-    request(here)
-    here.later(-300)
-    asked = here.now
-    turns(here)
     assert marked(here) == {"n1"}
 
     here.settle()
@@ -334,13 +327,6 @@ def test_pods_that_are_gone_already_hold_no_deployment() -> None:
     assert "web-n1" not in here.deployments
 
 
-def test_a_deployment_of_whose_write_nothing_was_heard_is_left_alone() -> None:
-    here = world()
-    del here.nodes["n1"]
-
-    assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()
-
-
 # The hand-over in the status
 
 
@@ -386,20 +372,27 @@ def test_new_pods_of_a_drained_node_are_not_late_for_its_last_update() -> None:
     assert {each["reason"] for each in (here.plan().status or {})["conditions"]}.isdisjoint({"Halted"})
 
 
-def test_a_node_is_not_attached_while_a_write_of_the_status_is_in_doubt() -> None:
-    here = drained()
-    here.turn()
-    in_doubt = Writes(frozenset({Target("IngressDaemonSet", "edge", "web")}))
+@pytest.mark.parametrize(
+    ("doubted", "what"),
+    [
+        (Target("IngressDaemonSet", "edge", "web"), "attached"),
+        (Target("Deployment", "edge", "web-n1"), "evictable"),
+        (Target("Deployment", "edge", "web-n1"), "gone"),
+    ],
+    ids=["a node is not attached", "pods are not evictable", "a Deployment is left alone"],
+)
+def test_while_a_write_is_in_doubt(doubted: Target, what: str) -> None:
+    if what == "attached":
+        here = drained()
+        here.turn()
+    elif what == "evictable":
+        here = requested()
+        here.later(GRACE)
+    else:
+        here = world()
+        del here.nodes["n1"]
 
-    assert here.plan(in_doubt).actions == ()
-    assert here.plan().actions != ()
-
-
-def test_pods_are_not_evictable_while_a_write_to_their_deployment_is_in_doubt() -> None:
-    here = requested()
-    here.later(GRACE)
-
-    assert here.plan(Writes(frozenset({Target("Deployment", "edge", "web-n1")}))).actions == ()
+    assert here.plan(Writes(frozenset({doubted}))).actions == ()
     assert here.plan().actions != ()
 
 
@@ -415,19 +408,15 @@ def test_the_status_is_written_for_the_version_that_was_read_and_names_only_its_
     assert write.body["status"] == {DRAIN_REQUESTS: {"n1": None}, EVICTABLE_NODES: {"n1": None}}
 
 
-def test_a_request_that_cannot_be_read_is_cleared() -> None:
+def test_requests_that_cannot_be_read_or_are_held_no_more_are_cleared() -> None:
     here = world()
     here.raw["status"] = {DRAIN_REQUESTS: {"n1": "soon"}}
     here.settle()
-
     assert handed(here, DRAIN_REQUESTS) == marked(here) == set()
 
-
-def test_requests_are_cleared_when_evictions_are_held_no_more() -> None:
     here = drained()
     here.raw["spec"]["drainTimeoutSeconds"] = 0
     here.settle()
-
     assert handed(here) == handed(here, DRAIN_REQUESTS) == marked(here) == set()
 
 

@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -16,6 +16,7 @@ from controllers.ingress_daemonset.detachment import Reading
 from controllers.ingress_daemonset.readers import Checker, checkers_of, read
 from healthchecker.__main__ import serve
 from tests.ingress_daemonset_world import World, raw_resource
+from tests.misbehaving_server import Handler, serving
 
 CONFIRMED = State(503, "x", uid="u", scheduled="mark", detached_seconds=9, refusals=4)
 
@@ -78,6 +79,21 @@ def test_another_program_on_the_port_is_no_confirmation(
 
     assert found.state is None
     assert re.search(error, found.error)
+
+
+def test_one_that_sends_its_answer_byte_by_byte_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drips(handler: Handler) -> None:
+        with suppress(OSError):
+            for each in b"HTTP/1.0 200 OK\r\nX-Slow: " + b"x" * 999:
+                handler.wfile.write(bytes([each]))
+                if handler.server.closing.wait(0.02):
+                    return
+
+    monkeypatch.setattr(readers, "TIMEOUT", 0.3)
+    with serving(lambda _: drips) as server:
+        found = read(Checker("n1", "127.0.0.1", server.server_port))
+
+    assert found.error == "it has not answered within 0.3 s"
 
 
 def test_every_port_of_a_node_that_is_being_detached_is_read_and_no_other() -> None:

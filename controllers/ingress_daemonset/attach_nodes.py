@@ -101,7 +101,8 @@ def suspend_all(client: Client, now: datetime) -> bool:
     for each in found:
         until = suspended_until(IngressDaemonSet(metadata=each.metadata), now)
         if until is None or until - now < HOLD / 2:
-            _patch(client, INGRESS_DAEMONSETS, each.metadata, {PAUSED_UNTIL: rfc3339(now + HOLD)})
+            suspended = {PAUSED_UNTIL: rfc3339(now + HOLD)}
+            _patch(client, INGRESS_DAEMONSETS, each.metadata, annotations=suspended)
     return bool(found)
 
 
@@ -120,7 +121,7 @@ def attach(client: Client, left: Sequence[Detached]) -> None:
     for each in left:
         said = {"kind": each.resource.plural, "name": key_of(each.held)}
         try:
-            _patch(client, each.resource, each.held, each.changes)
+            _patch(client, each.resource, each.held, annotations=each.changes)
         except KubeError as error:
             log.warning("node not attached yet", **said, error=str(error))
         else:
@@ -132,9 +133,7 @@ def release_all(client: Client) -> None:
     for each in _ingress_daemonsets(client):
         if FINALIZER in each.metadata.finalizers:
             others = [name for name in each.metadata.finalizers if name != FINALIZER]
-            guard = {"uid": each.metadata.uid, "resourceVersion": each.metadata.resource_version}
-            body = {"metadata": {**guard, "finalizers": others}}
-            _send(client, INGRESS_DAEMONSETS, each.metadata, body)
+            _patch(client, INGRESS_DAEMONSETS, each.metadata, finalizers=others)
 
 
 def _ingress_daemonsets(client: Client) -> list[Marked]:
@@ -149,14 +148,8 @@ def _is_ours(held: ObjectMeta) -> bool:
     return held.controller is not None and held.controller.kind == KIND
 
 
-def _patch(
-    client: Client, resource: Resource, held: ObjectMeta, annotations: rollout_annotations.Changes
-) -> None:
-    guard = {"uid": held.uid, "resourceVersion": held.resource_version}
-    _send(client, resource, held, {"metadata": {**guard, "annotations": annotations}})
-
-
-def _send(client: Client, resource: Resource, held: ObjectMeta, body: object) -> None:
+def _patch(client: Client, resource: Resource, held: ObjectMeta, **metadata: object) -> None:
+    body = {"metadata": {"uid": held.uid, "resourceVersion": held.resource_version, **metadata}}
     client.patch(resource, held.name, body, held.namespace or None, timeout=CALL_TIMEOUT)
 
 
