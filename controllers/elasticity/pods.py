@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -218,13 +219,12 @@ class PodSpec(Value, frozen=True):
 complete(PodSpec)
 
 
-C = TypeVar("C", bound=Ports)
-
-
 def host_ports(containers: Iterable[Ports], init_containers: Iterable[Ports]) -> tuple[HostPort, ...]:
+    """Without those of init containers that end: all but sidecars."""
+    lasting = chain(containers, (container for container in init_containers if container.is_sidecar))
     return tuple(
         (port.protocol, port.host_ip, port.host_port)
-        for container in _lasting(containers, init_containers)
+        for container in lasting
         for port in container.ports
         if port.host_port
     )
@@ -239,12 +239,6 @@ def conflict(one: HostPort, other: HostPort) -> bool:
 def repelled_by(affinity: bytes) -> tuple[PodAffinityTerm, ...]:
     """The terms of required anti-affinity; one value for all pods of a template."""
     return _AFFINITY.decode(affinity).pod_anti_affinity.required
-
-
-def _lasting(containers: Iterable[C], init_containers: Iterable[C]) -> Iterator[C]:
-    """Without init containers that end: all but sidecars."""
-    yield from containers
-    yield from (container for container in init_containers if container.is_sidecar)
 
 
 def _amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
@@ -495,22 +489,19 @@ def _key(metadata: ObjectMeta) -> str:
 
 
 def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
+    stuck = next(filter(_says_stuck, raw.status.conditions), None)
     return Unbound(
         spec=bytes(raw.spec),
         gated=any(gate.name == GATE for gate in spec.scheduling_gates),
         held=any(gate.name != GATE for gate in spec.scheduling_gates),
         tolerates=tolerates_super_nodes(spec.tolerations),
-        stuck_since=next((_since(raw, found) for found in raw.status.conditions if _says_stuck(found)), None),
+        stuck_since=(stuck.last_transition_time or raw.metadata.creation_timestamp) if stuck else None,
         nominated=bool(raw.status.nominated_node_name),
     )
 
 
 def _says_stuck(condition: Condition) -> bool:
     return (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
-
-
-def _since(raw: RawPod, condition: Condition) -> datetime | None:
-    return condition.last_transition_time or raw.metadata.creation_timestamp
 
 
 def _age(pod: Pod) -> tuple[float, int, str]:

@@ -116,26 +116,49 @@ class Sources:
         return Snapshot(self.pods.of_key(key), deciding, cluster, now)
 
 
+class _Meta(ObjectMeta, frozen=True):
+    generation: int = 0
+
+
 class Ordinals(Value, frozen=True):
     start: int = 0
 
 
-class _Spec(Value, frozen=True):
-    """Of a StatefulSet, a ReplicaSet or a Job."""
+class RollingUpdate(Value, frozen=True):
+    partition: int = 0
 
+
+class UpdateStrategy(Value, frozen=True):
+    type: str = ""
+    rolling_update: RollingUpdate = RollingUpdate()
+
+
+class WorkloadSpec(Value, frozen=True):
     replicas: int = 1
     ordinals: Ordinals = Ordinals()
+    update_strategy: UpdateStrategy = UpdateStrategy()
     parallelism: int = 1
     completions: int | None = None
 
 
-class _Workload(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: _Spec = _Spec()
+class WorkloadStatus(Value, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0
+    available_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
 
 
-complete(_Workload)
-_WORKLOAD = msgspec.json.Decoder(_Workload)
+class WorkloadObject(Value, frozen=True):
+    """A ReplicaSet, a StatefulSet or a Job."""
+
+    metadata: _Meta = _Meta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+complete(WorkloadObject)
+_WORKLOAD = msgspec.json.Decoder(WorkloadObject)
 
 
 def replicated(raw: msgspec.Raw) -> Workload:

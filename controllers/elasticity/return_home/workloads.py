@@ -11,49 +11,18 @@ from api.elasticity import never_returns
 from controllers.elasticity.pods import REVISIONS, Pod, decode_for_return
 from controllers.elasticity.return_home.planner import unavailable
 from controllers.elasticity.snapshot import ordinal_of
-from controllers.elasticity.sources import REPLICA_SETS, Ordinals
+from controllers.elasticity.sources import REPLICA_SETS, WorkloadObject
 from kube.client import Client
 from kube.resources import PODS, STATEFUL_SETS
-from kube.types import ObjectMeta, Value, complete
+from kube.types import complete
 
 POD_NAME, REVISION = "statefulset.kubernetes.io/pod-name", "controller-revision-hash"
 """The labels of each pod of a StatefulSet."""
 ROLLING_UPDATE, ON_DELETE = "RollingUpdate", "OnDelete"
 
 
-class _Meta(ObjectMeta, frozen=True):
-    generation: int = 0
-
-
-class _RollingUpdate(Value, frozen=True):
-    partition: int = 0
-
-
-class _Strategy(Value, frozen=True):
-    type: str = ""
-    rolling_update: _RollingUpdate = _RollingUpdate()
-
-
-class _Spec(Value, frozen=True):
-    replicas: int = 1
-    ordinals: Ordinals = Ordinals()
-    update_strategy: _Strategy = _Strategy()
-
-
-class _Status(Value, frozen=True):
-    observed_generation: int = 0
-    replicas: int = 0
-    available_replicas: int = 0
-    current_revision: str = ""
-    update_revision: str = ""
-
-
-class Workload(Value, frozen=True):
+class Workload(WorkloadObject, frozen=True):
     """A ReplicaSet or a StatefulSet."""
-
-    metadata: _Meta = _Meta()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
 
     def updates(self, pod: Pod) -> bool:
         """Whether it replaces that pod itself when there is a new revision; a ReplicaSet has only one."""
