@@ -32,7 +32,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW, ago, pod, raw_pod, record, segment
 from tests.fakes import FakeCluster
 from webhook.admission import Decision, Request
-from webhook.ip_reservation.reads import Shared, SharedReads
+from webhook.ip_reservation.reads import Shared
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
 
 ON = IPReservationSettings.model_validate({"ipReserveTime": "40m", "sameAddress": {"enabled": True}})
@@ -175,13 +175,17 @@ class Reads:
 
 def reviewed(
     raw: Mapping[str, Any],
-    reads: Reads | SharedReads,
+    reads: Reads,
     namespace: Mapping[str, str] | None = None,
     settings: IPReservationSettings = ON,
     **parts: Any,
 ) -> Decision:
     webhook = SameAddressWebhook(
-        FakeCluster(annotations={"redis": dict(namespace or {})}), reads, lambda: settings, lambda: NOW
+        FakeCluster(annotations={"redis": dict(namespace or {})}),
+        reads.segments,
+        reads.of_calico,
+        lambda: settings,
+        lambda: NOW,
     )
     assert webhook.fails_open()
     body = msgspec.Raw(msgspec.json.encode(raw))

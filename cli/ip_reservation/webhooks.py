@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 
 from api.same_address import CalicoIPAM
-from calico.ipam_config import ipam_configuration
-from calico.pools import ip_pools
 from calico.segment import IPReservation, Record
 from cli.explain.kinds import segments_of, snapshot_of
 from cli.explain.prediction import Make, Objects, RecordingLedger, Snapshot, SnapshotReads
@@ -20,6 +18,7 @@ from kube.errors import KubeError, NotFound
 from kube.resources import PODS
 from kube.types import Pod
 from webhook.admission import Webhook
+from webhook.ip_reservation.reads import calico_ipam
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
@@ -34,7 +33,7 @@ def predicted(_: Inventory) -> Make:
         settings, now = lambda: snapshot.settings.ip_reservation, lambda: snapshot.now
         return (
             IPReservationWebhook(reads, ledger, settings, now, believes=lambda _: True),
-            SameAddressWebhook(reads, reads, settings, now),
+            SameAddressWebhook(reads, reads.segments, reads.of_calico, settings, now),
         )
 
     return webhooks
@@ -53,8 +52,7 @@ def _of_calico(inventory: Inventory) -> CalicoIPAM:
         return CalicoIPAM()
     client, version = inventory.client, settings.calico_api_version
     try:
-        configuration = ipam_configuration(client, version, timeout=SECONDS)
-        return CalicoIPAM(configuration, ip_pools(client, version, timeout=SECONDS))
+        return calico_ipam(client, version, SECONDS)
     except KubeError:
         return CalicoIPAM()
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from api.same_address import CalicoIPAM
 from calico.ipam_config import ipam_configuration
 from calico.pools import ip_pools
-from calico.reservations import Reservations
-from calico.segment import IPReservation
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS
@@ -21,8 +19,6 @@ from runtime import threading, time
 
 NAMESPACE_SECONDS = 5.0
 """For how long a namespace is cached: a storm costs one read of its namespace."""
-CONFIG_SECONDS = 30.0
-"""For how long Calico's configuration is cached: it hardly ever changes."""
 READS = 64
 """Concurrent reads of pods: more would open connections beyond the pool and crowd out the writes."""
 LEAST = 0.1
@@ -110,27 +106,11 @@ class Cluster:
         return max(LEAST, deadline - self._clock())
 
 
-class SharedReads:
-    """Reads for new pods. The methods raise KubeError, or NotServed without Calico."""
-
-    def __init__(self, client: Client, reservations: Reservations, api_version: str) -> None:
-        self._segments: Shared[Sequence[IPReservation]] = Shared(
-            lambda timeout: reservations.list(timeout=timeout)
-        )
-
-        def of_calico(timeout: float) -> CalicoIPAM:
-            end = time.monotonic() + timeout
-            configuration = ipam_configuration(client, api_version, timeout=timeout)
-            return CalicoIPAM(configuration, ip_pools(client, api_version, timeout=end - time.monotonic()))
-
-        self._of_calico = Shared(of_calico, max_age=CONFIG_SECONDS)
-
-    def segments(self, deadline: float) -> Sequence[IPReservation]:
-        """All that were there when this was called."""
-        return self._segments.value(deadline)
-
-    def of_calico(self, deadline: float) -> CalicoIPAM:
-        return self._of_calico.value(deadline)
+def calico_ipam(client: Client, api_version: str, timeout: float) -> CalicoIPAM:
+    """*timeout*, in seconds, is for all calls together. KubeError."""
+    end = time.monotonic() + timeout
+    configuration = ipam_configuration(client, api_version, timeout=timeout)
+    return CalicoIPAM(configuration, ip_pools(client, api_version, timeout=end - time.monotonic()))
 
 
 class UnreadPods:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from runtime import utc_now
 from settings import IPReservationSettings
 from webhook.admission import Webhook
-from webhook.ip_reservation.reads import Cluster, SharedReads, UnreadPods
+from webhook.ip_reservation.reads import Cluster, Shared, UnreadPods, calico_ipam
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 from webhook.replica import Replica
+
+CONFIG_SECONDS = 30.0
+"""For how long Calico's configuration is cached: it hardly ever changes."""
 
 
 def webhooks(replica: Replica) -> Sequence[Webhook]:
@@ -28,7 +32,9 @@ def webhooks(replica: Replica) -> Sequence[Webhook]:
         return bool(replica.settings().webhook.client_ca) or unread.admits(addresses)
 
     ledger, cluster = Ledger(reservations, replica.name), Cluster(replica.client)
+    segments = Shared(lambda timeout: reservations.list(timeout=timeout))
+    of_calico = Shared(partial(calico_ipam, replica.client, api_version), max_age=CONFIG_SECONDS)
     return [
         IPReservationWebhook(cluster, ledger, settings, utc_now, believes=believes),
-        SameAddressWebhook(cluster, SharedReads(replica.client, reservations, api_version), settings),
+        SameAddressWebhook(cluster, segments.value, of_calico.value, settings),
     ]

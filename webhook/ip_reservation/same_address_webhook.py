@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 from prometheus_client import Counter
@@ -57,19 +56,18 @@ WHY = {
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Reads(Protocol):
-    """The methods raise KubeError or NotServed."""
-
-    def segments(self, deadline: float) -> Sequence[IPReservation]: ...
-    def of_calico(self, deadline: float) -> CalicoIPAM: ...
-
-
 @dataclass(frozen=True)
 class SameAddressWebhook:
+    """*segments* are all that are there when they are asked for, until a deadline, as *of_calico*.
+
+    Both raise KubeError, or NotServed without Calico.
+    """
+
     name, path = NAME, SAME_ADDRESS_PATH
 
     cluster: Cluster
-    reads: Reads
+    segments: Callable[[float], Sequence[IPReservation]]
+    of_calico: Callable[[float], CalicoIPAM]
     settings: Callable[[], IPReservationSettings]
     now: Callable[[], datetime] = utc_now
 
@@ -94,11 +92,11 @@ class SameAddressWebhook:
         return answer(pod.metadata.annotations, outcome)
 
     def _decided(self, place: Place, deadline: float) -> Promise | Outcome:
-        segments, now = self.reads.segments(deadline), self.now()
+        segments, now = self.segments(deadline), self.now()
         found = decide(place, segments, self.settings(), now)
         if isinstance(found, Outcome):
             return found
-        return refusal(found, segments, self.reads.of_calico(deadline), now) or found
+        return refusal(found, segments, self.of_calico(deadline), now) or found
 
 
 def place_of(namespace: str, pod: ObjectMeta) -> Place:
