@@ -13,8 +13,6 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from calico.reservations import NotServed
-from calico.segment import IPReservation
 from cli.explain.answers import Event
 from cli.explain.prediction import BUDGETS, Budget, Objects, Snapshot
 from cli.inventory import SECONDS, Inventory
@@ -103,15 +101,6 @@ def _readable(raw: Raw) -> IngressDaemonSet | None:
         return readable(raw)
     except msgspec.ValidationError:
         return None
-
-
-def segments_of(inventory: Inventory) -> Sequence[IPReservation]:
-    """None where Calico is not installed; Failure where the settings cannot be read."""
-    _ = inventory.settings
-    try:
-        return inventory.segments()
-    except (NotServed, NotFound):
-        return ()
 
 
 def budgets_of(inventory: Inventory, namespace: str) -> Sequence[Budget] | None:

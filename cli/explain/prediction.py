@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from api.ingress_daemonset.types import IngressDaemonSet
+from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
@@ -96,13 +96,8 @@ class BudgetStatus(Value, frozen=True):
     desired_healthy: int = 0
 
 
-class BudgetMeta(Value, frozen=True):
-    name: str = ""
-    generation: int = 0
-
-
 class Budget(Value, frozen=True):
-    metadata: BudgetMeta = BudgetMeta()
+    metadata: Metadata = Metadata()
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 

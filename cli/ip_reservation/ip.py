@@ -27,10 +27,10 @@ from cli.explain.answers import (
     question_table,
     questions_about_pod,
 )
-from cli.explain.kinds import Kind, events_of, objects_about, segments_of, snapshot_of
+from cli.explain.kinds import Kind, events_of, objects_about, snapshot_of
 from cli.explain.prediction import Snapshot
 from cli.inventory import Inventory
-from cli.ip_reservation.reservations import address_of, kept_by, unmanaged_entries
+from cli.ip_reservation.reservations import address_of, kept_by, segments_if_any, unmanaged_entries
 from cli.ip_reservation.webhooks import lives_of, pod_of, records_of
 from cli.output import Document, Part, Report, Table, duration, moment, title
 from controllers.ip_reservation.release_planner import (
@@ -388,7 +388,7 @@ def explain(inventory: Inventory, _namespace: str, address: str) -> IPExplanatio
         ip = str(ip_address(address))
     except ValueError:
         raise Failure(f"{address!r} is no IP address", "write for example 10.0.0.5") from None
-    segments, cidr = segments_of(inventory), canonical(ip)
+    segments, cidr = segments_if_any(inventory), canonical(ip)
     records = [each for each in records_of(segments) if each.cidr == cidr]
     raw_pods = inventory.list(PODS, Raw, Selection(field_selector=f"status.podIP={ip}"))
     snapshot = snapshot_of(inventory, objects_about(inventory, raw_pods))

@@ -21,7 +21,7 @@ from cli.explain.answers import (
     question_table,
     questions_about_pod,
 )
-from cli.explain.kinds import Kind, budgets_of, events_about, objects_about, segments_of
+from cli.explain.kinds import Kind, budgets_of, events_about, objects_about
 from cli.inventory import Inventory
 from cli.ip_reservation.ip import (
     Promised,
@@ -32,6 +32,7 @@ from cli.ip_reservation.ip import (
     reservation_table,
     reservations,
 )
+from cli.ip_reservation.reservations import segments_if_any
 from cli.ip_reservation.webhooks import lives_of, pod_of, records_of, snapshot_with_segments
 from cli.output import Part, Report, Table, title
 from controllers.ip_reservation.release_planner import Pods
@@ -81,7 +82,7 @@ def explain(inventory: Inventory, namespace: str, name: str) -> PodExplanation:
     def is_of(record: Record) -> bool:
         return (record.namespace, record.pod) == (namespace, name)
 
-    segments, found = segments_of(inventory), events_about(inventory, "Pod", namespace, name)
+    segments, found = segments_if_any(inventory), events_about(inventory, "Pod", namespace, name)
     records = [each for each in records_of(segments) if is_of(each)]
     raw = pod_of(inventory, namespace, name)
     if raw is None and not records and not found:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from calico.address_ranges import Range, overlap, range_of
+from calico.address_ranges import overlap, range_of
 from calico.pools import (
     BLOCKS,
     POOLS,
@@ -77,11 +77,14 @@ def headroom(facts: PoolFacts, reserving: Iterable[str]) -> tuple[Headroom, ...]
     """*reserving* are the IPs that a removal reserves."""
     assigned, reserved = Assigned(facts.blocks), reserved_ranges(facts.reservations)
     going = [range_of(each) for each in set(reserving)]
-    return tuple(
-        _of_pool(each, whole, assigned, reserved, going)
-        for each in facts.pools
-        if (whole := each.range) is not None
-    )
+    found = []
+    for pool in facts.pools:
+        if (whole := pool.range) is not None:
+            usage = usage_of(whole, assigned, reserved)
+            counts = usage.addresses, usage.assigned, usage.reserved, usage.free
+            to_be_reserved = sum(overlap(each, whole) is not None for each in going)
+            found.append(Headroom(pool.metadata.name, pool.spec.cidr, *counts, to_be_reserved))
+    return tuple(found)
 
 
 def headroom_parts(pools: Sequence[Headroom], unknown: str) -> Iterator[Part]:
@@ -96,26 +99,6 @@ def headroom_parts(pools: Sequence[Headroom], unknown: str) -> Iterator[Part]:
             )
     columns = ("POOL", "CIDR", "ADDRESSES", "ASSIGNED", "RESERVED", "FREE", "RESERVED BY THIS", "FREE THEN")
     rows = [
-        (each.pool, each.cidr, *map(str, _numbers(each)), str(max(0, each.free - each.to_be_reserved)))
-        for each in pools
+        [*map(str, each.content.values()), str(max(0, each.free - each.to_be_reserved))] for each in pools
     ]
     yield Table(columns, rows)
-
-
-def _numbers(each: Headroom) -> tuple[int, ...]:
-    return each.addresses, each.assigned, each.reserved, each.free, each.to_be_reserved
-
-
-def _of_pool(
-    pool: IPPool, whole: Range, assigned: Assigned, reserved: Sequence[Range], going: Sequence[Range]
-) -> Headroom:
-    usage = usage_of(whole, assigned, reserved)
-    return Headroom(
-        pool=pool.metadata.name,
-        cidr=pool.spec.cidr,
-        addresses=usage.addresses,
-        assigned=usage.assigned,
-        reserved=usage.reserved,
-        free=usage.free,
-        to_be_reserved=sum(overlap(each, whole) is not None for each in going),
-    )

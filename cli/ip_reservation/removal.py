@@ -21,7 +21,7 @@ from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
 from cli.explain.answers import UNREGISTERED, why_not_reserved
-from cli.explain.kinds import objects_about, segments_of, snapshot_of
+from cli.explain.kinds import objects_about, snapshot_of
 from cli.explain.matching import ApiRequest
 from cli.explain.prediction import (
     Answer,
@@ -35,7 +35,7 @@ from cli.explain.prediction import (
 from cli.inventory import Inventory
 from cli.ip_reservation.ip import counted
 from cli.ip_reservation.pools import Headroom, PoolFacts, headroom, headroom_parts, pools_of
-from cli.ip_reservation.reservations import address_of
+from cli.ip_reservation.reservations import address_of, segments_if_any
 from cli.ip_reservation.webhooks import records_of, snapshot_with_segments
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
@@ -360,7 +360,7 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
     """What the leader releases with the settings of then, and would not with those of now."""
     if not change.then.ip_reservation.enabled:
         return
-    segments, now = segments_of(inventory), inventory.now()
+    segments, now = segments_if_any(inventory), inventory.now()
     # A record without an end is of a pod that has its address: it neither counts nor ends.
     lives = {each.uid: Life.TERMINATING for each in records_of(segments) if not each.ended}
     before, after = (
@@ -418,7 +418,7 @@ def removal(
     comes_back: bool = True,
 ) -> Removal:
     """Of *pods*, each by its own *request*; without *comes_back* no pods take their places."""
-    objects, segments = objects_about(inventory, pods), segments_of(inventory)
+    objects, segments = objects_about(inventory, pods), segments_if_any(inventory)
     snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, objects)
     predicted = [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
     reserved = tuple(

@@ -343,6 +343,15 @@ def segments_of(inventory: Inventory) -> Sequence[IPReservation]:
         raise Unreadable(str(error), "kubectl api-resources --api-group=crd.projectcalico.org") from error
 
 
+def segments_if_any(inventory: Inventory) -> Sequence[IPReservation]:
+    """None where Calico is not installed; Failure where the settings cannot be read."""
+    _ = inventory.settings
+    try:
+        return inventory.segments()
+    except (NotServed, NotFound):
+        return ()
+
+
 def _write(inventory: Inventory, action: Annotate | Delete) -> None:
     """On the object as it was read."""
     client, resource = inventory.client, inventory.reservations.resource()

@@ -10,9 +10,10 @@ import msgspec
 
 from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
-from cli.explain.kinds import segments_of, snapshot_of
+from cli.explain.kinds import snapshot_of
 from cli.explain.prediction import Make, Objects, RecordingLedger, Snapshot, SnapshotReads
 from cli.inventory import SECONDS, Inventory
+from cli.ip_reservation.reservations import segments_if_any
 from controllers.ip_reservation.release_planner import Life, life_of
 from kube.errors import KubeError, NotFound
 from kube.resources import PODS
@@ -41,7 +42,7 @@ def predicted(_: Inventory) -> Make:
 
 def snapshot_with_segments(inventory: Inventory, objects: Objects) -> Snapshot:
     """And what decides about promises to new pods."""
-    segments = segments_of(inventory)
+    segments = segments_if_any(inventory)
     return replace(snapshot_of(inventory, objects), segments=segments, calico=_of_calico(inventory))
 
 
