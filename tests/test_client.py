@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from dev.lab.waiting import stretch
 from kube import errors
 from kube.client import Client, Resource, Typed
-from kube.errors import ApiError, Expired, NotConfigured, Unreachable
+from kube.errors import ApiError, Expired, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.resources import Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
@@ -38,21 +37,17 @@ NODES = Resource("", "v1", "nodes", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        pytest.param(PODS.path(), "/api/v1/pods", id="all namespaces"),
-        pytest.param(PODS.path("shop"), "/api/v1/namespaces/shop/pods", id="one namespace"),
-        pytest.param(
-            PODS.path("shop", "a", "eviction"), "/api/v1/namespaces/shop/pods/a/eviction", id="subresource"
-        ),
-        pytest.param(NODES.path(name="n"), "/api/v1/nodes/n", id="no namespace"),
-        pytest.param(NODES.path("shop", "n"), "/api/v1/nodes/n", id="a namespace that it has not"),
-        pytest.param(
-            LEASES.path("a", "b"), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", id="named group"
-        ),
-    ],
-)
+PATHS = {
+    "all namespaces": (PODS.path(), "/api/v1/pods"),
+    "one namespace": (PODS.path("shop"), "/api/v1/namespaces/shop/pods"),
+    "subresource": (PODS.path("shop", "a", "eviction"), "/api/v1/namespaces/shop/pods/a/eviction"),
+    "no namespace": (NODES.path(name="n"), "/api/v1/nodes/n"),
+    "a namespace that it has not": (NODES.path("shop", "n"), "/api/v1/nodes/n"),
+    "named group": (LEASES.path("a", "b"), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"),
+}
+
+
+@pytest.mark.parametrize(("path", "expected"), PATHS.values(), ids=PATHS)
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
@@ -300,35 +295,3 @@ def test_a_watch_yields_lines_however_they_are_cut() -> None:
         "resourceVersion": "5",
         "timeoutSeconds": "300",
     }
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(streams([b'{"a": 1}\n'], hangs), id="hang"),
-        pytest.param(streams([b'{"a": 1}\n'], resets), id="reset"),
-        pytest.param(streams([b'{"a": 1}\n{"b'], ends), id="end within a line"),
-        pytest.param(
-            streams([b'{"a": 1}\n'], lambda handler: handler.wfile.write(b"zz\r\n")), id="bad chunk"
-        ),
-    ],
-)
-def test_a_watch_that_breaks_is_unreachable_after_its_lines(answer: Answer) -> None:
-    seen = []
-    with (
-        serving(lambda asked: answer) as server,
-        watch(server, read_timeout=0.3) as lines,
-        pytest.raises(Unreachable, match="watch /api/v1/pods"),
-    ):
-        seen.extend(lines)
-    assert len(seen) <= 1
-
-
-def test_a_refused_watch_has_the_class_of_its_status() -> None:
-    with serving(lambda asked: refuses(410, "Expired")) as server, pytest.raises(Expired):
-        watch(server)
-
-
-def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match="nowhere"):
-        Client.from_kubeconfig(tmp_path / "nowhere")

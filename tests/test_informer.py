@@ -182,6 +182,7 @@ def test_repeated_events_reach_handlers_once() -> None:
         pytest.param(resets, id="reset"),
         pytest.param(ends, id="end"),
         pytest.param(streams([b'{"type": "ADD'], ends), id="line cut short"),
+        pytest.param(lambda handler: handler.wfile.write(b"zz\r\n"), id="bad chunk"),
     ],
 )
 def test_an_interrupted_watch_goes_on_where_it_was(interruption: Answer) -> None:
