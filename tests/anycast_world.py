@@ -25,7 +25,8 @@ from controllers.anycast_ip.brake import Releases, read_releases, unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
 from controllers.anycast_ip.controller import Dependencies, KnownCluster, Published, assemble
 from controllers.anycast_ip.egress import ProbePods
-from controllers.anycast_ip.sources import NODES, ClaimStore, Clocks, Nodes, ReportedNode, decode
+from controllers.anycast_ip.sources import NODES, ClaimStore, Nodes, ReportedNode, decode
+from controllers.clock import Clock
 from controllers.controller import Controller
 from controllers.workqueue import _reconcile as reconcile_key
 from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
@@ -257,7 +258,7 @@ class Lab:
         given = Dependencies(
             nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published
         )
-        clocks = Clocks(self.clock, lambda: NOW + timedelta(seconds=self.clock()))
+        clocks = Clock(lambda: NOW + timedelta(seconds=self.clock()), self.clock)
         self.feature = assemble(given, lambda: self.settings, clocks, self.watch.informer)
         self._waiting = dict[Controller, list[tuple[greenlet, Answer]]]()
         for batcher in self.feature.cloud.batchers:

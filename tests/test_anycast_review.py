@@ -14,7 +14,8 @@ from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
 from controllers.anycast_ip.claim import Claim, data, name_of
 from controllers.anycast_ip.inventory import Inventory
 from controllers.anycast_ip.resync import Resync
-from controllers.anycast_ip.sources import ClaimStore, Clocks
+from controllers.anycast_ip.sources import ClaimStore
+from controllers.clock import Clock
 from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
@@ -174,7 +175,7 @@ def test_a_resync_that_breaks_comes_again_soon() -> None:
     clock = FakeClock()
     inventory = Inventory(cloud, "u", clock)
     lab = Lab()
-    sources = dataclasses.replace(lab.feature.sources, inventory=inventory, clocks=Clocks(clock))
+    sources = dataclasses.replace(lab.feature.sources, inventory=inventory, clocks=Clock(monotonic=clock))
     resync = Resync(cloud, sources, lambda quotas: None)
     began, skipped = clock(), []
     for _ in range(3):

@@ -29,7 +29,6 @@ from controllers.anycast_ip.resync import Orphans, Resync
 from controllers.anycast_ip.sources import (
     NODES,
     ClaimStore,
-    Clocks,
     Nodes,
     ReportedNode,
     Sources,
@@ -37,6 +36,7 @@ from controllers.anycast_ip.sources import (
     decode,
     incarnation,
 )
+from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller, Watch
 from controllers.liveness import RUNNING
 from controllers.manager import Context
@@ -82,7 +82,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         nodes = Nodes(client, informer, probes)
         published = Published(Store(client, context.namespace, ConfigMap), context.annotate)
         given = Dependencies(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
-        feature = assemble(given, lambda: settings().anycast_ip, Clocks(), informer)
+        feature = assemble(given, lambda: settings().anycast_ip, CLOCK, informer)
         feature.sources.enqueue_all()
         with ExitStack() as stack:
             for batcher in feature.cloud.batchers:
@@ -150,7 +150,7 @@ class Feature:
 def assemble(
     given: Dependencies,
     settings: Callable[[], AnycastIPSettings],
-    clocks: Clocks,
+    clocks: Clock,
     informer: Informer[ReportedNode],
 ) -> Feature:
     clock = clocks.monotonic

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.egress import ProbePods
 from controllers.anycast_ip.inventory import Inventory
+from controllers.clock import Clock
 from kube.client import Client, Resource, Typed
 from kube.errors import AlreadyExists, NotFound
 from kube.event_recorder import Regarding
@@ -39,7 +40,7 @@ from kube.informer import Informer
 from kube.resources import CONFIG_MAPS
 from kube.store import Store
 from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value, complete
-from runtime import threading, time, utc_now, uuid4
+from runtime import threading, uuid4
 from settings import AnycastIPSettings
 
 NODES = Resource("", "v1", "nodes", namespaced=False)
@@ -258,14 +259,6 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Clocks:
-    """*monotonic* in seconds, and the time of day."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    now: Callable[[], datetime] = field(default=utc_now)
-
-
-@dataclass(frozen=True)
 class Sources:
     """*settings* brings those of now; *enqueue* has a node reconciled, by its uid."""
 
@@ -273,7 +266,7 @@ class Sources:
     claims: ClaimStore
     inventory: Inventory
     settings: Callable[[], AnycastIPSettings]
-    clocks: Clocks
+    clocks: Clock
     enqueue: Callable[[str], None]
 
     def enqueue_all(self) -> None:
