@@ -27,7 +27,7 @@ from api.anycast_ip import (
 )
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, moment, warning
-from cli.session import Command, Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session
 from controllers.anycast_ip.claim import SELECTED, Claim, instance_of
 from controllers.anycast_ip.claim import read as read_claim
 from controllers.anycast_ip.inventory import QuotasRead, quotas_in
@@ -234,7 +234,7 @@ def addresses() -> None:
     """List anycast IPs of nodes."""
 
 
-@addresses.command("list", cls=Command)
+@addresses.command("list")
 @pass_session
 def list_addresses(session: Session) -> None:
     """List the anycast IPs of nodes.

@@ -20,7 +20,7 @@ from cli.elasticity.pods import PENDING, Pod, PodSpec
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
-from cli.session import Command, Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
 from kube.types import Namespace, ObjectMeta
@@ -134,7 +134,7 @@ def elasticity() -> None:
     """See where pods are placed, and return them."""
 
 
-@elasticity.command("list", cls=Command)
+@elasticity.command("list")
 @pass_session
 def list_placements(session: Session) -> None:
     """List placed and waiting pods, with the reason."""
@@ -142,7 +142,7 @@ def list_placements(session: Session) -> None:
     session.show(Placements(listed(pods, super_nodes)))
 
 
-@elasticity.command("return", cls=Command)
+@elasticity.command("return")
 @click.argument("pods", metavar="[POD...]", nargs=-1)
 @pass_session
 def return_pods(session: Session, pods: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from cli.errors import WRONG, Failure
 from cli.ingress_daemonset.rollouts import Rollout, Rollouts, pause, promote, restart, rollout_of, update_now
 from cli.ingress_daemonset.stored import StoredResource
 from cli.output import Document, Part, Report, Table, age, good
-from cli.session import Command, Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session
 from controllers.ingress_daemonset.children import without_timestamp
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from kube.client import Client
@@ -36,7 +36,7 @@ def rollout() -> None:
     """See, pause, resume, start or undo rollouts."""
 
 
-@rollout.command(cls=Command)
+@rollout.command()
 @click.argument("name", metavar=f"[{NAME}]", required=False)
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @pass_session
@@ -56,9 +56,16 @@ def get(session: Session, name: str | None, watch: bool) -> None:
         raise SystemExit(WRONG)
 
 
-@rollout.command("pause", cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+def about_one(verb: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command about one IngressDaemonSet."""
+
+    def declared(function: Callable[..., None]) -> click.Command:
+        return rollout.command(verb)(click.argument("name", metavar=NAME)(pass_session(function)))
+
+    return declared
+
+
+@about_one("pause")
 def pause_rollout(session: Session, name: str) -> None:
     """Start no further node.
 
@@ -67,24 +74,14 @@ def pause_rollout(session: Session, name: str) -> None:
     _write(session, name, lambda stored: pause(stored, True), "Pause the rollout", "paused")
 
 
-@rollout.command("resume", cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+@about_one("resume")
 def resume_rollout(session: Session, name: str) -> None:
     """Go on with a rollout that was paused."""
-    _write(
-        session,
-        name,
-        lambda stored: pause(stored, False),
-        "Resume the rollout",
-        "resumed",
-        already="not paused",
-    )
+    resume, question = lambda stored: pause(stored, False), "Resume the rollout"
+    _write(session, name, resume, question, "resumed", already="not paused")
 
 
-@rollout.command("promote", cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+@about_one("promote")
 def promote_rollout(session: Session, name: str) -> None:
     """Let the other nodes follow the canary.
 
@@ -93,9 +90,7 @@ def promote_rollout(session: Session, name: str) -> None:
     _write(session, name, promote, "Promote the canary", "promoted")
 
 
-@rollout.command("now", cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+@about_one("now")
 def update_nodes_now(session: Session, name: str) -> None:
     """Do not wait for the window with the present template.
 
@@ -104,38 +99,30 @@ def update_nodes_now(session: Session, name: str) -> None:
     _write(session, name, update_now, "Update nodes outside of the window", "not waiting for its window")
 
 
-@rollout.command("restart", cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+@about_one("restart")
 def restart_rollout(session: Session, name: str) -> None:
     """Replace all pods, node by node, within the budget."""
     patch = restart(session.cluster.now())
     _write(session, name, lambda _: patch, "Replace all pods", "restarted")
 
 
-@rollout.command(cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+@about_one("history")
 def history(session: Session, name: str) -> None:
     """List the templates that are kept, the current one first."""
     stored = _read(session, name)
     session.show(kept_templates(stored, revisions_of(session.cluster.client, stored)))
 
 
-@rollout.command("undo", cls=Command)
-@click.argument("name", metavar=NAME)
+@about_one("undo")
 @click.option(
     "--to-revision", type=int, help="By its number in the history; default: the one before the current one."
 )
-@pass_session
 def undo_rollout(session: Session, name: str, to_revision: int | None) -> None:
     """Return to a former template, node by node, within the budget."""
     _return(session, name, lambda stored, held: chosen(stored, held, to_revision))
 
 
-@rollout.command("abort", cls=Command)
-@click.argument("name", metavar=NAME)
-@pass_session
+@about_one("abort")
 def abort_rollout(session: Session, name: str) -> None:
     """Return from a rollout in progress to the last template that all nodes had.
 

@@ -14,7 +14,7 @@ from calico.segment import KIND, RELEASE, IPReservation, Record, canonical, laid
 from cli.errors import Failure, Unreadable
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, duration, good, left, moment, warning
-from cli.session import Command, Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session
 from kube.errors import AlreadyExists, Conflict, NotFound
 from settings import IPReservationSettings
 
@@ -273,7 +273,7 @@ def reservations() -> None:
     """List, release and hold reserved IPs."""
 
 
-@reservations.command("list", cls=Command)
+@reservations.command("list")
 @pass_session
 def list_reservations(session: Session) -> None:
     """List reserved IPs, the next release first.
@@ -286,7 +286,7 @@ def list_reservations(session: Session) -> None:
     session.show(Reservations(shown, settings.ip_reserve_max_count))
 
 
-@reservations.command(cls=Command)
+@reservations.command()
 @click.argument("addresses", metavar="IP...", nargs=-1, required=True)
 @pass_session
 def release(session: Session, addresses: tuple[str, ...]) -> None:
@@ -307,7 +307,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
             session.output.say(line)
 
 
-@reservations.command(cls=Command)
+@reservations.command()
 @click.argument("address", metavar="IP")
 @pass_session
 def hold(session: Session, address: str) -> None:
