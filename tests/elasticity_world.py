@@ -264,6 +264,14 @@ class Leader:
         self._step(self.parts.writer)
         self.client.fault = ""
 
+    def look(self) -> None:
+        """At what is due now: the queue alone says so, without its regular look at all."""
+        self.hear()
+        while self._step(self.parts.placement):
+            pass
+        while self.queue:
+            self.let_go()
+
     def settle(self, turns: int = 20) -> None:
         """Hear all and do all, until there is nothing left to do."""
         for pause in (0.1, 4.9) * turns:  # what is looked up is decided on a moment later

@@ -90,32 +90,22 @@ def test_the_order_can_be_left_to_chance_and_taken_up_later() -> None:
     assert world.annotations(name)[COST] == "-100"
 
 
-def about_to_write_a_cost() -> tuple[World, str]:
-    """A pod that has come to a super node for want of room local."""
+@table(
+    "report, fault",
+    {"the kubelet reported before": ({"podIP": "10.0.0.1"}, ""), "it was refused": ({}, "forbidden")},
+)
+def test_a_cost_that_did_not_arrive_is_written_again(report: dict[str, str], fault: str) -> None:
+    """Of a pod that has come to a super node for want of room local."""
     world = World()
     [name] = world.create(gated=False, n=None)
     world.bind(name, AWAY)
     world.leader.hear()
     world.leader.turn()
     assert len(world.leader.queue) == 1
-    return world, name
-
-
-def test_a_cost_that_came_after_a_report_of_the_kubelet_is_written_again() -> None:
-    world, name = about_to_write_a_cost()
-    world.cluster.edit(name, {"status": {"podIP": "10.0.0.1"}})
-    world.leader.hear()
-
-    world.leader.let_go()
-    world.leader.settle()
-
-    assert world.annotations(name)[COST] == OURS[COST]
-
-
-def test_a_cost_that_was_refused_once_is_written_later() -> None:
-    world, name = about_to_write_a_cost()
-
-    world.leader.let_go(fault="forbidden")
+    if report:
+        world.cluster.edit(name, {"status": report})
+        world.leader.hear()
+    world.leader.let_go(fault=fault)
     world.leader.settle()
 
     assert world.annotations(name)[COST] == OURS[COST]

@@ -207,21 +207,12 @@ def test_what_waits_goes_at_the_moment_at_which_the_hours_end() -> None:
     assert found.leader.recorder.reasons == ["SuperNodeCapReached"] * 2
 
     found.clock.advance(BORDER - 0.5 - found.clock())
-    look(found)
+    found.leader.look()
     assert found.placements() == {"": 2, "super": 1}
 
     found.clock.advance(0.5)
-    look(found)
+    found.leader.look()
     assert found.placements() == {"super": 3}
-
-
-def look(found: World) -> None:
-    """At what is due now: the queue alone says so, without its regular look at all."""
-    found.leader.hear()
-    while found.leader._step(found.leader.parts.placement):
-        pass
-    while found.leader.queue:
-        found.leader.let_go()
 
 
 def test_what_is_on_super_nodes_stays_when_hours_begin_and_what_is_new_waits() -> None:
@@ -255,7 +246,7 @@ def test_a_pod_that_local_nodes_have_no_room_for_waits_for_the_end_of_the_hours_
     assert "its hours, every day" in found.annotations(stuck)[REASON]
 
     found.clock.advance(BORDER - found.clock())
-    look(found)
+    found.leader.look()
     assert found.cluster.pod(stuck).may_come_to_super_nodes
 
 

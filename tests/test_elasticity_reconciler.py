@@ -177,17 +177,8 @@ def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
     assert world.placements() == {"": 1, "super": 1}
 
     world.cluster.edit(first, {"metadata": {"labels": {"pod-template-hash": "2"}}})
-    look(world)
+    world.leader.look()
     assert world.annotations(second)[PLACEMENT] == "super"
-
-
-def look(world: World) -> None:
-    """At what is due now: the queue alone says so, without its regular look at all."""
-    world.leader.hear()
-    while world.leader._step(world.leader.parts.placement):
-        pass
-    while world.leader.queue:
-        world.leader.let_go()
 
 
 def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
@@ -196,7 +187,7 @@ def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
     world.leader.hear()
     world.leader.turn()
     world.leader.let_go(world.leader.queue.index(f"uid-{first}"), "forbidden")
-    look(world)
+    world.leader.look()
 
     assert world.annotations(second)[PLACEMENT] == "super"
 

@@ -10,20 +10,13 @@ import msgspec
 import pytest
 
 from api.elasticity import TAINT
+from controllers.elasticity import super_nodes
 from controllers.elasticity.super_nodes import (
-    ARCH,
-    CBS_ZONE,
-    HOSTNAME,
-    MANAGED_BY,
-    OS,
-    REGION,
     RESOLV_CONF,
     RETIRED_AT,
     SETTLE,
     SUBNET_ID,
-    VERSION,
     ZONE,
-    ZONE_NAME,
     SuperNodeReconciler,
     manifest,
     plan,
@@ -62,18 +55,10 @@ def node(subnet: str = "subnet-1", **change: Any) -> Node:
 
 
 def labels(**values: str | None) -> dict[str, Any]:
-    names = {
-        "manager": MANAGED_BY,
-        "zone": ZONE,
-        "zone_name": ZONE_NAME,
-        "cbs_zone": CBS_ZONE,
-        "version": VERSION,
-        "region": REGION,
-        "os": OS,
-        "arch": ARCH,
-        "hostname": HOSTNAME,
+    """By the names of the constants, in small letters."""
+    return {
+        "metadata": {"labels": {getattr(super_nodes, name.upper()): value for name, value in values.items()}}
     }
-    return {"metadata": {"labels": {names[key]: value for key, value in values.items()}}}
 
 
 def annotated(name: str, value: str) -> dict[str, Any]:
@@ -182,7 +167,7 @@ def test_the_event_names_what_was_restored() -> None:
 
 
 def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
-    unmanaged = node(**labels(manager="Helm", zone_name=None), spec={"taints": []})
+    unmanaged = node(**labels(managed_by="Helm", zone_name=None), spec={"taints": []})
     (action,) = plan([unmanaged], {}, ONE, NOW)
     assert (action.verb, action.reason, action.type) == ("nothing", "SuperNodeNotOurs", "Warning")
     assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
@@ -329,7 +314,7 @@ def test_a_failed_request_affects_no_other_node() -> None:
 
 
 def test_an_unmanaged_node_is_reported_once() -> None:
-    world = World(raw_node(**labels(manager="Helm")))
+    world = World(raw_node(**labels(managed_by="Helm")))
     world.reconcile()
     world.reconcile()
 
