@@ -170,15 +170,25 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:
-    budget = Budget(labels={"pod-template-hash": "1"}, max_pods=1)
+    """Those of other workloads that wait for it go as soon as there is room."""
+    budget = Budget(labels={"tier": "batch"}, max_pods=1)
     world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(budgets=(budget,))))
-    first, second = world.create(2, n="0")
+    names = [name for key in ("a", "b", "c") for name in world.create(1, key, n="0")]
+    for name in names:
+        world.cluster.edit(name, {"metadata": {"labels": {"tier": "batch"}}})
     world.leader.settle(2)
-    assert world.placements() == {"": 1, "super": 1}
-
-    world.cluster.edit(first, {"metadata": {"labels": {"pod-template-hash": "2"}}})
+    first, *others = sorted(names, key=lambda name: PLACEMENT not in world.annotations(name))
     world.leader.look()
+    assert not any(PLACEMENT in world.annotations(name) for name in others)
+
+    world.cluster.edit(first, {"metadata": {"labels": {"tier": "web"}}})
+    world.leader.look()
+    second, third = sorted(others, key=lambda name: PLACEMENT not in world.annotations(name))
     assert world.annotations(second)[PLACEMENT] == "super"
+    assert PLACEMENT not in world.annotations(third)
+    world.cluster.edit(second, {"status": {"phase": "Succeeded"}})
+    world.leader.look()
+    assert world.annotations(third)[PLACEMENT] == "super"
 
 
 def test_room_that_a_refused_write_gives_back_is_taken_at_once() -> None:
