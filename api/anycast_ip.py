@@ -125,14 +125,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str = ""
     state: str
-    since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    since: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 Entries = tuple[Entry, ...]
 ENTRIES = msgspec.json.Decoder(Entries)
 
 
-def recorded(found: Entries) -> dict[str, datetime | None]:
+def recorded(found: Entries) -> dict[str, datetime]:
     """Since when each address was listed, by its id."""
     return {each.id: each.since for each in found}
 

@@ -67,18 +67,18 @@ class Batcher(Generic[K, V]):
         self._threads: list[threading.Thread] = []
         self.wait: Callable[[futures.Future[V]], V] = futures.Future.result
 
-    def ask(self, key: str, item: K) -> V:
-        """Wait for the answer; *key* distinguishes callers when some are refused."""
-        return self.wait(self.submit(key, item))
+    def ask(self, item: K, key: str = "") -> V:
+        """Wait for the answer; *key*, by default the item, distinguishes callers when some are refused."""
+        return self.wait(self.submit(item, key))
 
-    def ask_all(self, items: Mapping[str, K]) -> list[V]:
-        """Wait for the answers to *items*, by their keys, which may share a call."""
-        answers = [self.submit(key, item) for key, item in items.items()]
+    def ask_all(self, items: Iterable[K]) -> list[V]:
+        """Wait for the answers, which may share a call."""
+        answers = [self.submit(item) for item in items]
         return [self.wait(answer) for answer in answers]
 
-    def submit(self, key: str, item: K) -> futures.Future[V]:
+    def submit(self, item: K, key: str = "") -> futures.Future[V]:
         """The answer to come, as `ask`."""
-        request: _Request[K, V] = _Request(key, item)
+        request: _Request[K, V] = _Request(key or str(item), item)
         request.answer.set_running_or_notify_cancel()
         with self._changed:
             self._waiting.append(request)
@@ -210,17 +210,20 @@ class BatchedCloud:
         self.batchers: list[Batcher[Any, Any]] = []
         alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
-        self._addresses = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.7))
-        self._instance_addresses = self._batcher(
+        self.address = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.7)).ask
+        """By its id; None when the cloud does not list it."""
+        self.addresses_on = self._batcher(
             "addresses-on", self._read_instance_addresses, Shape(FILTER_VALUES, distance=0.3)
-        )
+        ).ask
+        """All addresses of the instance, of any type."""
         self._instances = self._batcher("instances", self._read_instances, Shape(PAGE, distance=1.0))
         self._carriers = self._batcher("carriers", self._read_carriers, Shape(FILTER_VALUES, distance=1.0))
-        self._names = self._batcher("names", _each(cloud.addresses_named), Shape())
+        self.named = self._batcher("names", _each(cloud.addresses_named), Shape()).ask
         self._allocations = self._batcher("allocate", _each(self._allocate), alone, self._quota)
         self._binds = self._batcher("associate", _each(self._associate), alone)
-        self._unbinds = self._batcher("disassociate", _each(cloud.disassociate), alone)
-        self._releases = self._batcher("release", self._release, Shape(RELEASES, distance=1.2))
+        self.disassociate = self._batcher("disassociate", _each(cloud.disassociate), alone).ask
+        self.release = self._batcher("release", self._release, Shape(RELEASES, distance=1.2)).ask
+        """By its id; Gone also for an address of another account or region."""
         self._bandwidths = self._batcher("bandwidth", self._set_bandwidths, Shape(RELEASES, distance=1.2))
         # Each node has two tags.
         self._new_tags = self._batcher("create-tags", self._create_tags, Shape(5 * TAGS, distance=0.4))
@@ -237,42 +240,24 @@ class BatchedCloud:
             for each in self.batchers:
                 each.close()
 
-    def address(self, address_id: str) -> Address | None:
-        """None when the cloud does not list it."""
-        return self._addresses.ask(address_id, address_id)
-
-    def addresses_on(self, instance: str) -> tuple[Address, ...]:
-        """All addresses of the instance, of any type."""
-        return self._instance_addresses.ask(instance, instance)
-
     def instance_states(self, instances: Iterable[str]) -> list[str | None]:
         """None for each that the cloud does not list."""
-        return self._instances.ask_all({instance: instance for instance in instances})
-
-    def named(self, name: str) -> list[Address]:
-        return self._names.ask(name, name)
+        return self._instances.ask_all(instances)
 
     def carriers(self, tags: Collection[Tag]) -> dict[Tag, Sequence[Address]]:
         """By an index that may lag behind."""
-        return dict(zip(tags, self._carriers.ask_all({str(tag): tag for tag in tags}), strict=True))
+        return dict(zip(tags, self._carriers.ask_all(tags), strict=True))
 
     def allocate(self, order: Order) -> str:
         """The id of this token's address, as `Cloud.allocate`."""
-        return self._allocations.ask(order.name, order)
+        return self._allocations.ask(order, order.name)
 
     def associate(self, address_id: str, instance: str) -> None:
-        return self._binds.ask(instance, (address_id, instance))
-
-    def disassociate(self, address_id: str) -> None:
-        return self._unbinds.ask(address_id, address_id)
-
-    def release(self, address_id: str) -> None:
-        """Gone also for an address of another account or region."""
-        return self._releases.ask(address_id, address_id)
+        return self._binds.ask((address_id, instance), instance)
 
     def set_bandwidth(self, address_id: str, bandwidth: int) -> None:
         """In Mbps."""
-        return self._bandwidths.ask(address_id, (address_id, bandwidth))
+        return self._bandwidths.ask((address_id, bandwidth), address_id)
 
     def has_tags(self, tags: Collection[Tag]) -> bool:
         """Whether this process has created them all; the cloud may have others."""
@@ -280,11 +265,11 @@ class BatchedCloud:
             return self._existing.issuperset(tags)
 
     def create_tags(self, key: str, tags: Collection[Tag]) -> None:
-        return self._new_tags.ask(key, tags)
+        return self._new_tags.ask(tags, key)
 
     def delete_tags(self, key: str, tags: Collection[Tag]) -> Refused:
         """Those that are in use, and why; any other refusal is raised."""
-        return self._old_tags.ask(key, tags)
+        return self._old_tags.ask(tags, key)
 
     def _batcher(
         self,

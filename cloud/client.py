@@ -30,24 +30,6 @@ TAGS = 10
 NO_MORE: Mapping[str, object] = {}
 
 
-def connect(
-    settings: CloudSettings,
-    *,
-    may_write: Callable[[], object],
-    writes_within: float,
-    environ: Mapping[str, str] = os.environ,
-    sleep: Callable[[float], object] = time.sleep,
-) -> Cloud:
-    """One for the whole process, so that all its threads share the rates; nothing is called yet.
-
-    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`. An attempt to
-    change something that may begin ends *writes_within* so many seconds. NotConfigured without a region.
-    """
-    return Cloud(
-        caller(settings, may_write=may_write, writes_within=writes_within, environ=environ, sleep=sleep)
-    )
-
-
 def caller(
     settings: CloudSettings,
     *,
@@ -56,7 +38,11 @@ def caller(
     environ: Mapping[str, str] = os.environ,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Caller:
-    """As `connect`: one for all calls of the same APIs."""
+    """One for all calls of the same APIs, so that all threads share the rates; nothing is called yet.
+
+    *may_write* raises when nothing may be changed any more, *sleep* when waiting is to end: see `Caller`. An attempt to
+    change something that may begin ends *writes_within* so many seconds. NotConfigured without a region.
+    """
     if not settings.region:
         message = "cloud.region is empty; write for example ap-singapore"
         raise NotConfigured("NoRegion", message, action="connect")

@@ -46,21 +46,13 @@ ENDED = NotConfigured(
 
 
 def source_of(settings: CloudSettings, environ: Mapping[str, str]) -> Source:
-    """The keys by the way that the settings name."""
-    return source(
-        settings,
-        environ,
-        role=CredentialCache(partial(from_machine, settings.cvm_role)),
-        oidc=CredentialCache(partial(from_pod_identity, settings, environ)),
-    )
-
-
-def source(settings: CloudSettings, environ: Mapping[str, str], *, role: Source, oidc: Source) -> Source:
-    """As `source_of`, with the ways to temporary keys.
+    """The keys by the way that the settings name.
 
     auto is: static keys if there are any, else the pod's identity if TKE gave it one, else the role of
     the machine. The pod's comes first because it is the narrower one.
     """
+    role = CredentialCache(partial(from_machine, settings.cvm_role))
+    oidc = CredentialCache(partial(from_pod_identity, settings, environ))
 
     def static() -> Keys:
         if keys := _static(settings, environ):

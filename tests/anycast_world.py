@@ -21,13 +21,13 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
-from controllers.anycast_ip.brake import Releases, read_releases, unbinds_in
+from controllers.anycast_ip.brake import unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
-from controllers.anycast_ip.controller import Dependencies, KnownCluster, Published, assemble
-from controllers.anycast_ip.egress import ProbePods
-from controllers.anycast_ip.sources import NODES, ClaimStore, Nodes, ReportedNode, decode
+from controllers.anycast_ip.controller import Begun, assemble
+from controllers.anycast_ip.sources import NODES, ClaimStore, ReportedNode, decode
 from controllers.clock import Clock
 from controllers.controller import Controller
+from controllers.manager import Context
 from controllers.workqueue import _reconcile as reconcile_key
 from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged
 from dev.fake_api import Request as Asked
@@ -39,9 +39,7 @@ from dev.lab.cloud.world import World
 from kube.client import Client
 from kube.informer import Informer, identity_of
 from kube.resources import CONFIG_MAPS, PODS
-from kube.store import Store
-from kube.types import ConfigMap
-from settings import AnycastIPSettings, LeaderElection
+from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -52,7 +50,6 @@ UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
 GRACE = 5.0
 """Seconds from the last write of a leader until another one may lead."""
-NO_ELECTION = LeaderElection(leader_elect=False)
 CALLS = (
     "CreateTags",
     "AllocateAddresses",
@@ -249,17 +246,16 @@ class Lab:
             Before(check),
             Timing(self.clock, self.sleep),
         )
-        recorder: Any = self.recorder
+        given: Any = self.recorder
+        none: Any = None
         self.watch = NodeWatch()
         self.watch.show(self.shown())
-        nodes = Nodes(kube, self.watch.informer, ProbePods(kube, "drawbridge"))
-        published = Published(Store(kube, "drawbridge", ConfigMap), self.lease.update)
-        releases = Releases(unbinds_in(self.lease), read_releases(kube, NO_ELECTION).confirmed)
-        given = Dependencies(
-            nodes, self.claims, Cloud(calls), KnownCluster(UUID, releases), recorder, published
-        )
+        context = Context(kube, none, given, check, none, annotate=self.lease.update)
         clocks = Clock(lambda: NOW + timedelta(seconds=self.clock()), self.clock)
-        self.feature = assemble(given, lambda: self.settings, clocks, self.watch.informer)
+        begun = Begun(UUID, self.claims, unbinds_in(self.lease))
+        self.feature = assemble(
+            context, Cloud(calls), self.watch.informer, lambda: self.settings, begun, clocks
+        )
         self._waiting = dict[Controller, list[tuple[greenlet, Answer]]]()
         for batcher in self.feature.cloud.batchers:
             batcher.wait = wait
@@ -346,6 +342,12 @@ class Lab:
         self.kube.place("nodes", node)
         return self.node(name)
 
+    def opened(self, *names: str, seconds: float = 120) -> None:
+        """These nodes join, n1 by default, and all are open."""
+        for name in names or ("n1",):
+            self.join(name)
+        self.run(self.all_open, seconds, "open")
+
     def leave(self, name: str = "n1", *, scaled_in: bool = True) -> None:
         """Its Node object goes, and if its pool was *scaled_in*, its instance ends soon."""
         instance = instance_of(self.node(name))
@@ -408,9 +410,7 @@ class Lab:
 def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
     """A lab whose nodes, n1 by default, are open."""
     lab = Lab(knobs, **fields) if knobs else Lab(**fields)
-    for name in names or ("n1",):
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
+    lab.opened(*names)
     return lab
 
 

@@ -24,7 +24,7 @@ from api.anycast_ip import (
     data_of,
     proof,
 )
-from controllers.anycast_ip.allow_list import dated, entries
+from controllers.anycast_ip.allow_list import entries
 from controllers.anycast_ip.claim import claim_for
 from dev.lab.cloud import Knobs
 from kube.errors import Conflict, KubeError, Unreachable
@@ -33,7 +33,7 @@ from settings.anycast_ip import AllowList
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY
-from tests.test_anycast_pool import idle, kept, node, opened, pooling
+from tests.test_anycast_pool import idle, kept, node, pooling
 
 NAME = "anycast-ips"
 LISTED = {"allow_list": AllowList.model_validate({"configMap": NAME})}
@@ -94,10 +94,12 @@ MINE = replace(claim_for(OPEN, SETTINGS, NOW), address="eip-2")
         pytest.param([replace(MINE, address="")], {"u2": node()}, [], id="ordered only"),
         pytest.param([replace(MINE, address="eip-3")], {"u2": node()}, [], id="without a known IP"),
         pytest.param([MINE, kept(1, address="eip-2")], {}, [("9.0.0.2", "n2", PROMISED)], id="once"),
+        pytest.param([], {"u2": OPEN}, [], id="shown by a node only"),
+        pytest.param([replace(MINE, uid="orphan-eip-2")], {}, [], id="an orphan"),
     ],
 )  # fmt: skip
 def test_the_entries(claims: list[Any], nodes: dict[str, Any], expected: list[tuple[str, str, str]]) -> None:
-    found = entries(reversed(claims), nodes, {"eip-1": "9.0.0.1", "eip-2": "9.0.0.2"})
+    found = listed(claims[::-1], nodes)
 
     assert [(each.address, each.node, each.state) for each in found] == expected
 
@@ -121,14 +123,17 @@ LISTED_ONCE = Entry(address="9.0.0.2", id="eip-2", node="n2", state=IN_USE, sinc
         pytest.param([LISTED_ONCE], LISTED_ONCE.since, id="as before"),
         pytest.param([replace(LISTED_ONCE, state=IDLE, node="")], LISTED_ONCE.since, id="in another state"),
         pytest.param([replace(LISTED_ONCE, address="9.0.0.9")], NOW, id="with another IP"),
-        pytest.param([replace(LISTED_ONCE, since=None)], NOW, id="by a version that wrote no time"),
         pytest.param([replace(LISTED_ONCE, since=NOW + timedelta(days=9))], NOW, id="in the future"),
     ],
 )
 def test_since_when_an_address_is_listed(before: list[Entry], expected: datetime) -> None:
-    (found,) = dated((replace(LISTED_ONCE, since=None),), tuple(before), NOW)
+    (found,) = listed([MINE], {"u2": OPEN}, *before)
 
     assert found.since == expected
+
+
+def listed(claims: list[Any], nodes: dict[str, Any], *before: Entry) -> tuple[Entry, ...]:
+    return entries(claims, nodes, {"eip-1": "9.0.0.1", "eip-2": "9.0.0.2"}, before, NOW)
 
 
 @pytest.mark.parametrize(
@@ -144,22 +149,12 @@ def test_since_when_an_address_is_listed(before: list[Entry], expected: datetime
 def test_what_an_open_node_uses_stays_listed_without_a_claim(
     claims: list[Any], shown: Any, expected: list[Entry]
 ) -> None:
-    nodes = {"u2": shown} if shown else {}
-
-    assert entries(claims, nodes, {"eip-2": "9.0.0.2"}, (LISTED_ONCE,)) == tuple(expected)
-
-
-def test_an_address_that_only_a_node_shows_is_not_listed() -> None:
-    assert entries([], {"u2": OPEN}, {}, ()) == ()
-
-
-def test_an_orphan_is_not_listed_before_its_release() -> None:
-    assert entries([replace(MINE, uid="orphan-eip-2")], {}, {"eip-2": "9.0.0.2"}) == ()
+    assert listed(claims, {"u2": shown} if shown else {}, LISTED_ONCE) == tuple(expected)
 
 
 def test_without_a_name_nothing_is_written() -> None:
     lab = Lab(Knobs(**PLENTY), SETTINGS)
-    opened(lab, "n1")
+    lab.opened("n1")
     lab.run_for(60)
 
     assert published(lab) == {}
@@ -168,7 +163,7 @@ def test_without_a_name_nothing_is_written() -> None:
 def test_it_follows_the_addresses_from_the_order_to_the_release() -> None:
     lab = lab_with(count=1)
     seen = writes(lab)
-    opened(lab, "n1", "n2")
+    lab.opened("n1", "n2")
     lab.run_for(10)
     one, two = lab.on("n1")[0].ip, lab.on("n2")[0].ip
     assert published(lab) == {one: "in use", two: "in use"}
@@ -189,7 +184,7 @@ def test_it_follows_the_addresses_from_the_order_to_the_release() -> None:
 
 def test_what_another_client_changes_or_deletes_is_written_again() -> None:
     lab = lab_with()
-    opened(lab, "n1")
+    lab.opened("n1")
     lab.run(lambda: "in use" in published(lab).values(), 30, "listed")
     before = published(lab)
     raw = dict(lab.kube.objects["configmaps", NAME])
@@ -202,7 +197,7 @@ def test_what_another_client_changes_or_deletes_is_written_again() -> None:
 
 def test_what_a_kubelet_writes_to_its_node_does_not_change_the_list() -> None:
     lab = lab_with(count=1)
-    opened(lab, "n1", "n2")
+    lab.opened("n1", "n2")
     lab.leave("n2")
     lab.run(lambda: "idle" in published(lab).values(), 60, "idle")
     lab.run_for(5)
@@ -226,12 +221,12 @@ def test_how_long_it_could_not_be_written_is_a_metric() -> None:
         if name == NAME:
             raise Unreachable("reset")
 
-    opened(lab, "n1")
+    lab.opened("n1")
     lab.run_for(10)
     assert sample("behind_seconds") == 0
     assert sample("addresses") == 1
     lab.kube.before_write = fail
-    opened(lab, "n2")
+    lab.opened("n2")
     lab.run_for(200)
     assert 100 < (sample("behind_seconds") or 0) <= 200
     lab.kube.before_write = lambda name, body: None
@@ -248,7 +243,7 @@ def test_a_config_map_of_another_kind_is_left_alone() -> None:
     lab = lab_with()
     theirs = {"metadata": {"name": NAME, "labels": {"app": "theirs"}}, "data": {"config.yaml": "a: b"}}
     lab.kube.place("configmaps", theirs)
-    opened(lab, "n1")
+    lab.opened("n1")
     lab.run_for(600)
     assert data_in(lab) == {"config.yaml": "a: b"}
     assert lab.all_open()
@@ -267,23 +262,8 @@ def test_a_write_that_fails_is_repeated_later_and_delays_no_node(error: KubeErro
             raise error
 
     lab.kube.before_write = fail
-    opened(lab, "n1")
+    lab.opened("n1")
     lab.run_for(120)
     assert published(lab) == {}
     failing = False
     lab.run(lambda: len(published(lab)) == 1, 60, "listed")
-
-
-def test_whatever_the_order_of_events_it_lists_what_has_a_claim() -> None:
-    lab = lab_with(count=2, idle=1, lost=0.2)
-    for number in range(4):
-        opened(lab, f"n{number}")
-        if number % 2:
-            lab.leave(f"n{number}")
-    lab.run(lab.is_settled, 600, "settled")
-    lab.run_for(60)
-
-    assert set(published(lab)) == {each.ip for each in lab.elastic()}
-    assert {ip for ip, state in published(lab).items() if state == "idle"} == {
-        lab.world.addresses[each].ip for each in idle(lab)
-    }

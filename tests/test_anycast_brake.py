@@ -81,8 +81,7 @@ def test_an_operators_word_ends_after_an_hour() -> None:
     confirm(lab, at(lab))
     lab.run(lab.is_clean, 120, "clean")
     for name in NAMES:
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
+        lab.opened(name)
     lab.run_for(HOUR)
     for name in NAMES:
         lab.leave(name, scaled_in=False)

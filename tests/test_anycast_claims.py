@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, Claim
-from controllers.anycast_ip.sources import ClaimStore, cluster_uuid
-from tests.anycast_world import Kube, stored
+from controllers.anycast_ip.sources import ClaimStore, cluster_identity
+from tests.anycast_world import Kube
 from tests.factories import NOW
 
 CLAIM = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW, tags=(("k", "v"),))
@@ -35,25 +35,17 @@ def test_claims_outlive_the_process() -> None:
     assert second.claims == {}
 
 
-def test_what_cannot_be_read_is_left_alone() -> None:
-    kube = Kube()
-    kube.place("configmaps", stored(CLAIM, "no JSON"))
-    store = store_of(kube)
-    store.load()
-
-    assert store.claims == {}
-
-
 def test_the_clusters_uuid_is_made_once_and_kept() -> None:
     kube: Any = Kube()
-    first = cluster_uuid(kube)
+    first = cluster_identity(kube)
 
-    assert cluster_uuid(kube) == first
-    assert kube.objects["configmaps", CLUSTER_UUID]["data"] == {CLUSTER_UUID: first}
+    assert cluster_identity(kube) == first
+    made = kube.objects["configmaps", CLUSTER_UUID]
+    assert (made["data"][CLUSTER_UUID], made["metadata"]["uid"]) == first
 
 
 def test_an_emptied_uuid_is_not_created_again() -> None:
     kube: Any = Kube()
     kube.place("configmaps", {"metadata": {"name": CLUSTER_UUID}, "data": {}})
     with pytest.raises(ValueError, match="kube-system/aia-official-cluster-uuid"):
-        cluster_uuid(kube)
+        cluster_identity(kube)

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 from controllers.anycast_ip.condition import REWORDED, Ready, desired, held_by, patch
@@ -26,12 +25,14 @@ PENDING = Ready("False", "AnycastIpPending", "The node is closed until its anyca
 OTHERS = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 
 
-def a_node(held: Ready | None = None, *, is_open: bool = False, needs: bool = True) -> ReportedNode:
+def a_node(
+    held: Ready | None = None, *, is_open: bool = False, needs: bool = True, uid: str = "u"
+) -> ReportedNode:
     marks = {ADDRESS_ID: "eip-1", ADDRESS: "203.0.113.9", BOUND: "u/eip-1"} if is_open else {}
     labels = {NEED_LABEL: "true"} if needs else {}
-    said = NodeCondition(CONDITION, held.status, held.reason, held.message, NOW, NOW) if held else None
+    said = NodeCondition(CONDITION, held.status, held.reason, held.message, NOW) if held else None
     return ReportedNode(
-        ObjectMeta("n1", uid="u", labels=labels, annotations=marks),
+        ObjectMeta("n1", uid=uid, labels=labels, annotations=marks),
         NodeSpec("qcloud:///1/ins-n1", () if is_open else (TAINT,)),
         NodeStatus((said,) if said else ()),
     )
@@ -56,24 +57,19 @@ def a_node(held: Ready | None = None, *, is_open: bool = False, needs: bool = Tr
         pytest.param(a_node(Ready("Unknown", "", "")), None, PENDING, id="false for what others made of it"),
         pytest.param(a_node(BOUND_READY, is_open=True, needs=False), None, None, id="none without the label"),
         pytest.param(a_node(needs=False), QUOTA, None, id="none for a node that needs no address"),
+        pytest.param(
+            a_node(is_open=True, uid="v"), None, None, id="none by the proof of another node of its name"
+        ),
+        pytest.param(
+            a_node(),
+            Note("a", "x" * 5000),
+            Ready("False", "a", "x" * 1024),
+            id="no longer than that of an Event",
+        ),
     ],
 )
 def test_the_condition_says(node: ReportedNode, trouble: Note | None, expected: Ready | None) -> None:
     assert desired(node, trouble, SETTINGS) == expected
-
-
-def test_it_is_as_the_open_taint_says_for_a_node_that_another_node_of_its_name_was() -> None:
-    proven_for_another = a_node(is_open=True)
-    metadata = replace(proven_for_another.metadata, uid="v")
-
-    assert desired(replace(proven_for_another, metadata=metadata), None, SETTINGS) is None
-
-
-def test_the_message_is_as_long_as_that_of_an_event_at_most() -> None:
-    found = desired(a_node(), Note("NoInstanceID", "x" * 5000), SETTINGS)
-
-    assert found is not None
-    assert len(found.message) == 1024
 
 
 def test_the_time_of_the_transition_changes_with_the_status_alone() -> None:
@@ -115,19 +111,6 @@ def conditions_written(lab: Lab) -> list[Any]:
 
     lab.kube.before_write = before_write
     return written
-
-
-def test_a_join_costs_one_write_for_each_node() -> None:
-    lab = Lab()
-    written = conditions_written(lab)
-    for number in range(50):
-        lab.join(f"n{number}")
-
-    lab.run(lab.all_open, 300, "open")
-    lab.run_for(60)
-
-    assert [each["status"] for each in written] == ["True"] * 50
-    assert all(says(lab, f"n{number}") == ("True", "AnycastIpBound") for number in range(50))
 
 
 def test_conditions_of_others_stay() -> None:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
-from api.anycast_ip import BOUND as PROOF
 from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import claim_for
@@ -22,7 +19,6 @@ from controllers.anycast_ip.egress import (
     Check,
     ContainerState,
     ContainerStatus,
-    EgressChecks,
     Outcome,
     ProbePod,
     ProbeStatus,
@@ -36,16 +32,14 @@ from controllers.anycast_ip.egress import (
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Action, Checked, Egress, Seen, Snapshot
 from dev.lab.cloud import Knobs
-from kube.errors import Forbidden
+from kube.errors import Forbidden, Unreachable
 from kube.resources import PODS
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, EgressCheck
-from tests.anycast_deaths import run_with_deaths
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
-from tests.fakes import FakeClock
-from tests.test_anycast_faults import PLENTY, happen
+from tests.test_anycast_faults import PLENTY
 
 URL = "https://ip.example.com/"
 CHECKING = EgressCheck.model_validate({"url": URL, "image": "drawbridge:1", "timeout": "60s"})
@@ -143,8 +137,7 @@ def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
 
 def test_without_a_url_no_pod_is_created_and_none_is_listed() -> None:
     lab = EgressLab(Knobs(**PLENTY))
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab.opened()
     lab.run_for(600)
 
     assert [call for call in lab.kube.api.calls if call.path.endswith("/pods")] == []
@@ -215,6 +208,27 @@ def lists_of_pods(lab: EgressLab) -> int:
     return sum(call.method == "GET" and call.path.endswith("/pods") for call in lab.kube.api.calls)
 
 
+def test_a_pod_whose_creation_was_not_answered_is_the_one_that_counts() -> None:
+    lab, created = lab_with(never), list[str]()
+
+    def note(name: str, _: Any) -> None:
+        if name.startswith("egress-check-"):
+            created.append(name)
+
+    def fail(verb: str) -> None:
+        if len(created) == 1:
+            created.append("lost")
+            raise Unreachable("reset")
+
+    lab.kube.before_write, lab.kube.after = note, fail
+    lab.join()
+    lab.run_for(20)
+    lab.kubelet = honest
+    lab.run(lab.all_open, 30, "open")
+
+    assert created == [created[0], "lost", created[0]]
+
+
 def test_a_pod_that_another_client_deletes_is_replaced() -> None:
     lab = lab_with(never)
     lab.join()
@@ -228,21 +242,15 @@ def test_a_pod_that_another_client_deletes_is_replaced() -> None:
     assert "was deleted before it ended" in dict(lab.recorder.events)["AnycastIpEgressFailed"]
 
 
-def test_a_pod_that_an_earlier_leader_creates_late_is_deleted() -> None:
+def test_a_pod_that_an_earlier_leader_creates_late_is_deleted_and_those_of_others_stay() -> None:
     lab = lab_with()
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
-    late = {"name": "egress-check-late", "namespace": "drawbridge", "labels": {LABEL: LABEL_VALUE}}
-    lab.kube.place("pods", {"metadata": late, "spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}})
-    lab.run(lambda: not lab.pods(), 310, "it is gone")
-
-
-def test_pods_of_others_stay() -> None:
-    lab = lab_with()
-    theirs = {"name": "egress-check-mine", "namespace": "drawbridge"}
-    lab.kube.place("pods", {"metadata": theirs, "spec": {"nodeName": "n1"}})
-    lab.join()
-    lab.run(lab.all_open, 30, "open")
+    lab.opened()
+    for name, labels in (("egress-check-late", {LABEL: LABEL_VALUE}), ("egress-check-mine", {})):
+        metadata = {"name": name, "namespace": "drawbridge", "labels": labels}
+        lab.kube.place(
+            "pods", {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}}
+        )
+    lab.run(lambda: lab.names() == ["egress-check-mine"], 310, "it is gone")
     lab.run_for(600)
 
     assert lab.names() == ["egress-check-mine"]
@@ -261,45 +269,6 @@ def test_what_forbids_the_pods_is_said() -> None:
     assert "violates PodSecurity" in dict(lab.recorder.events)["AnycastIpEgressFailed"]
     lab.kube.before_write = lambda name, body: None
     lab.run(lab.all_open, 60, "open")
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["join", "leave", "kill", "end"]), st.integers(0, 3)),
-        st.tuples(st.just("wait"), st.integers(1, 12)),
-        st.tuples(st.just("die"), st.integers(1, 12)),
-        st.tuples(st.just("see"), st.integers(0, 2)),
-    ),
-    max_size=14,
-)
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=STEPS, lost=st.sampled_from([0.0, 0.3]), seed=st.integers(0, 1000))
-def test_whatever_happens_no_node_opens_unseen_and_no_pod_is_left(
-    steps: list[tuple[str, int]], lost: float, seed: int
-) -> None:
-    lab = lab_with(knobs={**PLENTY, "lost": lost, "bind_fails": lost / 2, "seed": seed})
-    unseen = list[str]()
-
-    def record(name: str, written: Any) -> None:
-        proof = written["metadata"].get("annotations", {}).get(PROOF)
-        if proof and proof.partition("/")[0] not in lab.seen:
-            unseen.append(name)
-
-    lab.kube.before_write = record
-    for verb, number in steps:
-        if verb == "see":
-            lab.kubelet = (honest, never, elsewhere)[number]
-        happen(lab, verb, number)
-    lab.kubelet = honest
-    lab.sender.before = lab.kube.after = lambda verb: None
-    run_with_deaths(lab, lambda: lab.all_open() and lab.is_clean(), 2500, "settled")
-    run_with_deaths(lab, lambda: not lab.pods(), 310, "no pod is left")
-
-    living = sorted(f"ins-{each.metadata.name}" for each in lab.nodes())
-    assert sorted(each.instance_id for each in lab.elastic()) == living
-    assert unseen == []
 
 
 CLOSED = Node(
@@ -339,8 +308,16 @@ def pod_in(
     return ProbePod(ObjectMeta(), ProbeStatus(phase, reason, "", (ContainerStatus(state),)))
 
 
+def failed(code: int, message: str = "") -> ProbePod:
+    return pod_in("Failed", terminated=Terminated(code, message))
+
+
 RUNNING = pod_in("Running")
 PASSED = pod_in("Succeeded", terminated=Terminated(0, "seen as 1.2.3.4"))
+
+
+UNSEEN, UNUSABLE = "the service does not see that address", "the service gives no usable answer"
+FAILED = "its pod failed"
 
 
 @pytest.mark.parametrize(
@@ -349,34 +326,18 @@ PASSED = pod_in("Succeeded", terminated=Terminated(0, "seen as 1.2.3.4"))
         pytest.param(pod_in(), None, id="new"),
         pytest.param(pod_in("Pending", waiting="ImagePullBackOff"), None, id="pending"),
         pytest.param(RUNNING, None, id="running"),
-        pytest.param(PASSED, "passed", id="passed"),
-        pytest.param(pod_in("Failed", terminated=Terminated(1, "seen as 1.1.1.1")), "another address", id="another"),
-        pytest.param(pod_in("Failed", terminated=Terminated(2, "no answer")), "no answer", id="no answer"),
-        pytest.param(pod_in("Failed", terminated=Terminated(137)), "no result", id="killed"),
-        pytest.param(pod_in("Failed", "DeadlineExceeded"), "no result", id="too long"),
         pytest.param(pod_in("Unknown"), None, id="unknown"),
+        pytest.param(PASSED, Outcome("passed"), id="passed"),
+        pytest.param(failed(1, "seen as ::1"), Outcome("another address", f"{UNSEEN}: seen as ::1"), id="another"),
+        pytest.param(failed(1), Outcome("another address", UNSEEN), id="another, without a message"),
+        pytest.param(failed(2, "it answered 5\n"), Outcome("no answer", f"{UNUSABLE}: it answered 5"), id="no answer"),
+        pytest.param(failed(2), Outcome("no answer", UNUSABLE), id="no answer, without a message"),
+        pytest.param(failed(137), Outcome("no result", f"{FAILED}: exit code 137"), id="killed"),
+        pytest.param(pod_in("Failed", "Evicted"), Outcome("no result", f"{FAILED}: Evicted"), id="evicted"),
     ],
 )  # fmt: skip
-def test_only_the_end_of_a_pod_is_a_result(pod: ProbePod, expected: str | None) -> None:
-    outcome = outcome_of(pod)
-    assert (outcome.result if outcome else None) == expected
-
-
-@pytest.mark.parametrize(
-    ("ended", "text"),
-    [
-        pytest.param(Terminated(1, "seen as ::1"), "the service does not see that address: seen as ::1", id="1"),
-        pytest.param(Terminated(1), "the service does not see that address", id="1, without a message"),
-        pytest.param(Terminated(2, "it answered 500\n"), "the service gives no usable answer: it answered 500", id="2"),
-        pytest.param(Terminated(2), "the service gives no usable answer", id="2, without a message"),
-        pytest.param(Terminated(137), "its pod failed: exit code 137", id="another code"),
-    ],
-)  # fmt: skip
-def test_the_end_of_a_pod_is_a_sentence_also_without_a_message(ended: Terminated, text: str) -> None:
-    outcome = outcome_of(pod_in("Failed", terminated=ended))
-
-    assert outcome
-    assert outcome.text == text
+def test_only_the_end_of_a_pod_is_a_result(pod: ProbePod, expected: Outcome | None) -> None:
+    assert outcome_of(pod) == expected
 
 
 WAITING = Check(OF, token="t", created=100.0)
@@ -413,22 +374,6 @@ def test_pauses_grow_with_failures_in_a_row_and_end_with_a_pass() -> None:
     assert pauses[-1] <= 300 * 1.5
 
     assert decided(check, Outcome("passed"), 1000.0).trouble == ""
-
-
-def test_a_token_is_kept_until_its_pod_certainly_exists_and_belongs_to_one_address() -> None:
-    clock = FakeClock()
-    checks = EgressChecks(clock)
-    first = checks.begun("u1", OF)
-    assert checks.begun("u1", OF) == first
-    other = checks.begun("u1", Checked("eip-2", "1.2.3.5", URL))
-
-    assert other.token != first.token
-    assert not checks.decide("u1", first, Outcome("passed"))
-    assert checks.view("u1") == Egress()
-    assert checks.decide("u1", other, Outcome("passed"))
-    assert checks.view("u1").passed == other.of
-    checks.end("u1")
-    assert checks.view("u1") == Egress()
 
 
 def test_the_pod_runs_on_its_node_alone_and_may_do_nothing() -> None:

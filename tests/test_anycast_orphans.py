@@ -33,8 +33,7 @@ def left_behind(lab: Lab, name: str = "gone", **fields: Any) -> str:
 )
 def test_an_orphan_is_released_with_its_tags_after_the_grace_period(fields: dict[str, Any]) -> None:
     lab = lab_with("release")
-    lab.join()
-    lab.run(lab.all_open, 60, "open")
+    lab.opened()
     orphan = lab.add_address("ins-gone", **{"tags": original("gone"), **fields})
     lab.run_for(GRACE - 60)
     assert orphan in lab.world.addresses

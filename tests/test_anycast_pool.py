@@ -8,15 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from api.anycast_ip import TAINT
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import (
-    NODE_NAME,
     POOL,
     Claim,
     claim_for,
@@ -26,19 +23,16 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
-from controllers.anycast_ip.reader import UNPROVEN
 from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Lookup, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
-from kube.errors import ServerError, Unreachable
 from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
-from tests.anycast_deaths import Deaths, run_with_deaths
-from tests.anycast_world import CALLS, SETTINGS, Lab, original
+from tests.anycast_world import SETTINGS, Lab, original
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY, happen
+from tests.test_anycast_faults import PLENTY
 
 DAY = 86400.0
 
@@ -53,12 +47,6 @@ def pooling(count: int = 0, idle: int = 0, age: str = "24h", **fields: Any) -> A
 
 def lab_with(count: int = 0, idle: int = 0, age: str = "24h", **knobs: Any) -> Lab:
     return Lab(Knobs(**{**PLENTY, **knobs}), pooling(count, idle, age))
-
-
-def opened(lab: Lab, *names: str) -> None:
-    for name in names:
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
 
 
 def idle(lab: Lab) -> list[str]:
@@ -219,13 +207,13 @@ def test_an_address_keeps_the_tags_that_it_has_at_the_cloud() -> None:
 
 def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order() -> None:
     lab = lab_with(count=1)
-    opened(lab, "n1")
+    lab.opened("n1")
     (address,) = lab.on("n1")
     lab.leave("n1")
     lab.run(lambda: idle(lab) == [address.id], 30, "kept")
     lab.run_for(3600)
     assert [each.status for each in lab.elastic()] == ["UNBIND"]
-    opened(lab, "n2")
+    lab.opened("n2")
 
     assert [each.id for each in lab.on("n2")] == [address.id]
     assert lab.count("AllocateAddresses") == 1
@@ -246,7 +234,7 @@ def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order() 
 
 def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None:
     lab = lab_with(count=1, quota_total=2)
-    opened(lab, "n1", "n2")
+    lab.opened("n1", "n2")
     lab.join("n3")
     lab.run(lambda: "FailedAllocateAnycastIp" in lab.recorder.reasons, 60, "refused")
     lab.run_for(700)  # the next attempt is minutes away
@@ -266,7 +254,7 @@ def test_at_a_used_up_quota_a_node_gets_the_address_of_one_that_leaves() -> None
 
 def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> None:
     lab = lab_with(count=2)
-    opened(lab, "n0", "n1", "n2")
+    lab.opened("n0", "n1", "n2")
     for name in ("n1", "n2"):
         lab.leave(name)
     lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
@@ -287,7 +275,7 @@ def test_spares_are_there_before_a_node_and_replaced_after_it() -> None:
     assert lab.tag_values("aia-node-name") == lab.tag_values("aia-node-ins-id") == {POOL}
     lab.run_for(30)
     before = lab.clock(), lab.count("AllocateAddresses")
-    opened(lab, "n1")
+    lab.opened("n1")
     assert lab.clock() - before[0] < lab.knobs.bind_seconds + 2.5
     lab.run(lambda: len(idle(lab)) == 2, 120, "replaced")
 
@@ -340,7 +328,7 @@ def test_what_vanishes_is_replaced_at_a_measured_pace() -> None:
 def test_orphans_are_released_and_what_is_idle_is_none() -> None:
     reverse = ReverseReconcile.model_validate({"mode": "release"})
     lab = Lab(Knobs(**PLENTY), pooling(count=5, idle=2, reverse_reconcile=reverse))
-    opened(lab, "n0", "n1")
+    lab.opened("n0", "n1")
     lab.run(lambda: len(idle(lab)) == 2, 120, "spares")
     lab.leave("n1")
     lab.run(lambda: len(idle(lab)) == 3, 60, "idle")
@@ -375,82 +363,9 @@ def unaccounted(lab: Lab) -> Collection[str]:
     return lab.world.addresses.keys() - named - ordered
 
 
-def assert_accounted(lab: Lab) -> None:
-    assert not unaccounted(lab)
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("action", CALLS)
-@pytest.mark.parametrize("idle_ones", [0, 1], ids=["retained", "and a spare"])
-def test_a_death_at_any_call_loses_nothing(action: str, moment: str, idle_ones: int) -> None:
-    lab = lab_with(count=1, idle=idle_ones)
-    deaths = Deaths(lab, action, moment, 4, lambda: assert_accounted(lab))
-    for names in (("n1", "n2"), ("n3",), ("n4", "n5")):
-        for name in names:
-            lab.join(name)
-        run_with_deaths(lab, lab.all_open, 600, "open")
-        lab.leave(names[0])
-        run_with_deaths(lab, lab.is_settled, 900, "settled")
-    assert len(lab.elastic()) == len(lab.nodes()) + len(idle(lab))
-    assert 1 <= len(idle(lab)) <= 1 + idle_ones
-    lab.settings = SETTINGS
-    lab.leave("n2")
-    run_with_deaths(lab, lab.is_settled, 900, "settled")
-    lab.run_for(60)
-
-    assert deaths.count
-    assert [each.instance_id for each in lab.elastic()] == ["ins-n5"]
-    assert_tags_are_known(lab)
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["join", "leave", "kill", "end"]), st.integers(0, 3)),
-        st.tuples(st.just("wait"), st.integers(1, 12)),
-        st.tuples(st.just("die"), st.integers(1, 12)),
-        st.tuples(st.just("pool"), st.integers(0, 8)),
-    ),
-    max_size=16,
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    steps=STEPS,
-    lost=st.sampled_from([0.0, 0.3]),
-    seed=st.integers(0, 1000),
-    sizes=st.tuples(st.integers(0, 2), st.integers(0, 2)),
-)
-def test_whatever_happens_every_address_is_bound_promised_idle_or_being_released(
-    steps: list[tuple[str, int]], lost: float, seed: int, sizes: tuple[int, int]
-) -> None:
-    lab = lab_with(*sizes, lost=lost, bind_fails=lost / 2, seed=seed)
-    for verb, number in steps:
-        if verb == "pool":
-            lab.settings = pooling(*divmod(number, 3))
-        happen(lab, verb, number)
-        assert not unaccounted(lab)
-    lab.sender.before = lab.kube.after = lambda verb: None
-    run_with_deaths(lab, lambda: lab.all_open() and lab.is_settled(), UNPROVEN + 2500, "settled")
-    lab.run_for(30)
-
-    living = sorted(f"ins-{each.metadata.name}" for each in lab.nodes())
-    assert sorted(each.instance_id for each in lab.elastic() if each.status == "BIND") == living
-    assert len(lab.elastic()) == len(living) + len(idle(lab))
-    assert lab.settings.pool.min_idle <= len(idle(lab)) <= lab.settings.pool.size
-    assert not unaccounted(lab)
-    assert_tags_are_known(lab)
-
-
-def assert_tags_are_known(lab: Lab) -> None:
-    """A tag is deleted with the claim that has it, if no other claim has it."""
-    known = {value for claim in stored(lab) for key, value in claim.tags if key == NODE_NAME}
-    assert {each.tags[NODE_NAME] for each in lab.elastic()} <= lab.tag_values(NODE_NAME) <= known
-
-
 def test_claims_of_idle_addresses_have_their_ips() -> None:
     lab = lab_with(count=3, idle=2)
-    opened(lab, "n1", "n2")
+    lab.opened("n1", "n2")
     lab.leave("n1")
     lab.run(lambda: len(idle(lab)) == 2 and lab.is_settled(), 150, "idle")
     lab.run_for(5)
@@ -468,7 +383,7 @@ def test_what_is_idle_is_counted_with_its_seconds() -> None:
         return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_idle{name}") or 0.0
 
     lab = lab_with(count=3)
-    opened(lab, "n1", "n2")
+    lab.opened("n1", "n2")
     for name in ("n1", "n2"):
         lab.leave(name)
     lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
@@ -481,65 +396,3 @@ def test_what_is_idle_is_counted_with_its_seconds() -> None:
     assert 90 <= value("_oldest_seconds") <= 130
     assert 190 <= value("_seconds_total") - before <= 210
     assert REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": "leaving"}) == 0
-
-
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        pytest.param({"throttled": 0.3}, id="throttled"),
-        pytest.param({"lost": 0.1}, id="lost responses"),
-        pytest.param({"server_errors": 0.2, "html": 0.1}, id="HTML instead of answers"),
-        pytest.param({"internal_errors": 0.2, "errors_after_commit": True}, id="errors after the deed"),
-        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="stale rows"),
-        pytest.param({"filter_lag_seconds": 30.0, "stale_rows": True, "lost": 0.1}, id="names known late"),
-        pytest.param({"new_tag_seconds": 5.0}, id="tags usable late"),
-        pytest.param({"instance_shown_after_unbinding": True}, id="instances shown too long"),
-        pytest.param({"token_busy_while_creating": True, "lost": 0.1}, id="tokens busy"),
-        pytest.param({"already_bound_while_binding": False, "bind_fails": 0.3}, id="binds that fail"),
-        pytest.param({"allocate_seconds": 60.0, "unbind_seconds": 60.0}, id="a slow cloud"),
-    ],
-)
-def test_nodes_follow_each_other_through_trouble(knobs: dict[str, Any]) -> None:
-    lab = lab_with(count=3, idle=2, **knobs)
-    for first in (0, 5, 10):
-        for number in range(first, first + 5):
-            lab.join(f"n{number}")
-        lab.run(lab.all_open, 900, "open")
-        for number in range(first, first + 5):
-            lab.leave(f"n{number}")
-        lab.run(lab.is_settled, 1500, "settled")
-        assert not unaccounted(lab)
-
-    assert 3 <= len(idle(lab)) == len(lab.elastic()) <= 3 + 2
-    lab.settings = SETTINGS
-    lab.run(lambda: not lab.claims.claims, 600, "no pool")
-    lab.run_for(60)
-    assert lab.elastic() == []
-    assert lab.tag_values(NODE_NAME) == set()
-
-
-@pytest.mark.parametrize("error", [Unreachable("reset"), ServerError(500, "InternalError", "etcd")])
-@pytest.mark.parametrize("every", [2, 3, 5])
-def test_an_api_server_that_fails_after_the_deed_loses_no_idle_address(error: Exception, every: int) -> None:
-    lab = lab_with(count=3, idle=1)
-    turns = iter(range(1, 200))
-
-    def fail(verb: str) -> None:
-        if next(turns, 1) % every == 0:
-            raise error
-
-    lab.kube.after = fail
-    for first in (0, 3, 6):
-        opened(lab, *(f"n{number}" for number in range(first, first + 3)))
-        for number in range(first, first + 3):
-            lab.leave(f"n{number}")
-        lab.run(lab.is_settled, 400, "settled")
-    lab.join("last")
-    lab.run(lab.all_open, 120, "open")
-    lab.start()
-    lab.run(lab.is_settled, 400, "settled")
-    lab.run_for(60)
-
-    assert not unaccounted(lab)
-    assert len(lab.on("last")) == 1
-    assert len(lab.elastic()) == 1 + len(idle(lab)) == len(stored(lab))

@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from cloud.types import Address
-from controllers.anycast_ip.claim import CLUSTER_UUID, Claim, lent_claim, renewed, taken
+from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_NAME, Claim, lent_claim, renewed, taken
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import adoptable, has_place, in_line, missing
+from controllers.anycast_ip.reconciler import UNPROVEN
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
@@ -20,7 +21,7 @@ from tests.anycast_deaths import Deaths, run_with_deaths
 from tests.anycast_world import CALLS, SETTINGS, Lab
 from tests.factories import NOW
 from tests.test_anycast_faults import PLENTY
-from tests.test_anycast_pool import LEAVING, kept, opened, stored
+from tests.test_anycast_pool import LEAVING, kept, stored, unaccounted
 
 LOAN = {"team": "edge"}
 
@@ -116,7 +117,7 @@ def test_a_node_gets_a_lent_address_without_an_order_and_returns_it() -> None:
     lab = lab_with(adopt=LOAN)
     address, bound = lend(lab), lend(lab, status="BIND", instance_id="ins-mine")
     lab.run(lambda: idle(lab) == {address}, 400, "adopted")
-    opened(lab, "n1")
+    lab.opened("n1")
     assert [each.id for each in lab.on("n1")] == [address]
     lab.leave("n1")
     lab.run(lambda: idle(lab) == {address}, 60, "idle again")
@@ -158,8 +159,7 @@ def test_a_list_that_is_old_costs_its_user_no_binding() -> None:
     address = lend(lab)
     lab.clock.advance(40)
     lab.world.alter(address, status="BIND", instance_id="ins-mine")
-    lab.join("n1")
-    lab.run(lab.all_open, 60, "open")
+    lab.opened("n1")
     lab.run_for(600)
 
     assert lab.world.addresses[address].instance_id == "ins-mine"
@@ -181,20 +181,28 @@ def test_while_adoption_is_off_no_list_is_read_for_it() -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
-def test_a_death_at_any_call_loses_and_releases_no_lent_address(action: str, moment: str) -> None:
-    lab = lab_with(adopt=LOAN, retain={"count": 1})
-    mine = {lend(lab), lend(lab)}
-    deaths = Deaths(lab, action, moment, 4)
+@pytest.mark.parametrize("count", [0, 2], ids=["ours", "ours and lent ones"])
+def test_a_death_at_any_call_loses_nothing_and_releases_no_lent_address(
+    action: str, moment: str, count: int
+) -> None:
+    lab = lab_with(adopt=LOAN, retain={"count": 1}, minIdle=1)
+    theirs = {lend(lab) for _ in range(count)}
+
+    def check() -> None:
+        assert unaccounted(lab) <= theirs
+
+    deaths = Deaths(lab, action, moment, 4, check)
     for names in (("n1", "n2"), ("n3", "n4", "n5")):
         for name in names:
             lab.join(name)
         run_with_deaths(lab, lab.all_open, 600, "open")
         for name in names:
             lab.leave(name)
-        run_with_deaths(lab, lambda: mine <= idle(lab) and len(idle(lab)) <= 3, 900, "idle")
+        run_with_deaths(lab, lambda: theirs <= idle(lab) and len(idle(lab)) <= count + 2, 900, "idle")
     lab.settings = SETTINGS
-    run_with_deaths(lab, lambda: not stored(lab), 900, "nothing is left")
-    run_with_deaths(lab, lambda: {each.id for each in lab.elastic()} == mine, 60, "only theirs")
+    run_with_deaths(lab, lambda: not stored(lab), UNPROVEN + 900, "nothing is left")
+    run_with_deaths(lab, lambda: {each.id for each in lab.elastic()} == theirs, 60, "only theirs")
 
     assert deaths.count
-    assert all(lab.world.addresses[each].status == "UNBIND" for each in mine)
+    assert lab.tag_values(NODE_NAME) == set()
+    assert all(lab.world.addresses[each].status == "UNBIND" for each in theirs)

@@ -64,8 +64,7 @@ def test_one_address_that_must_not_be_given_back_does_not_block_the_others(actio
     lab = Lab(Knobs(**PLENTY))
     lab.join("bad")
     for name in names(20):
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
+        lab.opened(name)
     (bad,) = lab.on("bad")
     lab.knobs.denied_resources = {action: [bad.id, "aia-node-name=bad"]}
     lab.leave("bad")
@@ -92,8 +91,7 @@ def test_one_claim_that_cannot_be_written_does_not_block_a_batch_of_releases(err
     lab = Lab(Knobs(**PLENTY))
     lab.join("bad")
     for name in names(10):
-        lab.join(name)
-    lab.run(lab.all_open, 120, "open")
+        lab.opened(name)
     bad = f"anycast-ip-{lab.node('bad').metadata.uid}"
 
     def refuse(name: str, body: Any) -> None:
@@ -129,8 +127,7 @@ def test_a_tag_value_that_another_cluster_uses_holds_no_claim() -> None:
     tags = original("n1") | {CLUSTER_UUID: "another", NODE_INSTANCE: "ins-other"}
     theirs = lab.add_address("ins-other", tags=tags)
     lab.world.made_tags["aia-node-name", "n1"] = lab.clock()
-    lab.join("n1")
-    lab.run(lab.all_open, 60, "open")
+    lab.opened("n1")
     lab.leave("n1")
     lab.run(lambda: lab.is_clean([theirs]), 300, "clean")
 

@@ -152,20 +152,6 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     assert address.id not in lab.world.addresses
 
 
-def test_the_same_refusal_is_reported_once_whatever_request_it_answers() -> None:
-    lab = Lab(Knobs(denied=["DescribeAddresses"]))
-    answer, requests = lab.sender._answer, iter(range(10000))
-
-    def numbered(api: Any, params: Any) -> tuple[bytes, str]:
-        body, outcome = answer(api, params)
-        return body.replace(b'"RequestId":"r"', b'"RequestId":"r%d"' % next(requests)), outcome
-
-    lab.sender._answer = numbered  # type: ignore[method-assign]
-    lab.join()
-    lab.run_for(900)
-    assert lab.recorder.reasons == ["FailedAllocateAnycastIp"]
-
-
 def test_a_resync_that_breaks_comes_again_soon() -> None:
     class Broken:
         def addresses_tagged(self, *_: object) -> Any:
@@ -176,11 +162,11 @@ def test_a_resync_that_breaks_comes_again_soon() -> None:
     inventory = Inventory(cloud, "u", clock)
     lab = Lab()
     sources = dataclasses.replace(lab.feature.sources, inventory=inventory, clocks=Clock(monotonic=clock))
-    resync = Resync(cloud, sources, lambda quotas: None)
+    resync = Resync(sources, lambda annotations: None)
     began, skipped = clock(), []
     for _ in range(3):
         with suppress(ValueError):
-            resync.reconcile("")
+            resync.look()
             skipped.append(clock() - began)
         clock.advance(1.0)
 

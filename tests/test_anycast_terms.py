@@ -149,8 +149,7 @@ def width(lab: Lab, name: str = "n1") -> int:
 
 def test_a_refusal_delays_no_node_and_is_said() -> None:
     lab = lab_with(BOTH.model_copy(update={"pool": pool(count=1)}))
-    lab.join()
-    lab.run(lab.all_open, 60, "open")
+    lab.opened()
     lab.leave()
     lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
     lab.knobs.denied = ["ModifyAddressesBandwidth"]
@@ -166,40 +165,13 @@ def test_a_refusal_delays_no_node_and_is_said() -> None:
 
 def test_an_idle_address_that_is_paid_otherwise_is_not_taken() -> None:
     lab = lab_with(BOTH.model_copy(update={"pool": pool(count=2)}))
-    lab.join("n1")
-    lab.run(lab.all_open, 60, "open")
+    lab.opened("n1")
     lab.leave("n1")
     lab.run(lambda: len(idle(lab)) == 1, 30, "kept")
     lab.join("n2", net="package")
     lab.run(lab.all_open, 60, "open")
     assert len(idle(lab)) == 1
-    lab.join("n3")
-    lab.run(lab.all_open, 60, "open")
+    lab.opened("n3")
 
     assert idle(lab) == []
     assert lab.count("AllocateAddresses") == 2
-
-
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        pytest.param({"throttled": 0.3}, id="throttled"),
-        pytest.param({"lost": 0.2}, id="lost answers"),
-        pytest.param({"internal_errors": 0.3, "errors_after_commit": True}, id="errors after the deed"),
-        pytest.param({"bandwidth_seconds": 30.0}, id="a slow cloud"),
-        pytest.param({"tag_lag_seconds": 30.0, "stale_rows": True}, id="stale rows"),
-    ],
-)
-def test_bandwidths_come_right_through_trouble(knobs: dict[str, Any]) -> None:
-    lab = lab_with(**knobs)
-    names = [f"n{number}" for number in range(8)]
-    for name in names:
-        lab.join(name)
-    lab.run(lab.all_open, 600, "open")
-    for name in names[:4]:
-        lab.edit(name, {"metadata": {"labels": {"net": "wide"}}})
-    lab.run(lambda: [width(lab, name) for name in names] == [500] * 4 + [100] * 4, 900, "right")
-    lab.run_for(60)
-
-    assert lab.all_open()
-    assert len(lab.elastic()) == 8

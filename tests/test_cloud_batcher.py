@@ -39,7 +39,7 @@ class Desk:
         return [each.upper() for each in items]
 
     def ask(self, *items: str) -> list[Future[str]]:
-        answers = [self.batcher.submit(each, each) for each in items]
+        answers = [self.batcher.submit(each) for each in items]
         while self.batcher.step():
             pass
         return answers
@@ -156,15 +156,15 @@ def test_something_that_changed_lets_the_refused_try_at_once() -> None:
 def test_threads_share_calls_and_are_released_when_a_call_ends_its_thread() -> None:
     desk = Desk(Shape(size=100, distance=0.05))
     # Before the start: the clock stands still, and what misses the first call would wait for ever.
-    answers = [desk.batcher.submit(each, each) for each in names(50)]
+    answers = [desk.batcher.submit(each) for each in names(50)]
     desk.batcher.start()
     try:
         assert [each.result(10) for each in answers] == [each.upper() for each in names(50)]
         desk.spoil = {"bad": SystemExit()}  # type: ignore[dict-item]
         desk.clock.advance(1)
-        assert isinstance(desk.batcher.submit("bad", "bad").exception(10), SystemExit)
+        assert isinstance(desk.batcher.submit("bad").exception(10), SystemExit)
         desk.clock.advance(1)
-        assert desk.batcher.submit("a", "a").result(10) == "A"
+        assert desk.batcher.submit("a").result(10) == "A"
     finally:
         desk.batcher.close()
     assert not [each for each in threading.enumerate() if each.name.startswith("desk-")]

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud import errors
 from cloud.client import Cloud
 from cloud.errors import Gone, NotPermitted, StateConflict
 from cloud.paging import everything, in_halves
-from cloud.types import ADDRESS_TYPES, ELASTIC, Address, Order, Quota
+from cloud.types import ADDRESS_TYPES, Address, Order
 from tests.cloud_server import FakeTransport, calls, error
 from tests.fakes import FakeClock
 
@@ -111,28 +110,6 @@ def test_addresses_on_instances_are_read_to_the_last_page_an_ordinary_public_add
     assert "WanIP" in ADDRESS_TYPES
 
 
-def test_tags_and_names_are_filters() -> None:
-    fake = FakeTransport(DescribeAddresses=lambda params: found([row("eip-1")], params))
-    ours = cloud(fake)
-    assert ours.addresses_tagged("k", ["v"])[0].id == ours.addresses_named("n")[0].id == "eip-1"
-    assert [filters(params) for _, params in fake.asked] == [
-        {"tag:k": ["v"], "address-type": list(ELASTIC)},
-        {"address-name": ["n"], "address-type": list(ELASTIC)},
-    ]
-
-
-def test_an_instance_that_is_no_more_hides_no_other() -> None:
-    def describe(params: Params) -> object:
-        if "ins-gone" in params["InstanceIds"]:
-            return error(errors.Gone)
-        rows = [{"InstanceId": each, "InstanceState": "RUNNING"} for each in params["InstanceIds"]]
-        return {"InstanceSet": rows, "TotalCount": len(rows)}
-
-    ids = [f"ins-{number}" for number in range(7)]
-    instances = cloud(FakeTransport(DescribeInstances=describe)).instances([*ids, "ins-gone"])
-    assert instances == dict.fromkeys(ids, "RUNNING")
-
-
 def test_an_order_asks_for_what_it_names_and_nothing_else() -> None:
     fake = FakeTransport(AllocateAddresses=lambda params: {"AddressSet": ["eip-1"], "TaskId": 7})
     ours = cloud(fake)
@@ -168,67 +145,6 @@ def test_an_order_asks_for_what_it_names_and_nothing_else() -> None:
 def test_a_token_that_would_not_protect_is_refused(token: str) -> None:
     with pytest.raises(ValueError, match="token"):
         Order(token=token, type="EIP", name="n")
-
-
-def test_an_address_is_bound_and_unbound_by_its_id() -> None:
-    fake = FakeTransport(
-        AssociateAddress=lambda params: {"TaskId": "61531428"},
-        DisassociateAddress=lambda params: {"TaskId": 8},
-    )
-    ours = cloud(fake)
-    ours.associate("eip-1", "ins-1")
-    ours.disassociate("eip-1")
-    assert [params for _, params in fake.asked] == [
-        {"AddressId": "eip-1", "InstanceId": "ins-1"},
-        {"AddressId": "eip-1"},
-    ]
-
-
-def test_several_addresses_get_one_bandwidth_and_only_what_is_refused_does_not() -> None:
-    fake = FakeTransport(
-        ModifyAddressesBandwidth=lambda params: error(Gone) if "eip-0" in params["AddressIds"] else {}
-    )
-    refused = cloud(fake).set_bandwidth(["eip-1", "eip-0", "eip-2"], 7)
-
-    assert refused.keys() == {"eip-0"}
-    assert {params["InternetMaxBandwidthOut"] for _, params in fake.asked} == {7}
-
-
-def test_quotas_are_read() -> None:
-    quota = {"QuotaId": "TOTAL_EIP_QUOTA", "QuotaCurrent": 3, "QuotaLimit": 20, "QuotaGroup": "r"}
-    fake = FakeTransport(DescribeAddressQuota=lambda params: {"QuotaSet": [quota]})
-    assert cloud(fake).quotas() == [Quota("TOTAL_EIP_QUOTA", 3, 20)]
-
-
-def test_tags_in_use_stay_and_are_reported_and_those_gone_are_not() -> None:
-    def delete(params: Params) -> object:
-        values = {tag["TagValue"] for tag in params["Tags"]}
-        if "gone" in values:
-            return error(errors.Gone)
-        return error(errors.StateConflict) if "used" in values else {}
-
-    refused = cloud(FakeTransport(DeleteTags=delete)).delete_tags(
-        [("k", "gone"), ("k", "used"), ("k", "free")]
-    )
-    assert set(refused) == {("k", "used")}
-
-
-@pytest.mark.parametrize("room", [0, 1, 3, 7, 19])
-def test_at_a_limit_of_tags_as_many_are_created_as_there_is_room_for(room: int) -> None:
-    created: set[str] = set()
-
-    def create(params: Params) -> object:
-        values = {tag["TagValue"] for tag in params["Tags"]}
-        if len(created | values) > room:
-            return error(errors.QuotaExceeded)
-        created.update(values)
-        return {}
-
-    fake = FakeTransport(CreateTags=create)
-    refused = cloud(fake).create_tags([("k", str(number)) for number in range(20)])
-    assert len(created) == room
-    assert {value for _, value in refused} == {str(number) for number in range(20)} - created
-    assert room or len(fake.asked) <= 6
 
 
 SIZE = 10

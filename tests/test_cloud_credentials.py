@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloud import credentials
-from cloud.client import connect
+from cloud.client import Cloud, caller
 from cloud.credentials import CredentialCache, TemporaryKeys
 from cloud.errors import CloudError, NotConfigured, Unavailable
 from cloud.transport import Source
@@ -22,13 +23,12 @@ from tests.fakes import FakeClock
 from tests.misbehaving_server import answers, hangs, in_turn, resets, serving
 
 ENVIRONMENT = {"TENCENTCLOUD_SECRET_ID": "env", "TENCENTCLOUD_SECRET_KEY": "k"}
-ROLE, OIDC = Keys("role", "k", "t"), Keys("oidc", "k", "t")
+ROLE, OIDC = (TemporaryKeys(Keys(each, "k", "t"), math.inf) for each in ("role", "oidc"))
 TKE = dict.fromkeys(credentials.TKE_IDENTITY, "x")
 
 
 def source(environ: dict[str, str], **fields: object) -> Source:
-    wanted = CloudSettings.model_validate(fields)
-    return credentials.source(wanted, environ, role=lambda: ROLE, oidc=lambda: OIDC)
+    return credentials.source_of(CloudSettings.model_validate(fields), environ)
 
 
 def write(directory: Path, **files: str) -> Path:
@@ -51,7 +51,11 @@ def write(directory: Path, **files: str) -> Path:
         pytest.param("tke-oidc", ENVIRONMENT, "oidc", id="identity"),
     ],
 )
-def test_keys_come_the_way_that_is_named(way: str, environ: dict[str, str], expected: str) -> None:
+def test_keys_come_the_way_that_is_named(
+    way: str, environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "from_machine", lambda role: ROLE)
+    monkeypatch.setattr(credentials, "from_pod_identity", lambda settings, environ: OIDC)
     assert source(environ, credentials=way)().secret_id == expected
 
 
@@ -303,17 +307,13 @@ def test_a_pod_without_an_identity_says_how_to_give_it_one(identity: dict[str, s
 
 def test_without_a_region_there_is_no_edge() -> None:
     with pytest.raises(NotConfigured, match=r"cloud.region is empty"):
-        connect(CloudSettings(), may_write=lambda: None, writes_within=10.0)
+        caller(CloudSettings(), may_write=lambda: None, writes_within=10.0)
 
 
 def test_the_edge_is_built_without_a_call() -> None:
     with serving(in_turn(says(QuotaSet=[]))) as server:
-        ours = connect(
-            settings(server, region="ap-hongkong"),
-            may_write=lambda: None,
-            writes_within=10.0,
-            environ=ENVIRONMENT,
-        )
+        wanted = settings(server, region="ap-hongkong")
+        ours = Cloud(caller(wanted, may_write=lambda: None, writes_within=10.0, environ=ENVIRONMENT))
         assert server.asked == []
         assert ours.quotas() == []
     assert server.asked[0].headers["x-tc-region"] == "ap-hongkong"
@@ -323,7 +323,7 @@ def test_without_keys_it_is_not_even_asked_whether_to_write() -> None:
     asked: list[str] = []
     with serving(in_turn(says())) as server:
         wanted = settings(server, region="ap-hongkong", credentials="static")
-        ours = connect(wanted, may_write=lambda: asked.append("may I"), writes_within=10.0, environ={})
+        ours = Cloud(caller(wanted, may_write=lambda: asked.append("may I"), writes_within=10.0, environ={}))
         with pytest.raises(NotConfigured):
             ours.create_tags([("k", "v")])
     assert (asked, server.asked) == ([], [])

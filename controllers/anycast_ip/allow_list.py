@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import structlog
-from msgspec.structs import replace
 from prometheus_client import Gauge
 
 from api.anycast_ip import (
@@ -45,8 +43,8 @@ BEHIND = Gauge(
     "For how long the allow-list could not be written; 0 while it is as it should be.",
 )
 
-Recorded = Mapping[str, datetime | None]
-"""When the write of each address began, by its id; None where that was not recorded."""
+Recorded = Mapping[str, datetime]
+"""When the write of each address began, by its id."""
 LONGEST_WRITE = timedelta(seconds=15)
 """From the beginning of a write until it is seen by others: the client gives up after ten seconds."""
 
@@ -110,7 +108,7 @@ class AllowList:
         claims = self._sources.claims.claims.values()
         known = {each.id: each.address for each in before} | self._ips | self._sources.inventory.ips()
         self._ips = {each.address: known[each.address] for each in claims if each.address in known}
-        return dated(entries(claims, nodes, self._ips, before), before, self._sources.clocks.now())
+        return entries(claims, nodes, self._ips, before, self._sources.clocks.now())
 
     def _enqueue_waiting(self, listed: Entries, before: Entries = ()) -> None:
         """Nodes may wait for what is listed and was not *before*."""
@@ -121,33 +119,39 @@ class AllowList:
 
 
 def entries(
-    claims: Iterable[Claim], nodes: Mapping[str, Node], ips: Mapping[str, str], before: Entries = ()
+    claims: Collection[Claim],
+    nodes: Mapping[str, Node],
+    ips: Mapping[str, str],
+    before: Entries,
+    now: datetime,
 ) -> Entries:
     """One for each address, sorted; *nodes* by uid, *ips* by the ids of addresses, *before* what was listed last.
 
     What is being released is no longer among them, nor is what has no IP that is known yet.
     """
-    known = list(claims)
-    by_id = {each.id: each for each in _in_use_without_claim(before, known, nodes)}
-    by_id |= {
-        each.address: _entry(each, nodes.get(each.uid), ips[each.address])
-        for each in known
-        if ips.get(each.address) and _stays(each)
-    }
+    at = now.replace(microsecond=0)
+    since = {(each.id, each.address): min(each.since, at) for each in before}
+    by_id = {each.id: each for each in _in_use_without_claim(before, claims, nodes)}
+    for claim in claims:
+        if (ip := ips.get(claim.address)) and not claim.releasing and not claim.uid.startswith(ORPHAN):
+            by_id[claim.address] = Entry(
+                address=ip,
+                id=claim.address,
+                node="" if claim.pooled else claim.node,
+                state=_state(claim, nodes.get(claim.uid)),
+                since=since.get((claim.address, ip), at),
+            )
     return tuple(sorted(by_id.values(), key=lambda each: (each.address, each.id)))
 
 
-def _stays(claim: Claim) -> bool:
-    return not claim.releasing and not claim.uid.startswith(ORPHAN)
-
-
-def _entry(claim: Claim, node: Node | None, ip: str) -> Entry:
-    state = IN_USE if node and is_open(node) else IDLE if claim.pooled else PROMISED
-    return Entry(address=ip, id=claim.address, node="" if claim.pooled else claim.node, state=state)
+def _state(claim: Claim, node: Node | None) -> str:
+    if node and is_open(node):
+        return IN_USE
+    return IDLE if claim.pooled else PROMISED
 
 
 def _in_use_without_claim(
-    before: Entries, claims: Sequence[Claim], nodes: Mapping[str, Node]
+    before: Entries, claims: Collection[Claim], nodes: Mapping[str, Node]
 ) -> Iterator[Entry]:
     """Those of open nodes whose claims were deleted or cannot be read: the nodes are about to get new claims.
 
@@ -162,21 +166,6 @@ def _in_use_without_claim(
     return (each for each in before if (each.node, each.id) in shown and each.id not in claimed)
 
 
-def dated(found: Entries, before: Entries, now: datetime) -> Entries:
-    """*found*, each since it was listed first: as *before* says, or since *now*."""
-    known = {(each.id, each.address): each.since for each in before}
-    at = now.replace(microsecond=0)
-    return tuple(replace(each, since=min(known.get((each.id, each.address)) or at, at)) for each in found)
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """*recorded* is what the entry says, *since* what is certain."""
-
-    recorded: datetime | None
-    since: datetime
-
-
 class Announcements:
     """Since when addresses have been in the list: what `announceBefore` counts from.
 
@@ -189,7 +178,8 @@ class Announcements:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._listed: Mapping[str, _Listed] = {}
+        self._listed: Mapping[str, tuple[datetime, datetime]] = {}
+        """By the ids of addresses: since when it is listed as the entry says, and since when for certain."""
         self._problem = ""
 
     def written(self, found: Recorded) -> None:
@@ -199,24 +189,25 @@ class Announcements:
     def read(self, found: Recorded) -> None:
         """*found* was in the list: written by this process, or by another one."""
         now = self._now()
-        self._update(found, lambda since: min(now, since + LONGEST_WRITE) if since else now)
+        self._update(found, lambda since: min(now, since + LONGEST_WRITE))
 
     def failed(self, problem: str) -> None:
         """Empty when the list was written since."""
         self._problem = problem
 
-    def _update(self, found: Recorded, certain: Callable[[datetime | None], datetime]) -> None:
-        known, listed = self._listed, dict[str, _Listed]()
-        for address_id, written in found.items():
-            before = known.get(address_id)
-            is_same = before is not None and before.recorded == written
-            listed[address_id] = before if before and is_same else _Listed(written, certain(written))
-        self._listed = listed
+    def _update(self, found: Recorded, certain: Callable[[datetime], datetime]) -> None:
+        new = {address_id: (at, certain(at)) for address_id, at in found.items()}
+        same = {
+            address_id: times
+            for address_id, times in self._listed.items()
+            if found.get(address_id) == times[0]
+        }
+        self._listed = new | same
 
     def of(self, address_id: str, seconds: float) -> Announcement | None:
         """None when it has been listed for *seconds*."""
-        listed = self._listed.get(address_id)
-        if listed is None:
+        times = self._listed.get(address_id)
+        if times is None:
             return Announcement(problem=self._problem)
-        until = listed.since + timedelta(seconds=seconds)
-        return Announcement(listed.since, until) if self._now() < until else None
+        until = times[1] + timedelta(seconds=seconds)
+        return Announcement(times[1], until) if self._now() < until else None

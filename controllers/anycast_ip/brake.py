@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import structlog
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE
+from controllers.anycast_ip.sources import Sources
 from kube.client import Client, Resource
-from kube.errors import KubeError, NotFound
+from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, LEASES
 from runtime import threading
 from settings import LeaderElection
@@ -35,31 +32,27 @@ UNBINDS = "drawbridge.io/anycast-ip-unbinds"
 Unbinds = Mapping[str, datetime]
 """When each address was unbound, or its unbinding begun: an attempt whose answer was lost may have succeeded."""
 DECODER = msgspec.json.Decoder(dict[str, datetime])
-
-
-NOTHING: Unbinds = MappingProxyType({})
-
-
-POLL, LOOK = 1.0, 10.0
-"""Seconds from one look whether something waits to the next, and from one read of an operator's word to the next."""
-log = structlog.stdlib.get_logger(__name__)
+LOOK = 10.0
+"""Seconds from one read of an operator's word to the next, while something waits for it."""
 
 
 class Brake:
     """Safe to share between threads. *unbound* are the addresses that earlier leaders unbound.
 
-    *report* gets them all after each change. *held* are the uids of claims that wait.
+    *annotate* writes them all to the leader's Lease after each change. *held* are the uids of claims that wait.
     """
 
     def __init__(
         self,
-        now: Callable[[], datetime],
-        unbound: Unbinds = NOTHING,
-        report: Callable[[Unbinds], None] = lambda _: None,
+        sources: Sources,
+        client: Client,
+        unbound: Unbinds,
+        annotate: Callable[[Mapping[str, str]], None],
     ) -> None:
-        self._now, self._report = now, report
-        self._unbound = unbound
+        self._clocks, self._enqueue = sources.clocks, sources.enqueue
+        self._client, self._unbound, self._annotate = client, unbound, annotate
         self._confirmed: datetime | None = None
+        self._next = -math.inf
         self._lock = threading.Lock()
         self.held = set[str]()
 
@@ -73,15 +66,10 @@ class Brake:
         with self._lock:
             if self.holds(address):
                 return False
-            latest = sorted((self._recent() | {address: self._now()}).items(), key=lambda each: each[1])
-            self._unbound = dict(latest[-MOST:])
-        self._report(self._unbound)
+            recent = self._recent() | {address: self._clocks.now()}
+            self._unbound = dict(sorted(recent.items(), key=lambda each: each[1])[-MOST:])
+        self._annotate(annotation(self._unbound))
         return True
-
-    def confirm(self, at: datetime | None) -> bool:
-        """Whether an operator's word, given *at* that time, counts now."""
-        self._confirmed = at
-        return self._is_current(at)
 
     def note(self, uid: str, *, is_held: bool) -> None:
         if is_held:
@@ -89,11 +77,21 @@ class Brake:
         else:
             self.held.discard(uid)
 
+    def look(self) -> None:
+        """Read an operator's word while something waits for it, and reconcile what waits when it counts. KubeError."""
+        now = self._clocks.monotonic()
+        if not self.held or now < self._next:
+            return
+        self._next = now + LOOK
+        self._confirmed = confirmed_in(_annotations(self._client, CONFIG_MAPS, CLUSTER_UUID, NAMESPACE))
+        for uid in sorted(self.held) if self._is_current(self._confirmed) else ():
+            self._enqueue(uid)
+
     def _recent(self) -> dict[str, datetime]:
         return {address: at for address, at in self._unbound.items() if self._is_current(at)}
 
     def _is_current(self, at: datetime | None) -> bool:
-        return at is not None and -SKEW <= self._now() - at < PERIOD
+        return at is not None and -SKEW <= self._clocks.now() - at < PERIOD
 
 
 def confirmed_in(annotations: Mapping[str, str]) -> datetime | None:
@@ -113,31 +111,17 @@ def annotation(unbound: Unbinds) -> dict[str, str]:
 def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:
     """None before there were some, and where another client has written something else."""
     try:
-        return {
-            address: at for address, at in DECODER.decode(annotations.get(UNBINDS, "{}")).items() if at.tzinfo
-        }
+        found = DECODER.decode(annotations.get(UNBINDS, "{}"))
     except (msgspec.MsgspecError, ValueError):
         return {}
+    return {address: at for address, at in found.items() if at.tzinfo}
 
 
-@dataclass(frozen=True)
-class Releases:
-    """*unbound* are the addresses that earlier leaders unbound; *confirmed* brings when an operator confirmed more."""
-
-    unbound: Unbinds = field(default_factory=dict)
-    confirmed: Callable[[], datetime | None] = lambda: None
-
-
-def read_releases(client: Client, election: LeaderElection) -> Releases:
-    """Without an election, nothing is known of earlier leaders. KubeError."""
-    lease = dict[str, str]()
-    if election.leader_elect:
-        lease = _annotations(client, LEASES, election.resource_name, election.resource_namespace)
-    return Releases(unbinds_in(lease), partial(_confirmed, client))
-
-
-def _confirmed(client: Client) -> datetime | None:
-    return confirmed_in(_annotations(client, CONFIG_MAPS, CLUSTER_UUID, NAMESPACE))
+def read_unbinds(client: Client, election: LeaderElection) -> Unbinds:
+    """Those of earlier leaders; without an election, nothing is known of them. KubeError."""
+    if not election.leader_elect:
+        return {}
+    return unbinds_in(_annotations(client, LEASES, election.resource_name, election.resource_namespace))
 
 
 def _annotations(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, str]:
@@ -146,30 +130,3 @@ def _annotations(client: Client, resource: Resource, name: str, namespace: str) 
     except NotFound:
         return {}
     return found["metadata"].get("annotations") or {}
-
-
-class Confirmations:
-    """Read an operator's confirmation while something waits for it; *enqueue* adds the uid of a node to the queue."""
-
-    def __init__(
-        self,
-        brake: Brake,
-        read: Callable[[], datetime | None],
-        enqueue: Callable[[str], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._brake, self._read, self._enqueue, self._clock = brake, read, enqueue, clock
-        self._next = -math.inf
-
-    def reconcile(self, _: str) -> float:
-        if not self._brake.held or self._clock() < self._next:
-            return POLL
-        self._next = self._clock() + LOOK
-        try:
-            is_confirmed = self._brake.confirm(self._read())
-        except KubeError as error:
-            log.warning("confirmation of releases not read", error=str(error))
-            return POLL
-        for uid in sorted(self._brake.held) if is_confirmed else ():
-            self._enqueue(uid)
-        return POLL

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
 from kube.types import ConfigMap, Node, complete
@@ -111,50 +112,49 @@ def bound_to(address: Address) -> str:
 
 def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
     """One whose address is still to be ordered."""
-    uid, instance = node.metadata.uid, instance_of(node)
-    return Claim(
-        uid=uid,
-        node=node.metadata.name,
-        instance=instance,
-        token=_token(uid, now),
-        name=f"{settings.cluster_id}-aia-{uid[:12]}",
-        asked=now,
-        tags=((NODE_NAME, node.metadata.name), (NODE_INSTANCE, instance)),
-        labels=settings.node_labels,
-        terms=terms_for(node, settings),
-    )
+    claim = _ordered(node.metadata.uid, node.metadata.name, instance_of(node), settings, now)
+    return replace(claim, labels=settings.node_labels, terms=terms_for(node, settings))
 
 
 def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:
     """One whose address is still to be ordered, for the pool; *uid* is that of no node."""
+    return replace(_ordered(uid, POOL, POOL, settings, now), pooled=now)
+
+
+def _ordered(uid: str, node: str, instance: str, settings: AnycastIPSettings, now: datetime) -> Claim:
     return Claim(
         uid=uid,
-        node=POOL,
-        instance=POOL,
+        node=node,
+        instance=instance,
         token=_token(uid, now),
         name=f"{settings.cluster_id}-aia-{uid[:12]}",
         asked=now,
-        tags=((NODE_NAME, POOL), (NODE_INSTANCE, POOL)),
-        pooled=now,
+        tags=((NODE_NAME, node), (NODE_INSTANCE, instance)),
     )
 
 
 def lent_claim(address: Address, now: datetime) -> Claim:
     """For the pool; another claim to the same address would have the same uid."""
-    uid = f"{LENT}{address.id}"
+    claim = _found(f"{LENT}{address.id}", POOL, POOL, address, now)
+    return replace(claim, ours=False, pooled=now, terms=terms_of(address), lent=True, ip=address.ip)
+
+
+def orphan_claim(address: Address, now: datetime) -> Claim:
+    """With it, *address* is released like any other whose node is gone."""
+    node, instance = address.tags[NODE_NAME], address.tags[NODE_INSTANCE]
+    claim = _found(f"{ORPHAN}{address.id}", node, instance, address, now)
+    return replace(claim, tags=((NODE_NAME, node), (NODE_INSTANCE, instance)))
+
+
+def _found(uid: str, node: str, instance: str, address: Address, now: datetime) -> Claim:
     return Claim(
         uid=uid,
-        node=POOL,
-        instance=POOL,
+        node=node,
+        instance=instance,
         token=f"drawbridge-{uid}"[:64],
         name=address.name,
         asked=now,
         address=address.id,
-        ours=False,
-        pooled=now,
-        terms=terms_of(address),
-        lent=True,
-        ip=address.ip,
     )
 
 
@@ -162,13 +162,13 @@ def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
     """*claim* on an address that was found."""
     ours = address.tags.get(CLUSTER_UUID) == cluster_uuid
     tags = tuple((key, address.tags[key]) for key in (NODE_NAME, NODE_INSTANCE) if key in address.tags)
-    return msgspec.structs.replace(claim, address=address.id, ours=ours, tags=tags)
+    return replace(claim, address=address.id, ours=ours, tags=tags)
 
 
 def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
     """*claim* on another address, still to be ordered, with the tags of the former order, to be deleted some day."""
     tags = (NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)
-    return msgspec.structs.replace(
+    return replace(
         claim,
         token=_token(claim.uid, now),
         asked=now,
@@ -184,13 +184,13 @@ def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
 
 def inherited(claim: Claim, node: Node) -> Claim:
     """*claim* for a new Node object of the same instance; a pending order stays the same order."""
-    return msgspec.structs.replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None)
+    return replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None)
 
 
 def taken(offer: Claim, claim: Claim) -> Claim:
     """*claim* with the address of *offer*, which keeps the tags that it has at the cloud."""
     tags = tuple(dict.fromkeys((*offer.tags, *claim.tags)))
-    return msgspec.structs.replace(
+    return replace(
         claim,
         address=offer.address,
         ours=offer.ours,

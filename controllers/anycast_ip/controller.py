@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -11,18 +11,16 @@ import structlog
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND
 from cloud.batched import BatchedCloud
-from cloud.client import Cloud, connect
-from cloud.errors import NotConfigured
-from cloud.types import Quota
+from cloud.client import Cloud, caller
+from cloud.errors import CloudError, NotConfigured
 from controllers.anycast_ip.allow_list import AllowList, Announcements
-from controllers.anycast_ip.brake import Brake, Confirmations, Releases, read_releases
-from controllers.anycast_ip.brake import annotation as unbinds
+from controllers.anycast_ip.brake import Brake, Unbinds, read_unbinds
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.condition import ConditionReconciler, held_by
-from controllers.anycast_ip.egress import EgressChecks, EgressResults, ProbePods
-from controllers.anycast_ip.inventory import Inventory, annotation
+from controllers.anycast_ip.egress import EgressChecks, ProbePods
+from controllers.anycast_ip.inventory import Inventory
+from controllers.anycast_ip.memory import Locks, Memory, Waits
 from controllers.anycast_ip.pool import Adoption, Upkeep
-from controllers.anycast_ip.reader import Locks, Memory, Waits
 from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
 from controllers.anycast_ip.resync import Orphans, Resync
@@ -32,17 +30,15 @@ from controllers.anycast_ip.sources import (
     Nodes,
     ReportedNode,
     Sources,
-    cluster_uuid,
+    cluster_identity,
     decode,
-    incarnation,
 )
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller, Watch
 from controllers.liveness import RUNNING
 from controllers.manager import Context
 from controllers.workqueue import Reconcile, Stopping, WorkQueue
-from kube.errors import Backoff
-from kube.event_recorder import EventRecorder
+from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.store import Store
 from kube.types import ConfigMap
@@ -53,6 +49,8 @@ RECONFIGURED = 10.0
 """Seconds between two looks whether the settings are complete."""
 WORKERS = 128
 """So many nodes wait for the cloud at a time: more than a call serves, so that a full one goes at once."""
+PERIOD = 1.0
+"""Seconds from one look whether something is due beside the nodes to the next: nodes may wait for it."""
 CONDITION_WORKERS = 2
 """So many conditions are written at a time, however many nodes change theirs at once."""
 
@@ -61,28 +59,22 @@ log = structlog.stdlib.get_logger(__name__)
 
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops; wait for complete cloud settings before."""
-    client, stop = context.client, context.stop
+    client = context.client
     cloud = _connected(lambda: settings().cloud, context)
     if cloud is None:
         return
-    claims = ClaimStore(client, context.namespace)
     informer = context.informers.of(NODES, ReportedNode, decode=decode)
     if not context.wait_synced(informer):
         return
 
-    def begin() -> tuple[str, Releases]:
-        uuid = cluster_uuid(client)
-        claims.load(incarnation(client))
-        return uuid, read_releases(client, settings().leader_election)
+    def begin() -> Begun:
+        (uuid, incarnation), claims = cluster_identity(client), ClaimStore(client, context.namespace)
+        claims.load(incarnation)
+        return Begun(uuid, claims, read_unbinds(client, settings().leader_election))
 
     begun = context.wait_for(begin, PAUSES, "initial cluster state", ValueError)
-    if begun and not stop.is_set():
-        uuid, releases = begun
-        probes = ProbePods(client, context.namespace)
-        nodes = Nodes(client, informer, probes)
-        published = Published(Store(client, context.namespace, ConfigMap), context.annotate)
-        given = Dependencies(nodes, claims, cloud, KnownCluster(uuid, releases), context.recorder, published)
-        feature = assemble(given, lambda: settings().anycast_ip, CLOCK, informer)
+    if begun and not context.stop.is_set():
+        feature = assemble(context, cloud, informer, lambda: settings().anycast_ip, begun, CLOCK)
         feature.sources.enqueue_all()
         with ExitStack() as stack:
             for batcher in feature.cloud.batchers:
@@ -102,7 +94,9 @@ def _connected(settings: Callable[[], CloudSettings], context: Context) -> Cloud
 
     while not stop.is_set():
         try:
-            return connect(settings(), may_write=context.check, writes_within=context.grace, sleep=sleep)
+            return Cloud(
+                caller(settings(), may_write=context.check, writes_within=context.grace, sleep=sleep)
+            )
         except NotConfigured as error:
             log.error("cloud not configured", error=str(error))
             stop.wait(RECONFIGURED)
@@ -110,31 +104,12 @@ def _connected(settings: Callable[[], CloudSettings], context: Context) -> Cloud
 
 
 @dataclass(frozen=True)
-class Published:
-    """Where others read of the addresses: *annotate* writes to the leader's Lease."""
-
-    allow_list: Store[ConfigMap]
-    annotate: Callable[[Mapping[str, str]], None] = lambda _: None
-
-
-@dataclass(frozen=True)
-class KnownCluster:
-    """Its *uuid* in tags, and what earlier leaders and operators have said of releases."""
+class Begun:
+    """What is read once: the cluster's *uuid* in tags, all claims, and what earlier leaders have unbound."""
 
     uuid: str
-    releases: Releases
-
-
-@dataclass(frozen=True)
-class Dependencies:
-    """What the feature reads and writes."""
-
-    nodes: Nodes
     claims: ClaimStore
-    cloud: Cloud
-    cluster: KnownCluster
-    recorder: EventRecorder
-    published: Published
+    unbound: Unbinds
 
 
 @dataclass(frozen=True)
@@ -148,60 +123,56 @@ class Feature:
 
 
 def assemble(
-    given: Dependencies,
-    settings: Callable[[], AnycastIPSettings],
-    clocks: Clock,
+    context: Context,
+    cloud: Cloud,
     informer: Informer[ReportedNode],
+    settings: Callable[[], AnycastIPSettings],
+    begun: Begun,
+    clocks: Clock,
 ) -> Feature:
-    clock = clocks.monotonic
+    client, clock, claims = context.client, clocks.monotonic, begun.claims
     queue = WorkQueue("anycast_ip", pauses=PAUSES, clock=clock)
-    cloud = BatchedCloud(given.cloud, lambda: reconciler.try_refused(), clock)
-    inventory = Inventory(given.cloud, given.cluster.uuid, clock)
-    sources = Sources(given.nodes, given.claims, inventory, settings, clocks, queue.add)
-    brake = Brake(
-        clocks.now, given.cluster.releases.unbound, lambda times: given.published.annotate(unbinds(times))
-    )
-    memory = Memory(Waits(clock), Locks(), Announcements(clocks.now), brake, EgressChecks(clock))
-    reporter = Reporter(given.recorder, clocks.now, given.claims.regarding)
+    batched = BatchedCloud(cloud, lambda: reconciler.try_refused(), clock)
+    inventory = Inventory(cloud, begun.uuid, clock)
+    sources = Sources(Nodes(client, informer), claims, inventory, settings, clocks, queue.add)
+    brake = Brake(sources, client, begun.unbound, context.annotate)
+    egress = EgressChecks(sources, ProbePods(client, context.namespace))
+    memory = Memory(Waits(clock), Locks(), Announcements(clocks.now), brake, egress)
+    reporter = Reporter(context.recorder, sources)
     conditions = ConditionReconciler(sources, reporter.trouble)
-    reconciler = Reconciler(sources, memory, cloud, reporter, queue, conditions.queue.add)
+    reconciler = Reconciler(sources, memory, batched, reporter, queue, conditions.queue.add)
+    allow_list = AllowList(sources, memory.announcements, Store(client, context.namespace, ConfigMap))
 
-    def report(quotas: Sequence[Quota]) -> None:
-        reporter.quotas(quotas)
-        given.published.annotate(annotation(quotas, clocks.now()))
-
-    def periodic(name: str, reconcile: Reconcile) -> Controller:
+    def side_work(name: str, reconcile: Reconcile) -> Controller:
         return Controller(
             WorkQueue(f"anycast_ip_{name}", pauses=PAUSES, clock=clock), reconcile, first=[name]
         )
 
-    enqueue = sources.enqueue
-    egress = EgressResults(memory.egress, given.nodes.probes, lambda: settings().egress_check, enqueue, clock)
-    return Feature(
-        sources,
-        reconciler,
-        cloud,
-        (
-            periodic("resync", Resync(given.cloud, sources, report).reconcile),
-            periodic("orphans", Orphans(sources, given.recorder).reconcile),
-            periodic("pool", Upkeep(sources).reconcile),
-            periodic("adoption", Adoption(sources).reconcile),
-            periodic("egress", egress.reconcile),
-            periodic(
-                "brake", Confirmations(brake, given.cluster.releases.confirmed, enqueue, clock).reconcile
-            ),
-            periodic(
-                "allow_list", AllowList(sources, memory.announcements, given.published.allow_list).reconcile
-            ),
-            Controller(
-                queue,
-                reconciler.reconcile,
-                Watch(informer, partial(_to_reconcile, given.claims)),
-                workers=WORKERS,
-            ),
-            Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),
-        ),
+    def periodic(name: str, look: Callable[[], None]) -> Controller:
+        return side_work(name, partial(_look, look))
+
+    nodes = Watch(informer, partial(_to_reconcile, claims))
+    controllers = (
+        periodic("resync", Resync(sources, context.annotate).look),
+        periodic("orphans", Orphans(sources, context.recorder).look),
+        periodic("pool", Upkeep(sources).look),
+        periodic("adoption", Adoption(sources).look),
+        periodic("egress", egress.look),
+        periodic("brake", brake.look),
+        side_work("allow_list", allow_list.reconcile),
+        Controller(queue, reconciler.reconcile, nodes, workers=WORKERS),
+        Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),
     )
+    return Feature(sources, reconciler, batched, controllers)
+
+
+def _look(look: Callable[[], None], name: str) -> float:
+    """What fails is tried again in the next period."""
+    try:
+        look()
+    except (CloudError, KubeError) as error:
+        log.warning("side work failed", name=name, error=str(error))
+    return PERIOD
 
 
 def _to_reconcile(claims: ClaimStore, old: ReportedNode | None, new: ReportedNode | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ an earlier leader or of a check that is over, are deleted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,8 +20,9 @@ from cloud.types import Address
 from controllers.anycast_ip.claim import MANAGED_BY, MANAGER
 from controllers.anycast_ip.egress_probe import ANOTHER, NO_ANSWER
 from controllers.anycast_ip.snapshot import Checked, Egress
+from controllers.anycast_ip.sources import Sources
 from kube.client import Client
-from kube.errors import AlreadyExists, Backoff, Conflict, KubeError, NotFound
+from kube.errors import AlreadyExists, Backoff, Conflict, NotFound
 from kube.resources import PODS
 from kube.types import Node, ObjectMeta, Value, complete
 from runtime import threading, uuid4
@@ -92,68 +93,6 @@ def decided(check: Check, outcome: Outcome, now: float) -> Check:
     failures = check.failures + 1
     again = now + PAUSES.delay(failures)
     return Check(check.of, trouble=outcome.text, failures=failures, not_before=again)
-
-
-class EgressChecks:
-    """The checks of nodes by their uids. Safe to share between threads.
-
-    Nothing else is known of them: after a restart they begin again.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._checks: dict[str, Check] = {}
-        self._lock = threading.Lock()
-
-    def view(self, uid: str) -> Egress:
-        check = self._checks.get(uid)
-        if check is None:
-            return Egress()
-        return Egress(check.of if check.passed else None, check.trouble)
-
-    def end(self, uid: str) -> None:
-        """The node waits no more, or its address is bound again: what was seen before does not count."""
-        with self._lock:
-            self._checks.pop(uid, None)
-
-    def begun(self, uid: str, of: Checked) -> Check:
-        """The check of what is *of*, with a token if it is time for one; it stays until its pod certainly exists."""
-        with self._lock:
-            check = self._checks.get(uid)
-            if check is None or check.of != of:
-                check = Check(of)
-            if not check.token and not check.passed and self._clock() >= check.not_before:
-                check = replace(check, token=f"{uid[:8]}-{uuid4().hex[:16]}")
-            self._checks[uid] = check
-            return check
-
-    def left(self, check: Check) -> float:
-        """Seconds of the pause before the next pod."""
-        return max(0.0, check.not_before - self._clock())
-
-    def created(self, uid: str, check: Check) -> None:
-        """Its pod exists."""
-        self._change(uid, check, replace(check, created=self._clock()))
-
-    def awaited(self) -> Mapping[str, Check]:
-        """Those that a pod is awaited for."""
-        with self._lock:
-            return {uid: check for uid, check in self._checks.items() if check.token}
-
-    def decide(self, uid: str, check: Check, outcome: Outcome) -> bool:
-        """Whether *check* was still awaited."""
-        return self._change(uid, check, decided(check, outcome, self._clock()))
-
-    def failing(self) -> int:
-        with self._lock:
-            return sum(bool(each.trouble) for each in self._checks.values())
-
-    def _change(self, uid: str, before: Check, after: Check) -> bool:
-        with self._lock:
-            if self._checks.get(uid) != before:
-                return False
-            self._checks[uid] = after
-            return True
 
 
 class Terminated(Value, frozen=True):
@@ -300,51 +239,88 @@ class ProbePods:
             )
 
 
-class EgressResults:
-    """Read how checks of the egress have ended, and delete the pods that are not awaited.
+class EgressChecks:
+    """The checks of nodes by their uids. Safe to share between threads.
 
-    *enqueue* adds the uid of a node to the work queue.
+    Nothing else is known of them: after a restart they begin again.
     """
 
-    def __init__(
-        self,
-        checks: EgressChecks,
-        pods: ProbePods,
-        settings: Callable[[], EgressCheck],
-        enqueue: Callable[[str], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._checks, self._pods = checks, pods
-        self._settings, self._enqueue, self._clock = settings, enqueue, clock
+    def __init__(self, sources: Sources, pods: ProbePods) -> None:
+        self._settings, self._enqueue = sources.settings, sources.enqueue
+        self._clock, self._pods = sources.clocks.monotonic, pods
+        self._checks: dict[str, Check] = {}
         self._looked_at = -math.inf
+        self._lock = threading.Lock()
 
-    def reconcile(self, _: str) -> float:
-        """With the check off, there is no permission to read pods."""
-        FAILING.set(self._checks.failing())
-        settings, now = self._settings(), self._clock()
-        period = PERIOD if self._checks.awaited() else REST
-        if settings.url and now - self._looked_at >= period:
+    def view(self, uid: str) -> Egress:
+        check = self._checks.get(uid)
+        return Egress(check.of if check.passed else None, check.trouble) if check else Egress()
+
+    def end(self, uid: str) -> None:
+        """The node waits no more, or its address is bound again: what was seen before does not count."""
+        with self._lock:
+            self._checks.pop(uid, None)
+
+    def check(self, node: Node, address: Address) -> float:
+        """Let a pod on *node* find out, if it is time for one; return the seconds until the next look."""
+        uid, settings = node.metadata.uid, self._settings().egress_check
+        check = self._begun(uid, Checked(address.id, address.ip, settings.url))
+        if not check.token:
+            return max(0.0, check.not_before - self._clock())
+        if check.created is None:
+            self._pods.create(check.token, node, address, settings)
+            self._change(uid, check, replace(check, created=self._clock()))
+        return settings.timeout
+
+    def look(self) -> None:
+        """Read how checks have ended, reconcile their nodes, and delete the pods that are not awaited. KubeError.
+
+        With the check off, there is no permission to read pods.
+        """
+        FAILING.set(sum(bool(check.trouble) for check in list(self._checks.values())))
+        now, period = self._clock(), PERIOD if self._awaited() else REST
+        if self._settings().egress_check.url and now - self._looked_at >= period:
             self._looked_at = now
-            try:
-                self._look(settings, now)
-            except KubeError as error:
-                log.warning("egress checks not read", error=str(error))
-        return PERIOD
+            pods = {pod.token: pod for pod in self._pods.list()}
+            self._judge(pods, now)
+            self._sweep(list(pods.values()))
 
-    def _look(self, settings: EgressCheck, now: float) -> None:
-        pods = {pod.token: pod for pod in self._pods.list()}
-        for uid, check in self._checks.awaited().items():
-            outcome = judged(check, pods.get(check.token), now, settings.timeout)
-            if outcome and self._checks.decide(uid, check, outcome):
+    def _begun(self, uid: str, of: Checked) -> Check:
+        """The check of what is *of*, with a token if it is time for one; it stays until its pod certainly exists."""
+        with self._lock:
+            check = self._checks.get(uid)
+            if check is None or check.of != of:
+                check = Check(of)
+            if not check.token and not check.passed and self._clock() >= check.not_before:
+                check = replace(check, token=f"{uid[:8]}-{uuid4().hex[:16]}")
+            self._checks[uid] = check
+            return check
+
+    def _awaited(self) -> Mapping[str, Check]:
+        """Those that a pod is awaited for."""
+        with self._lock:
+            return {uid: check for uid, check in self._checks.items() if check.token}
+
+    def _judge(self, pods: Mapping[str, ProbePod], now: float) -> None:
+        for uid, check in self._awaited().items():
+            outcome = judged(check, pods.get(check.token), now, self._settings().egress_check.timeout)
+            if outcome and self._change(uid, check, decided(check, outcome, self._clock())):
                 CHECKS.labels(outcome.result).inc()
                 result, error = outcome.result, outcome.text
                 log.info("egress checked", uid=uid, address=check.of.address, result=result, error=error)
                 self._enqueue(uid)
-        self._sweep(list(pods.values()))
 
     def _sweep(self, pods: Collection[ProbePod]) -> None:
         """What was listed was created before; so a pod that no check awaits by now is awaited by none."""
-        awaited = {check.token for check in self._checks.awaited().values()}
+        awaited = {check.token for check in self._awaited().values()}
         over = [pod for pod in pods if pod.token not in awaited and not pod.metadata.deletion_timestamp]
         for pod in over[:DELETIONS]:
             self._pods.delete(pod)
+
+    def _change(self, uid: str, before: Check, after: Check) -> bool:
+        """Whether *before* still was its check."""
+        with self._lock:
+            if self._checks.get(uid) != before:
+                return False
+            self._checks[uid] = after
+            return True

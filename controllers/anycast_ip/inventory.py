@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,7 +10,7 @@ import structlog
 
 from cloud.client import Cloud
 from cloud.errors import CloudError
-from cloud.types import Address, Quota, Tag
+from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from kube.types import Value, complete
 from runtime import threading
@@ -22,15 +22,15 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Inventory:
-    """The addresses with the cluster's tag, as of the last resync. Safe to share between threads.
+    """The *addresses* with the cluster's tag, by their ids, as of the last resync. Safe to share between threads.
 
     *read_at* is None until they were read for the first time; *error* is why the last attempt failed. *released* are
     addresses whose release the cloud has accepted from this process.
     """
 
     def __init__(self, cloud: Cloud, cluster_uuid: str, clock: Callable[[], float]) -> None:
-        self._cloud, self.cluster_uuid, self._clock = cloud, cluster_uuid, clock
-        self._by_id: dict[str, Address] = {}
+        self.cloud, self.cluster_uuid, self._clock = cloud, cluster_uuid, clock
+        self.addresses: Mapping[str, Address] = {}
         self._by_owner: dict[tuple[str, str], list[Address]] = {}
         self._spent: dict[str, float] = {}
         self._noted: dict[str, str] = {}
@@ -42,17 +42,8 @@ class Inventory:
         self.released = set[str]()
 
     def read(self) -> list[Address]:
-        """As far as the cloud's index of tags knows."""
-        return self._cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid])
-
-    def tagged(self, tag: Tag) -> list[Address]:
-        """Of this cluster or not, as far as the cloud's index of tags knows. CloudError."""
-        key, value = tag
-        return self._cloud.addresses_tagged(key, [value])
-
-    def as_they_are(self, ids: Collection[str]) -> list[Address]:
-        """Those that exist, not from an index. CloudError."""
-        return self._cloud.addresses(ids)
+        """As far as the cloud's index of tags knows. CloudError."""
+        return self.cloud.addresses_tagged(CLUSTER_UUID, [self.cluster_uuid])
 
     def refresh(self) -> None:
         self.is_wanted = False
@@ -66,7 +57,7 @@ class Inventory:
             owner = each.tags.get(NODE_NAME, ""), each.tags.get(NODE_INSTANCE, "")
             by_owner.setdefault(owner, []).append(each)
         with self._lock:
-            self._by_id, self._by_owner = {each.id: each for each in found}, by_owner
+            self.addresses, self._by_owner = {each.id: each for each in found}, by_owner
             self._noted.clear()
             self._forget_spent(now)
         self.read_at, self.error = now, None
@@ -78,16 +69,6 @@ class Inventory:
         self.is_wanted = True
         return False
 
-    def listed(self) -> Sequence[Address]:
-        """As of the last resync."""
-        return list(self._by_id.values())
-
-    def ids(self) -> Collection[str]:
-        return self._by_id.keys()
-
-    def get(self, address_id: str) -> Address | None:
-        return self._by_id.get(address_id)
-
     def note(self, address: Address) -> None:
         """It was read, and may be missing from the list."""
         with self._lock:
@@ -96,7 +77,7 @@ class Inventory:
     def ips(self) -> dict[str, str]:
         """By the ids of addresses, as far as they were read since the last resync or in it."""
         with self._lock:
-            return {**{each.id: each.ip for each in self._by_id.values()}, **self._noted}
+            return {**{each.id: each.ip for each in self.addresses.values()}, **self._noted}
 
     def unspent(self, owner: tuple[str, str]) -> Sequence[Address]:
         """Those with the tags of a node by its name and instance, but for those that were given up."""
@@ -110,7 +91,7 @@ class Inventory:
 
     def _forget_spent(self, now: float) -> None:
         """What has not been listed for long cannot be mistaken for a free address."""
-        seen = {each: now if each in self._by_id else at for each, at in self._spent.items()}
+        seen = {each: now if each in self.addresses else at for each, at in self._spent.items()}
         self._spent = {each: at for each, at in seen.items() if now - at < SPENT}
 
 

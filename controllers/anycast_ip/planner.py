@@ -283,30 +283,23 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
     if not claim.is_managed:
         return Step(Action.FORGET)
     if not claim.address:
-        return _plan_order(snapshot) if snapshot.pool.has_place else _without_address(snapshot)
+        # With the same token, an order in doubt that is repeated brings the address that has to be released.
+        is_settled = _has_brought_nothing(snapshot.order) or not snapshot.order.in_doubt
+        return Step(Action.UNTAG) if is_settled and not snapshot.pool.has_place else _plan_order(snapshot)
     seen = snapshot.seen.address
     if seen is UNKNOWN:
         return Step(Action.WATCH)
     if seen is GONE:
         return Step(Action.UNTAG)
-    if seen.status == UNBIND and snapshot.pool.has_place and _stays_lent(seen, claim, settings):
+    # An address of the user goes back when it loses the tags.
+    is_ours_to_keep = not claim.lent or is_offered(seen, settings.pool)
+    if seen.status == UNBIND and snapshot.pool.has_place and is_ours_to_keep:
         if claim.pooled and (seen.type == settings.address_type or snapshot.pool.stays_anyway):
             # Also while it is blocked: another would be ordered in its place.
             return NOTHING if claim.ip == seen.ip else Step(Action.RECORD, address=seen)
         if not claim.pooled and is_usable(seen, settings):
             return Step(Action.KEEP, address=seen)
     return _with_address(seen, claim, snapshot)
-
-
-def _stays_lent(seen: Address, claim: Claim, settings: AnycastIPSettings) -> bool:
-    """An address of the user goes back when it loses the tags."""
-    return not claim.lent or is_offered(seen, settings.pool)
-
-
-def _without_address(snapshot: Snapshot) -> Step:
-    """Repeat an order in doubt: with the same token it brings the address that has to be released."""
-    is_settled = _has_brought_nothing(snapshot.order) or not snapshot.order.in_doubt
-    return Step(Action.UNTAG) if is_settled else _plan_order(snapshot)
 
 
 def _with_address(seen: Address, claim: Claim, snapshot: Snapshot) -> Step:

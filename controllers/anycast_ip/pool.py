@@ -8,8 +8,7 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge
 
-from cloud.errors import CloudError
-from cloud.types import UNBIND, Address, Quota, Tag
+from cloud.types import UNBIND, Address, Quota
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
     ORPHAN,
@@ -22,7 +21,6 @@ from controllers.anycast_ip.claim import (
     spare_for,
 )
 from controllers.anycast_ip.sources import Sources
-from kube.errors import KubeError
 from runtime import uuid4
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
@@ -38,8 +36,6 @@ OLDEST = Gauge("drawbridge_anycast_ip_idle_oldest_seconds", "For how long the fi
 IDLE_SECONDS = Counter(
     "drawbridge_anycast_ip_idle_seconds", "Seconds in the pool, of all addresses together."
 )
-PERIOD = 1.0
-"""Seconds from one look at the pool to the next."""
 ORDERING = 60.0
 """Seconds in which *min_idle* spares are ordered at most: what vanishes at once is not replaced at once."""
 
@@ -122,21 +118,18 @@ class Adoption:
         self._sources, self._claims, self._inventory = sources, sources.claims, sources.inventory
         self._looked_at: object = None
 
-    def reconcile(self, _: str) -> float:
-        """Look once for each list of the cluster's addresses, and for each change of the tags."""
+    def look(self) -> None:
+        """Once for each list of the cluster's addresses, and for each change of the tags. CloudError, KubeError."""
         tags, read_at = self._sources.settings().pool.adopt, self._inventory.read_at
         if tags and read_at is not None and self._looked_at != (tags, read_at):
             self._looked_at = (tags, read_at)
-            try:
-                self._adopt(min(tags.items()))
-            except (CloudError, KubeError) as error:
-                log.warning("addresses not adopted", error=str(error))
-        return PERIOD
+            self._adopt(*min(tags.items()))
 
-    def _adopt(self, tag: Tag) -> None:
-        listed = self._free(self._inventory.tagged(tag))
+    def _adopt(self, key: str, value: str) -> None:
+        cloud = self._inventory.cloud
+        listed = self._free(cloud.addresses_tagged(key, [value]))
         # A list by tags may be old, and never is one adopted that is bound.
-        for address in self._free(self._inventory.as_they_are([each.id for each in listed])):
+        for address in self._free(cloud.addresses([each.id for each in listed])):
             claim = lent_claim(address, self._sources.clocks.now())
             self._claims.put(claim)
             self._sources.enqueue(claim.uid)
@@ -148,30 +141,26 @@ class Adoption:
 
 
 class Upkeep:
-    """Keep the pool as the settings say: order what is missing, let go what has been idle too long, and count."""
+    """Keep the pool as the settings say: count, let go what has been idle too long, and order what is missing."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources, self._claims, self._inventory = sources, sources.claims, sources.inventory
-        self._settings, self._clock, self._now = (
-            sources.settings,
-            sources.clocks.monotonic,
-            sources.clocks.now,
-        )
+        self._settings = sources.settings
+        self._clock, self._now = sources.clocks.monotonic, sources.clocks.now
         self._counted: float | None = None
         self._ended = set[str]()
         self._ordered: list[float] = []
         self._next: Claim | None = None
 
-    def reconcile(self, _: str) -> float:
+    def look(self) -> None:
         settings, pooled = self._settings().pool, self._claims.having(POOLED)
         useless = {claim.uid for claim in pooled if self._is_of_former_type(claim)}
         self._count(pooled, settings)
         self._end([claim for claim in pooled if claim.uid not in useless], settings)
         self._order(settings, useless)
-        return PERIOD
 
     def _is_of_former_type(self, claim: Claim) -> bool:
-        return is_of_former_type(self._inventory.get(claim.address), self._settings())
+        return is_of_former_type(self._inventory.addresses.get(claim.address), self._settings())
 
     def _count(self, pooled: Collection[Claim], settings: Pool) -> None:
         before, self._counted = self._counted, self._clock()
@@ -199,11 +188,7 @@ class Upkeep:
         for _ in range(min(wanted, settings.min_idle - len(self._ordered))):
             # A write without an answer is repeated, so that it leaves one claim.
             claim = self._next = self._next or spare_for(str(uuid4()), self._settings(), self._now())
-            try:
-                self._claims.put_order(claim)
-            except KubeError as error:
-                log.warning("claim to a spare not written", uid=claim.uid, error=str(error))
-                return
+            self._claims.put_order(claim)
             self._next = None
             self._ordered.append(now)
             self._sources.enqueue(claim.uid)

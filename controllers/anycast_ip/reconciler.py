@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
-from functools import partial
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
 
 import structlog
 from msgspec.structs import replace
@@ -18,36 +18,55 @@ from api.anycast_ip import (
     HISTORY,
     OPEN,
     TAINT,
+    is_open,
     is_tainted,
     wanted,
     with_transition,
 )
 from cloud.batched import BatchedCloud
 from cloud.errors import CloudError, Gone, Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
-from cloud.types import Address, Order, Tag
+from cloud.types import BIND, BIND_ENI, Address, Tag
+from cloud.types import Order as CloudOrder
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
+    NODE_INSTANCE,
     POOL,
+    POOLED,
     Claim,
+    bound_to,
     claim_for,
     inherited,
     instance_of,
+    is_paid_as,
+    is_usable,
     order_for,
     renewed,
     taken,
     terms_for,
+    terms_of,
+    terms_of_all,
     wanted_bandwidth,
     with_address,
 )
-from controllers.anycast_ip.planner import bound_annotations, is_leaving, plan
-from controllers.anycast_ip.reader import BUSY, Busy, Memory, Reader, locked_by
+from controllers.anycast_ip.memory import BUSY, Busy, Line, Memory, locked_by
+from controllers.anycast_ip.planner import bound_annotations, has_left, is_leaving, plan, serves
+from controllers.anycast_ip.pool import has_place, in_line, is_of_former_type, is_recent
 from controllers.anycast_ip.reporter import Reporter, StillThere, refusal
 from controllers.anycast_ip.snapshot import (
+    GONE,
     READS,
+    UNKNOWN,
     Action,
-    Checked,
+    Announcement,
+    Lookup,
+    Order,
+    Pool,
+    Related,
+    Seen,
     Snapshot,
     Step,
+    Unseen,
+    address_in,
     claim_in,
     node_in,
     offer_in,
@@ -57,17 +76,27 @@ from controllers.workqueue import PENDING, Stopping, WorkQueue
 from kube.errors import KubeError
 from kube.leader_election import LeadershipLost
 from kube.types import Node
-from runtime import threading
 from settings import AnycastIPSettings
 
+ABSENT, ALONE = 60.0, 900.0
+"""Seconds for which an address must be missing before it counts as gone: while others of the cluster are listed, or its
+release has begun; and while none is listed. Then its instance, or that of a node, must be known to the cloud."""
+UNPROVEN = 3600.0
+"""The same for a release that has begun while no node names an instance: nothing is left to show the account by."""
+ENDING = ("STOPPING", "STOPPED", "SHUTDOWN", "TERMINATING", "LAUNCH_FAILED")
+"""States of an instance that a node pool has been scaled in by."""
+WITNESSES = 10
+"""Nodes whose instances are looked up: any of them shows that this is the right account and region."""
+AGAIN = 60.0
+SLIP = 3600.0
+"""Seconds for which a changed type of addresses may be a slip: what is idle, and of the former one, stays as long."""
+NO_POOL = Pool()
 WITHOUT_INVENTORY = (Action.NOTHING, Action.CLOSE, Action.FREE)
 """Actions for which no address has to be known."""
 
 AT_A_TIME = 24
 """Nodes that decide and act at a time where the cloud's API has no batches: enough that none is missed at its rate, and
 few, so that no decision is older than their part in its line."""
-
-T = TypeVar("T")
 
 FIRST_WATCH = 0.7
 LAGS = 2
@@ -76,43 +105,14 @@ SETTLE, LONGEST_SETTLE = 2.0, 120.0
 """Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
 UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
 Run = Callable[[Snapshot, Step], float | None]
-"""One action: it returns the seconds until the next look, or raises what prevents it."""
+"""One action: it returns the seconds until the next look, or raises what prevents it. None is at once, but after the
+opening of a node, whose bandwidth is right, there is nothing more to do."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Line:
-    """Let *limit* nodes at a time decide and act; others wait, and *enqueue* takes the uid of each when it is its turn.
-
-    So what is sent at a slow pace was decided shortly before, however long the line is, and who waits needs no worker.
-    """
-
-    def __init__(self, limit: int, enqueue: Callable[[str], None]) -> None:
-        self._limit, self._enqueue = limit, enqueue
-        self._turns, self._waiting = set[str](), dict[str, None]()
-        self._lock = threading.Lock()
-
-    def enter(self, uid: str) -> bool:
-        """Whether it is the turn of *uid*; else it has its place in line."""
-        with self._lock:
-            if len(self._turns) < self._limit:
-                self._turns.add(uid)
-            if uid not in self._turns:
-                self._waiting[uid] = None
-            return uid in self._turns
-
-    def leave(self, uid: str) -> None:
-        with self._lock:
-            self._waiting.pop(uid, None)
-            if uid not in self._turns:
-                return
-            self._turns.discard(uid)
-            following = next(iter(self._waiting), "")
-            if following:
-                del self._waiting[following]
-                self._turns.add(following)
-        if following:
-            self._enqueue(following)
+class NotBelieved(Exception):
+    """An address is missing, and so is what would show that this is the right account, region and time."""
 
 
 class Reconciler:
@@ -172,9 +172,8 @@ class Reconciler:
         snapshot = self._reader.local(uid)
         while (step := self._plan(snapshot, settings)).action in READS and step.action not in asked:
             asked.add(step.action)
-            snapshot = self._reported(
-                snapshot, step.action, partial(self._reader.read, snapshot, step.action)
-            )
+            with self._reporting(snapshot, step.action):
+                snapshot = self._reader.read(snapshot, step.action)
         self._memory.brake.note(uid, is_held=step.action is Action.EXAMINE)
         self._reporter.planned(snapshot, step, settings)
         return snapshot, step
@@ -192,10 +191,11 @@ class Reconciler:
             return None
         if step.action in READS:
             return self._memory.waits.again(snapshot.uid, step.action)
-        again = self._reported(snapshot, step.action, partial(self._actions[step.action], snapshot, step))
+        with self._reporting(snapshot, step.action):
+            again = self._actions[step.action](snapshot, step)
         self._reporter.done(snapshot, step)
         self._pass_on(snapshot, step)
-        return again
+        return 0.0 if again is None and step.action is not Action.OPEN else again
 
     def _pass_on(self, snapshot: Snapshot, step: Step) -> None:
         """Reconcile the others that the change concerns."""
@@ -214,24 +214,282 @@ class Reconciler:
         if snapshot.related.heir:
             self._queue.add(snapshot.related.heir)
 
-    def _reported(self, snapshot: Snapshot, action: Action, work: Callable[[], T]) -> T:
+    @contextmanager
+    def _reporting(self, snapshot: Snapshot, action: Action) -> Iterator[None]:
         try:
-            return work()
+            yield
         except (LeadershipLost, Stopping, Busy):
             raise
         except Exception as error:
-            failures = max(
-                self._queue.failures(snapshot.uid) + 1, self._memory.waits.attempts(snapshot.uid, action)
-            )
+            attempts = self._memory.waits.attempts(snapshot.uid, action)
+            failures = max(self._queue.failures(snapshot.uid) + 1, attempts)
             self._reporter.failure(snapshot, action, error, failures)
             raise
 
 
-class Actions:
+class _Parts:
+    """What a reconcile reads and changes."""
+
     def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
         self._nodes, self._claims, self._inventory = sources.nodes, sources.claims, sources.inventory
         self._settings, self._clocks = sources.settings, sources.clocks
         self._memory, self._cloud = memory, cloud
+
+    def _order_for(self, claim: Claim) -> CloudOrder:
+        return order_for(claim, self._settings(), self._inventory.cluster_uuid)
+
+
+class Reader(_Parts):
+    """Read the snapshot of one node: first what is at hand, then, as the plan asks for it, what the cloud says."""
+
+    def instances(self, uid: str) -> set[str]:
+        """Those that a reconcile of *uid* may change an address of."""
+        node, claim = self._nodes.get(uid), self._claims.get(uid)
+        named = {instance_of(node)} if node and wanted(node, self._settings()) else set()
+        return (named | {locked_by(claim)} if claim else named) - {""}
+
+    def local(self, uid: str) -> Snapshot:
+        """Without a question to the cloud."""
+        node, claim = self._nodes.get(uid), self._claims.get(uid)
+        if node and wanted(node, self._settings()):
+            self._nodes.wanted.add(uid)
+        if not node or not is_tainted(node) or uid not in self._nodes.wanted:
+            self._memory.egress.end(uid)  # it belongs to one wait of the node
+        related = dataclasses.replace(self._related(node, claim), was_wanted=uid in self._nodes.wanted)
+        order = self._order(claim) if claim and not claim.address else Order()
+        seen = self._listed(node, claim)
+        egress = self._memory.egress.view(uid)
+        pool, announcement = self._pool(node, claim), self._announcement(claim)
+        is_braked = claim is not None and self._memory.brake.holds(claim.address)
+        return Snapshot(
+            uid, node, claim, related, order, seen, pool, announcement, egress, is_braked=is_braked
+        )
+
+    def _announcement(self, claim: Claim | None) -> Announcement | None:
+        """None when the address may be bound."""
+        seconds = self._settings().allow_list.announce_before
+        if not seconds or claim is None:
+            return None
+        return self._memory.announcements.of(claim.address, seconds)
+
+    def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
+        if node and claim and claim.address:
+            return NO_POOL
+        if claim and not node:
+            return self._place(claim)
+        pooled = self._claims.having(POOLED)
+        if not pooled or not node:
+            return NO_POOL
+        return Pool(offer=next((each for each in in_line(pooled) if self._is_free(each, node)), None))
+
+    def _place(self, claim: Claim) -> Pool:
+        """What is of a former type takes no place from others."""
+        settings, now = self._settings(), self._clocks.now()
+        counted = [each for each in self._claims.having(POOLED) if not self._is_of_former_type(each)]
+        unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, settings.address_type)
+        is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
+        return Pool(
+            has_place=has_place(claim, counted, settings.pool, now),
+            stays_anyway=is_spared and not claim.lent,
+        )
+
+    def _is_of_former_type(self, claim: Claim) -> bool:
+        return is_of_former_type(self._inventory.addresses.get(claim.address), self._settings())
+
+    def _is_free(self, offer: Claim, node: Node) -> bool:
+        """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance."""
+        listed = self._inventory.addresses.get(offer.address)
+        if len(self._claims.having(offer.address)) > 1 or self._heir(offer):
+            return False
+        is_right = listed is None or is_usable(listed, self._settings())
+        return is_right and self._is_paid_right(offer, listed, node)
+
+    def _is_paid_right(self, offer: Claim, listed: Address | None, node: Node) -> bool:
+        """With one way to pay for all, what was ordered before it was configured is good enough."""
+        settings = self._settings()
+        if not settings.addresses:
+            return True
+        found = terms_of(listed) if listed else offer.terms or terms_of_all(settings)
+        return is_paid_as(found, terms_for(node, settings) or terms_of_all(settings))
+
+    def read(self, snapshot: Snapshot, action: Action) -> Snapshot:
+        """*snapshot* with the answer to what *action* asks, and the pool as it is by then. CloudError, RetryAfter."""
+        answered = self._answered(snapshot, action)
+        return dataclasses.replace(answered, pool=self._pool(snapshot.node, snapshot.claim))
+
+    def _answered(self, snapshot: Snapshot, action: Action) -> Snapshot:
+        claim = snapshot.claim
+        if action is Action.LOOK and snapshot.node:
+            found = self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
+            seen = dataclasses.replace(snapshot.seen, on_instance=found, owner=self._owner(found))
+            return dataclasses.replace(snapshot, seen=seen)
+        if action is Action.FIND and claim:
+            return dataclasses.replace(
+                snapshot, order=dataclasses.replace(snapshot.order, lookup=self._lookup(claim))
+            )
+        if action is Action.EXAMINE and claim:
+            return dataclasses.replace(snapshot, runs=self._runs(claim))
+        return dataclasses.replace(snapshot, seen=self._watch(claim)) if claim else snapshot
+
+    def _related(self, node: Node | None, claim: Claim | None) -> Related:
+        if claim is None:
+            return self._of_node(node) if node else Related()
+        if self._is_leaving(claim):
+            return Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
+        return Related()
+
+    def _of_node(self, node: Node) -> Related:
+        instance = instance_of(node)
+        found = self._found(node, instance)
+        if not instance or not wanted(node, self._settings()):
+            return Related(found=found)
+        there, settings = self._claims.having(instance), self._settings()
+        left = [
+            claim
+            for claim in there
+            if self._is_idle(claim) or has_left(self._nodes.get(claim.uid), claim, settings)
+        ]
+        predecessor = max(left, key=lambda claim: claim.asked, default=None)
+        return Related(predecessor=predecessor, rival=self._user_of(instance), found=found)
+
+    def _is_leaving(self, claim: Claim) -> bool:
+        return is_leaving(self._nodes.get(claim.uid), claim, self._settings())
+
+    def _is_idle(self, claim: Claim) -> bool:
+        """Whether its node has no labels, and its instance, as far as is known, not its address any more."""
+        node, listed = self._nodes.get(claim.uid), self._inventory.addresses.get(claim.address)
+        if node is None or wanted(node, self._settings()):
+            return False
+        return bound_to(listed) != claim.instance if listed else claim.address not in self._inventory.ips()
+
+    def _user_of(self, value: str) -> Claim | None:
+        """The claim of a node that stays, which has this instance or address."""
+        there = self._claims.having(value)
+        return next((each for each in there if not self._is_leaving(each) and not self._is_idle(each)), None)
+
+    def _owner(self, found: Iterable[Address]) -> str:
+        """For a node without a claim: another node, which stays, and whose claim has one of *found*."""
+        owners = (self._user_of(each.id) for each in found if bound_to(each))
+        return next((each.node for each in owners if each), "")
+
+    def _found(self, node: Node, instance: str) -> Address | None:
+        """One that is claimed by no node, and is there or free."""
+        listed = self._inventory.unspent((node.metadata.name, instance)) if instance else ()
+        free = [each for each in listed if bound_to(each) in ("", instance)]
+        return next((each for each in free if not self._claims.having(each.id)), None)
+
+    def _heir(self, claim: Claim) -> str:
+        """The uid of a node that takes *claim* over: the only one on its instance, as far as claims say."""
+        if self._user_of(claim.instance):
+            return ""
+        there = self._nodes.on_instance(claim.instance)
+        heirs = [each.metadata.uid for each in there if wanted(each, self._settings())]
+        return next((each for each in heirs if self._claims.get(each) is None), "")
+
+    def _is_elsewhere(self, claim: Claim) -> bool:
+        """Whether another claim to the same address, or order, remains: a death during an inheritance leaves two.
+
+        Of two claims that leave, the one with the greater uid remains, but first one that has left the pool.
+        """
+        others = self._claims.having(claim.address or claim.token)
+        return any(_precedence(each) > _precedence(claim) or not self._is_leaving(each) for each in others)
+
+    def _order(self, claim: Claim) -> Order:
+        return Order(
+            age=(self._clocks.now() - claim.asked).total_seconds(),
+            in_doubt=claim.token not in self._claims.unsent,
+            refused=claim.token in self._claims.refused,
+            tagged=self._cloud.has_tags(self._order_for(claim).tags.items()),
+        )
+
+    def _listed(self, node: Node | None, claim: Claim | None) -> Seen:
+        """For a node that is not open, a list that may be old proves nothing."""
+        listed = self._inventory.addresses.get(claim.address) if node and claim and is_open(node) else None
+        if listed is None or claim is None or node is None or not serves(listed, claim.instance):
+            return Seen()
+        wanted_ = wanted_bandwidth(node, self._settings())
+        return Seen(listed) if wanted_ in (0, listed.bandwidth) else Seen()
+
+    def _lookup(self, claim: Claim) -> Lookup:
+        found = self._cloud.named(claim.name)
+        mine = [each for each in found if not self._claims.having(each.id) and _is_for(each, claim)]
+        return Lookup(
+            mine[0] if mine else None, self._memory.waits.seconds(claim.uid, Action.FIND, claim.token)
+        )
+
+    def _watch(self, claim: Claim) -> Seen:
+        waits = self._memory.waits
+        seen = self._cloud.address(claim.address)
+        if seen is None:
+            return Seen(self._missing(claim))
+        self._inventory.note(seen)
+        if seen.status in (BIND, BIND_ENI):
+            waits.end(claim.uid, Action.BIND)
+        return Seen(seen, seconds=waits.seconds(claim.uid, Action.WATCH, seen.status))
+
+    def _missing(self, claim: Claim) -> Unseen:
+        """An address that is not listed may be there: the list may be empty by mistake, or another account's."""
+        # One that is lent would be adopted again.
+        if claim.address in self._inventory.released or (claim.lent and claim.pooled):
+            return GONE
+        missing = self._memory.waits.seconds(claim.uid, Action.WATCH, UNKNOWN.value)
+        if missing < ABSENT:
+            return UNKNOWN
+        if not self._inventory.want_newer(self._memory.waits.now() - missing + ABSENT):
+            if self._inventory.error:
+                raise _not_believed(claim, self._inventory.error)
+            return UNKNOWN
+        if self._is_certain(claim, missing):
+            return GONE
+        raise _not_believed(claim)
+
+    def _is_certain(self, claim: Claim, missing: float) -> bool:
+        if listed := self._inventory.addresses:
+            return claim.address not in listed
+        if missing < ALONE and not claim.releasing:
+            return False
+        witnesses = list(islice(filter(None, map(instance_of, self._nodes.list())), WITNESSES))
+        own = () if claim.instance == POOL else (claim.instance,)
+        try:
+            states = self._cloud.instance_states(dict.fromkeys((*own, *witnesses)))
+        except (CloudError, RetryAfter) as error:
+            raise _not_believed(claim, error) from error
+        return any(state is not None for state in states) or (
+            claim.releasing and not witnesses and missing >= UNPROVEN
+        )
+
+    def _runs(self, claim: Claim) -> bool:
+        """Whether the instance of *claim* does, as far as is known."""
+        try:
+            (state,) = self._cloud.instance_states([claim.instance])
+        except (CloudError, RetryAfter):
+            return True
+        return state is not None and state not in ENDING
+
+
+def _precedence(claim: Claim) -> tuple[bool, str]:
+    return claim.pooled is None, claim.uid
+
+
+def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
+    error = NotBelieved(
+        f"{claim.address} is not listed, and does not count as gone before another address of the cluster, or an"
+        " instance of it, is listed: check that cloud.region and the keys are those with which it was allocated"
+        + (f": {why}" if why else "")
+    )
+    return RetryAfter(error, AGAIN)
+
+
+def _is_for(address: Address, claim: Claim) -> bool:
+    mine = address.tags.get(NODE_INSTANCE) == claim.instance
+    return mine and bound_to(address) in ("", claim.instance)
+
+
+class Actions(_Parts):
+    """Run one action, on the claim, the cloud or the node."""
+
+    def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
+        super().__init__(sources, memory, cloud)
         self._settle = SETTLE
         self.by_name: Mapping[Action, Run] = {
             Action.CLAIM: self._claim,
@@ -257,35 +515,30 @@ class Actions:
             Action.FREE: self._free,
         }
 
-    def _claim(self, snapshot: Snapshot, _: Step) -> float:
+    def _claim(self, snapshot: Snapshot, _: Step) -> None:
         self._claims.put_order(self._new_claim(snapshot))
-        return 0.0
 
-    def _renew(self, snapshot: Snapshot, _: Step) -> float:
+    def _renew(self, snapshot: Snapshot, _: Step) -> None:
         self._forget_address(snapshot)
         claim, node = claim_in(snapshot), snapshot.node
         terms = terms_for(node, self._settings()) if node else claim.terms
         self._claims.put_order(renewed(claim, self._clocks.now(), terms))
-        return 0.0
 
     def _new_claim(self, snapshot: Snapshot) -> Claim:
         return claim_for(node_in(snapshot), self._settings(), self._clocks.now())
 
-    def _adopt(self, snapshot: Snapshot, step: Step) -> float:
-        if step.address:
-            claim = self._new_claim(snapshot)
-            self._claims.put(with_address(claim, step.address, self._inventory.cluster_uuid))
-            log.info("address adopted", node=claim.node, uid=claim.uid, address=step.address.id)
-        return 0.0
+    def _adopt(self, snapshot: Snapshot, step: Step) -> None:
+        claim, address = self._new_claim(snapshot), address_in(step)
+        self._claims.put(with_address(claim, address, self._inventory.cluster_uuid))
+        log.info("address adopted", node=claim.node, uid=claim.uid, address=address.id)
 
-    def _inherit(self, snapshot: Snapshot, _: Step) -> float:
+    def _inherit(self, snapshot: Snapshot, _: Step) -> None:
         """The new claim comes first: of two with the same address, the one without a node is just dropped."""
         if before := snapshot.related.predecessor:
             self._claims.put(inherited(before, node_in(snapshot)))
             self._claims.drop(before.uid)
-        return 0.0
 
-    def _take(self, snapshot: Snapshot, _: Step) -> float:
+    def _take(self, snapshot: Snapshot, _: Step) -> None:
         """As in an inheritance, the new claim comes first. No other reconcile is about the offer meanwhile."""
         offer = offer_in(snapshot)
         with self._memory.locks.held({locked_by(offer)}):
@@ -295,25 +548,18 @@ class Actions:
             self._claims.put(claim)
             self._claims.drop(offer.uid)
         self._claims.end_order(claim.token)
-        log.info("address taken from the pool", node=claim.node, uid=claim.uid, address=claim.address)
-        return 0.0
 
-    def _keep(self, snapshot: Snapshot, step: Step) -> float:
+    def _keep(self, snapshot: Snapshot, step: Step) -> None:
         claim = self._confirmed(snapshot)
-        ip = step.address.ip if step.address else ""
-        self._claims.put(replace(claim, pooled=self._clocks.now(), ip=ip))
-        log.info("address kept in the pool", node=claim.node, uid=claim.uid, address=claim.address)
-        return 0.0
+        self._claims.put(replace(claim, pooled=self._clocks.now(), ip=address_in(step).ip))
 
-    def _record(self, snapshot: Snapshot, step: Step) -> float:
-        if step.address:
-            self._claims.put(replace(claim_in(snapshot), address=step.address.id, ip=step.address.ip))
-        return 0.0
+    def _record(self, snapshot: Snapshot, step: Step) -> None:
+        address = address_in(step)
+        self._claims.put(replace(claim_in(snapshot), address=address.id, ip=address.ip))
 
-    def _forget(self, snapshot: Snapshot, _: Step) -> float:
+    def _forget(self, snapshot: Snapshot, _: Step) -> None:
         self._forget_address(snapshot)
         self._claims.drop(snapshot.uid)
-        return 0.0
 
     def _forget_address(self, snapshot: Snapshot) -> None:
         address = claim_in(snapshot).address
@@ -332,12 +578,8 @@ class Actions:
         log.info("bandwidth set", node=claim.node, uid=claim.uid, address=claim.address, bandwidth=bandwidth)
         return pause
 
-    def _tag(self, snapshot: Snapshot, _: Step) -> float:
-        self._cloud.create_tags(snapshot.uid, self._order(claim_in(snapshot)).tags.items())
-        return 0.0
-
-    def _order(self, claim: Claim) -> Order:
-        return order_for(claim, self._settings(), self._inventory.cluster_uuid)
+    def _tag(self, snapshot: Snapshot, _: Step) -> None:
+        self._cloud.create_tags(snapshot.uid, self._order_for(claim_in(snapshot)).tags.items())
 
     def _allocate(self, snapshot: Snapshot, _: Step) -> float:
         """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
@@ -346,7 +588,7 @@ class Actions:
         self._claims.unsent.discard(claim.token)
         self._memory.waits.end(snapshot.uid, Action.FIND)
         try:
-            address = self._cloud.allocate(self._order(claim))
+            address = self._cloud.allocate(self._order_for(claim))
         except TokenRefused:
             self._claims.refused.add(claim.token)
             return 0.0
@@ -463,46 +705,29 @@ class Actions:
             raise RetryAfter(error, pause)
         return pause
 
-    def _check(self, snapshot: Snapshot, step: Step) -> float | None:
-        """Let a pod find out; when it has ended, the node is reconciled again."""
-        settings, checks = self._settings().egress_check, self._memory.egress
-        if step.address is None:
-            return None
-        check = checks.begun(snapshot.uid, Checked(step.address.id, step.address.ip, settings.url))
-        if not check.token:
-            return checks.left(check)
-        if check.created is None:
-            self._nodes.probes.create(check.token, node_in(snapshot), step.address, settings)
-            checks.created(snapshot.uid, check)
-        return settings.timeout
+    def _check(self, snapshot: Snapshot, step: Step) -> float:
+        """When the pod has ended, the node is reconciled again."""
+        return self._memory.egress.check(node_in(snapshot), address_in(step))
 
     def _open(self, snapshot: Snapshot, step: Step) -> float | None:
-        if step.address is None:
-            return None
-        node = node_in(snapshot)
+        node, address, now = node_in(snapshot), address_in(step), self._clocks.now()
         # What it shows may be renewed while it is open.
-        history = self._history(node, OPEN, step.address.id) if is_tainted(node) else {}
-        self._nodes.write(node, {**bound_annotations(node, step.address), **history})
+        history = with_transition(node, now, OPEN, address.id) if is_tainted(node) else {}
+        self._nodes.write(node, {**bound_annotations(node, address), **history})
         self._memory.waits.end(snapshot.uid)
-        is_right = wanted_bandwidth(node, self._settings()) in (0, step.address.bandwidth)
+        is_right = wanted_bandwidth(node, self._settings()) in (0, address.bandwidth)
         return None if is_right else 0.0
 
-    def _close(self, snapshot: Snapshot, _: Step) -> float:
-        node = node_in(snapshot)
+    def _close(self, snapshot: Snapshot, _: Step) -> None:
+        node, now = node_in(snapshot), self._clocks.now()
         lost = node.metadata.annotations.get(ADDRESS_ID, "")
-        history = {} if is_tainted(node) else self._history(node, CLOSED, lost)
+        history = {} if is_tainted(node) else with_transition(node, now, CLOSED, lost)
         self._nodes.write(node, {**UNMARKED, **history}, TAINT)
         log.warning("open node without its address tainted", node=snapshot.name, uid=snapshot.uid)
-        return 0.0
 
-    def _history(self, node: Node, to: str, address: str) -> Mapping[str, str]:
-        return with_transition(node, self._clocks.now(), to, address)
-
-    def _strip(self, snapshot: Snapshot, _: Step) -> float:
+    def _strip(self, snapshot: Snapshot, _: Step) -> None:
         self._nodes.write(node_in(snapshot), {**UNMARKED, HISTORY: None})
         self._nodes.wanted.discard(snapshot.uid)
-        return 0.0
 
-    def _free(self, snapshot: Snapshot, _: Step) -> float:
+    def _free(self, snapshot: Snapshot, _: Step) -> None:
         self._nodes.write(node_in(snapshot), {})
-        return 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
 
 import structlog
@@ -11,10 +9,9 @@ from prometheus_client import Gauge, Histogram
 
 from api.anycast_ip import ADDRESS_ID, is_open, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
-from cloud.types import Quota
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
-from controllers.anycast_ip.sources import NODES
+from controllers.anycast_ip.sources import NODES, Sources
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
 from settings import AnycastIPSettings
@@ -32,9 +29,6 @@ OPENED = Histogram(
     "drawbridge_anycast_ip_open_seconds",
     "From the creation of a node to its opening.",
     buckets=(2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
-)
-QUOTA_LEFT = Gauge(
-    "drawbridge_anycast_ip_quota_left", "Addresses that may still be had, by quota.", ["quota"]
 )
 
 REASONS = {
@@ -63,16 +57,11 @@ class StillThere(Exception):
 
 
 class Reporter:
-    """*of_claim* is the object for Events about a claim whose node is gone, by the node's uid.
+    """Safe to share between threads, as long as each node is with one of them."""
 
-    Safe to share between threads, as long as each node is with one of them.
-    """
-
-    def __init__(
-        self, recorder: EventRecorder, now: Callable[[], datetime], of_claim: Callable[[str], Regarding]
-    ) -> None:
-        self._recorder, self._now, self._of_claim = recorder, now, of_claim
-        self._quotas: Sequence[Quota] = ()
+    def __init__(self, recorder: EventRecorder, sources: Sources) -> None:
+        self._recorder, self._claims, self._inventory = recorder, sources.claims, sources.inventory
+        self._now = sources.clocks.now
         self._notes: dict[str, Note] = {}
         self._states: dict[str, str] = {}
         self._announced = set[str]()
@@ -119,7 +108,7 @@ class Reporter:
             self._recorder.event(Regarding.of(node, NODES, "Node"), note.reason, text, type=note.type)
         elif claim:
             text = f"Node {claim.node}, address {claim.address or 'not known'}: {text}"
-            self._recorder.event(self._of_claim(uid), note.reason, text, type=note.type)
+            self._recorder.event(self._claims.regarding(uid), note.reason, text, type=note.type)
 
     def trouble(self, uid: str) -> Note | None:
         """What was last in the way of the node, as far as this process knows."""
@@ -139,11 +128,6 @@ class Reporter:
             return
         of = Action.WATCH if isinstance(cause, StillThere) else action
         self.note(snapshot, refusal(REASONS.get(of, "AnycastIpDelayed"), cause, self._quota_text(cause)))
-
-    def quotas(self, quotas: Sequence[Quota]) -> None:
-        self._quotas = quotas
-        for each in quotas:
-            QUOTA_LEFT.labels(each.id).set(each.limit - each.current)
 
     def _opened(self, snapshot: Snapshot) -> None:
         metadata = snapshot.node.metadata if snapshot.node else None
@@ -165,9 +149,8 @@ class Reporter:
         return list(self._states.values()).count(state)
 
     def _quota_text(self, error: Exception) -> str:
-        spent = [
-            f"{each.id} {each.current}/{each.limit}" for each in self._quotas if each.current >= each.limit
-        ]
+        used_up = [each for each in self._inventory.quotas if each.current >= each.limit]
+        spent = [f"{each.id} {each.current}/{each.limit}" for each in used_up]
         return f"; quotas used up: {', '.join(spent)}" if isinstance(error, QuotaExceeded) and spent else ""
 
 

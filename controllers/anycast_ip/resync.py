@@ -7,28 +7,27 @@ read from the API server; what cannot be read, or is suspiciously empty, makes n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 from prometheus_client import Gauge
 
-from cloud.client import Cloud
-from cloud.errors import CloudError
-from cloud.types import Address, Quota
+from cloud.types import Address
 from controllers.anycast_ip.claim import (
     CLUSTER_ID,
     CLUSTER_UUID,
     NAMESPACE,
     NODE_INSTANCE,
     NODE_NAME,
-    ORPHAN,
     POOL,
     Claim,
     bound_to,
     instance_of,
+    orphan_claim,
 )
+from controllers.anycast_ip.inventory import annotation
 from controllers.anycast_ip.sources import Sources
-from kube.errors import Backoff, KubeError
+from kube.errors import Backoff
 from kube.event_recorder import EventRecorder, Regarding
 from kube.resources import CONFIG_MAPS
 from kube.types import Node
@@ -36,8 +35,9 @@ from settings import AnycastIPSettings
 from settings.anycast_ip import ReverseReconcile
 
 PAUSES = Backoff(base=2.0, cap=120.0)
-PERIOD = 1.0
-"""Seconds from one look whether something is due to the next: nodes may wait for it."""
+QUOTA_LEFT = Gauge(
+    "drawbridge_anycast_ip_quota_left", "Addresses that may still be had, by quota.", ["quota"]
+)
 ORPHANS = Gauge(
     "drawbridge_anycast_ip_orphans", "Addresses of the cluster whose nodes are gone without a claim."
 )
@@ -47,27 +47,21 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Resync:
-    """Read the addresses when that is due, and have *reconcile_all* called then, as after new settings.
+    """Read the addresses and the quotas when that is due, and reconcile all nodes then, as after new settings.
 
-    *report* takes what is read of the quotas.
+    *annotate* writes the quotas to the leader's Lease.
     """
 
-    def __init__(self, cloud: Cloud, sources: Sources, report: Callable[[Sequence[Quota]], None]) -> None:
-        self._cloud, self._sources, self._inventory = cloud, sources, sources.inventory
-        self._report, self._clock = report, sources.clocks.monotonic
+    def __init__(self, sources: Sources, annotate: Callable[[Mapping[str, str]], None]) -> None:
+        self._sources, self._inventory, self._annotate = sources, sources.inventory, annotate
+        self._clock = sources.clocks.monotonic
         self._settings: AnycastIPSettings | None = None
         self._began, self._failures = self._clock(), 0
 
-    def due(self, period: float) -> float:
-        """On the clock; a change of the period counts from the last resync on."""
-        if self._failures:
-            return self._began + PAUSES.delay(self._failures)
-        is_wanted = self._settings is None or self._inventory.is_wanted
-        return self._began if is_wanted else self._began + period
-
-    def reconcile(self, _: str) -> float:
+    def look(self) -> None:
+        """CloudError."""
         settings = self._sources.settings()
-        is_due, have_changed = self.due(settings.resync_period) <= self._clock(), settings != self._settings
+        is_due, have_changed = self._due(settings.resync_period) <= self._clock(), settings != self._settings
         self._settings = settings
         try:
             if is_due:
@@ -75,18 +69,23 @@ class Resync:
         finally:
             if is_due or have_changed:
                 self._sources.enqueue_all()
-        return PERIOD
+
+    def _due(self, period: float) -> float:
+        """On the clock; a change of the period counts from the last resync on."""
+        if self._failures:
+            return self._began + PAUSES.delay(self._failures)
+        is_wanted = self._settings is None or self._inventory.is_wanted
+        return self._began if is_wanted else self._began + period
 
     def _read(self) -> None:
         self._began = self._clock()
         self._failures += 1
-        try:
-            self._inventory.refresh()
-            self._failures = 0
-            self._inventory.quotas = self._cloud.quotas()
-            self._report(self._inventory.quotas)
-        except CloudError as error:
-            log.warning("resync failed", error=str(error))
+        self._inventory.refresh()
+        self._failures = 0
+        quotas = self._inventory.quotas = self._inventory.cloud.quotas()
+        for quota in quotas:
+            QUOTA_LEFT.labels(quota.id).set(quota.limit - quota.current)
+        self._annotate(annotation(quotas, self._sources.clocks.now()))
 
 
 def orphans(
@@ -131,15 +130,11 @@ class Orphans:
         self._since: dict[str, float] = {}
         self._searched = -math.inf
 
-    def reconcile(self, _: str) -> float:
-        """Search if it is due; a search that fails is repeated in the next period."""
+    def look(self) -> None:
+        """Search if it is due; a search that fails is repeated in the next period. CloudError, KubeError."""
         settings = self._settings().reverse_reconcile
         if self._is_due(settings):
-            try:
-                self._search(settings)
-            except (CloudError, KubeError) as error:
-                log.warning("search for orphans failed", error=str(error))
-        return PERIOD
+            self._search(settings)
 
     def _is_due(self, settings: ReverseReconcile) -> bool:
         if settings.mode == "off":
@@ -156,7 +151,7 @@ class Orphans:
             return
         inventory = self._sources.inventory
         # A report is not worth another call.
-        addresses = inventory.read() if settings.mode == "release" else inventory.listed()
+        addresses = inventory.read() if settings.mode == "release" else list(inventory.addresses.values())
         claims = self._sources.claims.claims
         nodes = self._sources.nodes.read_all()  # last: a node that came meanwhile is among them
         if not nodes:
@@ -179,20 +174,6 @@ class Orphans:
         about = Regarding(CONFIG_MAPS.api_version, "ConfigMap", CLUSTER_UUID, NAMESPACE)
         self._recorder.event(about, "OrphanedAnycastIp", text, type="Warning")
         if releases:
-            claim = self._claim(address)
+            claim = orphan_claim(address, self._sources.clocks.now())
             self._sources.claims.put(claim)
             self._sources.enqueue(claim.uid)
-
-    def _claim(self, address: Address) -> Claim:
-        """With it, the address is released like any other whose node is gone."""
-        tags = tuple((key, address.tags[key]) for key in (NODE_NAME, NODE_INSTANCE))
-        return Claim(
-            uid=f"{ORPHAN}{address.id}",
-            node=address.tags[NODE_NAME],
-            instance=address.tags[NODE_INSTANCE],
-            token=f"drawbridge-orphan-{address.id}"[:64],
-            name=address.name,
-            asked=self._sources.clocks.now(),
-            address=address.id,
-            tags=tags,
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Literal
+from typing import Literal, TypeVar
 
 from cloud.types import Address
 from controllers.anycast_ip.claim import Claim
@@ -205,20 +205,27 @@ class Snapshot:
         return self.node.metadata.name if self.node else (self.claim.node if self.claim else "")
 
 
+T = TypeVar("T")
+
+
+def _present(found: T | None, what: str) -> T:
+    """The planner plans no action without what it is about."""
+    if found is None:
+        raise ValueError(what)
+    return found
+
+
 def claim_in(snapshot: Snapshot) -> Claim:
-    """The planner plans these actions for none without."""
-    if snapshot.claim is None:
-        raise ValueError(f"node {snapshot.name} has no address claim")
-    return snapshot.claim
+    return _present(snapshot.claim, f"node {snapshot.name} has no address claim")
 
 
 def offer_in(snapshot: Snapshot) -> Claim:
-    if snapshot.pool.offer is None:
-        raise ValueError(f"the pool has no address for node {snapshot.name}")
-    return snapshot.pool.offer
+    return _present(snapshot.pool.offer, f"the pool has no address for node {snapshot.name}")
 
 
 def node_in(snapshot: Snapshot) -> Node:
-    if snapshot.node is None:
-        raise ValueError(f"node {snapshot.name} is gone")
-    return snapshot.node
+    return _present(snapshot.node, f"node {snapshot.name} is gone")
+
+
+def address_in(step: Step) -> Address:
+    return _present(step.address, f"to {step.action} needs an address")

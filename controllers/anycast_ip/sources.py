@@ -8,7 +8,6 @@ the other's addresses.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -30,11 +29,10 @@ from controllers.anycast_ip.claim import (
     name_of,
     read,
 )
-from controllers.anycast_ip.egress import ProbePods
 from controllers.anycast_ip.inventory import Inventory
 from controllers.clock import Clock
 from kube.client import Client, Resource, Typed
-from kube.errors import AlreadyExists, NotFound
+from kube.errors import NotFound
 from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS
@@ -47,6 +45,10 @@ NODES = Resource("", "v1", "nodes", namespaced=False)
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 STRATEGIC = "application/strategic-merge-patch+json"
 """A list of conditions is merged by their types: what others report meanwhile is no conflict."""
+ANOTHER_CLUSTER = (
+    f"it belongs to another cluster, or to this one before {CLUSTER_UUID} was created again: delete it here when its"
+    " address is gone, or is in use over there"
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -91,24 +93,21 @@ class ClaimStore:
         self._cluster, self.has_unmanaged = cluster, False
         for each in self._store.list(SELECTED):
             try:
-                self._enter(self._of_here(each))
+                claim = read(each)
             except ValueError as error:
                 log.error("address claim skipped", name=each.metadata.name, error=str(error))
-
-    def _of_here(self, found: ConfigMap) -> ConfigMap:
-        cluster = read(found).cluster
-        if cluster in ("", self._cluster) or not self._cluster:
-            return found
-        self.has_unmanaged = True
-        raise ValueError(
-            f"ConfigMap {found.metadata.name} belongs to another cluster, or to this one before {CLUSTER_UUID} was"
-            " created again: delete it here when its address is gone, or is in use over there"
-        )
+                continue
+            if claim.cluster == cluster:
+                self._enter(claim)
+            else:
+                self.has_unmanaged = True
+                log.error("address claim skipped", name=each.metadata.name, error=ANOTHER_CLUSTER)
 
     def put(self, claim: Claim) -> None:
         """Write *claim* over the former one of its node, if there was one."""
-        content = data(replace(claim, cluster=self._cluster))
-        self._enter(self._store.write(name_of(claim.uid), LABELS, data=content))
+        claim = replace(claim, cluster=self._cluster)
+        self._store.write(name_of(claim.uid), LABELS, data=data(claim))
+        self._enter(claim)
 
     def put_order(self, claim: Claim) -> None:
         """Write *claim*, whose address is still to be ordered."""
@@ -126,8 +125,7 @@ class ClaimStore:
             self._unindex(uid)
             self._claims.pop(uid, None)
 
-    def _enter(self, found: ConfigMap) -> None:
-        claim = read(found)
+    def _enter(self, claim: Claim) -> None:
         with self._lock:
             self._unindex(claim.uid)
             self._claims[claim.uid] = claim
@@ -148,29 +146,23 @@ def _values(claim: Claim) -> set[Hashable]:
     return values - {""}
 
 
-def cluster_uuid(client: Client) -> str:
-    """Created when it is missing. ValueError when a user has emptied it."""
-    with suppress(NotFound):
-        return _read(client)
-    made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
-    with suppress(AlreadyExists):
-        client.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **made}, NAMESPACE)
-    return _read(client)
+def cluster_identity(client: Client) -> tuple[str, str]:
+    """The uuid, created when it is missing, and what a cluster restored elsewhere from a backup does not share with it.
 
-
-def incarnation(client: Client) -> str:
-    """What a cluster that was restored elsewhere from a backup does not share with it: the uid of the same object."""
-    return client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap).metadata.uid
-
-
-def _read(client: Client) -> str:
-    found = client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap).data.get(CLUSTER_UUID, "")
-    if not found:
-        raise ValueError(
-            f"ConfigMap {NAMESPACE}/{CLUSTER_UUID} has no value {CLUSTER_UUID}: the cluster's addresses are tagged with"
-            " it; write it there again, or delete the ConfigMap when no address of the cluster is left"
-        )
-    return found
+    That is the uid of the same object. ValueError when a user has emptied it.
+    """
+    try:
+        found = client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap)
+    except NotFound:
+        made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
+        new = {"apiVersion": "v1", "kind": "ConfigMap", **made}
+        found = client.create(CONFIG_MAPS, new, NAMESPACE, type=ConfigMap)
+    if uuid := found.data.get(CLUSTER_UUID, ""):
+        return uuid, found.metadata.uid
+    raise ValueError(
+        f"ConfigMap {NAMESPACE}/{CLUSTER_UUID} has no value {CLUSTER_UUID}: the cluster's addresses are tagged with"
+        " it; write it there again, or delete the ConfigMap when no address of the cluster is left"
+    )
 
 
 class NodeCondition(Value, frozen=True):
@@ -178,7 +170,6 @@ class NodeCondition(Value, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_heartbeat_time: datetime | None = None
     last_transition_time: datetime | None = None
 
 
@@ -208,19 +199,13 @@ def decode(raw: msgspec.Raw) -> ReportedNode:
 
 
 class Nodes:
-    """Nodes of the informer, and writes to them; *probes* are the pods that check their egress.
+    """Nodes of the informer, and writes to them.
 
     *wanted* are uids of nodes that were seen with the labels, and have not been stripped since.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        informer: Informer[ReportedNode],
-        probes: ProbePods,
-    ) -> None:
-        self._client, self._informer, self.probes = client, informer, probes
-        self.list = informer.list
+    def __init__(self, client: Client, informer: Informer[ReportedNode]) -> None:
+        self._client, self._informer, self.list = client, informer, informer.list
         self.wanted = set[str]()
         informer.add_index("uid", lambda node: (node.metadata.uid,))
         informer.add_index("instance", lambda node: (instance_of(node),))
