@@ -407,6 +407,15 @@ class Lab:
         return address_id
 
 
+def run_with_deaths(lab: Lab, until: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = lab.clock() + seconds
+    while not until():
+        try:
+            lab.run(until, deadline - lab.clock(), what)
+        except Killed:
+            lab.start()
+
+
 def open_lab(*names: str, knobs: Knobs | None = None, **fields: Any) -> Lab:
     """A lab whose nodes, n1 by default, are open."""
     lab = Lab(knobs, **fields) if knobs else Lab(**fields)

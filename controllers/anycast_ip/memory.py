@@ -66,10 +66,6 @@ class Waits:
         """Seconds of the last pause that are left."""
         return max(0.0, self._of(uid, action, state).until - self.now())
 
-    def attempts(self, uid: str, action: Action) -> int:
-        """At what is refused again and again, with reconciles between that only see that its pause is not over."""
-        return self.times(uid, action) if action in (Action.BIND, Action.RESIZE) else 0
-
     def times(self, uid: str, action: Action) -> int:
         wait = self._waits.get((uid, action))
         return wait.times if wait else 0

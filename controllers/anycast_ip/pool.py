@@ -69,11 +69,6 @@ def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:
     return not claim.address, claim.pooled or now, claim.uid
 
 
-def is_of_former_type(listed: Address | None, settings: AnycastIPSettings) -> bool:
-    """Of an address in the pool: whether the type was changed in the settings since it was ordered."""
-    return listed is not None and listed.type != settings.address_type
-
-
 def is_recent(claim: Claim, settings: Pool, now: datetime) -> bool:
     """Whether the address of *claim* has not been idle for longer than the settings let it be."""
     return (now - (claim.pooled or now)).total_seconds() < settings.retain.age
@@ -154,13 +149,10 @@ class Upkeep:
 
     def look(self) -> None:
         settings, pooled = self._settings().pool, self._claims.having(POOLED)
-        useless = {claim.uid for claim in pooled if self._is_of_former_type(claim)}
+        useless = {claim.uid for claim in pooled if self._sources.has_former_type(claim)}
         self._count(pooled, settings)
         self._end([claim for claim in pooled if claim.uid not in useless], settings)
         self._order(settings, useless)
-
-    def _is_of_former_type(self, claim: Claim) -> bool:
-        return is_of_former_type(self._inventory.addresses.get(claim.address), self._settings())
 
     def _count(self, pooled: Collection[Claim], settings: Pool) -> None:
         before, self._counted = self._counted, self._clock()

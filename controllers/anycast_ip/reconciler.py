@@ -50,14 +50,13 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.memory import BUSY, Busy, Line, Memory, locked_by
 from controllers.anycast_ip.planner import bound_annotations, has_left, is_leaving, plan, serves
-from controllers.anycast_ip.pool import has_place, in_line, is_of_former_type, is_recent
+from controllers.anycast_ip.pool import has_place, in_line, is_recent
 from controllers.anycast_ip.reporter import Reporter, StillThere, refusal
 from controllers.anycast_ip.snapshot import (
     GONE,
     READS,
     UNKNOWN,
     Action,
-    Announcement,
     Lookup,
     Order,
     Pool,
@@ -221,7 +220,9 @@ class Reconciler:
         except (LeadershipLost, Stopping, Busy):
             raise
         except Exception as error:
-            attempts = self._memory.waits.attempts(snapshot.uid, action)
+            # Between two attempts at these, reconciles only see that the pause is not over.
+            is_paced = action in (Action.BIND, Action.RESIZE)
+            attempts = self._memory.waits.times(snapshot.uid, action) if is_paced else 0
             failures = max(self._queue.failures(snapshot.uid) + 1, attempts)
             self._reporter.failure(snapshot, action, error, failures)
             raise
@@ -232,7 +233,7 @@ class _Parts:
 
     def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
         self._nodes, self._claims, self._inventory = sources.nodes, sources.claims, sources.inventory
-        self._settings, self._clocks = sources.settings, sources.clocks
+        self._sources, self._settings, self._clocks = sources, sources.settings, sources.clocks
         self._memory, self._cloud = memory, cloud
 
     def _order_for(self, claim: Claim) -> CloudOrder:
@@ -259,18 +260,13 @@ class Reader(_Parts):
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
         egress = self._memory.egress.view(uid)
-        pool, announcement = self._pool(node, claim), self._announcement(claim)
+        seconds = self._settings().allow_list.announce_before
+        announcement = self._memory.announcements.of(claim.address, seconds) if claim and seconds else None
         is_braked = claim is not None and self._memory.brake.holds(claim.address)
+        pool = self._pool(node, claim)
         return Snapshot(
             uid, node, claim, related, order, seen, pool, announcement, egress, is_braked=is_braked
         )
-
-    def _announcement(self, claim: Claim | None) -> Announcement | None:
-        """None when the address may be bound."""
-        seconds = self._settings().allow_list.announce_before
-        if not seconds or claim is None:
-            return None
-        return self._memory.announcements.of(claim.address, seconds)
 
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
         if node and claim and claim.address:
@@ -285,16 +281,13 @@ class Reader(_Parts):
     def _place(self, claim: Claim) -> Pool:
         """What is of a former type takes no place from others."""
         settings, now = self._settings(), self._clocks.now()
-        counted = [each for each in self._claims.having(POOLED) if not self._is_of_former_type(each)]
+        counted = [each for each in self._claims.having(POOLED) if not self._sources.has_former_type(each)]
         unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, settings.address_type)
         is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
         return Pool(
             has_place=has_place(claim, counted, settings.pool, now),
             stays_anyway=is_spared and not claim.lent,
         )
-
-    def _is_of_former_type(self, claim: Claim) -> bool:
-        return is_of_former_type(self._inventory.addresses.get(claim.address), self._settings())
 
     def _is_free(self, offer: Claim, node: Node) -> bool:
         """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance."""
@@ -412,10 +405,15 @@ class Reader(_Parts):
 
     def _lookup(self, claim: Claim) -> Lookup:
         found = self._cloud.named(claim.name)
-        mine = [each for each in found if not self._claims.having(each.id) and _is_for(each, claim)]
-        return Lookup(
-            mine[0] if mine else None, self._memory.waits.seconds(claim.uid, Action.FIND, claim.token)
+        mine = (
+            each
+            for each in found
+            if not self._claims.having(each.id)
+            and each.tags.get(NODE_INSTANCE) == claim.instance
+            and bound_to(each) in ("", claim.instance)
         )
+        waited = self._memory.waits.seconds(claim.uid, Action.FIND, claim.token)
+        return Lookup(next(mine, None), waited)
 
     def _watch(self, claim: Claim) -> Seen:
         waits = self._memory.waits
@@ -480,39 +478,15 @@ def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
     return RetryAfter(error, AGAIN)
 
 
-def _is_for(address: Address, claim: Claim) -> bool:
-    mine = address.tags.get(NODE_INSTANCE) == claim.instance
-    return mine and bound_to(address) in ("", claim.instance)
-
-
 class Actions(_Parts):
-    """Run one action, on the claim, the cloud or the node."""
+    """Run one action, on the claim, the cloud or the node: each by the method that has its name."""
 
     def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
         super().__init__(sources, memory, cloud)
         self._settle = SETTLE
+        runs = [action for action in Action if action not in (*READS, Action.NOTHING)]
         self.by_name: Mapping[Action, Run] = {
-            Action.CLAIM: self._claim,
-            Action.ADOPT: self._adopt,
-            Action.INHERIT: self._inherit,
-            Action.TAKE: self._take,
-            Action.KEEP: self._keep,
-            Action.RECORD: self._record,
-            Action.RENEW: self._renew,
-            Action.FORGET: self._forget,
-            Action.RESIZE: self._resize,
-            Action.TAG: self._tag,
-            Action.ALLOCATE: self._allocate,
-            Action.ANNOUNCE: self._announce,
-            Action.BIND: self._bind,
-            Action.UNBIND: self._unbind,
-            Action.RELEASE: self._release,
-            Action.UNTAG: self._untag,
-            Action.CHECK: self._check,
-            Action.OPEN: self._open,
-            Action.CLOSE: self._close,
-            Action.STRIP: self._strip,
-            Action.FREE: self._free,
+            action: getattr(self, f"_{action.name.lower()}") for action in runs
         }
 
     def _claim(self, snapshot: Snapshot, _: Step) -> None:

@@ -254,6 +254,11 @@ class Sources:
     clocks: Clock
     enqueue: Callable[[str], None]
 
+    def has_former_type(self, claim: Claim) -> bool:
+        """Of an address in the pool: whether the type was changed in the settings since it was ordered."""
+        listed = self.inventory.addresses.get(claim.address)
+        return listed is not None and listed.type != self.settings().address_type
+
     def enqueue_all(self) -> None:
         """The oldest node first, then the claims whose nodes are gone."""
         nodes = sorted(self.nodes.list(), key=lambda node: node.metadata.creation_timestamp or LONG_AGO)
