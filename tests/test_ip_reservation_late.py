@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from api.ip_reservation import RESERVE
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.late_reservations import (
     CATCH_UP,
@@ -20,7 +21,7 @@ from controllers.ip_reservation.late_reservations import (
 )
 from kube.client import Resource
 from kube.event_recorder import Regarding
-from kube.types import Pod
+from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
@@ -156,6 +157,7 @@ FIRST = "10.0.0.1/32"
             id="with an address that came last",
         ),
         pytest.param([pod(namespace="default"), None], False, [], id="of another namespace"),
+        pytest.param([pod(ip=""), pod()], False, [], id="that comes up"),
     ],
 )
 def test_what_is_reserved_late_of_a_pod(
@@ -237,6 +239,26 @@ def test_an_eviction_by_the_kubelet_is_reserved_without_a_wait() -> None:
     world.settle(world.reconciler)
 
     assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
+
+
+def test_an_evicted_pod_that_stays_is_reserved_once_whatever_becomes_of_its_reservation() -> None:
+    world = World()
+    for old, new in pairwise([pod(), pod(**EVICTED), pod(**EVICTED)]):
+        world.observe(old, new)
+        world.settle(world.reconciler)
+        world.reservations.objects.clear()
+
+    assert world.recorder.reasons == ["IPReservedLate"]
+
+
+def test_a_namespace_that_opts_out_spares_its_pods() -> None:
+    world = World()
+    opted_out = Namespace(ObjectMeta(name="redis", annotations={RESERVE: "false"}))
+    world.caches.namespaces.get = lambda key: opted_out  # type: ignore[method-assign]
+    world.observe(pod(), None)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == []
 
 
 def test_late_reservations_are_counted_from_zero_on() -> None:
