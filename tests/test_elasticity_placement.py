@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from api.elasticity import COST, GATE, OUR_COST, PLACEMENT
-from controllers.elasticity.patches import TOLERATION, to_local_nodes, to_super_node
+from controllers.elasticity.patches import TOLERATION, Action, Kind, to_local_nodes, to_super_node
 from controllers.elasticity.planner import Pending, Place, place
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
-from controllers.elasticity.room import Objections, Quota
+from controllers.elasticity.room import Objections, Quota, counted, counts
 from controllers.elasticity.snapshot import Location, Policy, Siblings, location_of, ordinal_of
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, STUCK, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, index_of, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -187,6 +187,18 @@ def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], those: str
 
     unused = quota(limits)
     assert (taken(unused, pod()), taken(unused, pod())) == ("", full)
+
+
+def test_each_pod_on_super_nodes_or_on_its_way_counts_once_and_no_daemon_pod() -> None:
+    there = pod("there", gated=False, spec={"nodeName": AWAY})
+    sent = pod("sent", gated=False, annotations={PLACEMENT: "super"})
+    daemon = pod("daemon", gated=False, kind="DaemonSet", spec={"nodeName": AWAY})
+    pods = [there, sent, daemon, pod("home", gated=False, spec={"nodeName": HOME}), pod("going")]
+    assumed = [Action(Kind.SUPER, each) for each in (sent, pods[-1])]
+
+    found = counted(index_of(*pods), {AWAY}, assumed)
+    assert sorted(each.metadata.name for each in found) == ["going", "sent", "there"]
+    assert [counts(each, {AWAY}) for each in pods] == [True, True, False, False, False]
 
 
 @table(
