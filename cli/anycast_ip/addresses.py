@@ -15,7 +15,6 @@ from api.anycast_ip import (
     ADDRESS_ID,
     IN_USE,
     Entries,
-    Entry,
     Transition,
     closed_since,
     entries_in,
@@ -51,28 +50,13 @@ class Announcing(Document, frozen=True):
 
 def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Announcing, ...]:
     """The one that is next comes first."""
+    wait = timedelta(seconds=settings.announce_before)
     waiting = [
-        _announcing(each, each.since, settings) for each in found if each.since and each.state != IN_USE
+        Announcing(each.node, each.address, each.id, each.state, each.since, each.since + wait)
+        for each in found
+        if each.since and each.state != IN_USE
     ]
     return tuple(sorted((each for each in waiting if each.until > now), key=lambda each: each.until))
-
-
-def _announcing(entry: Entry, since: datetime, settings: AllowList) -> Announcing:
-    until = since + timedelta(seconds=settings.announce_before)
-    return Announcing(entry.node, entry.address, entry.id, entry.state, since, until)
-
-
-def announcing_table(found: Sequence[Announcing], now: datetime) -> Table:
-    rows = [
-        (
-            each.address,
-            each.node or each.state,
-            moment(each.since),
-            left(each.until, now),
-        )
-        for each in found
-    ]
-    return Table(("ANNOUNCED", "FOR", "IN THE ALLOW-LIST SINCE", "BOUND IN"), rows)
 
 
 class State(StrEnum):
@@ -152,7 +136,11 @@ class Addresses(Report, frozen=True):
         rows = [_row(each, now) for each in self.addresses]
         yield Table(columns, rows, empty="no node needs an anycast IP", wide=3)
         if self.announcing:
-            yield announcing_table(self.announcing, now)
+            waiting = [
+                (each.address, each.node or each.state, moment(each.since), left(each.until, now))
+                for each in self.announcing
+            ]
+            yield Table(("ANNOUNCED", "FOR", "IN THE ALLOW-LIST SINCE", "BOUND IN"), waiting)
         if self.quotas_read_at:
             quotas = [(each.quota, str(each.used), str(each.limit), str(each.left)) for each in self.quotas]
             yield Table(("QUOTA OF THE CLOUD", "USED", "LIMIT", "LEFT"), quotas)
