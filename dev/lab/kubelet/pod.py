@@ -14,6 +14,7 @@ from dev.lab.kubelet.life import Life
 from dev.lab.kubelet.mounted import MountedVolumes
 from dev.lab.kubelet.process import Process
 from dev.lab.kubelet.recipes import Machine, recipe
+from dev.lab.kubelet.sources import service_links
 from dev.lab.kubelet.values import CannotRun, Place, Pod, Store, refusals
 from kube.client import Client, Resource, Typed
 from kube.errors import Conflict, NotFound
@@ -177,7 +178,8 @@ class PodRunner:
             )
 
     def _begin(self, pod: Pod, container: Container, store: Store) -> None:
-        made = recipe(self._machine, pod, container.spec, self.place, store)
+        links = service_links(self._client, pod.metadata.namespace)
+        made = recipe(self._machine, pod, container.spec, self.place, store, links)
         process = Process(made, self._machine.logs(pod) / container.name / f"{container.lives}.log")
         container.begin(
             Life(

@@ -58,10 +58,17 @@ def image_of(reference: str, images: Mapping[str, Image]) -> Image:
     )
 
 
-def recipe(machine: Machine, pod: Pod, container: Mapping[str, Any], place: Place, store: Store) -> Recipe:
-    """Raises CannotRun, naming what is missing."""
+def recipe(
+    machine: Machine,
+    pod: Pod,
+    container: Mapping[str, Any],
+    place: Place,
+    store: Store,
+    links: Mapping[str, str],
+) -> Recipe:
+    """Raises CannotRun, naming what is missing; *links* are the variables of Services."""
     image = image_of(container["image"], machine.images)
-    variables = environment(pod, container, place, store, _given(machine, pod, image))
+    variables = environment(pod, container, place, store, {**links, **_given(machine, pod, image)})
     volumes = list(_mounts(machine, pod, container))
     return Recipe(
         argv=command(container, variables),

@@ -1,4 +1,4 @@
-"""What a pod needs from the API: its ConfigMaps, its Secrets, and tokens in its name."""
+"""What a pod needs from the API: its ConfigMaps, its Secrets, tokens in its name, and where Services are."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ RESOURCES: dict[Kind, Resource] = {
     "Secret": Resource("", "v1", "secrets"),
 }
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
+SERVICES = Resource("", "v1", "services")
 REFRESH = 0.8  # of a token's life, as the real kubelet does
 
 
@@ -38,6 +39,19 @@ def _data(client: Client, kind: Kind, name: str, namespace: str) -> Data | None:
     except NotFound:
         return None
     return decoded(kind, source)
+
+
+def service_links(client: Client, namespace: str) -> dict[str, str]:
+    """The variables that give each container the Services of its namespace, as the probe of `helm test` reads them."""
+    services = client.list(SERVICES, namespace).items
+    with_address = [each for each in services if each["spec"].get("clusterIP") not in (None, "", "None")]
+    return {name: value for service in with_address for name, value in _links(service).items()}
+
+
+def _links(service: dict[str, Any]) -> dict[str, str]:
+    name = service["metadata"]["name"].upper().replace("-", "_")
+    port = str(service["spec"]["ports"][0]["port"])
+    return {f"{name}_SERVICE_HOST": service["spec"]["clusterIP"], f"{name}_SERVICE_PORT": port}
 
 
 def decoded(kind: Kind, source: Source) -> Data:
