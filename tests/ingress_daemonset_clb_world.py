@@ -170,6 +170,13 @@ class ClbLeader(Leader):
         nodes = {name for (kind, name), raw in found if kind == "Node" and not _has_left(raw)}
         assert len(nodes & {_node_in(key) for key, weight in weights.items() if not weight}) <= 1
 
+    def has(self, image: str) -> bool:
+        """Whether all nodes have it."""
+        return {*self.image_by_node().values()} == {image}
+
+    def weights_of(self, node: str) -> set[int]:
+        return {weight for key, weight in self.weight_by_key.items() if _node_in(key) == node}
+
     @property
     def weight_by_key(self) -> dict[str, int]:
         return self.cloud.world.weights(BALANCER)

@@ -182,7 +182,7 @@ class Rollouts(RuleBasedStateMachine):
 
 
 STEPS = settings(
-    max_examples=25,
+    max_examples=20,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

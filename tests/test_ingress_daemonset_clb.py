@@ -15,10 +15,6 @@ Raw = dict[str, Any]
 LATE = 120
 
 
-def updated(here: ClbLeader) -> bool:
-    return {*here.image_by_node().values()} == {"proxy:2"}
-
-
 def waiting_for(here: ClbLeader) -> str:
     status = here.api.objects["IngressDaemonSet", KEY].get("status", {})
     return " ".join(each["reason"] for each in status.get("waitingFor", ()))
@@ -26,7 +22,7 @@ def waiting_for(here: ClbLeader) -> str:
 
 def test_each_node_is_weighed_0_before_its_pods_are_replaced_and_gets_its_weights_again() -> None:
     here = rolling("n1", "n2", "n3")
-    here.run(lambda: updated(here))
+    here.run(lambda: here.has("proxy:2"))
     here.run(lambda: here.is_restored)
 
     assert here.api.objects["IngressDaemonSet", KEY]["status"]["detachedNodes"] == 0
@@ -38,7 +34,7 @@ def test_the_grace_begins_when_weight_0_is_read_back() -> None:
     )
     here.run(lambda: not any(here.weight_by_key.values()))
     off_at = here.clock()
-    here.run(lambda: updated(here))
+    here.run(lambda: here.has("proxy:2"))
 
     assert 20 <= here.clock() - off_at <= 20 + 2 * TASK + 10
 
@@ -50,18 +46,18 @@ def test_a_cloud_that_does_not_answer_keeps_the_pods(action: str, code: str) -> 
     here.cloud.fault = lambda asked: code if asked == action else ""
     for _ in range(200):
         here.step()
-    assert not updated(here)
+    assert not here.has("proxy:2")
     assert BALANCER in waiting_for(here)
 
     here.cloud.fault = lambda asked: ""
-    here.run(lambda: updated(here) and here.is_restored)
+    here.run(lambda: here.has("proxy:2") and here.is_restored)
 
 
 def test_a_detachment_that_is_only_preferred_goes_on_after_its_time() -> None:
     here = rolling("n1", rolling={"confirm": "preferred", "confirmTimeoutSeconds": 30})
     here.cloud.fault = lambda asked: "throttled"
     began = here.clock()
-    while not updated(here):
+    while not here.has("proxy:2"):
         here.look()
         here.run_pods()
         here.api.deliver()
@@ -76,7 +72,7 @@ def test_weights_return_when_writes_are_lost_or_come_late_or_twice(fault: str) -
     faults = iter([fault, "", fault, ""])
     here.cloud.fault = lambda asked: next(faults, "") if asked == "BatchModifyTargetWeight" else ""
     steps = 0
-    while not (updated(here) and here.is_restored):
+    while not (here.has("proxy:2") and here.is_restored):
         here.step()
         steps += 1
         if steps % 40 == 0:
@@ -91,7 +87,7 @@ def test_a_late_write_of_0_after_the_node_was_attached_is_repaired() -> None:
     faults = iter(["late"])
     here.cloud.fault = lambda asked: next(faults, "") if asked == "BatchModifyTargetWeight" else ""
     here.run(lambda: here.cloud.late)
-    here.run(lambda: updated(here))
+    here.run(lambda: here.has("proxy:2"))
     here.run(lambda: {*here.weight_by_key.values()} == {WEIGHT})
     here.clock.advance(LATE / 2)
     here.cloud.deliver_late()
@@ -118,7 +114,7 @@ def test_a_leader_that_ends_before_any_write_leaves_the_rest_to_the_next(stop: i
             here.step()
     other = ClbLeader(here.api, before=here)
     other.api.deliver()
-    other.run(lambda: updated(other) and other.is_restored)
+    other.run(lambda: other.has("proxy:2") and other.is_restored)
 
 
 @pytest.mark.parametrize("change", ["paused", "no longer named", "no longer allowed", "deleted"])
@@ -146,7 +142,7 @@ def test_weights_return_when_the_node_is_not_to_be_detached_any_more(change: str
         here.clock.advance(1.0)
 
     # What is no longer asked for is no longer waited for.
-    assert updated(here) == (change == "no longer named")
+    assert here.has("proxy:2") == (change == "no longer named")
 
 
 GONE = {"node.kubernetes.io/instance-type": "eklet"}
@@ -164,12 +160,8 @@ def leave(here: ClbLeader, how: str) -> None:
 def settled(*nodes: str, **parts: Any) -> ClbLeader:
     """No rollout is under way."""
     here = rolling(*nodes, **parts)
-    here.run(lambda: updated(here) and here.is_restored)
+    here.run(lambda: here.has("proxy:2") and here.is_restored)
     return here
-
-
-def weights_of(here: ClbLeader, node: str) -> set[int]:
-    return {weight for key, weight in here.weight_by_key.items() if f"ins-{node}:" in key}
 
 
 def test_the_status_and_an_event_say_that_the_pods_of_a_node_that_leaves_wait_for_weight_0() -> None:
@@ -188,18 +180,18 @@ def test_a_node_that_has_left_gets_its_weights_again_with_its_pods(how: str) -> 
     here = rolling(
         "n1", "n2", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 5}}
     )
-    here.run(lambda: weights_of(here, "n1") == {0})
+    here.run(lambda: here.weights_of("n1") == {0})
     node = here.api.objects["Node", "n1"]
     leave(here, how)
     here.run(lambda: "n1" not in here.image_by_node())
     for _ in range(2 * LATE):
         here.step()
-        assert weights_of(here, "n1") == {0}
+        assert here.weights_of("n1") == {0}
     assert here.weigh() is None
 
     here.api.put("Node", node)
     here.api.deliver()
-    while weights_of(here, "n1") == {0}:
+    while here.weights_of("n1") == {0}:
         served = here.api.objects.get(("Deployment", "edge/web-n1"), {}).get("status", {})
         here.step()
     assert served["availableReplicas"] == 2
@@ -211,7 +203,7 @@ def test_a_backend_that_had_weight_0_before_keeps_it() -> None:
     (one, _) = sorted(here.weight_by_key)
     known = here.cloud.world.load_balancers[BALANCER]
     known[one] = replace(known[one], weight=0)
-    here.run(lambda: updated(here))
+    here.run(lambda: here.has("proxy:2"))
     here.run(lambda: not here.store.memory(BALANCER) and sum(here.weight_by_key.values()) == WEIGHT)
 
     assert here.weight_by_key[one] == 0

@@ -29,14 +29,6 @@ def in_waves(zones: dict[str, str], pause: int = 0) -> ClbLeader:
     return here
 
 
-def weights_of(here: ClbLeader, node: str) -> set[int]:
-    return {weight for key, weight in here.weight_by_key.items() if f"ins-{node}:" in key}
-
-
-def on_all(here: ClbLeader, image: str) -> bool:
-    return {*here.image_by_node().values()} == {image}
-
-
 def status(here: ClbLeader) -> Raw:
     found: Raw = here.api.objects["IngressDaemonSet", KEY]["status"]
     return found
@@ -48,12 +40,12 @@ def test_a_wave_begins_when_the_weights_of_the_one_before_are_back() -> None:
     here.cloud.fault = lambda asked: "throttled" if asked == "BatchModifyTargetWeight" else ""
     for _ in range(60):
         here.step()
-    assert (weights_of(here, "n2"), weights_of(here, "n1")) == ({0}, {WEIGHT})
+    assert (here.weights_of("n2"), here.weights_of("n1")) == ({0}, {WEIGHT})
     assert status(here)["waves"]["current"] == "a"
     assert "waits for traffic" in status(here)["waitingFor"][0]["reason"]
 
     here.cloud.fault = lambda asked: ""
-    here.run(lambda: on_all(here, "proxy:2") and here.is_restored)
+    here.run(lambda: here.has("proxy:2") and here.is_restored)
 
 
 @pytest.mark.parametrize("by", ["waves", "canary"])
@@ -63,23 +55,23 @@ def test_a_pause_begins_when_the_weights_are_back(by: str) -> None:
         here = rolling("n1", "n2", rolling={**WEIGHTS, "canary": canary})
     else:
         here = in_waves({"n1": "a", "n2": "b"}, pause=300)
-    here.run(lambda: weights_of(here, "n1") == {0})
-    here.run(lambda: weights_of(here, "n1") == {WEIGHT})
+    here.run(lambda: here.weights_of("n1") == {0})
+    here.run(lambda: here.weights_of("n1") == {WEIGHT})
     restored_at = here.clock()
-    here.run(lambda: weights_of(here, "n2") == {0})
+    here.run(lambda: here.weights_of("n2") == {0})
 
     assert here.clock() - restored_at >= 300
 
 
 def test_a_node_of_a_later_wave_gets_its_weights_again_when_another_template_begins_with_the_first() -> None:
     here = in_waves({"n1": "a", "n2": "b"})
-    here.run(lambda: weights_of(here, "n2") == {0})
+    here.run(lambda: here.weights_of("n2") == {0})
     assert here.image_by_node()["n2"] == "proxy:1"
     here.retemplate("proxy:3")
-    here.run(lambda: weights_of(here, "n2") == {WEIGHT})
+    here.run(lambda: here.weights_of("n2") == {WEIGHT})
     assert {*here.image_by_node().values()} == {"proxy:1", "proxy:2"}
 
-    here.run(lambda: on_all(here, "proxy:3") and here.is_restored)
+    here.run(lambda: here.has("proxy:3") and here.is_restored)
 
 
 def test_a_node_that_has_weight_0_when_its_window_closes_is_completed_and_no_other_begins() -> None:
@@ -87,12 +79,12 @@ def test_a_node_that_has_weight_0_when_its_window_closes_is_completed_and_no_oth
     window = {"start": f"{start:%H:%M}", "durationSeconds": 3600 + open_for}
     here = rolling("n1", "n2", rolling={**WEIGHTS, "window": window})
     here.run(lambda: here.clock() - here.began > open_for)
-    (begun,) = (name for name in ("n1", "n2") if weights_of(here, name) == {0})
+    (begun,) = (name for name in ("n1", "n2") if here.weights_of(name) == {0})
     here.run(lambda: here.image_by_node()[begun] == "proxy:2" and here.is_restored)
     for _ in range(100):
         here.step()
 
-    assert not on_all(here, "proxy:2")
+    assert not here.has("proxy:2")
     assert here.is_restored
 
 

@@ -214,15 +214,12 @@ class WeightReconciler:
     def _uses(self, held: Workload, load_balancer: str) -> bool:
         """Whether its IngressDaemonSet detaches nodes from *load_balancer*, and may."""
         owner, namespace = held.metadata.controller, held.metadata.namespace
-        if owner is None:
-            return False
-        resource = self._cache.get(Target("IngressDaemonSet", namespace, owner.name))
+        resource = self._cache.get(Target("IngressDaemonSet", namespace, owner.name)) if owner else None
         if resource is None or not held.is_of(resource.metadata.uid):
             return False
-        if not self._may_use(resource, load_balancer):
-            return False
         weights = resource.spec.update_strategy.rolling_update.weights
-        return weights is not None and load_balancer in weights.load_balancers
+        is_named = weights is not None and load_balancer in weights.load_balancers
+        return is_named and self._may_use(resource, load_balancer)
 
     def _found(
         self, load_balancer: str, nodes: Mapping[str, NodeBackends], detached: Collection[str] = ()
