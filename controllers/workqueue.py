@@ -90,13 +90,11 @@ class WorkQueue:
             if self._clock() + seconds < self._due.get((key, False), float("inf")):
                 self._promise(key, seconds)
 
-    def requeue(self, key: str, seconds: float) -> float:
-        """Add it as its reconcile asks, but not before the pace; return the seconds. Void once the key runs before."""
+    def requeue(self, key: str, seconds: float) -> None:
+        """Add it as its reconcile asks, but not before the pace. Void once the key runs before."""
         with self._changed:
             times = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
-            pause = max(seconds, REST.delay(max(1, times - IN_A_ROW)))
-            self._promise(key, pause, by_itself=True)
-        return pause
+            self._promise(key, max(seconds, REST.delay(max(1, times - IN_A_ROW))), by_itself=True)
 
     def retry(self, key: str) -> float:
         """Add it after a pause that doubles until the key is forgotten; return the seconds."""
@@ -121,18 +119,16 @@ class WorkQueue:
         with self._changed:
             self._in_a_row.pop(key, None)
 
-    def get(self, timeout: float | None = None) -> str | None:
-        """The next key, to be given back by :meth:`done`; None after *timeout* or when the queue is shut down."""
-        deadline = float("inf") if timeout is None else self._clock() + timeout
+    def get(self, *, wait: bool = True) -> str | None:
+        """The next key, to be given back by :meth:`done`; None without one to *wait* for, or after `shut_down`."""
         with self._changed:
             while not self._closed:
                 self._promote()
-                if self._waiting or deadline <= self._clock():
+                if self._waiting or not wait:
                     if self._delayed:
                         self._changed.notify()  # another one waits for what is due next
                     return self._take() if self._waiting else None
-                left = min(deadline, self._delayed[0][0] if self._delayed else deadline) - self._clock()
-                self._changed.wait(None if left == float("inf") else left)
+                self._changed.wait(self._delayed[0][0] - self._clock() if self._delayed else None)
         return None
 
     def done(self, key: str) -> None:

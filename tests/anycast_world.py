@@ -277,7 +277,7 @@ class Lab:
             worked |= answer.done()
             self._go_on(controller, worker, answer)
         while len(self._waiting.get(controller, ())) < controller.workers:
-            key = controller.queue.get(timeout=0)
+            key = controller.queue.get(wait=False)
             if key is None:
                 break
             worked = True

@@ -300,7 +300,7 @@ class Leader:
         queue, reconcile = controller.queue, controller.reconcile
         try:
             self.check()
-            if (key := queue.get(timeout=0.0)) is None:
+            if (key := queue.get(wait=False)) is None:
                 return False
             try:
                 _reconcile(queue, reconcile, key)

@@ -40,7 +40,7 @@ class Listening:
         self.api.deliver()
         self.clock.advance(0.5)
         found = set()
-        while key := self.queue.get(timeout=0):
+        while key := self.queue.get(wait=False):
             found.add(key)
             self.queue.done(key)
         return found
@@ -127,9 +127,9 @@ def test_changes_that_come_together_lead_to_one_look() -> None:
         here.api.put("Deployment", owned(f"web-{number}"))
     here.api.deliver()
     here.clock.advance(0.5)
-    assert here.queue.get(timeout=0) == "edge/web"
+    assert here.queue.get(wait=False) == "edge/web"
     here.queue.done("edge/web")
-    assert here.queue.get(timeout=0) is None
+    assert here.queue.get(wait=False) is None
 
 
 class Discovery:

@@ -31,7 +31,7 @@ class Silent:
 def queue_at_work(clock: FakeClock) -> WorkQueue:
     queue = WorkQueue("liveness", clock=clock)
     queue.add("a")
-    queue.get(timeout=0)
+    queue.get(wait=False)
     return queue
 
 

@@ -29,7 +29,7 @@ def store(api: FakeAPI) -> Store[ConfigMap]:
 
 
 def put(held: Store[ConfigMap], text: str) -> None:
-    held.write(NAME, LABELS, data={"a": text})
+    assert held.write(NAME, LABELS, data={"a": text}).data == {"a": text}
 
 
 def content(api: FakeAPI) -> list[str]:

@@ -22,13 +22,13 @@ def working_on_a(clock: FakeClock) -> WorkQueue:
     """A queue whose key "a" is being reconciled."""
     queue = queue_at(clock)
     queue.add("a")
-    queue.get(timeout=0)
+    queue.get(wait=False)
     return queue
 
 
 def waiting(queue: WorkQueue) -> list[str]:
     """What can be taken now, in order."""
-    return list(iter(lambda: queue.get(timeout=0) or "", ""))
+    return list(iter(lambda: queue.get(wait=False) or "", ""))
 
 
 def sample(name: str) -> float:
@@ -49,7 +49,7 @@ def test_a_key_that_is_worked_on_waits_until_it_is_done() -> None:
     queue = working_on_a(FakeClock())
     queue.add("a")
     queue.add("a")
-    assert queue.get(timeout=0) is None
+    assert queue.get(wait=False) is None
     queue.done("a")
     assert waiting(queue) == ["a"]
     queue.done("a")
@@ -79,12 +79,12 @@ def test_a_queue_is_idle_when_no_key_waits_was_promised_or_is_worked_on() -> Non
     queue.add_after("a", 1.0)
     idle.append(queue.idle)
     clock.advance(1.0)
-    queue.get(timeout=0)
+    queue.get(wait=False)
     idle.append(queue.idle)
     queue.add("a")
     queue.done("a")
     idle.append(queue.idle)
-    queue.get(timeout=0)
+    queue.get(wait=False)
     queue.done("a")
     assert [*idle, queue.idle] == [True, False, False, False, True]
 
@@ -148,7 +148,7 @@ def due_of(queue: WorkQueue, clock: FakeClock, asked: float) -> float:
     queue.requeue("a", asked)
     queue.done("a")
     began = clock()
-    while queue.get(timeout=0) != "a":
+    while queue.get(wait=False) != "a":
         clock.advance(0.001)
     return round(clock() - began, 2)
 
@@ -170,7 +170,7 @@ def test_a_change_brings_back_the_pace(how: str) -> None:
         due_of(queue, clock, 0.0)
     queue.add("a") if how == "add" else queue.add_after("a", 0.0)
     queue.done("a")
-    queue.get(timeout=0)
+    queue.get(wait=False)
 
     assert due_of(queue, clock, 0.0) == 0.02
 
@@ -187,7 +187,7 @@ def test_what_a_reconcile_asked_for_does_not_outlive_the_next_run(how: str) -> N
     clock = FakeClock()
     queue = WorkQueue("test", pauses=Backoff(base=30.0, cap=30.0), clock=clock)
     queue.add("a")
-    queue.get(timeout=0)
+    queue.get(wait=False)
     queue.requeue("a", 30.0) if how == "requeue" else queue.retry("a")
     queue.done("a")
     queue.add("a")  # the object is gone: there is nothing more to do
