@@ -48,6 +48,7 @@ T = TypeVar("T")
 REGION = "ap-singapore"
 UUID = "11111111-2222-4333-8444-555555555555"
 SETTINGS = AnycastIPSettings(enabled=True, cluster_id="cls-abc")
+PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
 GRACE = 5.0
 """Seconds from the last write of a leader until another one may lead."""
 CALLS = (

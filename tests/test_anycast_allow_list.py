@@ -30,9 +30,8 @@ from dev.lab.cloud import Knobs
 from kube.errors import Conflict, KubeError, Unreachable
 from kube.types import rfc3339
 from settings.anycast_ip import AllowList
-from tests.anycast_world import SETTINGS, Lab
+from tests.anycast_world import PLENTY, SETTINGS, Lab
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import idle, kept, node, pooling
 
 NAME = "anycast-ips"

@@ -15,10 +15,9 @@ from controllers.anycast_ip.snapshot import LISTED, Announcement
 from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from settings.anycast_ip import AllowList
-from tests.anycast_world import Lab
+from tests.anycast_world import PLENTY, Lab
 from tests.factories import NOW
 from tests.test_anycast_allow_list import NAME, published
-from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import pooling
 
 BEFORE = 120.0

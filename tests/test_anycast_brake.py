@@ -13,9 +13,8 @@ from controllers.anycast_ip.claim import CLUSTER_UUID
 from dev.lab.cloud import Knobs
 from kube.types import rfc3339
 from settings.anycast_ip import NEED_LABEL, Pool
-from tests.anycast_world import SETTINGS, Lab, open_lab
+from tests.anycast_world import PLENTY, SETTINGS, Lab, open_lab
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY
 
 NAMES = [f"n{number}" for number in range(8)]
 HOUR = 3600.0

@@ -37,9 +37,8 @@ from kube.resources import PODS
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, EgressCheck
-from tests.anycast_world import SETTINGS, Lab
+from tests.anycast_world import PLENTY, SETTINGS, Lab
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY
 
 URL = "https://ip.example.com/"
 CHECKING = EgressCheck.model_validate({"url": URL, "image": "drawbridge:1", "timeout": "60s"})

@@ -15,11 +15,10 @@ from controllers.anycast_ip.claim import NODE_NAME
 from controllers.anycast_ip.reconciler import UNPROVEN
 from dev.lab.cloud import Knobs
 from kube.errors import ServerError, Unreachable
-from tests.anycast_world import Killed, Lab, run_with_deaths
+from tests.anycast_world import PLENTY, Killed, Lab, run_with_deaths
 from tests.test_anycast_allow_list import published
 from tests.test_anycast_announcements import Watched, listing
 from tests.test_anycast_egress import CHECKING, EgressLab, elsewhere, honest, never
-from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import idle, pooling, stored, unaccounted
 from tests.test_anycast_terms import WIDE, with_entries
 

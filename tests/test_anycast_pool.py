@@ -30,9 +30,8 @@ from kube.resources import CONFIG_MAPS
 from kube.types import ConfigMap, Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, ReverseReconcile
-from tests.anycast_world import SETTINGS, Lab, original
+from tests.anycast_world import PLENTY, SETTINGS, Lab, original
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY
 
 DAY = 86400.0
 

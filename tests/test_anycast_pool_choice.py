@@ -17,9 +17,8 @@ from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
-from tests.anycast_world import CALLS, SETTINGS, Killed, Lab, run_with_deaths
+from tests.anycast_world import CALLS, PLENTY, SETTINGS, Killed, Lab, run_with_deaths
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import LEAVING, kept, stored, unaccounted
 
 LOAN = {"team": "edge"}

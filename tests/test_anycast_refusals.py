@@ -9,9 +9,7 @@ import pytest
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
 from dev.lab.cloud import Knobs
 from kube.errors import Conflict, ServerError
-from tests.anycast_world import Lab, original
-
-PLENTY: dict[str, Any] = {"quota_total": 1000, "quota_daily": 100000}
+from tests.anycast_world import PLENTY, Lab, original
 
 
 def names(count: int) -> list[str]:

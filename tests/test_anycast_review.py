@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
+from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim, data, name_of
 from controllers.anycast_ip.inventory import Inventory
 from controllers.anycast_ip.resync import Resync
@@ -19,10 +20,9 @@ from controllers.clock import Clock
 from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import SETTINGS, Kube, Lab, Sender, open_lab, stored
+from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, Sender, open_lab, stored
 from tests.factories import NOW
 from tests.fakes import FakeClock
-from tests.test_anycast_faults import PLENTY
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
 
@@ -274,3 +274,66 @@ def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
     assert (theirs.id, theirs.instance_id, theirs.tags) == (address.id, to["instance_id"], address.tags)
     assert theirs.status == to.get("status", "BIND")
     assert "OrphanedAnycastIp" not in lab.recorder.reasons
+
+
+def test_an_order_with_an_unknown_end_is_looked_up_by_its_name_when_it_is_old() -> None:
+    lab = Lab(Knobs(**PLENTY, client_token_seconds=60))
+
+    def die(action: str) -> None:
+        if action == "AllocateAddresses":
+            raise Killed
+
+    lab.sender.after = die
+    lab.join()
+    with pytest.raises(Killed):
+        lab.run_for(30)
+    lab.sender.after = lambda action: None
+    lab.clock.advance(3600)
+    lab.start()
+    lab.run(lab.all_open, 60, "open")
+
+    assert len(lab.elastic()) == 1
+
+
+def test_a_spent_token_is_replaced_when_it_has_brought_nothing() -> None:
+    lab = Lab(Knobs(**PLENTY, errors={"AllocateAddresses": "UnsupportedOperation.DeliveryFailed"}))
+    answer = lab.sender._answer
+
+    def failing_once(api: Any, params: Any) -> tuple[bytes, str]:
+        if api.action == "AllocateAddresses" and lab.knobs.errors:
+            lab.knobs.errors = {}
+            return (
+                b'{"Response":{"Error":{"Code":"UnsupportedOperation.DeliveryFailed"},"RequestId":"r"}}',
+                "X",
+            )
+        return answer(api, params)
+
+    lab.sender._answer = failing_once  # type: ignore[method-assign]
+    lab.opened()
+
+    tokens = [call.params["ClientToken"] for call in lab.world.calls if call.action == "AllocateAddresses"]
+    assert len(set(tokens)) == 2
+    assert len(lab.elastic()) == 1
+
+
+def test_an_address_that_was_not_released_after_all_is_missed_again_when_it_vanishes() -> None:
+    lab = Lab(Knobs(**PLENTY))
+
+    def fail(action: str) -> None:
+        if action == "ReleaseAddresses":
+            raise Unavailable("Network", "no answer", action=action)
+
+    lab.sender.before = fail
+    lab.opened()
+    lab.leave()
+    lab.run(lambda: claim_of(lab, "n1").releasing, 30, "not released")
+    lab.join("n2", "ins-n1")
+    lab.run(lab.all_open, 60, "open again")
+
+    assert [each.id for each in lab.elastic()] == [claim_of(lab, "n2").address]
+    assert not claim_of(lab, "n2").releasing
+
+
+def claim_of(lab: Lab, name: str) -> Claim:
+    (claim,) = (each for each in lab.claims.claims.values() if each.node == name)
+    return claim

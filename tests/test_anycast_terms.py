@@ -16,9 +16,8 @@ from dev.lab.cloud import Knobs
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
-from tests.anycast_world import SETTINGS, UUID, Lab
+from tests.anycast_world import PLENTY, SETTINGS, UUID, Lab
 from tests.factories import NOW
-from tests.test_anycast_faults import PLENTY
 from tests.test_anycast_pool import idle, pool
 
 WIDE = {"nodeSelector": {"net": "wide"}, "bandwidth": 500}
