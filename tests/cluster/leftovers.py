@@ -12,7 +12,6 @@ from dev.lab.install import NAMESPACE, RELEASE
 from kube.client import Client
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster.elasticity import SUPER
-from tests.cluster.ingress_daemonset import DETACHED_BY, EDGE
 
 Raw = dict[str, Any]
 
@@ -113,7 +112,6 @@ STAYS: Mapping[str, Callable[[Raw], bool]] = {
     "super nodes": lambda each: (
         each["kind"] in ("Node", "Lease") and each["metadata"]["name"].startswith(SUPER)
     ),
-    "nodes that were off": lambda each: _labelled("Node", EDGE)(each) and DETACHED_BY in _text(each),
     "nodes with their addresses and taints": _labelled("Node", NEED_LABEL),
     "placed and gated pods": _is_in("shop-", "Pod"),
     "IngressDaemonSets and theirs": _is_in(
