@@ -1385,7 +1385,7 @@ def asks_beyond_the_cap(world: World) -> Iterator[float]:
 
 
 @history(
-    "elasticity", nodes=4, lasts=400.0, values={"elasticity": {"percentages": True, "localOptOut": True}}
+    "elasticity", nodes=6, lasts=450.0, values={"elasticity": {"percentages": True, "localOptOut": True}}
 )
 def all_shapes(world: World) -> Iterator[float]:
     """Pods of all shapes are where their annotations and specs say, with room and without."""
@@ -1425,9 +1425,10 @@ def all_shapes(world: World) -> Iterator[float]:
     cordon(world, True)
     for app in ("fixed", "pinned", "shut", "unfit", "web"):
         world.patch_template(DEPLOYMENTS, app, [{"name": "main", "image": "web:2"}])
-    yield 60.0
+    yield 100.0
     check_places(world, {"web": (0, 4)})
     cordon(world, False)
+    yield 5.0  # until the nodes have lost their taints
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
     yield 60.0
     check_places(world, {"web": (2, 4), "called": (0, 1)})
