@@ -18,50 +18,51 @@ from controllers.ingress_daemonset.status import Unconfirmed, Undrained
 from kube.event_recorder import EventRecorder, Regarding, Type
 from kube.types import ObjectMeta, key_of
 
-OF = ("namespace", "name")
 NODES = Gauge(
     "drawbridge_ingress_daemonset_nodes",
     "Nodes that match, have the current template, have all of their pods available, are detached from the load"
     " balancer, count against maxUnavailableNodes, and have lost pods.",
-    (*OF, "state"),
+    ["namespace", "name", "state"],
 )
 HALTED = Gauge(
     "drawbridge_ingress_daemonset_halted",
     "Whether pods with the new template did not become available in time.",
-    OF,
+    ["namespace", "name"],
 )
 UNCONFIRMED = Gauge(
     "drawbridge_ingress_daemonset_unconfirmed",
     "Detached nodes that neither a timestamp nor, after the graces, their health checkers confirm.",
-    OF,
+    ["namespace", "name"],
 )
 CANARY_PAUSED = Gauge(
-    "drawbridge_ingress_daemonset_canary_paused", "Whether a rollout waits after its canary.", OF
+    "drawbridge_ingress_daemonset_canary_paused",
+    "Whether a rollout waits after its canary.",
+    ["namespace", "name"],
 )
 CANARY_UNMEASURED = Gauge(
     "drawbridge_ingress_daemonset_canary_unmeasured",
     "Whether the last query about a canary had no single value.",
-    OF,
+    ["namespace", "name"],
 )
 WAITING = Gauge(
     "drawbridge_ingress_daemonset_waiting",
     "Whether a rollout waits for the pause between waves, or for its window.",
-    (*OF, "waiting_for"),
+    ["namespace", "name", "waiting_for"],
 )
 ROLLED_BACK = Gauge(
     "drawbridge_ingress_daemonset_rolled_back",
     "Whether the template of the spec has failed, so that nodes have the one before, or return to it.",
-    OF,
+    ["namespace", "name"],
 )
 ALTERED = Gauge(
     "drawbridge_ingress_daemonset_altered",
     "Deployments and health-check DaemonSets that another writer changes repeatedly, and that are left as they are.",
-    OF,
+    ["namespace", "name"],
 )
 CONNECTIONS = Gauge(
     "drawbridge_ingress_daemonset_open_connections",
     "Open connections of detached nodes whose pods wait for their end, where they are counted.",
-    OF,
+    ["namespace", "name"],
 )
 CONNECTION_TIMEOUTS = Counter(
     "drawbridge_ingress_daemonset_connection_timeouts",
@@ -202,7 +203,7 @@ class Reporter:
         self._explained.pop(key, None)
         self._said.pop(key, None)
         for gauge in GAUGES:
-            gauge.remove_by_labels(dict(zip(OF, key.split("/"), strict=True)))
+            gauge.remove_by_labels(dict(zip(("namespace", "name"), key.split("/"), strict=True)))
 
     def _is_news(self, owner: ObjectMeta, *about: object) -> bool:
         """Whether the last of *about* is another than it was when the others were the same."""
