@@ -87,12 +87,12 @@ class Budgets:
 class EdgeServes(Always):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
     off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
-    And so do nodes whose health checker is being replaced: documented."""
+    And so do nodes whose health checker is being replaced, until the next probe: documented."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
     def __init__(self, settled: float = SETTLED) -> None:
-        self._settled, self._could, self._off = settled, Since(), Since()
+        self._settled, self._could, self._off, self._checked = settled, Since(), Since(), Since()
         self._selected: dict[str, float] = {}
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets = Budgets()
@@ -134,7 +134,9 @@ class EdgeServes(Always):
             off = [each for each, seconds in lasting.items() if seconds > PROBE]
             allowed = self._budgets.of(resource, len(ready), seen.at)
             self._was_gradual |= not detaches(resource)
-            crashed, unchecked = len(_crashed(seen) & set(off)), len(_unchecked(seen) & set(off))
+            checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
+            crashed = len(_crashed(seen) & set(off))
+            unchecked = sum(checked.get(each, 0.0) <= PROBE for each in off)
             allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, unchecked)
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
