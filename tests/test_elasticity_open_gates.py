@@ -230,7 +230,7 @@ def test_a_configuration_that_changes_meanwhile_is_not_cut_at_the_wrong_place() 
 @given(st.lists(st.sets(st.sampled_from("abc")), min_size=1, max_size=40))
 def test_it_never_settles_while_a_pod_was_gated_a_moment_ago(looks: list[set[str]]) -> None:
     pods = {name: decode(raw_of(raw_pod(name))) for name in "abc"}
-    clock, nobody = FakeClock(0.0), Any
+    clock, no_client = FakeClock(0.0), Any
 
     def gated(_: object) -> list[Pod]:
         return [pods[name] for name in sorted(seen(int(clock())))]
@@ -247,7 +247,7 @@ def test_it_never_settles_while_a_pod_was_gated_a_moment_ago(looks: list[set[str
         patched.setattr(open_gates, "gated_pods", gated)
         patched.setattr(open_gates, "open_gates", opens)
         patience = Patience(settle=5.0, leader=3.0)
-        assert open_all(nobody, "", patience, clock=clock, sleep=clock.advance) == ""
+        assert open_all(no_client, "", patience, clock=clock, sleep=clock.advance) == ""
     ended = int(clock())
     assert ended >= 5
     assert not any(map(seen, range(ended - 4, ended + 1)))
