@@ -222,6 +222,9 @@ def test_evictions_from_nodes_that_are_not_cordoned_detach_no_more_nodes_than_th
     assert "waits for room" in next(
         each["reason"] for each in (here.plan().status or {})["waitingFor"] if each["node"] == "n3"
     )
+    here.deployments["web-n3"]["status"]["availableReplicas"] = 0
+    turns(here)
+    assert marked(here) == {"n1", "n2"}, "it has its pods again long before a drain is over"
 
     cordon(here, "n3")
     turns(here)

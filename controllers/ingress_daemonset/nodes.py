@@ -114,14 +114,18 @@ class NodeRollout(Detachment):
         """As many as its Deployment should have: a node whose number changes has the former one until its turn."""
         return self.deployment is not None and not self.unmanaged and self.deployment.available
 
-    @cached_property
+    @property
     def unavailable(self) -> bool:
-        """Whether it counts against the budget: detached, or about to be, or just attached, or unreliable."""
+        """Whether it counts against the budget."""
+        return self.out_of_service or self.lacks_pods
+
+    @cached_property
+    def out_of_service(self) -> bool:
+        """Whether it is detached, or about to be, or just attached, or unreliable, whatever pods it has."""
         node = self.node
         return (
             self.in_flight
             or self.detached
-            or self.lacks_pods
             or not node.ready
             or node.cordoned
             or node.excluded

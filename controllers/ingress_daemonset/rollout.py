@@ -185,10 +185,13 @@ class Rollout:
         """Those that are detached to be drained, within what *updates* that begin now leave of the budget.
 
         A node that is cordoned or about to be deleted does not wait for the budget: that is an administrator's
-        decision, while anyone who reaches the webhook can request an eviction.
+        decision, while anyone who reaches the webhook can request an eviction. One that lacks pods does wait: it has
+        them again in a moment, and would be detached for as long as a drain lasts.
         """
         draining = [node for node in self.nodes if node.draining and not drains.is_over(node, self.now)]
         failing = self.failures.nodes
-        taken = {node for node in self.nodes if node.unavailable or node.node.name in failing} | updates
-        waiting = [node for node in draining if node not in taken]
-        return taken.intersection(draining).union(waiting[: max(0, self.limit - len(taken))])
+        off = {node for node in self.nodes if node.out_of_service} | updates
+        taken = off | {node for node in self.nodes if node.lacks_pods or node.node.name in failing}
+        waiting = sorted((node for node in draining if node not in off), key=lambda node: node not in taken)
+        places = self.limit - len(taken.difference(waiting))
+        return off.intersection(draining).union(waiting[: max(0, places)])
