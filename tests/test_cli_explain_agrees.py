@@ -20,10 +20,9 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
 from cli.explain.kinds import objects_about, objects_in, snapshot_of
-from cli.explain.matching import ApiRequest, Outcome
+from cli.explain.matching import ApiRequest, Outcome, Verdict
 from cli.explain.prediction import (
     UID,
-    Answer,
     Prediction,
     change_of,
     creation_of,
@@ -83,11 +82,11 @@ class World:
     settings: Settings
     predicted: Sequence[Prediction] = ()
 
-    def asked(self, answer: Answer, request: ApiRequest) -> Raw:
+    def asked(self, answer: Verdict, request: ApiRequest) -> Raw:
         """The response of the whole server: its WSGI application, ledger and API server."""
         replica = Replica(self.api.client(), lambda: self.settings, "replica")
         client = create_app(features.webhooks(replica)).test_client()
-        path = answer.verdict.webhook.path
+        path = answer.webhook.path
         sent = client.post(path, data=request.review(UID), content_type="application/json")
         assert sent.status_code == 200, sent.text
         response: Raw = json.loads(sent.data)["response"]
@@ -114,7 +113,7 @@ def world(found: Installation, namespace: Raw, pod: Raw) -> World:
     return World(api, found.settings, [predict(each, snapshot) for each in asked])
 
 
-def decided(answer: Answer) -> Raw:
+def decided(answer: Verdict) -> Raw:
     """As the server would render it."""
     assert answer.decision is not None
     decision = answer.decision
@@ -156,11 +155,11 @@ def check(namespace: Raw, part: Raw, *, local_replicas: bool) -> None:
     assert reserved(found.api) == expected
 
 
-def agree(found: World, request: ApiRequest, answer: Answer) -> None:
-    assert answer.verdict.outcome in (Outcome.CALLED, Outcome.SKIPPED), answer.effect
+def agree(found: World, request: ApiRequest, answer: Verdict) -> None:
+    assert answer.outcome in (Outcome.CALLED, Outcome.SKIPPED), answer.effect
     if answer.decision is not None:
         assert decided(answer) == rendered(found.asked(answer, request))
-    elif answer.verdict.by.startswith("matchCondition"):
+    elif answer.by.startswith("matchCondition"):
         # The conditions leave out what the webhook would let through as it is.
         assert is_untouched(rendered(found.asked(answer, request))), answer.effect
 
@@ -196,10 +195,10 @@ def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> 
     for request in (creation_of(NODES, new), change_of(NODES, old, new)):
         predicted = predict(request, snapshot)
         found = World(api, known.settings)
-        (answer,) = (each for each in predicted.answers if each.verdict.by != "rules")
+        (answer,) = (each for each in predicted.answers if each.by != "rules")
         response = rendered(found.asked(answer, request))
         # Exactly the nodes that are to be tainted cost a call.
-        assert (answer.verdict.outcome is Outcome.CALLED) is bool(response["patch"]), answer.effect
+        assert (answer.outcome is Outcome.CALLED) is bool(response["patch"]), answer.effect
         if answer.decision:
             assert decided(answer) == response
 

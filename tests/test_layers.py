@@ -292,7 +292,6 @@ DECIDE = (
     "cli/access.py",
     "cli/errors.py",
     "cli/installation.py",
-    "cli/explain/answers.py",
     "cli/explain/matching.py",
     "cli/explain/prediction.py",
     "cli/simulate/value_names.py",

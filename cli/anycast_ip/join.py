@@ -272,7 +272,7 @@ def _created(node: FollowedNode) -> float:
 def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
     raw: Mapping[str, Any] = msgspec.to_builtins(node)
     answers = predict(creation_of(NODES, raw), snapshot).answers
-    found = (each.effect for each in answers if each.verdict.webhook.path == PATH)
+    found = (each.effect for each in answers if each.webhook.path == PATH)
     return next(found, "the webhook of anycastIP is not installed")
 
 

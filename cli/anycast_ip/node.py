@@ -19,9 +19,18 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.explain.answers import EventRow, Question, event_table, events, question, question_table
-from cli.explain.kinds import Kind, events_about, snapshot_of
-from cli.explain.prediction import Make, Objects, Snapshot, change_of, creation_of, predict
+from cli.explain.kinds import EventRow, Kind, event_table, events, events_about, snapshot_of
+from cli.explain.prediction import (
+    Make,
+    Objects,
+    Question,
+    Snapshot,
+    change_of,
+    creation_of,
+    predict,
+    question,
+    question_table,
+)
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all

@@ -94,7 +94,7 @@ def _admitted(replicas: Sequence[Raw], snapshot: Snapshot) -> tuple[dict[str, Pl
     for raw in replicas:
         predicted = predict(creation_of(PODS, raw), snapshot)
         name, answers = raw["metadata"]["name"], predicted.answers
-        answer = next((each for each in answers if each.verdict.webhook.path == PATH), None)
+        answer = next((each for each in answers if each.webhook.path == PATH), None)
         if answer and answer.decision and "gated" in answer.decision.audit:
             arriving.append(decode(_encoded({**raw, "spec": gated(raw["spec"])})))
         else:

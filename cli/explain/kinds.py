@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pkgutil import resolve_name
 from typing import Any
 
@@ -13,17 +15,19 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.answers import Event
 from cli.explain.prediction import BUDGETS, Budget, Objects, Snapshot
 from cli.inventory import SECONDS, Inventory
-from cli.output import Report
+from cli.output import Document, Report, Table, age
 from cli.session import Command, Commands, Session, pass_session
 from features import FEATURES
 from kube.errors import Forbidden, NotFound
 from kube.resources import EVENTS, NAMESPACES, Selection
+from kube.types import ObjectMeta, Value
 from runtime import time
 
 Raw = dict[str, Any]
+MOST = 20
+"""Events that are shown."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,16 @@ class Kinds(Commands):
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         kind = kind_of(name)
-        return _command(name, kind) if kind else None
+        if kind is None:
+            return None
 
+        @click.command(name, cls=Command, help=kind.about)
+        @click.argument("name", metavar=kind.argument)
+        @pass_session
+        def show(session: Session, name: str) -> None:
+            session.show(kind.explain(Inventory(session.cluster), session.namespace, name))
 
-def _command(kind_name: str, kind: Kind) -> click.Command:
-    @click.command(kind_name, cls=Command, help=kind.about)
-    @click.argument("name", metavar=kind.argument)
-    @pass_session
-    def show(session: Session, name: str) -> None:
-        session.show(kind.explain(Inventory(session.cluster), session.namespace, name))
-
-    return show
+        return show
 
 
 @click.group(cls=Kinds)
@@ -93,14 +96,11 @@ def ingress_daemonsets_of(inventory: Inventory, namespace: str | None) -> Sequen
         stored = inventory.list(INGRESS_DAEMONSETS, Raw, Selection(namespace))
     except NotFound:
         return ()
-    return [found for raw in stored if (found := _readable(raw))]
-
-
-def _readable(raw: Raw) -> IngressDaemonSet | None:
-    try:
-        return readable(raw)
-    except msgspec.ValidationError:
-        return None
+    found = []
+    for raw in stored:
+        with suppress(msgspec.ValidationError):
+            found.append(readable(raw))
+    return found
 
 
 def budgets_of(inventory: Inventory, namespace: str) -> Sequence[Budget] | None:
@@ -111,6 +111,28 @@ def budgets_of(inventory: Inventory, namespace: str) -> Sequence[Budget] | None:
         return None
 
 
+class Series(Value, frozen=True):
+    count: int = 0
+    last_observed_time: datetime | None = None
+
+
+class Event(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    reporting_component: str = ""
+    count: int | None = None
+    event_time: datetime | None = None
+    last_timestamp: datetime | None = None
+    series: Series | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        in_series = self.series.last_observed_time if self.series else None
+        return in_series or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+
 def events_of(inventory: Inventory, namespace: str | None, **fields: str) -> Sequence[Event]:
     """With these *fields*, for example of the object that they are about."""
     selector = ",".join(f"{name}={value}" for name, value in fields.items())
@@ -118,9 +140,30 @@ def events_of(inventory: Inventory, namespace: str | None, **fields: str) -> Seq
 
 
 def events_about(inventory: Inventory, kind: str, namespace: str | None, name: str) -> Sequence[Event]:
-    about = {"involvedObject.kind": kind, "involvedObject.name": name}
-    return events_of(inventory, namespace, **about)
+    return events_of(inventory, namespace, **{"involvedObject.kind": kind, "involvedObject.name": name})
 
 
 def deadline() -> float:
     return time.monotonic() + SECONDS
+
+
+class EventRow(Document, frozen=True):
+    at: datetime | None
+    type: str
+    reason: str
+    source: str
+    message: str
+
+
+def events(found: Sequence[Event]) -> Iterator[EventRow]:
+    latest = sorted(found, key=lambda each: each.at or datetime.min.replace(tzinfo=UTC), reverse=True)
+    for each in latest[:MOST]:
+        yield EventRow(each.at, each.type, each.reason, each.reporting_component, each.message)
+
+
+def event_table(rows: Sequence[EventRow], now: datetime) -> Table:
+    return Table(
+        ("EVENT", "TYPE", "REASON", "MESSAGE"),
+        [(age(each.at, now), each.type, each.reason, " ".join(each.message.split())) for each in rows],
+        empty="No Events.",
+    )

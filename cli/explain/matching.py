@@ -8,7 +8,7 @@ with optional values and strings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from cli.installation import MatchCondition, RegisteredWebhook, Rule
+from cli.installation import RegisteredWebhook, Rule
 from kube.resources import Resource
 from kube.selectors import Expression, LabelSelector, matches, phrase
-from webhook.admission import API_VERSION, KIND, Operation
+from webhook.admission import API_VERSION, KIND, Decision, Operation
 
 USER = "kubernetes-admin"
 VARIABLES = ("object", "oldObject", "request")
@@ -45,15 +45,11 @@ class ApiRequest:
     @property
     def admission(self) -> dict[str, Any]:
         """The variable ``request`` of match conditions: without the objects."""
-        given = self.object or self.old_object or {}
+        given, asked = self.object or self.old_object or {}, self.resource
         group, _, version = str(given.get("apiVersion", "")).rpartition("/")
         kind = {"group": group, "version": version, "kind": given.get("kind", "")}
-        resource = {
-            "group": self.resource.group,
-            "version": self.resource.version,
-            "resource": self.resource.plural,
-        }
-        names = {"subResource": self.resource.subresource, "name": self.name, "namespace": self.namespace}
+        resource = {"group": asked.group, "version": asked.version, "resource": asked.plural}
+        names = {"subResource": asked.subresource, "name": self.name, "namespace": self.namespace}
         return {
             "uid": "",
             "kind": kind,
@@ -77,23 +73,17 @@ class NotEvaluable(Exception):
     """Only the API server itself can evaluate the expression; the text says why."""
 
 
-@dataclass(frozen=True)
-class Failed:
-    """The expression has no value: the API server goes by the failure policy."""
+def evaluate(expression: str, variables: Mapping[str, Any]) -> bool | str:
+    """Of all VARIABLES, None where the request has no such object; NotEvaluable.
 
-    message: str
-
-
-def evaluate(expression: str, variables: Mapping[str, Any]) -> bool | Failed:
-    """Of all VARIABLES, None where the request has no such object; NotEvaluable."""
+    Text says why it has no value: the API server goes by the failure policy.
+    """
     value = _compiled(expression).eval(data=dict(variables))
     kind = value.type().name()
     if kind == "BOOL":
         return bool(value.value())
-    return Failed(_error(value) if kind == "ERROR" else f"its value is of type {kind.lower()}, not bool")
-
-
-def _error(value: Any) -> str:
+    if kind != "ERROR":
+        return f"its value is of type {kind.lower()}, not bool"
     try:
         return str(value.value())
     except TypeError:  # of a kind that has no form in Python: an optional value
@@ -134,12 +124,35 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """*by* is the part of the webhook's configuration that decided, *why* is what it says."""
+    """*by* is the part of the webhook's configuration that decided, *why* is what it says.
+
+    *decision* is the webhook's own, once it was asked.
+    """
 
     webhook: RegisteredWebhook
     outcome: Outcome
     by: str = ""
     why: str = ""
+    decision: Decision | None = None
+
+    @property
+    def effect(self) -> str:
+        """In a line."""
+        if self.decision is None:
+            return f"{self.outcome}{f' by {self.by}' if self.by else ''}: {self.why}"
+        if_called = "if it is called: " if self.outcome is Outcome.UNKNOWN else ""
+        return if_called + effect_of(self.decision)
+
+
+def effect_of(decision: Decision) -> str:
+    if not decision.allowed:
+        return f"denied ({decision.code}): {decision.message}"
+    if skipped := decision.audit.get("skipped"):
+        return f"allowed, nothing to do: {skipped}"
+    done = [f"{name}: {value}" for name, value in decision.audit.items()]
+    if decision.patch and not done:
+        done = [f"changed: {', '.join(sorted({str(each['path']) for each in decision.patch}))}"]
+    return "allowed; " + "; ".join((*done, *decision.warnings)) if done or decision.warnings else "allowed"
 
 
 def judge(webhook: RegisteredWebhook, request: ApiRequest, namespace_labels: Labels) -> Verdict:
@@ -147,92 +160,61 @@ def judge(webhook: RegisteredWebhook, request: ApiRequest, namespace_labels: Lab
     if not any(applies(rule, request) for rule in webhook.rules):
         path = "/".join(filter(None, (request.resource.plural, request.resource.subresource)))
         return Verdict(webhook, Outcome.SKIPPED, "rules", f"none is for {request.operation} of {path}")
-    if request.namespace and (missed := first_missed(webhook.namespace_selector, namespace_labels)):
-        return Verdict(webhook, Outcome.SKIPPED, "namespaceSelector", _about(missed, namespace_labels))
-    if why := _missed_by_objects(webhook.object_selector, request):
-        return Verdict(webhook, Outcome.SKIPPED, "objectSelector", why)
+    if request.namespace and (why := missed(webhook.namespace_selector, namespace_labels)):
+        return Verdict(webhook, Outcome.SKIPPED, "namespaceSelector", why)
+    # One of the two objects is enough.
+    given = [each for each in (request.object, request.old_object) if each is not None] or [{}]
+    labels = [(each.get("metadata") or {}).get("labels") or {} for each in given]
+    whys = [missed(webhook.object_selector, each) for each in labels]
+    if all(whys):
+        return Verdict(webhook, Outcome.SKIPPED, "objectSelector", whys[0])
     return _by_conditions(webhook, request)
 
 
 def applies(rule: Rule, request: ApiRequest) -> bool:
     resource = request.resource
+    patterns = (each.partition("/") for each in rule.resources)
     return (
-        _is_in(rule.operations, request.operation)
-        and _is_in(rule.api_groups, resource.group)
-        and _is_in(rule.api_versions, resource.version)
-        and any(_is_resource(each, resource.plural, resource.subresource) for each in rule.resources)
+        not {ANY, request.operation}.isdisjoint(rule.operations)
+        and not {ANY, resource.group}.isdisjoint(rule.api_groups)
+        and not {ANY, resource.version}.isdisjoint(rule.api_versions)
+        and any(
+            plural in (ANY, resource.plural) and sub in (ANY, resource.subresource)
+            for plural, _, sub in patterns
+        )
         and rule.scope in (ANY, "Namespaced" if request.namespace else "Cluster")
     )
 
 
-def first_missed(selector: LabelSelector, labels: Labels) -> Expression | None:
-    """The first requirement of *selector* that *labels* do not meet."""
+def missed(selector: LabelSelector, labels: Labels) -> str:
+    """The first requirement of *selector* that *labels* do not meet; nothing when they meet all."""
     equal = (Expression(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
-    return next((each for each in (*equal, *selector.match_expressions) if not matches(each, labels)), None)
-
-
-def _missed_by_objects(selector: LabelSelector, request: ApiRequest) -> str:
-    """One of the two objects is enough; "" when the selector asks for nothing."""
-    given = [_labels(each) for each in (request.object, request.old_object) if each is not None]
-    missed = [(first_missed(selector, labels), labels) for labels in given or [{}]]
-    if any(expression is None for expression, _ in missed):
-        return ""
-    first, labels = missed[0]
-    return _about(first, labels) if first else ""
+    for each in (*equal, *selector.match_expressions):
+        if not matches(each, labels):
+            value = labels.get(each.key)
+            there = f"it has no label {each.key}" if value is None else f"its label {each.key} is {value!r}"
+            return f"{phrase(each)}; {there}"
+    return ""
 
 
 def _by_conditions(webhook: RegisteredWebhook, request: ApiRequest) -> Verdict:
-    variables = {
-        "object": request.object,
-        "oldObject": request.old_object,
-        "request": request.admission,
-    }
-    values = [(each, _value(each, variables)) for each in webhook.match_conditions]
-    if false := _first(values, lambda value: value is False):
-        return _verdict(webhook, Outcome.SKIPPED, false, "is false")
-    if unknown := _first(values, lambda value: isinstance(value, NotEvaluable)):
-        return _verdict(webhook, Outcome.UNKNOWN, unknown, str(unknown[1]))
-    if failed := _first(values, lambda value: isinstance(value, Failed)):
-        policy = webhook.failure_policy or "Fail"
-        outcome = Outcome.SKIPPED if policy == "Ignore" else Outcome.REFUSED
-        why = f"has no value, and failurePolicy is {policy}: {failed[1].message}"
-        return _verdict(webhook, outcome, failed, why)
-    return Verdict(webhook, Outcome.CALLED)
-
-
-def _value(condition: MatchCondition, variables: Mapping[str, Any]) -> Any:
-    try:
-        return evaluate(condition.expression, variables)
-    except NotEvaluable as error:
-        return error
-
-
-def _first(values: list[tuple[MatchCondition, Any]], is_it: Callable[[Any], bool]) -> Any:
-    return next((each for each in values if is_it(each[1])), None)
-
-
-def _verdict(
-    webhook: RegisteredWebhook, outcome: Outcome, found: tuple[MatchCondition, Any], why: str
-) -> Verdict:
-    condition = found[0]
-    expression = " ".join(condition.expression.split())
-    return Verdict(webhook, outcome, f"matchCondition {condition.name}", f"{why}: {expression}")
-
-
-def _about(missed: Expression, labels: Labels) -> str:
-    value = labels.get(missed.key)
-    there = f"it has no label {missed.key}" if value is None else f"its label {missed.key} is {value!r}"
-    return f"{phrase(missed)}; {there}"
-
-
-def _labels(raw: Mapping[str, Any]) -> Labels:
-    return (raw.get("metadata") or {}).get("labels") or {}
-
-
-def _is_in(accepted: tuple[str, ...], value: str) -> bool:
-    return ANY in accepted or value in accepted
-
-
-def _is_resource(pattern: str, plural: str, subresource: str) -> bool:
-    resource, _, sub = pattern.partition("/")
-    return resource in (ANY, plural) and sub in (ANY, subresource)
+    """The first that is false decides, else the first that cannot be evaluated here, else the first without a value."""
+    variables = {"object": request.object, "oldObject": request.old_object, "request": request.admission}
+    policy = webhook.failure_policy or "Fail"
+    found: dict[str, Verdict] = {}
+    for condition in webhook.match_conditions:
+        try:
+            value = evaluate(condition.expression, variables)
+        except NotEvaluable as error:
+            rank, outcome, why = "unknown", Outcome.UNKNOWN, str(error)
+        else:
+            if value is True:
+                continue
+            rank, outcome, why = "false", Outcome.SKIPPED, "is false"
+            if value is not False:
+                rank, outcome = "failed", Outcome.SKIPPED if policy == "Ignore" else Outcome.REFUSED
+                why = f"has no value, and failurePolicy is {policy}: {value}"
+        why = f"{why}: {' '.join(condition.expression.split())}"
+        found.setdefault(rank, Verdict(webhook, outcome, f"matchCondition {condition.name}", why))
+    deciding = (found[rank] for rank in ("false", "unknown", "failed") if rank in found)
+    return next(deciding, Verdict(webhook, Outcome.CALLED))

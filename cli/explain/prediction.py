@@ -1,10 +1,13 @@
-"""What the webhooks would answer to a request now: called as the API server calls them, decided as they decide."""
+"""What the webhooks would answer to a request now: called as the API server calls them, decided as they decide.
+
+A Question is that as it is shown: what each webhook makes of a request, and what is reserved for it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -16,6 +19,7 @@ from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
 from cli.explain.matching import ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
+from cli.output import Cell, Document, Table, bad, faint, good, warning
 from kube.errors import NotFound
 from kube.resources import PODS, Resource
 from kube.selectors import LabelSelector, selects_labels
@@ -39,6 +43,7 @@ KINDS = {"pods": "Pod", "nodes": "Node", "daemonsets": "DaemonSet", "ingressdaem
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 UNREADABLE = "not known: you may not list PodDisruptionBudgets"
 ALWAYS = "AlwaysAllow"
+UNREGISTERED = "no webhook configuration has the webhook that reserves IPs"
 T = TypeVar("T")
 UID = "explained"
 """Of the request: some denials name it."""
@@ -104,40 +109,30 @@ class Budget(Value, frozen=True):
 
 def refusal(pod: Raw, budgets: Sequence[Budget] | None) -> str:
     """Why the eviction of *pod* is refused, or why that is not known; *budgets* are those of its namespace."""
-    if _goes_anyway(pod):
+    metadata, state = pod["metadata"], pod.get("status", {})
+    if state.get("phase") in ("Pending", "Succeeded", "Failed") or metadata.get("deletionTimestamp"):
         return ""
     if budgets is None:
         return UNREADABLE
-    labels = pod["metadata"].get("labels") or {}
+    labels = metadata.get("labels") or {}
     found = [each for each in budgets if selects_labels(each.spec.selector, labels)]
     if len(found) > 1:
         names = ", ".join(each.metadata.name for each in found)
         return f"more than one PodDisruptionBudget selects the pod, and none may be evicted then: {names}"
-    return _refusal(pod, found[0]) if found else ""
-
-
-def _refusal(pod: Raw, budget: Budget) -> str:
-    name, status = budget.metadata.name, budget.status
-    if not _is_ready(pod):
+    if not found:
+        return ""
+    name, spec, status = found[0].metadata.name, found[0].spec, found[0].status
+    conditions = state.get("conditions") or ()
+    if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
         in_budget = 0 < status.desired_healthy <= status.current_healthy
-        if in_budget or budget.spec.unhealthy_pod_eviction_policy == ALWAYS:
+        if in_budget or spec.unhealthy_pod_eviction_policy == ALWAYS:
             return ""
-    if status.observed_generation < budget.metadata.generation:
+    if status.observed_generation < found[0].metadata.generation:
         return f"PodDisruptionBudget {name} has changed, and its disruptions are still to be counted"
     if status.disruptions_allowed > 0:
         return ""
     counts = f"needs {status.desired_healthy} healthy pods and has {status.current_healthy}"
     return f"PodDisruptionBudget {name} allows no disruption: it {counts}"
-
-
-def _goes_anyway(pod: Raw) -> bool:
-    phase = pod.get("status", {}).get("phase")
-    return phase in ("Pending", "Succeeded", "Failed") or bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _is_ready(pod: Raw) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 @dataclass(frozen=True)
@@ -152,9 +147,6 @@ class Objects:
     ingress_daemonsets: Sequence[IngressDaemonSet] = ()
     budgets: Sequence[Budget] | None = ()
 
-    def labels_of(self, namespace: str) -> Mapping[str, str]:
-        return self.namespaces.get(namespace, {}).get("metadata", {}).get("labels") or {}
-
 
 Make = Callable[["Snapshot", "RecordingLedger"], Sequence[Webhook]]
 """Makes the webhooks of a feature, which read a snapshot and write a ledger."""
@@ -162,7 +154,7 @@ Make = Callable[["Snapshot", "RecordingLedger"], Sequence[Webhook]]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*makers* make the webhooks of each feature.
+    """Its methods are the reads of webhooks, which wait for nothing; *makers* make the webhooks of each feature.
 
     All *segments*, and the configuration of Calico, decide what is promised to a new pod.
     """
@@ -175,31 +167,18 @@ class Snapshot:
     segments: Sequence[IPReservation] = ()
     calico: CalicoIPAM = field(default_factory=CalicoIPAM)
 
-
-@dataclass(frozen=True)
-class SnapshotReads:
-    """What the webhooks read, from *snapshot*: nothing waits. Drain requests that they would write are dropped."""
-
-    snapshot: Snapshot
-
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
-        return _found(self.snapshot.objects.pods, f"{namespace}/{name}", Pod)
+        return _found(self.objects.pods, f"{namespace}/{name}", Pod)
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
-        return _found(self.snapshot.objects.namespaces, name, Namespace)
+        return _found(self.objects.namespaces, name, Namespace)
 
     def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
-        known = self.snapshot.objects.ingress_daemonsets
+        known = self.objects.ingress_daemonsets
         return (each for each in known if each.metadata.namespace == namespace)
 
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
-        pass
-
-    def segments(self, deadline: float) -> Sequence[IPReservation]:
-        return self.snapshot.segments
-
-    def of_calico(self, deadline: float) -> CalicoIPAM:
-        return self.snapshot.calico
+        """Dropped."""
 
 
 class RecordingLedger:
@@ -212,32 +191,10 @@ class RecordingLedger:
         self.records += tuple(records)
 
 
-def webhooks_of(snapshot: Snapshot, ledger: RecordingLedger) -> Mapping[str, Webhook]:
-    """Drawbridge's webhooks by path, as the server builds them; none of these can write."""
-    return {webhook.path: webhook for make in snapshot.makers for webhook in make(snapshot, ledger)}
-
-
 def _found(objects: Mapping[str, Raw], key: str, kind: type[T]) -> T:
     if key not in objects:
         raise NotFound(404, "NotFound", f"there is no {kind.__name__.lower()} {key}")
     return msgspec.convert(objects[key], kind)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """*decision* is None when the webhook is not called."""
-
-    verdict: Verdict
-    decision: Decision | None = None
-
-    @property
-    def effect(self) -> str:
-        """In a line."""
-        if self.decision is None:
-            by = f" by {self.verdict.by}" if self.verdict.by else ""
-            return f"{self.verdict.outcome}{by}: {self.verdict.why}"
-        if_called = "if it is called: " if self.verdict.outcome is Outcome.UNKNOWN else ""
-        return if_called + effect_of(self.decision)
 
 
 @dataclass(frozen=True)
@@ -248,7 +205,7 @@ class Prediction:
     """
 
     request: ApiRequest
-    answers: tuple[Answer, ...]
+    answers: tuple[Verdict, ...]
     others: tuple[Verdict, ...]
     records: tuple[Record, ...]
     budget: str = ""
@@ -256,21 +213,21 @@ class Prediction:
     @property
     def denials(self) -> tuple[str, ...]:
         """What Drawbridge's webhooks, or the API server for want of a condition's value or of a budget, refuse."""
-        refused = [each.verdict for each in self.answers if each.verdict.outcome is Outcome.REFUSED]
+        refused = [each for each in self.answers if each.outcome is Outcome.REFUSED]
         decisions = [each.decision for each in self.answers if each.decision]
         denied = tuple(each.message for each in decisions if not each.allowed)
         budget = (self.budget,) if self.budget not in ("", UNREADABLE) else ()
         return (*denied, *(f"{each.by} {each.why}" for each in refused), *budget)
 
     @property
-    def reserving(self) -> tuple[Answer, ...]:
+    def reserving(self) -> tuple[Verdict, ...]:
         """Of the webhooks that reserve addresses, whether they are called or not."""
-        return tuple(each for each in self.answers if each.verdict.webhook.path == RESERVES)
+        return tuple(each for each in self.answers if each.webhook.path == RESERVES)
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """Why it is not known whether a webhook is called; *records* then are what it would reserve."""
-        found = [each.verdict for each in self.answers if each.verdict.outcome is Outcome.UNKNOWN]
+        found = [each for each in self.answers if each.outcome is Outcome.UNKNOWN]
         return tuple(f"{each.webhook.name}: {each.by} {each.why}" for each in found)
 
     @property
@@ -279,47 +236,110 @@ class Prediction:
 
 
 def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
-    ledger = RecordingLedger()
-    ours, labels = webhooks_of(snapshot, ledger), snapshot.objects.labels_of(request.namespace)
-    verdicts = [judge(each, request, labels) for each in snapshot.webhooks]
-    parsed = parse(request.review(UID))
-    answers = tuple(_answer(each, ours, parsed) for each in verdicts if each.webhook.path in ours)
-    others = [each for each in verdicts if each.webhook.path not in ours]
-    return Prediction(
-        request,
-        answers,
-        tuple(each for each in others if each.outcome is not Outcome.SKIPPED),
-        ledger.records,
-        _budget(request, snapshot),
-    )
-
-
-def _budget(request: ApiRequest, snapshot: Snapshot) -> str:
-    pod = snapshot.objects.pods.get(f"{request.namespace}/{request.name}")
+    """As the server decides, also of a review that cannot be decoded; none of these webhooks can write."""
+    ledger, objects = RecordingLedger(), snapshot.objects
+    ours = {webhook.path: webhook for make in snapshot.makers for webhook in make(snapshot, ledger)}
+    namespace = objects.namespaces.get(request.namespace, {})
+    labels = namespace.get("metadata", {}).get("labels") or {}
+    parsed, answers, others = parse(request.review(UID)), list[Verdict](), list[Verdict]()
+    for registered in snapshot.webhooks:
+        verdict = judge(registered, request, labels)
+        if registered.path not in ours:
+            if verdict.outcome is not Outcome.SKIPPED:
+                others.append(verdict)
+            continue
+        if verdict.outcome in (Outcome.CALLED, Outcome.UNKNOWN):
+            verdict = replace(verdict, decision=_decide(ours[registered.path], parsed))
+        answers.append(verdict)
+    pod = objects.pods.get(f"{request.namespace}/{request.name}")
     is_eviction = request.resource.subresource == "eviction"
-    return refusal(pod, snapshot.objects.budgets) if pod and is_eviction else ""
+    budget = refusal(pod, objects.budgets) if pod and is_eviction else ""
+    return Prediction(request, tuple(answers), tuple(others), ledger.records, budget)
 
 
-def decide(webhook: Webhook, request: Request) -> Decision:
-    """As the server does with a review that cannot be decoded."""
+def _decide(webhook: Webhook, request: Request) -> Decision:
     try:
         return webhook.review(request, math.inf)
     except ReviewError as error:
         return unreviewed(webhook, request, f"it cannot be decoded: {error}", 400)
 
 
-def effect_of(decision: Decision) -> str:
-    if not decision.allowed:
-        return f"denied ({decision.code}): {decision.message}"
-    if skipped := decision.audit.get("skipped"):
-        return f"allowed, nothing to do: {skipped}"
-    done = [f"{name}: {value}" for name, value in decision.audit.items()]
-    if decision.patch and not done:
-        done = [f"changed: {', '.join(sorted({str(each['path']) for each in decision.patch}))}"]
-    return "allowed; " + "; ".join((*done, *decision.warnings)) if done or decision.warnings else "allowed"
+class WebhookAnswer(Document, frozen=True):
+    """*decided_by* is the part of the webhook configuration because of which the webhook is not called."""
+
+    webhook: str
+    path: str
+    called: str
+    decided_by: str
+    effect: str
 
 
-def _answer(verdict: Verdict, ours: Mapping[str, Webhook], request: Request) -> Answer:
-    if verdict.outcome not in (Outcome.CALLED, Outcome.UNKNOWN):
-        return Answer(verdict)
-    return Answer(verdict, decide(ours[verdict.webhook.path], request))
+class Question(Document, frozen=True):
+    """What happens when the *action* is requested now; *others* are webhooks of other programs that are called."""
+
+    action: str
+    allowed: bool
+    reserved: tuple[str, ...]
+    not_reserved_because: str
+    webhooks: tuple[WebhookAnswer, ...]
+    others: tuple[str, ...]
+    budget: str = ""
+    """Why a PodDisruptionBudget refuses it, or why that is not known."""
+
+
+def question(action: str, predicted: Prediction) -> Question:
+    """Without the webhooks whose rules are for other requests."""
+    relevant = [each for each in predicted.answers if each.by != "rules"]
+    return Question(
+        action=action,
+        allowed=predicted.allowed,
+        reserved=tuple(dict.fromkeys(each.cidr.partition("/")[0] for each in predicted.records)),
+        not_reserved_because="" if predicted.records else why_not_reserved(predicted),
+        webhooks=tuple(
+            WebhookAnswer(each.webhook.name, each.webhook.path, each.outcome, each.by, each.effect)
+            for each in relevant
+        ),
+        others=tuple(each.webhook.name for each in predicted.others),
+        budget=predicted.budget,
+    )
+
+
+def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
+    yield question("delete", predict(deletion_of(pod), snapshot))
+    yield question("evict", predict(eviction_of(pod), snapshot))
+    yield question("create", predict(creation_of(PODS, pod), snapshot))
+
+
+def why_not_reserved(predicted: Prediction) -> str:
+    """Of the webhooks that reserve addresses: one that is called decides; nothing for other requests."""
+    request = predicted.request
+    asked = request.operation, request.resource.plural, request.resource.subresource
+    removes_a_pod = asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
+    if not predicted.reserving and removes_a_pod:
+        return UNREGISTERED
+    concerned = [each for each in predicted.reserving if each.by != "rules"]
+    called = [each for each in concerned if each.decision]
+    return next((each.effect for each in (*called, *concerned)), "")
+
+
+def question_table(asked: Iterable[Question], title: str = "") -> Table:
+    found = [row for question in asked for row in _rows(question)]
+    return Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), found, title=title)
+
+
+def _rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
+    """A line for the action, then one for each webhook, but for those whose twin for other namespaces is called."""
+    paths = [each.path for each in asked.webhooks if each.called != Outcome.SKIPPED]
+    shown = [each for each in asked.webhooks if each.called != Outcome.SKIPPED or each.path not in paths]
+    reserved = f"reserves {', '.join(asked.reserved)}" if asked.reserved else ""
+    if not reserved and asked.not_reserved_because:
+        reserved = "no IP is reserved"
+    yield asked.action, good("allowed") if asked.allowed else bad("denied"), reserved
+    for each in shown:
+        called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(Outcome(each.called), warning)
+        yield faint(f"  {each.webhook}"), called(each.called), each.effect.removeprefix(f"{Outcome.SKIPPED} ")
+    if asked.budget:
+        refused = warning("unknown") if asked.budget == UNREADABLE else bad("refused")
+        yield faint("  PodDisruptionBudget"), refused, asked.budget
+    for name in asked.others:
+        yield faint(f"  {name}"), warning("called"), "not one of Drawbridge's: its answer is not known"

@@ -13,9 +13,26 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from api.ingress_daemonset.status import EndedRollout, RolloutStatus, WavesStatus, status_of
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.answers import EventRow, Question, event_table, events, question, question_table
-from cli.explain.kinds import Kind, budgets_of, events_about, objects_about, objects_in, snapshot_of
-from cli.explain.prediction import Snapshot, creation_of, eviction_of, predict
+from cli.explain.kinds import (
+    EventRow,
+    Kind,
+    budgets_of,
+    event_table,
+    events,
+    events_about,
+    objects_about,
+    objects_in,
+    snapshot_of,
+)
+from cli.explain.prediction import (
+    Question,
+    Snapshot,
+    creation_of,
+    eviction_of,
+    predict,
+    question,
+    question_table,
+)
 from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_of, waves_sentence
 from cli.ingress_daemonset.webhooks import readable_or_failure
 from cli.inventory import Inventory

@@ -11,7 +11,7 @@ from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.errors import Failure
 from cli.explain.kinds import deadline
-from cli.explain.prediction import Make, RecordingLedger, Snapshot, SnapshotReads
+from cli.explain.prediction import Make, RecordingLedger, Snapshot
 from cli.inventory import Inventory
 from settings import IngressDaemonSetSettings
 from webhook.admission import Webhook
@@ -29,7 +29,7 @@ def predicted(inventory: Inventory) -> Make:
             return snapshot.settings.ingress_daemonset
 
         return (
-            EvictionWebhook(settings, SnapshotReads(snapshot), lambda: snapshot.now),
+            EvictionWebhook(settings, snapshot, lambda: snapshot.now),
             DefaultingWebhook(settings),
             ValidatingWebhook(
                 settings,

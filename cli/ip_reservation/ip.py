@@ -18,17 +18,17 @@ from calico.address_ranges import overlap, range_of
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
 from calico.segment import IPReservation, Record, canonical
 from cli.errors import Failure, unreadable
-from cli.explain.answers import (
+from cli.explain.kinds import (
     Event,
     EventRow,
-    Question,
+    Kind,
     event_table,
     events,
-    question_table,
-    questions_about_pod,
+    events_of,
+    objects_about,
+    snapshot_of,
 )
-from cli.explain.kinds import Kind, events_of, objects_about, snapshot_of
-from cli.explain.prediction import Snapshot
+from cli.explain.prediction import Question, Snapshot, question_table, questions_about_pod
 from cli.inventory import Inventory
 from cli.ip_reservation.reservations import address_of, kept_by, segments_if_any, unmanaged_entries
 from cli.ip_reservation.webhooks import lives_of, pod_of, records_of

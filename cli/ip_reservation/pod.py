@@ -13,15 +13,8 @@ from api.elasticity import GATE
 from api.same_address import IP_ADDRS
 from calico.segment import Record
 from cli.errors import Failure
-from cli.explain.answers import (
-    EventRow,
-    Question,
-    event_table,
-    events,
-    question_table,
-    questions_about_pod,
-)
-from cli.explain.kinds import Kind, budgets_of, events_about, objects_about
+from cli.explain.kinds import EventRow, Kind, budgets_of, event_table, events, events_about, objects_about
+from cli.explain.prediction import Question, question_table, questions_about_pod
 from cli.inventory import Inventory
 from cli.ip_reservation.ip import (
     Promised,

@@ -20,17 +20,17 @@ from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADD
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
-from cli.explain.answers import UNREGISTERED, why_not_reserved
 from cli.explain.kinds import objects_about, snapshot_of
-from cli.explain.matching import ApiRequest
+from cli.explain.matching import ApiRequest, Verdict
 from cli.explain.prediction import (
-    Answer,
+    UNREGISTERED,
     Prediction,
     Snapshot,
     creation_of,
     deletion_of,
     eviction_of,
     predict,
+    why_not_reserved,
 )
 from cli.inventory import Inventory
 from cli.ip_reservation.ip import counted
@@ -192,13 +192,13 @@ def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returnin
     )
 
 
-def _answer(ahead: Prediction) -> Answer | None:
+def _answer(ahead: Prediction) -> Verdict | None:
     """Of the webhook that promises: of one that is called, if any is."""
-    asked = [each for each in ahead.answers if each.verdict.webhook.path == SAME_ADDRESS_PATH]
+    asked = [each for each in ahead.answers if each.webhook.path == SAME_ADDRESS_PATH]
     return next((each for each in (*(each for each in asked if each.decision), *asked)), None)
 
 
-def _why(answer: Answer | None) -> str:
+def _why(answer: Verdict | None) -> str:
     if answer is None:
         return "the webhook that promises is not installed"
     skipped = answer.decision.audit.get("skipped") if answer.decision else None

@@ -11,7 +11,7 @@ import msgspec
 from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
 from cli.explain.kinds import snapshot_of
-from cli.explain.prediction import Make, Objects, RecordingLedger, Snapshot, SnapshotReads
+from cli.explain.prediction import Make, Objects, RecordingLedger, Snapshot
 from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.reservations import segments_if_any
 from controllers.ip_reservation.release_planner import Life, life_of
@@ -30,11 +30,12 @@ def predicted(_: Inventory) -> Make:
     """Its webhooks; what they would reserve is only recorded."""
 
     def webhooks(snapshot: Snapshot, ledger: RecordingLedger) -> Sequence[Webhook]:
-        reads = SnapshotReads(snapshot)
         settings, now = lambda: snapshot.settings.ip_reservation, lambda: snapshot.now
         return (
-            IPReservationWebhook(reads, ledger, settings, now, believes=lambda _: True),
-            SameAddressWebhook(reads, reads.segments, reads.of_calico, settings, now),
+            IPReservationWebhook(snapshot, ledger, settings, now, believes=lambda _: True),
+            SameAddressWebhook(
+                snapshot, lambda _: snapshot.segments, lambda _: snapshot.calico, settings, now
+            ),
         )
 
     return webhooks
