@@ -105,14 +105,21 @@ def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Obse
     )
 
 
-def edge_of(at: float, off: int, cordoned: int = 0) -> Observation:
+def edge_of(at: float, off: int, cordoned: int = 0, **seen: Any) -> Observation:
     """Six nodes, the first of which answer 503, or are cordoned."""
     names = [f"node-{n}" for n in range(6)]
     nodes = [node(name, **EDGE) for name in names]
     for each in nodes[:cordoned]:
         each["spec"]["unschedulable"] = True
     answers = {name: 503 if n < off else 200 for n, name in enumerate(names)}
-    return see(at, *nodes, answers=answers, ingress_daemon_sets=[resource()])
+    return see(at, *nodes, answers=answers, ingress_daemon_sets=[resource()], **seen)
+
+
+def drained() -> Disturbances:
+    """The first node, at the beginning."""
+    found = Disturbances()
+    found.note("drain of node-0", 0)
+    return found
 
 
 def beside_a_cordoned_node(at: float, pods: int = 1, restarts: int = 0, **notes: str) -> Observation:
@@ -230,6 +237,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(200, 0, cordoned=1), edge_of(201, 2, cordoned=1), edge_of(204, 2, cordoned=1)],
     ),
+    "more nodes are off than the budget, long after one of them was drained": (
+        edge.EdgeServes,
+        [edge_of(0, 0), edge_of(250, 2, disturbances=drained()), edge_of(253, 2, disturbances=drained())],
+    ),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
@@ -329,6 +340,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             edge_of(300, 2, cordoned=1),
             edge_of(303, 2, cordoned=1),
         ],
+    ),
+    "a node that was drained stays off until drainTimeoutSeconds are over": (
+        edge.EdgeServes,
+        [edge_of(0, 0), edge_of(200, 2, disturbances=drained()), edge_of(203, 2, disturbances=drained())],
     ),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
     "a node is detached when another one was just cordoned": (

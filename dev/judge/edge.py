@@ -31,6 +31,8 @@ SOON = 30.0
 """Seconds after which the leader must know that a node is out of service or back, and its last writes have arrived."""
 FORGIVEN = 90.0
 """Seconds for which a node is excused after others have interfered with it or its pods."""
+DRAIN, LINGER = 90.0, 60.0
+"""Seconds for which a node that was drained stays detached: `drainTimeoutSeconds`, and these more: documented."""
 GRADUAL = 600.0
 """Seconds for which the update of a node goes on at most that began while nodes were not detached."""
 DONE = ("Complete",)
@@ -123,12 +125,14 @@ class EdgeServes(Always):
             self._served = (self._served & self._selected.keys()) - (cordoned - self._cordoned) | good
             self._cordoned = cordoned
             forgiven = FORGIVEN + resource["spec"].get("minReadySeconds", 0)
+            drained = forgiven + resource["spec"].get("drainTimeoutSeconds", DRAIN) + LINGER
             could = [
                 each
                 for each in ready
                 if since[each] > self._settled
                 and each in self._served
                 and not seen.disturbances.within(forgiven, seen.at, each)
+                and not seen.disturbances.within(drained, seen.at, f"drain of {each}")
             ]
             lasting = self._off.of([each for each in could if each not in good], seen.at)
             off = [each for each, seconds in lasting.items() if seconds > PROBE]

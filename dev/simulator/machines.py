@@ -17,8 +17,6 @@ from settings.anycast_ip import NEED_LABEL
 
 FEWEST = 3
 """Machines that stay."""
-HELD = 150.0
-"""Seconds for which a node stays detached after an eviction was asked for, also when it is uncordoned: documented."""
 DRAIN_RETRY = 5.0
 LONGEST_DRAIN = 180.0
 
@@ -137,7 +135,7 @@ def drain(world: World, name: str, pause: float, *, leaves: bool) -> None:
         pods = {each["metadata"]["uid"] for each in world.api.peek(PODS) if _is_drained(each, name)}
         while _evict_all(world, name, pods) and world.kernel.now < end:
             world.kernel.sleep(DRAIN_RETRY)
-        excuse(world, [name], max(pause, HELD))
+        excuse(world, [name], pause)
         world.kernel.sleep(pause)
         if not world.api.find(NODES, name):
             pass  # others took it away meanwhile
@@ -160,7 +158,7 @@ def _evict_all(world: World, node: str, pods: Collection[str]) -> bool:
         metadata = each["metadata"]
         if "deletionTimestamp" in metadata:
             continue
-        world.outside.disturb(metadata["name"], node)
+        world.outside.disturb(metadata["name"], node, f"drain of {node}")
         try:
             world.kubectl.evict(
                 metadata["name"], metadata["namespace"], preconditions={"uid": metadata["uid"]}
