@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.judge import Finding, Judge
@@ -21,6 +22,7 @@ from dev.simulator.world import Entry, World
 from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 
+Raw = dict[str, Any]
 STEP = 5.0
 """Seconds between two looks whether something was found."""
 QUIET = 120.0
@@ -54,7 +56,7 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         while (world.at_work or kernel.now < world.suspended_until) and not judge.findings:
             run(world, judge, STEP)
         run(world, judge, scenario.rest + (NONE_LISTED if is_any_elsewhere(world) else 0.0))
-        run(world, judge, until_deadline(world))
+        run_rollouts(world, judge)
         if not judge.findings:
             judge.rest(world.observed_at_rest())
         if not judge.findings:
@@ -73,16 +75,36 @@ def run(world: World, judge: Judge, seconds: float) -> None:
         world.run(min(STEP, end - world.kernel.now))
 
 
+def run_rollouts(world: World, judge: Judge) -> None:
+    """Until they are over, or no node has gone on within the time that one may take."""
+    for _ in world.api.peek(NODES):
+        before = world.outside.digest()
+        run(world, judge, until_deadline(world))
+        if judge.findings or world.outside.digest() == before:
+            return
+
+
 def until_deadline(world: World) -> float:
-    """Seconds after which a rollout that is not over at rest has failed, or trusts nodes that lost pods: documented."""
+    """Seconds after which a node that is not updated at rest has failed, or is trusted again: documented."""
     specs = [
         each["spec"]
         for each in world.api.peek(INGRESS_DAEMONSETS)
         if condition(each, "Progressing").get("reason") in ("RollingOut", "WaitingForNodes")
     ]
     return max(
-        (each.get("podsPerNode", 1) * (600.0 + each.get("minReadySeconds", 0)) for each in specs), default=0
+        (
+            each.get("podsPerNode", 1) * (600.0 + each.get("minReadySeconds", 0)) + graces(each)
+            for each in specs
+        ),
+        default=0,
     )
+
+
+def graces(spec: Raw) -> float:
+    """Of one update, each at its longest."""
+    rolling = spec["updateStrategy"]["rollingUpdate"]
+    parts = [rolling, *(each for each in rolling.values() if isinstance(each, dict))]
+    return sum(value for each in parts for key, value in each.items() if key.endswith("Seconds"))
 
 
 def is_any_elsewhere(world: World) -> bool:
