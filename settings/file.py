@@ -43,6 +43,7 @@ NEEDS_RESTART = (
     "elasticity.switch.",
     "ingressDaemonSet.clb.enabled",
     "ipReservation.calicoApiVersion",
+    "ipReservation.standing.enabled",
     *(
         f"{field.alias}.enabled"
         for field in Settings.model_fields.values()

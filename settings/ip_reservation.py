@@ -63,6 +63,14 @@ class Pools(Model):
         return self.enabled and self.history > 0
 
 
+class Standing(Model):
+    """Whether the addresses of running pods are reserved before they go, so that their deletion costs no call."""
+
+    enabled: bool = False
+    # Calico reads every reservation for each new pod.
+    max: Count = 10_000
+
+
 class SameAddress(Model):
     """Whether a StatefulSet's pod that comes back gets its own reserved addresses."""
 
@@ -82,6 +90,7 @@ class IPReservationSettings(Model):
     skip_when_owner_is_deleted: bool = True
     workload_opt_in: bool = False
     same_address: SameAddress = SameAddress()
+    standing: Standing = Standing()
     pools: Pools = Pools()
     # In percent of what is free of each pool, without us; 100 is no limit.
     max_pool_share: Annotated[int, Field(ge=1, le=100)] = 50

@@ -24,6 +24,7 @@ WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True}},
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
     "sameAddress": {"ipReservation": {"enabled": True, "sameAddress": {"enabled": True}}},
+    "standing": {"ipReservation": {"enabled": True, "standing": {"enabled": True}}},
     "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
     "pools.history": {"ipReservation": {"enabled": True, "pools": {"enabled": True, "history": "24h"}}},
     "egressCheck": {"anycastIP": {"egressCheck": {"url": "https://ip.example.com/"}}},
@@ -49,6 +50,7 @@ WITH: dict[str, dict[str, Any]] = {
 NEED = {
     "workloadOptIn": ("ipReservation",),
     "sameAddress": ("ipReservation",),
+    "standing": ("ipReservation",),
     "pools": ("ipReservation",),
     "pools.history": ("ipReservation", "pools"),
     "egressCheck": ("anycastIP",),
