@@ -105,14 +105,14 @@ def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Obse
     )
 
 
-def edge_of(at: float, off: int, cordoned: int = 0, **seen: Any) -> Observation:
-    """Six nodes, the first of which answer 503, or are cordoned."""
+def edge_of(at: float, off: int, cordoned: int = 0, most: int = 1, **seen: Any) -> Observation:
+    """Six nodes, the first of which answer 503, or are cordoned, with a budget of *most*."""
     names = [f"node-{n}" for n in range(6)]
     nodes = [node(name, **EDGE) for name in names]
     for each in nodes[:cordoned]:
         each["spec"]["unschedulable"] = True
     answers = {name: 503 if n < off else 200 for n, name in enumerate(names)}
-    return see(at, *nodes, answers=answers, ingress_daemon_sets=[resource()], **seen)
+    return see(at, *nodes, answers=answers, ingress_daemon_sets=[resource(maxUnavailableNodes=most)], **seen)
 
 
 def drained() -> Disturbances:
@@ -237,6 +237,16 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(200, 0, cordoned=1), edge_of(201, 2, cordoned=1), edge_of(204, 2, cordoned=1)],
     ),
+    "more nodes are off than the budget, one of them long since that was lowered": (
+        edge.EdgeServes,
+        [
+            edge_of(0, 0, most=2),
+            edge_of(200, 1, most=2),
+            edge_of(201, 1),
+            edge_of(260, 2),
+            edge_of(300, 2),
+        ],
+    ),
     "more nodes are off than the budget, long after one of them was drained": (
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(250, 2, disturbances=drained()), edge_of(253, 2, disturbances=drained())],
@@ -344,6 +354,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node that was drained stays off until drainTimeoutSeconds are over": (
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(200, 2, disturbances=drained()), edge_of(203, 2, disturbances=drained())],
+    ),
+    "nodes whose pods do not come up stay off after the budget was lowered": (
+        edge.EdgeServes,
+        [edge_of(0, 0, most=2), edge_of(200, 2, most=2), edge_of(201, 2), edge_of(400, 2)],
     ),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
     "a node is detached when another one was just cordoned": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dev.judge.judge import Always, Since
@@ -33,8 +33,7 @@ FORGIVEN = 90.0
 """Seconds for which a node is excused after others have interfered with it or its pods."""
 DRAIN, LINGER = 90.0, 60.0
 """Seconds for which a node that was drained stays detached: `drainTimeoutSeconds`, and these more: documented."""
-GRADUAL = 600.0
-"""Seconds for which the update of a node goes on at most that began while nodes were not detached."""
+DEADLINE = 600.0
 DONE = ("Complete",)
 
 
@@ -65,6 +64,13 @@ def budget(resource: Raw, nodes: int) -> int:
     return max(1, detached + degraded)
 
 
+def longest(resource: Raw) -> float:
+    """Seconds for which the update of a node goes on at most, pod by pod."""
+    spec = resource["spec"]
+    deadline = spec.get("progressDeadlineSeconds", DEADLINE) + spec.get("minReadySeconds", 0)
+    return float(spec.get("podsPerNode", 1) * deadline)
+
+
 def detaches(resource: Raw) -> bool:
     """Without, pods are replaced one by one on nodes that serve."""
     rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
@@ -72,18 +78,20 @@ def detaches(resource: Raw) -> bool:
 
 
 class Budgets:
-    """One that was lowered holds as before for as long as its nodes need to come back."""
+    """One that was lowered holds as before for a while, and until the end of updates that were under way."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
 
-    def of(self, resource: Raw, nodes: int, at: float) -> int:
+    def of(self, resource: Raw, nodes: int, at: float, updating: Iterable[float] = ()) -> int:
+        """*updating* is for how many seconds nodes have been off that lack pods."""
         uid, now = resource["metadata"]["uid"], budget(resource, nodes)
         before, until = self._known.get(uid, (now, at))
-        if now >= before or at > until + FORGIVEN:
+        if at > until + FORGIVEN:
+            before = min(before, sum(at - seconds <= until + SOON for seconds in updating))
+        if now >= before:
             self._known[uid] = now, at
-            return now
-        return before
+        return max(now, before)
 
 
 class EdgeServes(Always):
@@ -95,6 +103,7 @@ class EdgeServes(Always):
 
     def __init__(self, settled: float = SETTLED) -> None:
         self._settled, self._could, self._off, self._checked = settled, Since(), Since(), Since()
+        self._dark, self._complete = Since(), Since()
         self._selected: dict[str, float] = {}
         """When each node was last seen selected: one whose label is off for a moment is the same node."""
         self._budgets = Budgets()
@@ -136,7 +145,10 @@ class EdgeServes(Always):
             ]
             lasting = self._off.of([each for each in could if each not in good], seen.at)
             off = [each for each, seconds in lasting.items() if seconds > PROBE]
-            allowed = self._budgets.of(resource, len(ready), seen.at)
+            dark = self._dark.of(seen.nodes.keys() - good, seen.at)
+            complete = self._complete.of(_complete(seen), seen.at)
+            updating = [dark[each] for each in off if complete.get(each, 0.0) <= SOON]
+            allowed = self._budgets.of(resource, len(ready), seen.at, updating)
             self._was_gradual |= not detaches(resource)
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
             crashed = len(_crashed(seen) & set(off))
@@ -222,11 +234,12 @@ class StoppedOnlyDetached(Always):
 
     def __init__(self) -> None:
         self._ready: Mapping[str, Raw] = {}
-        self._gradual_until = 0.0
+        self._was_gradual_at = float("-inf")
 
     def look(self, seen: Observation) -> Iterator[str]:
         if not all(map(detaches, seen.ingress_daemon_sets)):
-            self._gradual_until = seen.at + GRADUAL
+            self._was_gradual_at = seen.at
+        gradual_until = self._was_gradual_at + max(map(longest, seen.ingress_daemon_sets), default=0.0)
         before, self._ready = (
             self._ready,
             {
@@ -235,7 +248,7 @@ class StoppedOnlyDetached(Always):
                 if NODE_LABEL in labels(pod) and is_ready(pod) and not is_terminating(pod)
             },
         )
-        for uid, pod in before.items() if seen.at >= self._gradual_until else ():
+        for uid, pod in before.items() if seen.at >= gradual_until else ():
             node, now = pod["spec"].get("nodeName", ""), seen.pods.get(uid)
             stopped = now is None or is_terminating(now)
             if not stopped or node not in seen.uses or not is_ready(seen.nodes.get(node, {"metadata": {}})):

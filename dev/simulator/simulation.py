@@ -104,7 +104,7 @@ def graces(spec: Raw) -> float:
     """Of one update, each at its longest."""
     rolling = spec["updateStrategy"]["rollingUpdate"]
     parts = [rolling, *(each for each in rolling.values() if isinstance(each, dict))]
-    return sum(value for each in parts for key, value in each.items() if key.endswith("Seconds"))
+    return sum(float(value) for each in parts for key, value in each.items() if key.endswith("Seconds"))
 
 
 def is_any_elsewhere(world: World) -> bool:
