@@ -87,7 +87,7 @@ FEATURES = (
         pages={"reservations": ("dashboard.reservations:read", "IP reservation")},
         health="cli.ip_reservation.health:HEALTH",
         predicted="cli.ip_reservation.webhooks:predicted",
-        explains={"pod": "cli.ip_reservation.pod:POD", "ip": "cli.ip_reservation.ip:IP"},
+        explains={"pod": "cli.ip_reservation.explanation:POD", "ip": "cli.ip_reservation.explanation:IP"},
         simulates={
             "drain": "cli.ip_reservation.removal:drain_command",
             "delete": "cli.ip_reservation.removal:delete_command",

@@ -364,3 +364,7 @@ def _write(inventory: Inventory, action: Annotate | Delete) -> None:
                 client.delete(resource, metadata.name, preconditions={"uid": metadata.uid or None})
     except (Conflict, NotFound):
         raise CHANGED from None
+
+
+def records_of(segments: Iterable[IPReservation]) -> Sequence[Record]:
+    return [record for segment in segments if segment.ours for record in segment.records]

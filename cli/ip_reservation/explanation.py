@@ -1,0 +1,587 @@
+"""`drawbridge explain ip` and `explain pod`: who has an IP, and had it, whether it is reserved, why, and until when.
+
+Of a pod, what would happen to it, what has happened, and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+
+from api.elasticity import GATE
+from api.ip_history import NAME as HISTORY
+from api.ip_history import Former, History, StoredHistory
+from api.same_address import IP_ADDRS, Ending, open_promise, plan_ending, promises_of
+from calico.address_ranges import overlap, range_of
+from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
+from calico.segment import IPReservation, Record, canonical
+from cli.errors import Failure, unreadable
+from cli.explain.kinds import (
+    EventRow,
+    Kind,
+    budgets_of,
+    event_table,
+    events,
+    events_about,
+    events_of,
+    objects_about,
+    snapshot_of,
+)
+from cli.explain.prediction import Question, question_table, questions_about_pod
+from cli.inventory import Inventory
+from cli.ip_reservation.reservations import (
+    address_of,
+    kept_by,
+    records_of,
+    segments_if_any,
+    unmanaged_entries,
+)
+from cli.ip_reservation.webhooks import snapshot_with_segments
+from cli.output import Document, Part, Report, Table, duration, moment, title
+from controllers.ip_reservation.release_planner import (
+    Life,
+    Pods,
+    by_identity,
+    is_over,
+    life_of,
+    merged,
+    note_end,
+)
+from kube.errors import KubeError, NotFound
+from kube.resources import CONFIG_MAPS, PODS, Selection
+from kube.types import Pod, key_of
+from settings import IPReservationSettings
+from settings.ip_reservation import Pools as PoolSettings
+
+OFF = "set ipReservation.pools.enabled, and ipReservation.pools.history to a time, for example 24h"
+SIZES = {4: 26, 6: 122}
+"""Calico's default lengths of the blocks of a pool."""
+NOT_STORED = "the leader has not stored the end of its pod yet, or drops it if there never was such a pod"
+OURS = (
+    "drawbridge.io/",
+    IP_ADDRS,
+    "LOCAL_REPLICAS",
+    "AUTO_SCALE_EKS",
+    "controller.kubernetes.io/pod-deletion-cost",
+)
+"""How the names of annotations begin that are shown."""
+Raw = dict[str, Any]
+
+
+class Gap(Document, frozen=True):
+    """No leader saw the blocks: who had the IP for a moment in between is not known."""
+
+    begin: datetime
+    end: datetime
+
+
+class Past(Document, frozen=True):
+    """*former* holders, the latest first: all since *complete_since*, but for gaps.
+
+    *unknown* says why they are not known.
+    """
+
+    former: tuple[Former, ...] = ()
+    complete_since: datetime | None = None
+    gaps: tuple[Gap, ...] = ()
+    unknown: str = ""
+
+
+def past_of(history: History, settings: PoolSettings, ip: str, now: datetime) -> Past:
+    begin = now - timedelta(seconds=settings.history)
+    return Past(
+        former=tuple(each for each in reversed(history.former) if each.ip == ip and each.until >= begin),
+        complete_since=history.complete_since(settings.history, now),
+        gaps=tuple(Gap(*each) for each in history.gaps if each[1] >= begin),
+    )
+
+
+def past_parts(found: Past) -> Iterator[Part]:
+    if found.unknown:
+        yield f"Who had it before is not known: {found.unknown}"
+        return
+    rows = [
+        (f"{each.namespace}/{each.pod}".lstrip("/"), each.node, moment(each.since), moment(each.until))
+        for each in found.former
+    ]
+    begun = moment(found.complete_since)
+    yield Table(
+        ("HAD IT BEFORE", "NODE", "FROM", "UNTIL"), rows, empty=f"No pod had it before, since {begun}."
+    )
+    if rows:
+        yield f"All since {begun} are shown."
+    if found.gaps:
+        gaps = ", ".join(f"{moment(each.begin)} to {moment(each.end)}" for each in found.gaps)
+        yield f"No leader followed the blocks from {gaps}: who had it only then is not known."
+
+
+def _past(inventory: Inventory, address: str) -> Past:
+    """What cannot be read is unknown."""
+    settings = inventory.settings.ip_reservation.pools
+    if not settings.keeps_history:
+        return Past(unknown=f"it is not kept: {OFF}")
+    try:
+        # A list by name: those who may list the settings of Drawbridge need no other permission.
+        named = Selection(inventory.namespace, field_selector=f"metadata.name={HISTORY}")
+        found = inventory.list(CONFIG_MAPS, StoredHistory, named)
+        stored = next((each for each in found if each.ours), None)
+        if stored is None:
+            return Past(unknown="nothing is stored yet")
+        return past_of(stored.history, settings, address, inventory.now())
+    except KubeError as error:
+        return Past(unknown=str(unreadable(error)))
+    except ValueError as error:
+        return Past(unknown=str(error))
+
+
+class Assignment(Document, frozen=True):
+    """What Calico noted when it assigned the IP, and when it *released* it for its cooldown; empty where nothing."""
+
+    pool: str
+    pod: str
+    node: str
+    since: str
+    handle: str
+    released: str
+
+
+def in_calico(inventory: Inventory, address: str) -> tuple[str, Assignment | None, int]:
+    """Its pool, empty for none; what the pool's block says of it; and Calico's cooldown in seconds. KubeError.
+
+    The cooldown is 0 for none, and for one that is not known.
+    """
+    pools = inventory.of_calico(POOLS, IPPool) or ()
+    pool = next((each for each in pools if each.has(address)), None)
+    if pool is None:
+        return "", None, 0
+    cooldown = inventory.cluster.read({"": inventory.cooldown})[""]
+    known = 0 if isinstance(cooldown, KubeError) else cooldown
+    return pool.metadata.name, _assignment(inventory, pool, address), known
+
+
+def _assignment(inventory: Inventory, pool: IPPool, address: str) -> Assignment | None:
+    resource = located(inventory.client, BLOCKS)
+    if resource is None:
+        return None
+    size = pool.spec.block_size or SIZES[ip_address(address).version]
+    name = re.sub(r"[.:/]", "-", str(ip_network(f"{address}/{size}", strict=False)))
+    try:
+        block = inventory.get(resource, name, None, IPAMBlock)
+    except NotFound:  # no node has it yet
+        return None
+    whole = range_of(block.spec.cidr)
+    found = overlap(whole, range_of(address))
+    noted = block.spec.attribute_of(found[1] - whole[1]) if found else None
+    if noted is None:
+        return None
+    about = noted.secondary or {}
+    return Assignment(
+        pool=pool.metadata.name,
+        pod="/".join(filter(None, (about.get("namespace"), about.get("pod")))),
+        node=about.get("node", ""),
+        since=about.get("timestamp", ""),
+        handle=noted.handle_id or "",
+        released=noted.released_at or "",
+    )
+
+
+class Reservation(Document, frozen=True):
+    """*expires_at* is None while its time has not begun; *release* says when and why it is released."""
+
+    ip: str
+    namespace: str
+    pod: str
+    node: str
+    owner: str
+    reason: str
+    reserved_at: datetime
+    pod_ended: datetime | None
+    expires_at: datetime | None
+    release: str
+    segments: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.pod}" if self.pod else ""
+
+
+def reservations(
+    segments: Sequence[IPReservation],
+    chosen: Callable[[Record], bool],
+    pods: Pods,
+    settings: IPReservationSettings,
+    now: datetime,
+) -> Iterator[Reservation]:
+    """Of the records that are *chosen*; of *pods*, lives and promises count."""
+    others = unmanaged_entries(segments)
+    for copies in by_identity([each for each in segments if each.ours]).values():
+        stored = merged(copies)
+        if not chosen(stored):
+            continue
+        noted = note_end(stored, pods, now)
+        by_hand = any(stored.cidr in each.segment.to_be_released.values() for each in copies)
+        release = _release(stored, noted, pods, settings, now, by_hand=by_hand)
+        if kept := kept_by(stored.cidr, others):
+            release += f"; {kept}, which Drawbridge does not manage, keeps it reserved then"
+        yield Reservation(
+            ip=address_of(stored.cidr),
+            namespace=stored.namespace,
+            pod=stored.pod,
+            node=stored.node,
+            owner=stored.owner,
+            reason=stored.reason,
+            reserved_at=stored.at,
+            pod_ended=stored.ended,
+            expires_at=noted.ended and noted.ended + timedelta(seconds=settings.ip_reserve_time),
+            release=release,
+            segments=tuple(sorted(each.segment.metadata.name for each in copies)),
+        )
+
+
+def _release(
+    stored: Record,
+    noted: Record,
+    pods: Pods,
+    settings: IPReservationSettings,
+    now: datetime,
+    *,
+    by_hand: bool,
+) -> str:
+    lasts = duration(settings.ip_reserve_time)
+    if stored.key in pods.promises.kept:
+        return "the pod that took the place of its pod has it: the leader ends it in its next run"
+    if stored.key in pods.promises.waiting:
+        return "it waits for the pod that takes the place of its pod, which was promised this address"
+    if pods.life_of(stored) is Life.RUNNING:
+        after = duration(settings.give_back_after)
+        return (
+            f"its pod still runs: it is given back {after} after the leader saw that the deletion was refused"
+        )
+    if noted.ended is None:
+        return f"its pod is terminating: its {lasts} begin when it is gone"
+    if by_hand:
+        return "an operator asked for its release: the leader releases it in its next run"
+    if is_over(noted, settings, now):
+        return "its time is over: the leader releases it in its next run"
+    left = (noted.ended - now).total_seconds() + settings.ip_reserve_time
+    not_stored = "" if stored.ended else f"; {NOT_STORED}"
+    return f"in {duration(left)}, {lasts} after its pod ended{not_stored}"
+
+
+def reservation_table(found: Sequence[Reservation]) -> Table:
+    return Table(
+        ("RESERVED", "POD", "BECAUSE IT WAS", "SINCE", "RELEASED", "EXPIRES AT", "SEGMENT"),
+        [
+            (
+                each.ip,
+                each.key,
+                each.reason,
+                f"{each.reserved_at:%Y-%m-%d %H:%M:%SZ}",
+                each.release,
+                moment(each.expires_at),
+                " ".join(each.segments),
+            )
+            for each in found
+        ],
+        empty="Nothing is reserved.",
+        wide=2,
+    )
+
+
+class Promised(Document, frozen=True):
+    """A pod without an address, which asks Calico for *ips*; *until* is None where that is past, or does not end.
+
+    The leader counts from when it has seen the pod, or its node: this is the earliest time.
+    """
+
+    pod: str
+    node: str
+    ips: tuple[str, ...]
+    until: datetime | None
+    ends: str
+
+
+def promised(pods: Iterable[Pod], settings: IPReservationSettings, now: datetime) -> Iterator[Promised]:
+    for pod in pods:
+        if (promise := open_promise(pod)) is None:
+            continue
+        node, until = pod.spec.node_name, None
+        scheduled = [
+            each.last_transition_time
+            for each in pod.status.conditions
+            if node and (each.type, each.status) == ("PodScheduled", "True")
+        ]
+        since = scheduled[0] if scheduled else pod.metadata.creation_timestamp
+        step = plan_ending(pod, promise, (now - (since or now)).total_seconds(), settings)
+        if not settings.same_address.enabled:
+            ends = "ipReservation.sameAddress is off: the pod asks for it until you remove its annotation"
+        elif isinstance(step, Ending):
+            ends = (
+                "Its time is over: the leader ends it in its next run, and Calico then gives the pod any IP"
+            )
+        else:
+            until = now + timedelta(seconds=step)
+            after = (
+                f"{duration(settings.same_address.timeout)} after it got its node"
+                if node
+                else f"{duration(settings.ip_reserve_time)} without a node"
+            )
+            ends = f"It asks Calico for it until {moment(until)}, {after}, or a little later: then it gets any IP"
+        yield Promised(key_of(pod.metadata), node, promise.addresses, until, ends)
+
+
+def lines(found: Iterable[Promised]) -> Iterator[str]:
+    for each in found:
+        where = f" on node {each.node}" if each.node else ""
+        yield f"Promised to pod {each.pod}{where}: {' and '.join(each.ips)}, of its predecessor. {each.ends}"
+
+
+def pod_of(inventory: Inventory, namespace: str, name: str) -> Raw | None:
+    try:
+        return inventory.get(PODS, name, namespace, Raw)
+    except NotFound:
+        return None
+
+
+def known_of(
+    inventory: Inventory,
+    segments: Sequence[IPReservation],
+    records: Iterable[Record],
+    successors: Sequence[Pod],
+) -> Pods:
+    """The lives of the pods of *records*, and what of *segments* waits for one of *successors*, or has ended by it."""
+    lives = {}
+    for record in records:
+        if record.uid:
+            raw = pod_of(inventory, record.namespace, record.pod)
+            pod = msgspec.convert(raw, Pod) if raw else None
+            lives[record.uid] = life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
+    # As the leader finds them.
+    is_on = inventory.settings.ip_reservation.same_address.enabled
+    by_key = {key_of(each.metadata): [each] for each in successors if is_on}
+    promises = promises_of(
+        records_of(segments), lambda record: by_key.get(f"{record.namespace}/{record.pod}", ())
+    )
+    return Pods(lives, {}, promises=promises)
+
+
+def counted(segments: Sequence[IPReservation]) -> int:
+    """Addresses whose time runs."""
+    records = map(merged, by_identity([each for each in segments if each.ours]).values())
+    return len({each.cidr for each in records if each.ended})
+
+
+class Holder(Document, frozen=True):
+    """A pod that has the IP, and what its deletion and its eviction would do."""
+
+    pod: str
+    node: str
+    phase: str
+    questions: tuple[Question, ...]
+
+
+class IPExplanation(Report, frozen=True):
+    """*counted* of *most* reservations are of pods that are gone: beyond that, the oldest is released first."""
+
+    ip: str
+    summary: str
+    reservations: tuple[Reservation, ...]
+    promised: tuple[Promised, ...]
+    unmanaged: tuple[str, ...]
+    holders: tuple[Holder, ...]
+    counted: int
+    most: int
+    now: datetime
+    events: tuple[EventRow, ...]
+    pool: str
+    assigned: Assignment | None
+    assigned_unknown: str
+    past: Past
+    cooldown: int
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        yield title(self.summary)
+        yield reservation_table(self.reservations)
+        yield from lines(self.promised)
+        if self.reservations:
+            counted_of = f"{self.counted} of at most {self.most}"
+            yield f"{counted_of} IPs are reserved for pods that are gone; beyond that, the oldest is released first."
+        found, pool = self.assigned, f"Calico's pool {self.pool}"
+        if self.assigned_unknown:
+            yield f"What Calico has assigned it to is not known: {self.assigned_unknown}"
+        elif found and found.released:
+            yield f"{pool} has released it at {found.released}: it is in its cooldown"
+        elif found:
+            holder = f"pod {found.pod}" if found.pod else found.handle or "no pod"
+            since = f" since {found.since}" if found.since else ""
+            yield f"{pool} has assigned it to {holder}, on node {found.node or 'unknown'}{since}"
+        elif self.pool:
+            yield f"{pool} has assigned it to no pod"
+        if self.cooldown:
+            lasts = duration(self.cooldown)
+            yield f"Calico gives an IP to no pod for {lasts} after it was released (ipCooldownSeconds)"
+        yield from past_parts(self.past)
+        for each in self.holders:
+            heading = f"Pod {each.pod} has it, {each.phase}, on node {each.node}"
+            yield question_table(each.questions, heading)
+        yield event_table(self.events, now)
+
+
+def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplanation:
+    try:
+        ip = str(ip_address(address))
+    except ValueError:
+        raise Failure(f"{address!r} is no IP address", "write for example 10.0.0.5") from None
+    segments, cidr = segments_if_any(inventory), canonical(ip)
+    records = [each for each in records_of(segments) if each.cidr == cidr]
+    raw_pods = inventory.list(PODS, Raw, Selection(field_selector=f"status.podIP={ip}"))
+    snapshot = snapshot_of(inventory, objects_about(inventory, raw_pods))
+    settings, now = snapshot.settings.ip_reservation, snapshot.now
+    pool, assigned, cooldown, unknown = "", None, 0, ""
+    try:
+        if cidr:
+            pool, assigned, cooldown = in_calico(inventory, ip)
+    except KubeError as error:
+        unknown = str(unreadable(error))
+    # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
+    places = sorted({(record.namespace, record.pod) for record in records if record.owner_uid})
+    successors = [msgspec.convert(raw, Pod) for place in places if (raw := pod_of(inventory, *place))]
+    pods = known_of(inventory, segments, records, successors)
+    found = tuple(reservations(segments, lambda record: record.cidr == cidr, pods, settings, now))
+    networks = unmanaged_entries(segments)
+    others = tuple(dict.fromkeys(name for name, network in networks if ip_address(ip) in network))
+    holders = tuple(
+        Holder(
+            pod=f"{raw['metadata']['namespace']}/{raw['metadata']['name']}",
+            node=raw.get("spec", {}).get("nodeName", ""),
+            phase=raw.get("status", {}).get("phase", ""),
+            questions=tuple(each for each in questions_about_pod(raw, snapshot) if each.action != "create"),
+        )
+        for raw in raw_pods
+    )
+    # On segments, and on pods that it came to: they name their addresses.
+    about = (
+        (
+            *events_of(inventory, None, **{"involvedObject.kind": "IPReservation"}),
+            *events_of(inventory, None, reason="AddressSwapped"),
+        )
+        if segments
+        else ()
+    )
+    return IPExplanation(
+        ip=ip,
+        summary=_summary(ip, found, others, holders),
+        reservations=found,
+        promised=tuple(
+            each for each in promised(successors, settings, now) if cidr in map(canonical, each.ips)
+        ),
+        unmanaged=others,
+        holders=holders,
+        counted=counted(segments),
+        most=settings.ip_reserve_max_count,
+        now=now,
+        events=tuple(events([each for each in about if ip in each.message.replace(",", " ").split()])),
+        pool=pool,
+        assigned=assigned,
+        assigned_unknown=unknown,
+        past=_past(inventory, ip),
+        cooldown=cooldown,
+    )
+
+
+def _summary(ip: str, found: Sequence[Reservation], others: Sequence[str], holders: Sequence[Holder]) -> str:
+    if found:
+        whose = ", ".join(dict.fromkeys(each.key or "no pod" for each in found))
+        return f"{ip} is reserved for {whose}: {found[-1].release}"
+    if others:
+        return f"{ip} is reserved by {', '.join(others)}, not managed by Drawbridge"
+    if not holders:
+        return f"{ip} is not reserved, and no pod has it"
+    return f"{ip} is not reserved: pod {' and '.join(each.pod for each in holders)} has it"
+
+
+class PodExplanation(Report, frozen=True):
+    pod: str
+    node: str
+    phase: str
+    ips: tuple[str, ...]
+    gated: bool
+    annotations: dict[str, str]
+    conditions: dict[str, str]
+    now: datetime
+    questions: tuple[Question, ...]
+    promised: tuple[Promised, ...]
+    reservations: tuple[Reservation, ...]
+    events: tuple[EventRow, ...]
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        where = f" on node {self.node}" if self.node else ""
+        ips = f", {' and '.join(self.ips)}" if self.ips else ", no IP"
+        gate = ", gated by Drawbridge" if self.gated else ""
+        yield title(f"Pod {self.pod}: {self.phase}{where}{ips}{gate}")
+        if self.questions:
+            yield question_table(self.questions)
+        if self.annotations:
+            yield Table(("ANNOTATION", "VALUE"), sorted(self.annotations.items()))
+        yield from lines(self.promised)
+        yield reservation_table(self.reservations)
+        yield event_table(self.events, now)
+
+
+def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanation:
+    """Failure when there is no such pod, no reservation for it and no Event about it."""
+
+    def is_of(record: Record) -> bool:
+        return (record.namespace, record.pod) == (namespace, name)
+
+    segments, found = segments_if_any(inventory), events_about(inventory, "Pod", namespace, name)
+    records = [each for each in records_of(segments) if is_of(each)]
+    raw = pod_of(inventory, namespace, name)
+    if raw is None and not records and not found:
+        raise Failure(
+            f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
+            "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
+        )
+    objects = objects_about(inventory, [raw] if raw else [])
+    snapshot = snapshot_with_segments(inventory, replace(objects, budgets=budgets_of(inventory, namespace)))
+    settings, now = snapshot.settings.ip_reservation, snapshot.now
+    present = [msgspec.convert(raw, Pod)] if raw else []
+    pods = known_of(inventory, segments, records, present)
+    pod = raw or {"status": {"phase": "gone"}}
+    metadata, spec, status = (pod.get(part, {}) for part in ("metadata", "spec", "status"))
+    return PodExplanation(
+        pod=f"{namespace}/{name}",
+        node=spec.get("nodeName", ""),
+        phase="Terminating" if "deletionTimestamp" in metadata else str(status.get("phase", "Unknown")),
+        ips=tuple(each["ip"] for each in status.get("podIPs", ())),
+        gated=any(each.get("name") == GATE for each in spec.get("schedulingGates", ())),
+        annotations={
+            key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(OURS)
+        },
+        conditions={
+            each["type"]: ": ".join(filter(None, (each.get("status", ""), each.get("reason", ""))))
+            for each in status.get("conditions", ())
+        },
+        now=now,
+        questions=tuple(questions_about_pod(raw, snapshot)) if raw else (),
+        promised=tuple(promised(present, settings, now)),
+        reservations=tuple(reservations(segments, is_of, pods, settings, now)),
+        events=tuple(events(found)),
+    )
+
+
+POD = Kind(
+    "Which webhooks concern a pod, what its deletion, eviction or creation would do, and why.", explain_pod
+)
+IP = Kind(
+    "Who has an IP, and had it before, whether it is reserved, why, and until when.",
+    explain_ip,
+    namespaced=False,
+    argument="ADDRESS",
+)
