@@ -5,17 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.elasticity import COST
-from cli.ip_reservation.removal import in_order
+from cli.ip_reservation.removal import Replica, in_order
 from tests.factories import NOW
 
-Raw = dict[str, Any]
-SPEC = {"containers": [{"name": "app", "image": "app"}]}
 
-
-def pod(name: str, *, node: str = "", ready: float | None = 60, cost: str = "", **parts: Any) -> Raw:
+def pod(name: str, *, node: str = "", ready: float | None = 60, cost: str = "", **parts: Any) -> Replica:
     """Ready for so many seconds, on a node of its name unless another is given."""
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": ago(ready)}] if ready else []
     annotations = {COST: cost} if cost else {}
@@ -23,20 +21,13 @@ def pod(name: str, *, node: str = "", ready: float | None = 60, cost: str = "", 
     created = ago(parts.pop("created", 3600))
     status = {"phase": "Running", "conditions": conditions, **parts.pop("status", {})}
     spec = {} if parts.pop("unscheduled", False) else {"nodeName": node or f"node-{name}"}
-    return {
-        "metadata": metadata | {"creationTimestamp": created} | parts,
-        "spec": SPEC | spec,
-        "status": status,
-    }
+    metadata |= {"creationTimestamp": created} | parts
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Replica)
 
 
 def ago(seconds: float) -> str:
     moment: datetime = NOW - timedelta(seconds=seconds)
     return moment.isoformat()
-
-
-def names(pods: list[Raw]) -> list[str]:
-    return [each["metadata"]["name"] for each in pods]
 
 
 RESTARTED = {"containerStatuses": [{"restartCount": 1}, {"restartCount": 3}]}
@@ -61,10 +52,12 @@ RESTARTED = {"containerStatuses": [{"restartCount": 1}, {"restartCount": 3}]}
         pytest.param(pod("a", ready=61), pod("b", ready=60), id="of about the same age, the other way round"),
     ],
 )
-def test_the_first_to_go_is(first: Raw, second: Raw) -> None:
+def test_the_first_to_go_is(first: Replica, second: Replica) -> None:
     assert in_order([second, first], NOW) == in_order([first, second], NOW) == [first, second]
 
 
 def test_a_pod_that_shares_its_node_with_another_goes_before_one_that_is_alone() -> None:
     crowded = [pod("y", node="n1", ready=9000), pod("z", node="n1", ready=9000)]
-    assert names(in_order([pod("a", ready=1), *crowded], NOW)) == ["y", "z", "a"]
+    alone = pod("a", ready=1)
+
+    assert in_order([alone, *crowded], NOW) == [*crowded, alone]

@@ -15,13 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from api.elasticity import COST
-from api.ingress_daemonset.types import time_of
 from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADDRESS_PATH, unselected
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
-from calico.segment import MANAGED_BY, MANAGER, IPReservation, Record, body
+from calico.segment import MANAGED_BY, MANAGER, IPReservation, body
 from cli.explain.kinds import objects_about, snapshot_of
-from cli.explain.matching import ApiRequest, Verdict
+from cli.explain.matching import ApiRequest
 from cli.explain.prediction import (
     UNREGISTERED,
     Prediction,
@@ -43,7 +42,7 @@ from cli.simulate.effects import Change, Effect, Released, Subject, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection
-from kube.types import MIRROR, Namespace, ObjectMeta
+from kube.types import MIRROR, Namespace, ObjectMeta, Pod, PodStatus, Value
 from settings import Settings
 
 Raw = dict[str, Any]
@@ -141,24 +140,18 @@ class Removal(Report, frozen=True):
         yield from headroom_parts(self.pools, self.pools_unknown)
 
 
-def stays(pod: Raw) -> str:
-    """Why a drain leaves *pod* alone; nothing when it evicts it."""
-    metadata = pod["metadata"]
-    if MIRROR in (metadata.get("annotations") or {}):
+def stays(raw: Raw) -> str:
+    """Why a drain leaves a pod alone; nothing when it evicts it."""
+    pod = msgspec.convert(raw, Pod)
+    if MIRROR in pod.metadata.annotations:
         return "mirror of a static pod"
-    owners = metadata.get("ownerReferences") or ()
-    of_daemon_set = any(each.get("controller") and each.get("kind") == "DaemonSet" for each in owners)
-    is_finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return "pod of a DaemonSet" if of_daemon_set and not is_finished else ""
+    owner = pod.metadata.controller
+    of_daemon_set = owner is not None and owner.kind == "DaemonSet"
+    return "pod of a DaemonSet" if of_daemon_set and not pod.finished else ""
 
 
 def key_of(pod: Raw) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def _problem(snapshot: Snapshot) -> str:
-    registered = [each.path for each in snapshot.webhooks]
-    return UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else ""
 
 
 class Returning(Document, frozen=True):
@@ -170,57 +163,34 @@ class Returning(Document, frozen=True):
     why: str
 
 
-def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> tuple[Returning, ...]:
+def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> Iterator[Returning]:
     """Of StatefulSets' pods that are reserved, were they created again at once; none where same addresses are off."""
     if not snapshot.settings.ip_reservation.same_address.enabled:
-        return ()
-    records = [record for _, ahead in gone for record in ahead.records]
-    after = dataclasses.replace(snapshot, segments=[*snapshot.segments, _segment(records)])
-    return tuple(
-        _returning(pod, ahead.records, after) for pod, ahead in gone if ahead.records and _returns(pod)
-    )
-
-
-def _returning(pod: Raw, records: Sequence[Record], after: Snapshot) -> Returning:
-    answer = _answer(predict(creation_of(PODS, _without_promise(pod)), after))
-    is_promised = bool(answer and answer.decision and "promised" in answer.decision.audit)
-    return Returning(
-        pod=key_of(pod),
-        ips=tuple(address_of(each.cidr) for each in records),
-        promised=is_promised,
-        why="it is promised to it" if is_promised else _why(answer),
-    )
-
-
-def _answer(ahead: Prediction) -> Verdict | None:
-    """Of the webhook that promises: of one that is called, if any is."""
-    asked = [each for each in ahead.answers if each.webhook.path == SAME_ADDRESS_PATH]
-    return next((each for each in (*(each for each in asked if each.decision), *asked)), None)
-
-
-def _why(answer: Verdict | None) -> str:
-    if answer is None:
-        return "the webhook that promises is not installed"
-    skipped = answer.decision.audit.get("skipped") if answer.decision else None
-    return skipped or answer.effect
-
-
-def _returns(pod: Raw) -> bool:
-    return stateful_set_of(msgspec.convert(pod["metadata"], ObjectMeta)) is not None
-
-
-def _without_promise(pod: Raw) -> Raw:
-    """As its template makes it: without the promise that *pod* itself got."""
-    annotations = pod["metadata"].get("annotations") or {}
-    ours = (SAME_ADDRESS_FROM, IP_ADDRS) if promise_of(annotations) else (SAME_ADDRESS_FROM,)
-    left = {name: value for name, value in annotations.items() if name not in ours}
-    return {**pod, "metadata": {**pod["metadata"], "annotations": left}}
-
-
-def _segment(records: Iterable[Record]) -> IPReservation:
-    made = body(records)
+        return
+    made = body([record for _, ahead in gone for record in ahead.records])
     made["metadata"] |= {"name": NAME, "labels": {MANAGED_BY: MANAGER}}
-    return msgspec.convert(made, IPReservation)
+    segments = [*snapshot.segments, msgspec.convert(made, IPReservation)]
+    after = dataclasses.replace(snapshot, segments=segments)
+    for pod, ahead in gone:
+        metadata = msgspec.convert(pod["metadata"], ObjectMeta)
+        if not ahead.records or stateful_set_of(metadata) is None:
+            continue
+        # As its template makes it: without the promise that the pod itself got.
+        promise = (SAME_ADDRESS_FROM, IP_ADDRS) if promise_of(metadata.annotations) else (SAME_ADDRESS_FROM,)
+        annotations = {key: value for key, value in metadata.annotations.items() if key not in promise}
+        new = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+        answers = predict(creation_of(PODS, new), after).answers
+        asked = [each for each in answers if each.webhook.path == SAME_ADDRESS_PATH]
+        answer = next((each for each in (*(each for each in asked if each.decision), *asked)), None)
+        audit = answer.decision.audit if answer and answer.decision else {}
+        if answer is None:
+            why = "the webhook that promises is not installed"
+        elif "promised" in audit:
+            why = "it is promised to it"
+        else:
+            why = audit.get("skipped") or answer.effect
+        ips = tuple(address_of(each.cidr) for each in ahead.records)
+        yield Returning(key_of(pod), ips, "promised" in audit, why)
 
 
 class Going(Document, frozen=True):
@@ -245,102 +215,91 @@ class ScaleIn(Report, frozen=True):
         yield Table(("REMOVED", "NODE", "BECAUSE OF"), rows, empty="No pod is removed.")
 
 
-def in_order(pods: Sequence[Raw], now: datetime) -> list[Raw]:
+class Container(Value, frozen=True):
+    restart_count: int = 0
+
+
+class ReplicaStatus(PodStatus, frozen=True):
+    container_statuses: tuple[Container, ...] = ()
+
+
+class Replica(Pod, frozen=True):
+    """A pod, as much of it as decides when it goes."""
+
+    status: ReplicaStatus = ReplicaStatus()
+
+    @property
+    def cost(self) -> int:
+        """0 for one that is no number, as the controller takes it."""
+        try:
+            return int(self.metadata.annotations.get(COST, "0"))
+        except ValueError:
+            return 0
+
+    @property
+    def ready_at(self) -> datetime | None:
+        for each in self.status.conditions:
+            if (each.type, each.status) == ("Ready", "True"):
+                return each.last_transition_time or self.metadata.creation_timestamp
+        return None
+
+    @property
+    def restarts(self) -> int:
+        return max((each.restart_count for each in self.status.container_statuses), default=0)
+
+    @property
+    def ordinal(self) -> int:
+        text = self.metadata.name.rpartition("-")[2]
+        return int(text) if text.isdecimal() else -1
+
+
+def in_order(pods: Sequence[Replica], now: datetime) -> list[Replica]:
     """As the ReplicaSet controller removes them: `ActivePodsWithRanks.Less` in Kubernetes,
     pkg/controller/controller_utils.go, with its defaults since 1.22 (PodDeletionCost, LogarithmicScaleDown)."""
-    ranks = Counter(map(_node, pods))
+    ranks = Counter(pod.spec.node_name for pod in pods)
 
-    def compared(one: Raw, other: Raw) -> int:
-        for first, second in zip(_key(one, ranks), _key(other, ranks), strict=True):
-            if first != second:
-                return -1 if first < second else 1
+    def key(pod: Replica) -> tuple[int, ...]:
+        """Not scheduled, Pending, not ready, cheap, with others of the ReplicaSet on its node: these go first."""
+        node, phase = pod.spec.node_name, PHASES.get(pod.status.phase, 0)
+        return bool(node), phase, pod.ready_at is not None, pod.cost, -ranks[node]
+
+    def by_age(one: Replica, other: Replica, first: datetime | None, second: datetime | None) -> int:
+        """The younger one goes first, but an age counts by its power of two; of the same one, the lower uid."""
+        if first is None or second is None or first == second:
+            return 0
+        difference = magnitude(first) - magnitude(second)
+        return difference or (-1 if one.metadata.uid < other.metadata.uid else 1)
+
+    def magnitude(since: datetime) -> int:
+        nanoseconds = (now - since).total_seconds() * 1e9
+        return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+
+    def compared(one: Replica, other: Replica) -> int:
+        if key(one) != key(other):
+            return -1 if key(one) < key(other) else 1
         return (
-            _by_age(one, other, [_ready_at(one), _ready_at(other)], now)
-            or _restarts(other) - _restarts(one)
-            or _by_age(one, other, [_created_at(one), _created_at(other)], now)
+            by_age(one, other, one.ready_at, other.ready_at)
+            or other.restarts - one.restarts
+            or by_age(one, other, one.metadata.creation_timestamp, other.metadata.creation_timestamp)
         )
 
     return sorted(pods, key=cmp_to_key(compared))
 
 
-def _key(pod: Raw, ranks: Mapping[str, int]) -> tuple[int, ...]:
-    """Not scheduled, Pending, not ready, cheap, and with others of the ReplicaSet on its node: these go first."""
-    is_scheduled, phase = bool(_node(pod)), PHASES.get(pod["status"].get("phase", ""), 0)
-    return int(is_scheduled), phase, int(_ready_at(pod) is not None), _cost(pod), -ranks[_node(pod)]
-
-
-def _by_age(one: Raw, other: Raw, since: Sequence[datetime | None], now: datetime) -> int:
-    """The younger one goes first, but an age counts by its power of two; of the same one, the lower uid."""
-    first, second = since
-    if first is None or second is None or first == second:
-        return 0
-    difference = _magnitude(first, now) - _magnitude(second, now)
-    return difference or (-1 if _uid(one) < _uid(other) else 1)
-
-
-def _magnitude(since: datetime, now: datetime) -> int:
-    nanoseconds = (now - since).total_seconds() * 1e9
-    return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
-
-
-def _reasons(pod: Raw, ranks: Mapping[str, int]) -> Iterator[str]:
-    node, phase = _node(pod), pod["status"].get("phase", "")
+def _reasons(pod: Replica, ranks: Mapping[str, int]) -> Iterator[str]:
+    node, phase = pod.spec.node_name, pod.status.phase
     if not node:
         yield "not scheduled"
     if phase != "Running":
         yield phase
-    elif _ready_at(pod) is None:
+    elif pod.ready_at is None:
         yield "not ready"
-    if cost := _cost(pod):
-        yield f"deletion cost {cost}"
+    if pod.cost:
+        yield f"deletion cost {pod.cost}"
     if node and ranks[node] > 1:
         yield f"{ranks[node]} replicas on its node"
-    if since := _ready_at(pod):
-        yield f"ready since {moment(since)}"
-
-
-def _is_active(pod: Raw) -> bool:
-    is_finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not is_finished and "deletionTimestamp" not in pod["metadata"]
-
-
-def _node(pod: Raw) -> str:
-    return str(pod["spec"].get("nodeName", ""))
-
-
-def _uid(pod: Raw) -> str:
-    return str(pod["metadata"].get("uid", ""))
-
-
-def _cost(pod: Raw) -> int:
-    """0 for one that is no number, as the controller takes it."""
-    text = (pod["metadata"].get("annotations") or {}).get(COST, "0")
-    try:
-        return int(text)
-    except ValueError:
-        return 0
-
-
-def _ready_at(pod: Raw) -> datetime | None:
-    for each in pod["status"].get("conditions", ()):
-        if (each["type"], each["status"]) == ("Ready", "True"):
-            return time_of(each.get("lastTransitionTime", "")) or _created_at(pod)
-    return None
-
-
-def _created_at(pod: Raw) -> datetime | None:
-    return time_of(pod["metadata"].get("creationTimestamp", ""))
-
-
-def _restarts(pod: Raw) -> int:
-    return max(
-        (each.get("restartCount", 0) for each in pod["status"].get("containerStatuses", ())), default=0
-    )
-
-
-def _ordinal(pod: Raw) -> int:
-    text = pod["metadata"]["name"].rpartition("-")[2]
-    return int(text) if text.isdecimal() else -1
+    if pod.ready_at:
+        yield f"ready since {moment(pod.ready_at)}"
 
 
 def reserved_when_it_goes(subject: Subject, namespace: Namespace, settings: Settings) -> str:
@@ -362,27 +321,25 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
         return
     segments, now = segments_if_any(inventory), inventory.now()
     # A record without an end is of a pod that has its address: it neither counts nor ends.
-    lives = {each.uid: Life.TERMINATING for each in records_of(segments) if not each.ended}
-    before, after = (
-        dict(_causes(segments, Pods(lives, {}), each, now)) for each in (change.now, change.then)
-    )
+    pods = Pods({each.uid: Life.TERMINATING for each in records_of(segments) if not each.ended}, {})
+    ours = [each for each in segments if each.ours]
+
+    def causes(settings: Settings) -> dict[tuple[str, str], Cause]:
+        return {
+            (address_of(record.cidr), f"{record.namespace}/{record.pod}"): cause
+            for planned in plan(ours, pods, settings.ip_reservation, now).changes
+            for record, cause in planned.released
+        }
+
+    before = causes(change.now)
     why = {
         Cause.AGE: "older than ipReserveTime",
         Cause.NAMESPACE: "the oldest of more than maxPerNamespace",
         Cause.COUNT: "the oldest of more than ipReserveMaxCount",
     }
-    for (ip, pod), cause in after.items():
+    for (ip, pod), cause in causes(change.then).items():
         if (ip, pod) not in before:
             yield Released(ip, pod, why.get(cause, cause.value))
-
-
-def _causes(
-    segments: Sequence[IPReservation], pods: Pods, settings: Settings, now: datetime
-) -> Iterable[tuple[tuple[str, str], Cause]]:
-    ours = [each for each in segments if each.ours]
-    for change in plan(ours, pods, settings.ip_reservation, now).changes:
-        for record, cause in change.released:
-            yield (address_of(record.cidr), f"{record.namespace}/{record.pod}"), cause
 
 
 @click.command("drain", cls=Command)
@@ -426,13 +383,18 @@ def removal(
         for pod, ahead in predicted
         for record in ahead.records
     )
-    back = returning(predicted, snapshot) if comes_back else ()
+    back = tuple(returning(predicted, snapshot)) if comes_back else ()
     pools = pools_of(inventory, segments)
+    registered = [each.path for each in snapshot.webhooks]
     return Removal(
         what=what,
         reserved=reserved,
         not_reserved=tuple(
-            Unreserved(key_of(pod), _ips(pod), why_not_reserved(ahead))
+            Unreserved(
+                key_of(pod),
+                tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ())),
+                why_not_reserved(ahead),
+            )
             for pod, ahead in predicted
             if not ahead.records
         ),
@@ -446,7 +408,7 @@ def removal(
         pools=headroom_after(pools, reserved, back),
         pools_unknown=pools.unknown,
         returning=back,
-        problem=_problem(snapshot),
+        problem=UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else "",
     )
 
 
@@ -458,33 +420,33 @@ def headroom_after(
     return headroom(pools, (each.ip for each in reserved if each.ip not in kept))
 
 
-def _ips(pod: Raw) -> tuple[str, ...]:
-    return tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ()))
-
-
 def scale_in(inventory: Inventory, workload: Raw, owner: Raw, first: int | None, replicas: int) -> ScaleIn:
     """*owner* is that of its pods, *first* the first ordinal of a StatefulSet, and None of a Deployment."""
     metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
-    active = [
-        pod
-        for pod in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
-        if any(of["uid"] == owner["metadata"]["uid"] for of in pod["metadata"].get("ownerReferences", ()))
-        if _is_active(pod)
-    ]
+    raws = {
+        raw["metadata"]["uid"]: raw
+        for raw in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
+        if any(of["uid"] == owner["metadata"]["uid"] for of in raw["metadata"].get("ownerReferences", ()))
+    }
+    found = msgspec.convert([*raws.values()], list[Replica])
+    active = [pod for pod in found if not (pod.finished or pod.terminating)]
     if first is None:
-        going = in_order(active, inventory.now())[: max(0, len(active) - replicas)]
-        ranks = Counter(map(_node, active))
-        why = {_uid(pod): "; ".join(_reasons(pod, ranks)) for pod in going}
+        chosen = in_order(active, inventory.now())[: max(0, len(active) - replicas)]
+        ranks = Counter(pod.spec.node_name for pod in active)
+        why = ["; ".join(_reasons(pod, ranks)) for pod in chosen]
     else:
-        last = first + replicas - 1
-        going = sorted((pod for pod in active if _ordinal(pod) > last), key=_ordinal, reverse=True)
-        why = {_uid(pod): f"ordinal {_ordinal(pod)}" for pod in going}
+        beyond = [pod for pod in active if pod.ordinal > first + replicas - 1]
+        chosen = sorted(beyond, key=lambda pod: pod.ordinal, reverse=True)
+        why = [f"ordinal {pod.ordinal}" for pod in chosen]
     name = f"{metadata['namespace']}/{metadata['name']}"
-    what = f"Scaling {name} from {before} to {replicas}"
+    what, gone = f"Scaling {name} from {before} to {replicas}", [raws[pod.metadata.uid] for pod in chosen]
     return ScaleIn(
         workload=name,
         before=before,
         after=replicas,
-        going=tuple(Going(key_of(pod), _node(pod), why[_uid(pod)]) for pod in going),
-        removal=removal(inventory, what, going, deletion_of, comes_back=False),
+        going=tuple(
+            Going(key_of(raw), pod.spec.node_name, reason)
+            for raw, pod, reason in zip(gone, chosen, why, strict=True)
+        ),
+        removal=removal(inventory, what, gone, deletion_of, comes_back=False),
     )
