@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -91,11 +91,6 @@ class IPReservation(Overview, frozen=True):
 def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
     """KubeError; Failure without Calico."""
     segments, settings = segments_of(inventory), settings_of(inventory)
-    pools = pools_of(inventory, segments) if settings.pools.enabled else PoolFacts()
-    return overview_of(segments, settings), [*_malformed(segments), *_low(pools)]
-
-
-def overview_of(segments: Sequence[Segment], settings: IPReservationSettings) -> IPReservation:
     records = [record for record, _ in by_address(each for each in segments if each.ours).values()]
     others = unmanaged_entries(segments)
     releases = [
@@ -103,16 +98,19 @@ def overview_of(segments: Sequence[Segment], settings: IPReservationSettings) ->
         for each in records
         if (at := release_at(each, settings)) and not kept_by(each.cidr, others)
     ]
-    return IPReservation(
+    overview = IPReservation(
         len(records),
         sum(each.ended is None for each in records),
         settings.ip_reserve_max_count,
         dict(Counter(each.reason or "unknown" for each in records).most_common()),
         tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
     )
+    return overview, _problems(inventory, segments, settings)
 
 
-def _malformed(segments: Iterable[Segment]) -> Iterator[Problem]:
+def _problems(
+    inventory: Inventory, segments: Sequence[Segment], settings: IPReservationSettings
+) -> Iterator[Problem]:
     for each in segments:
         if each.ours and each.malformed:
             yield Problem(
@@ -120,16 +118,14 @@ def _malformed(segments: Iterable[Segment]) -> Iterator[Problem]:
                 " Calico may assign no IP to any pod",
                 "docs/how-to/break-glass.md#calico-gives-no-address-to-any-pod",
             )
-
-
-def _low(pools: PoolFacts) -> Iterator[Problem]:
+    pools = pools_of(inventory, segments) if settings.pools.enabled else PoolFacts()
     if pools.unknown:
         yield Problem(f"Calico's pools are not known: {pools.unknown}", PAGE)
-    for each in headroom(pools, ()):
-        if each.free < LOW * each.addresses:
+    for pool in headroom(pools, ()):
+        if pool.free < LOW * pool.addresses:
             yield Problem(
-                f"pool {each.pool} has {each.free} of {each.addresses} IPs free: {each.assigned} are assigned,"
-                f" {each.reserved} reserved",
+                f"pool {pool.pool} has {pool.free} of {pool.addresses} IPs free: {pool.assigned} are assigned,"
+                f" {pool.reserved} reserved",
                 "docs/how-to/runbooks/DrawbridgePoolLow.md",
             )
 
@@ -163,25 +159,23 @@ def needs(settings: Settings) -> Iterator[Needs]:
 
 def checks(inventory: Inventory) -> Iterator[Finding]:
     settings = inventory.installed.in_force.ip_reservation
-    yield _calico(settings, [each for each in GROUPS if inventory.serves_reservations(each)])
-    yield from of_cooldown(settings, inventory.cluster.read({"": inventory.cooldown})[""])
-    yield from _reserved(inventory)
-
-
-def _calico(settings: IPReservationSettings, served: Collection[str]) -> Finding:
     version = settings.calico_api_version
     usable = GROUPS if version == "auto" else (version,)
-    if found := [each for each in usable if each in served]:
-        return Finding("Calico's API", Verdict.OK, f"IPReservation is served in {found[0]}")
-    return Finding(
-        "Calico's API",
-        Verdict.WRONG,
-        f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
-        "install Calico's CRDs, or set ipReservation.calicoApiVersion to auto",
-    )
+    if found := [each for each in usable if inventory.serves_reservations(each)]:
+        yield Finding("Calico's API", Verdict.OK, f"IPReservation is served in {found[0]}")
+    else:
+        yield Finding(
+            "Calico's API",
+            Verdict.WRONG,
+            f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
+            "install Calico's CRDs, or set ipReservation.calicoApiVersion to auto",
+        )
+    yield from _of_cooldown(settings, inventory.cluster.read({"": inventory.cooldown})[""])
+    if account := inventory.installed.accounts.get(WEBHOOK, ""):
+        yield _reserved(inventory, account)
 
 
-def of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> Iterator[Finding]:
+def _of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> Iterator[Finding]:
     """*cooldown* in seconds, 0 for none."""
     if isinstance(cooldown, KubeError):
         failure = unreadable(cooldown)
@@ -212,31 +206,20 @@ def of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> I
         )
 
 
-def _reserved(inventory: Inventory) -> Iterator[Finding]:
-    """Whether the webhook server's ServiceAccount can reserve an address, and release it."""
-    ours, cluster = inventory.installed, inventory.cluster
-    if not (account := ours.accounts.get(WEBHOOK, "")):
-        return
-    client = cluster.client_of(account)
-    if client is None:
-        yield _untried("your kubeconfig impersonates another user, which cannot be done twice")
-        return
+def _reserved(inventory: Inventory, account: str) -> Finding:
+    """Whether the webhook server's *account* can reserve an address, and release it."""
+    check, ours, cluster = "a reservation", inventory.installed, inventory.cluster
     asked = Access("impersonate", "serviceaccounts", "", ours.namespace, account.rpartition(":")[2])
-    may = cluster.read({"may": partial(inventory.may, asked)})["may"]
-    if may is not True:
-        yield _untried(may or "you may not impersonate the ServiceAccount of the webhook servers")
-        return
+    may: object = "your kubeconfig impersonates another user, which cannot be done twice"
+    if client := cluster.client_of(account):
+        may = cluster.read({"may": partial(inventory.may, asked)})["may"]
+    if client is None or may is not True:
+        why = may or "you may not impersonate the ServiceAccount of the webhook servers"
+        return Finding(check, Verdict.SKIPPED, f"not tried: {why}", "helm test checks it")
     store = Reservations(client, ours.in_force.ip_reservation.calico_api_version)
     if problem := round_trip(store, "doctor", ours.namespace, cluster.now(), TRIAL_SECONDS):
-        yield Finding("a reservation", Verdict.WRONG, problem, f"{PAGE}#a-request-is-refused-or-fails")
-    else:
-        yield Finding(
-            "a reservation", Verdict.OK, f"{ADDRESS} was reserved as pods' addresses are, and released"
-        )
-
-
-def _untried(why: object) -> Finding:
-    return Finding("a reservation", Verdict.SKIPPED, f"not tried: {why}", "helm test checks it")
+        return Finding(check, Verdict.WRONG, problem, f"{PAGE}#a-request-is-refused-or-fails")
+    return Finding(check, Verdict.OK, f"{ADDRESS} was reserved as pods' addresses are, and released")
 
 
 HEALTH = Health(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 import click
@@ -38,10 +37,14 @@ def release_at(record: Record, settings: IPReservationSettings) -> datetime | No
 def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPReservation]]:
     """By CIDR: the record for which it is reserved longest, and its segment."""
     found: dict[str, tuple[Record, IPReservation]] = {}
+
+    def stays(record: Record) -> tuple[bool, datetime]:
+        return record.ended is None, record.ended or record.at
+
     for segment in segments:
         for record in segment.records:
             held = found.get(record.cidr)
-            if held is None or _stays(record) > _stays(held[0]):
+            if held is None or stays(record) > stays(held[0]):
                 found[record.cidr] = record, segment
     return found
 
@@ -64,10 +67,6 @@ def kept_by(cidr: str, unmanaged: Iterable[Unmanaged]) -> str:
 
 def address_of(cidr: str) -> str:
     return cidr.partition("/")[0]
-
-
-def _stays(record: Record) -> tuple[bool, datetime]:
-    return record.ended is None, record.ended or record.at
 
 
 class Reservation(Document, frozen=True):
@@ -95,30 +94,31 @@ class Reservations(Report, frozen=True):
     limit: int
 
     def parts(self, now: datetime) -> Iterator[Part]:
-        rows = [_row(each, now) for each in self.reservations]
+        rows = [
+            (
+                each.address,
+                f"{each.namespace}/{each.pod}" if each.pod else "",
+                each.reason,
+                age(each.reserved_at, now),
+                _release(each, now),
+                moment(each.expires_at),
+                each.node,
+                each.owner,
+                each.object,
+            )
+            for each in self.reservations
+        ]
         yield Table(COLUMNS, rows, empty="no IP is reserved", wide=4)
 
 
-@dataclass(frozen=True)
-class Annotate:
-    """Order the leader to release *entries* of *segment*, besides those that it names already."""
-
-    segment: IPReservation
-    entries: Sequence[str]
-
-    @property
-    def patch(self) -> dict[str, object]:
-        metadata = self.segment.metadata
-        named = dict.fromkeys((*self.segment.to_be_released, *self.entries))
-        changes = laid_open(metadata, {RELEASE: ",".join(named)})
-        return {"metadata": {**changes, "resourceVersion": metadata.resource_version}}
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Delete the object that holds an address by hand."""
-
-    reservation: IPReservation
+def _release(each: Reservation, now: datetime) -> Cell:
+    if each.to_be_released:
+        return warning("ordered" if each.ended_at else "ordered, when its pod is gone")
+    if each.kept_by:
+        return f"kept by {each.kept_by}"
+    if each.expires_at:
+        return f"in {left(each.expires_at, now)}" if each.expires_at > now else good("now")
+    return "by hand" if each.reason == BY_HAND or not each.pod else NOT_ENDED
 
 
 def listed(
@@ -143,35 +143,46 @@ def listed(
         )
         for cidr, (record, segment) in ours.items()
     ]
-    found += [each for segment in segments if not segment.ours for each in _by_hand(segment)]
+    # Of others; ranges are not for single pods, and are left out.
+    for segment in segments:
+        for entry in segment.spec.reserved_cidrs if not segment.ours else ():
+            if cidr := canonical(entry):
+                name, created = segment.metadata.name, segment.metadata.creation_timestamp
+                reason = BY_HAND if is_held_by_hand(segment, cidr) else "unmanaged"
+                address = address_of(cidr)
+                found.append(Reservation(address, "", "", "", "", reason, created, None, None, name))
     wanted = [each for each in found if namespace in (None, each.namespace)]
-    return tuple(sorted(wanted, key=_order))
+    last = datetime.max.replace(tzinfo=UTC)
+    return tuple(sorted(wanted, key=lambda each: (each.expires_at or last, each.address)))
 
 
-def to_release(segments: Sequence[IPReservation], addresses: Iterable[str]) -> list[Annotate | Delete]:
-    """Failure for what is no address, or is not reserved."""
-    orders: dict[str, Annotate] = {}
-    deletions = []
+def to_release(
+    segments: Sequence[IPReservation], addresses: Iterable[str]
+) -> tuple[list[tuple[IPReservation, list[Record]]], list[IPReservation]]:
+    """Segments, each with the records that the leader is to release of it; and objects that hold an IP by hand.
+
+    Failure for what is no address, or is not reserved.
+    """
+    orders: dict[str, tuple[IPReservation, list[Record]]] = {}
+    held: list[IPReservation] = []
     ours = by_address(each for each in segments if each.ours)
-    for address in addresses:
-        cidr = cidr_of(address)
-        holds = [each for each in segments if is_held_by_hand(each, cidr)]
-        deletions += [Delete(each) for each in holds]
+    for text in addresses:
+        cidr = cidr_of(text)
+        address, holds = address_of(cidr), [each for each in segments if is_held_by_hand(each, cidr)]
+        held += holds
         if cidr in ours:
-            segment = ours[cidr][1]
-            former = orders.get(segment.metadata.name, Annotate(segment, ()))
-            orders[segment.metadata.name] = Annotate(segment, (*former.entries, address_of(cidr)))
+            record, segment = ours[cidr]
+            orders.setdefault(segment.metadata.name, (segment, []))[1].append(record)
         elif not holds:
-            raise _not_ours(segments, cidr)
-    return [*orders.values(), *deletions]
-
-
-def to_hold(segments: Sequence[IPReservation], address: str) -> dict[str, object] | None:
-    """The IPReservation to create; None when it is there already."""
-    cidr = cidr_of(address)
-    if any(is_held_by_hand(each, cidr) for each in segments):
-        return None
-    return {"metadata": {"name": held_name(cidr)}, "spec": {"reservedCIDRs": [cidr]}}
+            others = [each for each in segments if not each.ours and cidr in each.spec.reserved_cidrs]
+            if not others:
+                raise Failure(f"{address} is not reserved", LIST)
+            name = others[0].metadata.name
+            raise Failure(
+                f"{address} is reserved by IPReservation {name}, which Drawbridge does not manage",
+                f"if you know what it is for: kubectl edit ipreservation {name}",
+            )
+    return [*orders.values()], held
 
 
 def is_held_by_hand(reservation: IPReservation, cidr: str) -> bool:
@@ -190,82 +201,6 @@ def cidr_of(address: str) -> str:
     if cidr is None:
         raise Failure(f"{address!r} is not an IP address", "write one such as 10.0.0.5")
     return cidr
-
-
-def _not_ours(segments: Iterable[IPReservation], cidr: str) -> Failure:
-    address = address_of(cidr)
-    for each in segments:
-        if not each.ours and cidr in each.spec.reserved_cidrs:
-            name = each.metadata.name
-            return Failure(
-                f"{address} is reserved by IPReservation {name}, which Drawbridge does not manage",
-                f"if you know what it is for: kubectl edit ipreservation {name}",
-            )
-    return Failure(f"{address} is not reserved", LIST)
-
-
-def _by_hand(reservation: IPReservation) -> Iterable[Reservation]:
-    """Of an unmanaged object; ranges are not for single pods, and are left out."""
-    for entry in reservation.spec.reserved_cidrs:
-        if cidr := canonical(entry):
-            name, created = reservation.metadata.name, reservation.metadata.creation_timestamp
-            reason = BY_HAND if is_held_by_hand(reservation, cidr) else "unmanaged"
-            yield Reservation(address_of(cidr), "", "", "", "", reason, created, None, None, name)
-
-
-def _order(found: Reservation) -> tuple[bool, float, str]:
-    at = found.expires_at
-    return at is None, at.timestamp() if at else 0.0, found.address
-
-
-def question(found: Sequence[Reservation], now: datetime) -> list[str]:
-    """Before a release: whose addresses these are."""
-    lines = [f"  {each.address}: {_owner(each, now)}" for each in found]
-    return ["Calico may then assign these IPs to any pod:", *lines, "Release?"]
-
-
-def done(action: Annotate | Delete, found: Sequence[Reservation], seconds: float) -> Iterator[str]:
-    if isinstance(action, Delete):
-        cidr = action.reservation.spec.reserved_cidrs[0]
-        yield f"{address_of(cidr)}: no longer held by hand"
-        return
-    ended = {each.address: each.ended_at for each in found}
-    pods = {each.address: f"{each.namespace}/{each.pod}" for each in found}
-    for address in action.entries:
-        when = f"within {duration(seconds)}" if ended.get(address) else f"when pod {pods[address]} is gone"
-        yield f"{address}: the leader releases it {when}"
-
-
-def _owner(found: Reservation, now: datetime) -> str:
-    if not found.pod:
-        return found.reason
-    gone = f"gone for {age(found.ended_at, now)}" if found.ended_at else "whose end is not stored yet"
-    return f"pod {found.namespace}/{found.pod}, {gone}"
-
-
-def _row(each: Reservation, now: datetime) -> list[Cell]:
-    pod = f"{each.namespace}/{each.pod}" if each.pod else ""
-    return [
-        each.address,
-        pod,
-        each.reason,
-        age(each.reserved_at, now),
-        _release(each, now),
-        moment(each.expires_at),
-        each.node,
-        each.owner,
-        each.object,
-    ]
-
-
-def _release(each: Reservation, now: datetime) -> Cell:
-    if each.to_be_released:
-        return warning("ordered" if each.ended_at else "ordered, when its pod is gone")
-    if each.kept_by:
-        return f"kept by {each.kept_by}"
-    if each.expires_at:
-        return f"in {left(each.expires_at, now)}" if each.expires_at > now else good("now")
-    return "by hand" if each.reason == BY_HAND or not each.pod else NOT_ENDED
 
 
 @click.group(cls=Commands)
@@ -297,34 +232,53 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
     """
     inventory = Inventory(session.cluster)
     segments, settings = segments_of(inventory), settings_of(inventory)
-    actions = to_release(segments, addresses)
-    named = {each.partition("/")[0] for each in addresses}
-    known = [each for each in listed(segments, settings) if each.address in named]
-    session.confirm(*question(known, session.cluster.now()))
-    for action in actions:
-        _write(inventory, action)
-        for line in done(action, known, settings.ip_release_period):
-            session.output.say(line)
+    orders, held = to_release(segments, addresses)
+    named, now = {address_of(cidr_of(each)) for each in addresses}, session.cluster.now()
+    owners = []
+    for each in listed(segments, settings):
+        gone = f"gone for {age(each.ended_at, now)}" if each.ended_at else "whose end is not stored yet"
+        owner = f"pod {each.namespace}/{each.pod}, {gone}" if each.pod else each.reason
+        if each.address in named:
+            owners.append(f"  {each.address}: {owner}")
+    session.confirm("Calico may then assign these IPs to any pod:", *owners, "Release?")
+    client, resource, say = inventory.client, inventory.reservations.resource(), session.output.say
+    try:
+        for segment, records in orders:
+            metadata, entries = segment.metadata, [address_of(record.cidr) for record in records]
+            order = ",".join(dict.fromkeys((*segment.to_be_released, *entries)))
+            changes = {**laid_open(metadata, {RELEASE: order}), "resourceVersion": metadata.resource_version}
+            client.patch(resource, metadata.name, {"metadata": changes})
+            for record in records:
+                soon = f"within {duration(settings.ip_release_period)}"
+                when = soon if record.ended else f"when pod {record.namespace}/{record.pod} is gone"
+                say(f"{address_of(record.cidr)}: the leader releases it {when}")
+        for hold in held:
+            client.delete(resource, hold.metadata.name, preconditions={"uid": hold.metadata.uid or None})
+            say(f"{address_of(hold.spec.reserved_cidrs[0])}: no longer held by hand")
+    except (Conflict, NotFound):
+        raise CHANGED from None
 
 
-@reservations.command()
+@reservations.command("hold")
 @click.argument("address", metavar="IP")
 @pass_session
-def hold(session: Session, address: str) -> None:
+def hold_ip(session: Session, address: str) -> None:
     """Hold an IP until it is released by hand.
 
     ipReserveTime and ipReserveMaxCount do not apply. It creates an IPReservation that Drawbridge does not manage. A
     pod that has the IP keeps it.
     """
     inventory = Inventory(session.cluster)
-    body = to_hold(segments_of(inventory), address)
-    if body is None:
+    segments, cidr = segments_of(inventory), cidr_of(address)
+    if any(is_held_by_hand(each, cidr) for each in segments):
         session.output.say(f"{address}: held by hand already; nothing was changed")
         return
     session.confirm(f"Hold {address}, so that Calico assigns it to no new pod until you release it?")
     resource = inventory.reservations.resource()
+    kind = {"apiVersion": resource.api_version, "kind": KIND}
+    body = {"metadata": {"name": held_name(cidr)}, "spec": {"reservedCIDRs": [cidr]}}
     try:
-        inventory.client.create(resource, {"apiVersion": resource.api_version, "kind": KIND, **body})
+        inventory.client.create(resource, kind | body)
     except AlreadyExists:
         raise CHANGED from None
     session.output.say(f"{address}: held by hand; drawbridge reservations release {address} ends that")
@@ -350,20 +304,6 @@ def segments_if_any(inventory: Inventory) -> Sequence[IPReservation]:
         return inventory.segments()
     except (NotServed, NotFound):
         return ()
-
-
-def _write(inventory: Inventory, action: Annotate | Delete) -> None:
-    """On the object as it was read."""
-    client, resource = inventory.client, inventory.reservations.resource()
-    try:
-        match action:
-            case Annotate(segment):
-                client.patch(resource, segment.metadata.name, action.patch)
-            case Delete(reservation):
-                metadata = reservation.metadata
-                client.delete(resource, metadata.name, preconditions={"uid": metadata.uid or None})
-    except (Conflict, NotFound):
-        raise CHANGED from None
 
 
 def records_of(segments: Iterable[IPReservation]) -> Sequence[Record]:
