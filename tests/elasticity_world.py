@@ -16,9 +16,11 @@ from controllers.clock import Clock
 from controllers.controller import Controller
 from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
+from controllers.elasticity.filters import Reach
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
-from controllers.elasticity.snapshot import Workload
+from controllers.elasticity.room import SuperNodes
+from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload
 from controllers.elasticity.sources import ElasticityInformers, NodeCache, PodCache, Sources
 from controllers.workqueue import _reconcile
 from dev.fake_api import FakeAPI, Objects, Reply, Request, refusal
@@ -242,7 +244,7 @@ class Leader:
     @property
     def due(self) -> Sequence[str]:
         """Of the pods that are to be fenced."""
-        return self.parts._reconciler._takeover.due
+        return self.parts._takeover.due
 
     def hear(self, count: int | None = None) -> None:
         """So many changes of pods, or all."""
@@ -422,6 +424,33 @@ def fleet(*others: WatchedNode) -> Nodes:
 
 def index_of(*pods: Pod) -> PodIndex:
     return PodIndex(lambda facet: [pod for pod in pods if facet in facets(pod)])
+
+
+class Eligible:
+    """Every pod is, with the same volumes."""
+
+    def __init__(self, *volumes: Reach) -> None:
+        self._volumes = volumes
+
+    def violations(self, pod: Pod) -> tuple[str, ...]:
+        return ()
+
+    def reach(self, pod: Pod) -> tuple[Reach, ...]:
+        return self._volumes
+
+
+def account(nodes: Nodes, pods: PodIndex, *volumes: Reach) -> SuperNodes:
+    """Of a decision on pods with *volumes*, which is about nothing but the nodes."""
+    eligible: Any = Eligible(*volumes)
+    return SuperNodes(
+        Snapshot((), {}, ClusterState(nodes, SETTINGS, None, lambda _: None), NOW), pods, eligible
+    )
+
+
+def misfit(super_nodes: SuperNodes, pod: Pod, *, bound: bool = True) -> str:
+    found = super_nodes.objections(pod, bound=bound)
+    assert found is not None
+    return found.misfit or ""
 
 
 def raw_of(pod: Mapping[str, Any]) -> msgspec.Raw:

@@ -57,7 +57,7 @@ SWAPS = [
     (  # a pod's place under the cap is given up before the pod is written
         "controllers/elasticity/writer.py",
         "            self._write(action)\n        except Conflict:\n            self._pods.refresh(action.pod)  #",
-        "            self.assumptions.forget(action)",
+        "            self._forget(action)",
     ),
     (  # a node's pods are replaced before the node is detached
         "controllers/ingress_daemonset/nodes.py",

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from controllers.elasticity.filters import Reach, Request
+from controllers.elasticity.filters import Reach
 from controllers.elasticity.nodes import WatchedNode, matters, sorted_out
-from controllers.elasticity.patches import as_burst, as_sent
-from controllers.elasticity.pods import Pod, PodSpec, decode
-from controllers.elasticity.room import Fleet
-from tests.elasticity_world import AWAY, HOME, fleet, index_of, node, raw_of, raw_pod, super_node
+from controllers.elasticity.pods import Pod, decode
+from controllers.elasticity.room import SuperNodes
+from tests.elasticity_world import (
+    AWAY,
+    HOME,
+    account,
+    fleet,
+    index_of,
+    misfit,
+    node,
+    raw_of,
+    raw_pod,
+    super_node,
+)
 from tests.tables import table
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -75,20 +83,16 @@ def asking(resource: str, *amounts: str) -> dict[str, Any]:
 LARGE = {"allocatable": {"cpu": "1k", "memory": "1Ti", "pods": "1M"}}
 
 
-def fleet_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = ()) -> Fleet:
+def account_of(nodes: Sequence[WatchedNode], pods: Sequence[Pod] = (), *volumes: Reach) -> SuperNodes:
     """Of *nodes*, and of three local in another zone."""
     home = [node(f"home-{number}", {ZONE: "own"}) for number in (1, 2, 3)]
-    return Fleet(sorted_out([*nodes, *home]), index_of(*pods))
-
-
-def sent(wanted: Pod, *volumes: Reach) -> Request:
-    return Request(wanted, msgspec.convert(as_sent(wanted), PodSpec), volumes)
+    return account(sorted_out([*nodes, *home]), index_of(*pods), *volumes)
 
 
 def why_not(
     spec: dict[str, Any], nodes: Sequence[WatchedNode] = ONE, pods: Sequence[Pod] = (), *volumes: Reach
 ) -> str:
-    return fleet_of(nodes, pods).why_not(sent(pod(spec=spec), *volumes)) or ""
+    return misfit(account_of(nodes, pods, *volumes), pod(spec=spec))
 
 
 # A node by itself
@@ -239,30 +243,33 @@ def test_of_two_super_nodes_the_empty_one_takes_a_pod_unless_their_zone_is_asked
 
 
 def test_what_is_on_its_way_takes_its_place() -> None:
-    over = fleet_of(TWO)
+    over = account_of(TWO)
     found = []
     for number in range(3):
-        request = sent(pod(f"web-{number}", spec=apart()))
-        found.append(over.why_not(request) or "")
+        wanted = pod(f"web-{number}", spec=apart())
+        found.append(misfit(over, wanted))
         if not found[-1]:
-            over.add(request)
+            over.add(wanted, bound=True)
 
     assert found == ["", "", APART]
+
+
+def test_what_is_on_its_way_repels_all_that_come_later() -> None:
+    over = account_of(ONE)
+    over.add(pod("web-0", spec=apart()), bound=True)
+
+    assert [misfit(over, pod(f"web-{number}")) for number in (1, 2)] == [APART, APART]
 
 
 def test_what_an_earlier_turn_sent_takes_its_place() -> None:
     spec = apart()
     before = pod("web-0", gated=False, annotations={"drawbridge.io/placement": "super"}, spec=spec)
-    over = Fleet(fleet(), index_of(before))
 
-    assert over.why_not(sent(pod(spec=spec))) == APART
+    assert misfit(account(fleet(), index_of(before)), pod(spec=spec)) == APART
 
 
 def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() -> None:
-    wanted = pod(spec=spread())
-    over = fleet_of(ONE, [there("a")])
-
-    assert over.why_not(Request(wanted, msgspec.convert(as_burst(wanted), PodSpec))) == (SKEWED)
+    assert misfit(account_of(ONE, [there("a")]), pod(spec=spread()), bound=False) == SKEWED
 
 
 @table(
@@ -277,9 +284,7 @@ def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() ->
     },
 )
 def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, Any], asks: bool) -> None:
-    wanted = pod(spec=spec)
-
-    assert fleet_of(ONE).is_asked_for(Request(wanted, msgspec.convert(spec, PodSpec))) is asks
+    assert account_of(ONE).is_asked_for(pod(spec=spec)) is asks
 
 
 @table(

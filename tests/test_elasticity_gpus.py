@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import PLACEMENT, REASON, TAINT
-from controllers.elasticity.gpus import asked_for
-from controllers.elasticity.nodes import Nodes, sorted_out
+from controllers.elasticity.nodes import Nodes, gpus_asked_for, sorted_out
 from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pods import PodSpec
 from controllers.elasticity.super_nodes import plan
@@ -63,7 +62,7 @@ def asking(name: str = "nvidia.com/gpu", quantity: str = "1", field: str = "limi
 def test_a_pod_asks_for_gpus_by_resources_or_annotations(
     spec: dict[str, Any], annotations: dict[str, str], asked: str
 ) -> None:
-    assert asked_for(ObjectMeta(annotations=annotations), msgspec.convert(spec, PodSpec)) == asked
+    assert gpus_asked_for(ObjectMeta(annotations=annotations), msgspec.convert(spec, PodSpec)) == asked
 
 
 # What is on the nodes

@@ -6,12 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from api.elasticity import COST, GATE, OUR_COST, PLACEMENT
+from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import TOLERATION, Action, Kind, to_local_nodes, to_super_node
-from controllers.elasticity.planner import Pending, Place, place
+from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from controllers.elasticity.room import Objections, Quota, counted, counts
-from controllers.elasticity.snapshot import Location, Policy, Siblings, location_of, ordinal_of
-from settings.elasticity import Budget, MaxSuperPods
+from controllers.elasticity.snapshot import ClusterState, Location, Snapshot, location_of, ordinal_of
+from settings import ElasticitySettings
+from settings.elasticity import Budget, HomeFailover, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, STUCK, index_of, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
@@ -23,12 +25,6 @@ NONE, NO_GPU = Objections(), Objections(misfit="no super node has gpu=true")
 
 def pod(name: str = "web-1", **parts: Any) -> Pod:
     return decode(raw_of(raw_pod(name, **parts)))
-
-
-def pending(
-    number: int = 1, replicas: int | None = 2, allowed: bool = True, barred: str | None = None
-) -> Pending:
-    return Pending(pod(f"web-{number}"), Policy(allowed, "global=true local=unset", replicas), barred)
 
 
 def quota(limits: MaxSuperPods, *there: Pod, now: datetime = NOW) -> Quota:
@@ -47,64 +43,78 @@ class Sky:
     """Super nodes that answer each pod the same."""
 
     def __init__(self, found: Objections | None = NONE) -> None:
-        self._found, self._quota = found, quota(UNLIMITED)
+        self._found, self.quota = found, quota(UNLIMITED)
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
         return self._found
 
-    def refusal(self, pod: Pod) -> str | None:
-        return self._quota.refusal(pod)
-
     def add(self, pod: Pod, *, bound: bool) -> None:
-        self._quota.add(pod)
+        self.quota.add(pod)
+
+    def first_tier(self, pod: Pod, *, bound: bool) -> None:
+        return None
+
+    gpus = is_asked_for = lambda self, _: None
 
 
-def places(*pods: Pending, local: int = 0) -> list[Place]:
-    sky: Any = Sky()
-    return [placement.place for placement in place(pods, Siblings(local), sky)]
-
-
-def test_the_first_n_stay_and_the_others_go() -> None:
-    assert places(*map(pending, range(4))) == [Place.LOCAL, Place.LOCAL, Place.SUPER, Place.SUPER]
-    assert places(*map(pending, range(2)), local=1) == [Place.LOCAL, Place.SUPER]
-    assert places(pending(replicas=0)) == [Place.SUPER]
+def planned(*pods: Pod, switch: bool | None = True, found: Objections | None = NONE, **settings: Any) -> Plan:
+    sky: Any = Sky(found)
+    cluster = ClusterState(Nodes(), ElasticitySettings(**settings), switch, lambda _: None)
+    return plan(Snapshot(pods, {}, cluster, NOW), sky, Past())
 
 
 @table(
-    "beyond, found, where, why",
+    "replicas, local, gated, kinds",
     {
-        "the switches keep it": (pending(allowed=False), NONE, Place.STAY, ": must stay local"),
-        "the rules keep it": (
-            pending(),
-            Objections(("one", "two")),
-            Place.STAY,
-            ": stays local, it cannot run on super nodes: one; two",
-        ),
-        "no super node takes it": (pending(), NO_GPU, Place.STAY, f": stays local, {NO_GPU.misfit}"),
-        "none would take it": (
-            pending(barred="none is ready"),
-            NONE,
-            Place.STAY,
-            ", none is ready: stays local",
-        ),
-        "its volumes are not known yet": (pending(), None, Place.LOOK, ": its volumes are looked at"),
-        "nothing keeps it": (pending(), NONE, Place.SUPER, ": to super node"),
+        "the first N stay": ("2", 0, 4, [Kind.LOCAL, Kind.LOCAL, Kind.SUPER, Kind.SUPER]),
+        "one is there": ("2", 1, 2, [Kind.LOCAL, Kind.SUPER]),
+        "none is local": ("0", 0, 1, [Kind.SUPER]),
+        "no number": (None, 2, 1, [Kind.LOCAL]),
     },
 )
-def test_a_pod_beyond_n(beyond: Pending, found: Objections | None, where: Place, why: str) -> None:
-    sky: Any = Sky(found)
-    (placement,) = place([beyond], Siblings(2), sky)
+def test_the_first_n_stay_and_the_others_go(
+    replicas: str | None, local: int, gated: int, kinds: list[Kind]
+) -> None:
+    there = [pod(f"there-{number}", gated=False, spec={"nodeName": HOME}) for number in range(local)]
+    made = planned(*there, *(pod(f"web-{number}", n=replicas) for number in range(gated)))
 
-    said = f"global=true local=unset LOCAL_REPLICAS=2, 2 local{why}"
-    assert (placement.place, placement.why) == (where, said)
+    assert [action.kind for action in made.actions] == kinds
 
 
-def test_a_pod_without_a_number_stays() -> None:
-    sky: Any = Sky()
-    (placement,) = place([pending(replicas=None)], Siblings(2), sky)
+FAILOVER = {"home_failover": HomeFailover(enabled=True)}
 
-    assert placement.place is Place.STAY
-    assert placement.why == "global=true local=unset LOCAL_REPLICAS=unset: stays local"
+
+@table(
+    "found, others, kind, why",
+    {
+        "the switches keep it": (NONE, {"switch": False}, Kind.LOCAL, ": must stay local"),
+        "the rules keep it": (
+            Objections(("one", "two")),
+            {},
+            Kind.LOCAL,
+            ": stays local, it cannot run on super nodes: one; two",
+        ),
+        "no super node takes it": (NO_GPU, {}, Kind.LOCAL, f": stays local, {NO_GPU.misfit}"),
+        "none would take it": (NONE, FAILOVER, Kind.LOCAL, ", no super node is ready: stays local"),
+        "its volumes are not known yet": (None, {}, Kind.WAIT, ": its volumes are looked at"),
+        "nothing keeps it": (NONE, {}, Kind.SUPER, ": to super node"),
+    },
+)
+def test_a_pod_beyond_n(found: Objections | None, others: dict[str, Any], kind: Kind, why: str) -> None:
+    made = planned(pod(n="0"), found=found, **others)
+
+    switch = "false" if "switch" in others else "true"
+    said = f"global={switch} local=unset LOCAL_REPLICAS=0, 0 local{why}"
+    assert [(action.kind, action.why) for action in made.actions] == (
+        [] if kind is Kind.WAIT else [(kind, said)]
+    )
+    assert [*made.waits.values()] == ([said] if kind is Kind.WAIT else [])
+
+
+def test_a_pod_without_a_number_says_so() -> None:
+    (action,) = planned(pod(n=None)).actions
+
+    assert action.why == "global=true local=unset LOCAL_REPLICAS=unset: stays local"
 
 
 @table(

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from api.elasticity import PLACEMENT, REASON
+from controllers.elasticity.patches import Kind
 from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
@@ -136,8 +137,8 @@ def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_
     world.leader.hear()
     world.leader.turn()
     assert world.leader.queue == [f"uid-{other}"], "that says what it waits for"
-    going = world.leader.parts._writer.assumptions.to_super_nodes()
-    assert [each.pod.metadata.name for each in going] == ["web-1"]
+    assumed = world.leader.parts._writer.assumed.values()
+    assert [each.pod.metadata.name for each in assumed if each.kind is Kind.SUPER] == ["web-1"]
     world.cluster.stuck.pop()()
     world.leader.settle(2)
 

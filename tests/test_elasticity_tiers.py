@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 
 from api.elasticity import REASON, TAINT
-from controllers.elasticity.nodes import WatchedNode, sorted_out
+from controllers.elasticity.nodes import WatchedNode, preferring, sorted_out, tier_of
 from controllers.elasticity.patches import TOLERATION, to_super_node
 from controllers.elasticity.pods import decode
 from controllers.elasticity.reporter import TIER_PODS
 from controllers.elasticity.super_nodes import plan
-from controllers.elasticity.tiers import preferring, tier_of
 from dev.fake_api import merged
 from kube.types import Node
 from settings import ElasticitySettings

@@ -97,6 +97,7 @@ PLANS = [
     "controllers/anycast_ip/claim.py",
     "controllers/anycast_ip/snapshot.py",
     "controllers/anycast_ip/planner.py",
+    "controllers/elasticity/nodes.py",
     "controllers/elasticity/patches.py",
     "controllers/elasticity/filters.py",
     "controllers/elasticity/room.py",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from api.elasticity import BURST
+from controllers.elasticity.eligibility import request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pods import Pod, PodSpec, decode_for_return
 from controllers.elasticity.return_home.planner import Burst, Group, Outcome, Return, choose, outcome
@@ -179,6 +180,16 @@ def test_a_local_node_where_anti_affinity_repels_the_pod_has_no_room_for_it() ->
     pods = index_of(decode_for_return(raw_of(there)))
     rooms = [LocalRoom(sorted_out(nodes[:count]), pods) for count in (1, 2)]
     assert [room.node_for(request) for room in rooms] == ["", "home-2"]
+
+
+def test_a_pod_that_is_on_its_way_repels_as_if_it_were_there() -> None:
+    term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    room = LocalRoom(sorted_out([node(HOME, allocatable={"cpu": "9", "pods": "9"})]), index_of())
+    waiting = {**raw("api-1", ""), "spec": {**SPEC, "affinity": apart}}
+    room.reserve(request_of(decode_for_return(raw_of(waiting))))
+
+    assert room.node_for(Request(TWO[0], _spec("1"))) == ""
 
 
 def test_what_is_reserved_is_taken() -> None:

@@ -24,7 +24,7 @@ from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind
 from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, PodIndex, decode, facets
-from controllers.elasticity.room import SETTING, Fleet, Quota, SuperNodes, counted
+from controllers.elasticity.room import SETTING, SuperNodes
 from controllers.elasticity.snapshot import ClusterState, Location, Workload, location_of, parse
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
 from kube.errors import NotFound
@@ -294,18 +294,17 @@ def _planned(
     inventory: Inventory, cluster: ClusterState, pods: Sequence[Pod], arriving: Sequence[Pod]
 ) -> Plan:
     """By the leader's planner, once it knows the volumes of those that arrive."""
-    nodes, settings, now = cluster.nodes, cluster.settings, inventory.now()
     index = index_of([*pods, *arriving])
     key = next((pod.key for pod in arriving), "")
     at = 0.0
-    eligibility = Eligibility(inventory.client, lambda: settings.excluded_namespaces, lambda: at)
+    eligibility = Eligibility(inventory.client, lambda: cluster.settings.excluded_namespaces, lambda: at)
     for _ in range(LOOKS):
-        quota = Quota(settings.max_super_pods, counted(index, nodes.names), now)
-        super_nodes = SuperNodes(Fleet(nodes, index, gpus=settings.gpus), quota, eligibility)
-        made = plan(OfOneKey(index.of_key(key), {}, cluster, now), super_nodes, Past())
-        if not made.to_look_up:
+        of_key = OfOneKey(index.of_key(key), {}, cluster, inventory.now())
+        super_nodes = SuperNodes(of_key, index, eligibility)
+        made = plan(of_key, super_nodes, Past())
+        if not super_nodes.to_look_up:
             break
-        for pod in made.to_look_up:
+        for pod in super_nodes.to_look_up:
             eligibility.look_up(pod)
         at += BETWEEN
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -14,20 +14,19 @@ from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller, Watch
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
-from controllers.elasticity.nodes import WatchedNode, matters
+from controllers.elasticity.nodes import WatchedNode, matters, tier_of
 from controllers.elasticity.open_gates import keep_open
-from controllers.elasticity.patches import cost_change
-from controllers.elasticity.pods import KEPT, Pod, oldest_first
-from controllers.elasticity.reconciler import Reconciler
+from controllers.elasticity.patches import TO_SUPER_NODES, Kind, cost_change
+from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
+from controllers.elasticity.pods import KEPT, Pod, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home.reconciler import ReturnReconciler
 from controllers.elasticity.return_home.reporter import ReturnReporter
-from controllers.elasticity.room import counts, waits
-from controllers.elasticity.snapshot import location_of
+from controllers.elasticity.room import SuperNodes, counts, waits
+from controllers.elasticity.snapshot import Snapshot, location_of
 from controllers.elasticity.sources import ElasticityInformers, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
-from controllers.elasticity.tiers import tier_of
 from controllers.elasticity.writer import PAUSES, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -92,7 +91,10 @@ def place(context: Context, settings: Settings) -> None:
 
 
 class Elasticity:
-    """A takeover fences pods, placement decides on keys, and what it decides is written."""
+    """A takeover fences pods, `reconcile` decides on keys, and what it decides is written.
+
+    It keeps what this leader has seen and the cluster does not say: outages, standstills and rejections.
+    """
 
     def __init__(
         self,
@@ -102,41 +104,92 @@ class Elasticity:
         recorder: EventRecorder,
         clock: Clock = CLOCK,
     ) -> None:
-        self._sources, self._settings = sources, sources.settings()
+        self._sources, self._settings, self._clock = sources, sources.settings(), clock
         self._names = sources.nodes().names
-        self._keys = WorkQueue("elasticity", clock=clock.monotonic)
-        self._reporter = Reporter(recorder, clock.now)
-        self._reporter.report_left(oldest_first(sources.pods.gated()))
+        self._deciding = threading.Lock()
+        self._in_trouble_since: dict[str, float] = {}
+        self._still_since: dict[str, float] = {}
+        self._rejected_until: dict[str, float] = {}
+        keys = self._keys = WorkQueue("elasticity", clock=clock.monotonic)
+        self.reporter = Reporter(recorder, clock.now)
+        self.reporter.report_left(oldest_first(sources.pods.gated()))
         self._eligibility = Eligibility(
             client, lambda: sources.settings().excluded_namespaces, clock.monotonic
         )
-        takeover = Takeover(
+        self._takeover = Takeover(
             sources.pods,
             f"{os.environ.get('POD_NAME', 'controllers')}_{secrets.token_hex(4)}",
-            self._keys.add,
+            keys.add,
             is_limited=self._settings.max_super_pods.is_limited,
             clock=clock.monotonic,
         )
         writes = WorkQueue("elasticity-writes", pauses=PAUSES, clock=clock.monotonic)
-        self._writer = Writer(sources.pods, self._reporter, writes, self._keys.add, clock.monotonic)
-        self._reconciler = Reconciler(
-            sources, takeover, self._writer, self._eligibility, self._reporter, clock
-        )
+        self._writer = Writer(sources.pods, self.reporter, writes, keys.add, clock.monotonic)
         self.takeover = Controller(
             WorkQueue("elasticity-takeover", pauses=FENCE_PAUSES, clock=clock.monotonic),
-            takeover.reconcile,
+            self._takeover.reconcile,
             workers=FENCERS,
-            first=takeover.due,
+            first=self._takeover.due,
         )
         self.writer = Controller(writes, self._writer.reconcile, workers=WRITERS)
         self.placement = Controller(
-            self._keys,
-            self._reconciler.reconcile,
+            keys,
+            self.reconcile,
             Watch(informers.pods, self._of_pod),
             Watch(informers.nodes, self._of_node),
             Watch(informers.switches, lambda _old, _new: self._undecided()),
             workers=WORKERS,
         )
+
+    def reconcile(self, key: str) -> float | None:
+        """Decide where the pods of one owner and revision belong, and start the writes that take them there."""
+        if not self._takeover.is_over(key):
+            return None  # the takeover queues the key
+        with self._deciding:  # one at a time: the next one finds assumed what this one decides
+            self._writer.short.add(key)  # before it reads, so that it misses no room that is given back
+            assumed = self._writer.assumed.copy()
+            snapshot = self._sources.snapshot(key, assumed, self._clock.now())
+            going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
+            outages = self._outages(snapshot.cluster.nodes.super)
+            super_nodes = SuperNodes(snapshot, self._sources.pods, self._eligibility, going, outages)
+            is_rejected = self._rejected_until.get(key, 0.0) > self._clock.monotonic()
+            past = Past(is_rejected, self._is_stalled(key, snapshot), self._writer.rests)
+            made = plan(snapshot, super_nodes, past)
+            self._writer.start(made.actions)
+            if not super_nodes.quota.was_short:
+                self._writer.short.discard(key)
+        if any(action.kind is Kind.DELETE for action in made.actions):
+            now = self._clock.monotonic()
+            lasting = {key: until for key, until in self._rejected_until.items() if until > now}
+            until = now + snapshot.cluster.settings.home_failover.home_after
+            self._rejected_until = lasting | {key: until}
+        for event in made.events:
+            self.reporter.once(event.pod, event.reason, event.why, event.type)
+        self.reporter.wait(made.waits)
+        looked_up = [self._eligibility.look_up(pod) for pod in super_nodes.to_look_up]
+        return min((*made.again, *looked_up), default=None)
+
+    def _outages(self, nodes: Iterable[WatchedNode]) -> Mapping[str, float]:
+        """The seconds, by name, for which super nodes have been in a state that passes.
+
+        Nodes say since when, too, but a provider may renew that time with every report, and pods would wait
+        indefinitely.
+        """
+        now, since = self._clock.monotonic(), self._in_trouble_since
+        names = [node.metadata.name for node in nodes if node.in_trouble]
+        self._in_trouble_since = {name: since.get(name, now) for name in names}
+        return {name: now - then for name, then in self._in_trouble_since.items()}
+
+    def _is_stalled(self, key: str, snapshot: Snapshot) -> bool:
+        """Whether its rollout has stood still for long, as this leader saw it. Only a limit holds one up."""
+        if not snapshot.cluster.settings.max_super_pods.is_limited or not (gated := snapshot.gated):
+            return False
+        pods = self._sources.pods.of_workload(gated[0].workload)
+        if not stands_still(pods, key, snapshot.assumed, snapshot.now):
+            self._still_since.pop(key, None)
+            return False
+        now = self._clock.monotonic()
+        return now - self._still_since.setdefault(key, now) >= STANDSTILL
 
     def upkeep(self) -> None:
         """What no event asks for: follow the settings, report, and forget pods that are gone."""
@@ -147,19 +200,19 @@ class Elasticity:
                 self._keys.add(key)
         self._report()
         self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
-        self._reconciler.keep_only(lambda: {pod.key for pod in pods.gated()})
+        keep_only(self._still_since, lambda: {pod.key for pod in pods.gated()})
         self._writer.keep_only(lambda: _uids(*pods.all()))
-        self._reporter.keep_only(lambda: _uids(*pods.all()))
+        self.reporter.keep_only(lambda: _uids(*pods.all()))
 
     def _report(self) -> None:
         pods, settings = self._sources.pods, self._settings
-        self._reporter.hold(settings.max_super_pods.budgets)
-        self._reporter.report_waiting(pods.gated())
+        self.reporter.hold(settings.max_super_pods.budgets)
+        self.reporter.report_waiting(pods.gated())
         tiers: Counter[int] = Counter()
         for node in self._sources.nodes().super:
             tiers[tier_of(node)] += len(pods.holding(node.metadata.name))
-        self._reporter.count_tiers(tiers)
-        self._reporter.count(
+        self.reporter.count_tiers(tiers)
+        self.reporter.count(
             pending=sum(pod.stuck_since is not None for pod in pods.unbound()),
             capped=sum(map(waits, (*pods.gated(), *pods.unbound()))),
             local=len(pods.placed_locally()),

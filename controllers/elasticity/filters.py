@@ -119,6 +119,12 @@ def is_asked_for(request: Request, node: WatchedNode) -> bool:
     return not misses(request, node, (node_selector, node_affinity))
 
 
+def looks_at_others(request: Request) -> bool:
+    """Whether it matters to the pod itself which others there are."""
+    asks = request.spec
+    return bool(asks.host_ports or asks.repels or asks.attracts or asks.spread)
+
+
 class Topology:
     """The pods on all *nodes*, of which some are *candidates*; pods on their way are added where they are expected."""
 
@@ -126,7 +132,7 @@ class Topology:
         self, nodes: Iterable[WatchedNode], candidates: Iterable[WatchedNode], pods: PodIndex
     ) -> None:
         self._nodes = {node.metadata.name: node for node in nodes}
-        self._candidates = tuple(candidates)
+        self._of_candidates = {label for node in candidates for label in node.metadata.labels.items()}
         self._pods = pods
         self._repelling = [
             repulsion for pod in pods.repelling() for repulsion in self._repulsions(pod, pod.node_name)
@@ -232,11 +238,9 @@ class Topology:
         """What *pod*, on the node of that *name*, keeps off candidates: topology key, its value, and which pods."""
         labels = self._nodes[name].metadata.labels if name in self._nodes else {}
         for term in pod.repels:
-            key = term.topology_key
-            if key in labels and any(
-                node.metadata.labels.get(key) == labels[key] for node in self._candidates
-            ):
-                yield key, labels[key], _match(term, pod, unknown=None)
+            key, value = term.topology_key, labels.get(term.topology_key)
+            if value is not None and (key, value) in self._of_candidates:
+                yield key, value, _match(term, pod, unknown=None)
 
     def _on(self, name: str) -> Iterator[Pod]:
         yield from self._pods.on_node(name)

@@ -22,10 +22,10 @@ from api.elasticity import (
     TAINT,
     bound_to_super_nodes,
     kept_off_super_nodes,
+    requiring,
 )
-from controllers.elasticity.gpus import Gpus, on_any_node, on_local_nodes, on_super_nodes, pending
+from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, with_gpus
 from controllers.elasticity.pods import Pod, spec_of
-from controllers.elasticity.tiers import preferring
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
 
@@ -62,15 +62,21 @@ class Action:
         return self.pod.metadata.uid
 
 
-def to_local_nodes(pod: Pod, why: str, *, pin: bool = False, gpus: Gpus = Gpus.UNUSED) -> Patch:
-    """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst."""
-    held = spec_of(pod)
-    spec = kept_off_super_nodes(held) if pin or pod.tolerates else on_local_nodes(held, gpus)
+def to_local_nodes(pod: Pod, why: str, *, pin: bool = False, gpus: Gpus = None) -> Patch:
+    """A pod that tolerates super nodes is kept off them; any other only to *pin* it, else it may burst.
+
+    It cannot get affinity any more when it bursts: so one that asks for GPUs gets it now.
+    """
+    held = spec = spec_of(pod)
+    if pin or pod.tolerates:
+        spec = kept_off_super_nodes(held)
+    elif gpus:
+        spec = requiring(held, NO_OTHERS)
     return _patch(pod, {PLACEMENT: LOCAL, REASON: why}, _ungated(held) | _changed(held, spec))
 
 
 def to_super_node(
-    pod: Pod, why: str, *, with_cost: bool, tiers: Sequence[int] = (), gpus: Gpus = Gpus.UNUSED
+    pod: Pod, why: str, *, with_cost: bool, tiers: Sequence[int] = (), gpus: Gpus = None
 ) -> Patch:
     """*tiers* of super nodes that there are, the preferred one first."""
     held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
@@ -78,32 +84,33 @@ def to_super_node(
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 
 
-def to_any_node(pod: Pod, why: str, gpus: Gpus = Gpus.UNUSED) -> Patch:
+def to_any_node(pod: Pod, why: str, gpus: Gpus = None) -> Patch:
     """Take the gate away and nothing else, unless there are subnets for GPUs."""
     held = spec_of(pod)
-    spec = _ungated(held) | _changed(held, on_any_node(held, gpus))
+    spec = _ungated(held) | _changed(held, with_gpus(held, gpus, NO_OTHERS))
     return _patch(pod, {PLACEMENT: ANY, REASON: why}, spec)
 
 
-def burst(
-    pod: Pod, why: str, *, with_cost: bool, also: Sequence[Raw] = (), gpus: Gpus = Gpus.UNUSED
-) -> Patch:
+def burst(pod: Pod, why: str, *, with_cost: bool, also: Sequence[Raw] = (), gpus: Gpus = None) -> Patch:
     """The cost comes with the tolerations, *also* these: a ReplicaSet may shrink as soon as the pod runs."""
     held = spec_of(pod)
-    spec = pending(_tolerant(held, pod, also), gpus)
+    spec = with_gpus(_tolerant(held, pod, also), gpus, None)
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
     return _patch(pod, {BURST: "allowed", REASON: why, **cost}, _changed(held, spec))
 
 
-def as_sent(pod: Pod, gpus: Gpus = Gpus.UNUSED) -> dict[str, Any]:
+def as_is(pod: Pod, _: Gpus) -> dict[str, Any]:
+    return spec_of(pod)
+
+
+def as_sent(pod: Pod, gpus: Gpus = None) -> dict[str, Any]:
     """Its spec, raw, as it would be on super nodes only."""
-    return on_super_nodes(_tolerant(bound_to_super_nodes(spec_of(pod)), pod), gpus)
+    return with_gpus(_tolerant(bound_to_super_nodes(spec_of(pod)), pod), gpus, ONLY_GPUS)
 
 
-def as_burst(pod: Pod, gpus: Gpus = Gpus.UNUSED) -> dict[str, Any]:
+def as_burst(pod: Pod, gpus: Gpus = None) -> dict[str, Any]:
     """Its spec, raw, as it would be when it is allowed on super nodes."""
-    spec = _tolerant(spec_of(pod), pod)
-    return on_any_node(spec, gpus) if pod.gated else pending(spec, gpus)
+    return with_gpus(_tolerant(spec_of(pod), pod), gpus, NO_OTHERS if pod.gated else None)
 
 
 def is_kept_off(pod: Pod) -> bool:

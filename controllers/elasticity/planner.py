@@ -6,15 +6,13 @@ a function of its arguments: it says what is written, reported, and when to look
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Literal
 
 from api.elasticity import LOCAL_REPLICAS, SUPER
-from controllers.elasticity import tiers
+from controllers.elasticity.nodes import tier_tolerations
 from controllers.elasticity.patches import (
     Action,
     Kind,
@@ -29,7 +27,7 @@ from controllers.elasticity.patches import (
 )
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.room import Objections, SuperNodes
-from controllers.elasticity.snapshot import Ordinal, Policy, Siblings, Snapshot, is_readable
+from controllers.elasticity.snapshot import DECIDED, Location, Policy, Snapshot, is_readable
 from settings.elasticity import HomeFailover
 
 PATIENCE = 60.0
@@ -44,58 +42,23 @@ CAPPED = "SuperNodeCapReached"
 """The reason of the Event of a pod that waits for a cap or a budget."""
 FOR_ROLLOUT = "LocalForRollout"
 """The same of one that is local instead, because a rollout waits for it."""
+RESTORED = "LocalReplicasRestored"
+NO_ROOM = "No local node has room, and"
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
-
-
-NO_ORDINAL = Ordinal()
-
-
-class Place(StrEnum):
-    LOCAL = "local"
-    """It is one of the first N."""
-    SUPER = "super"
-    STAY = "stay"
-    """It is none of them, but must not or cannot go to super nodes."""
-    ANY = "any"
-    """It tolerates super nodes, by itself or from now on, and the scheduler decides."""
-    WAIT = "wait"
-    """It goes to a super node when these have taken less than they may."""
-    LOOK = "look"
-    """It must be looked at more closely."""
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A pod that is gated or stuck, and what it asks for."""
-
-    pod: Pod
-    policy: Policy
-    barred: str | None = None
-    """Why super nodes are known not to take it."""
-    ordinal: Ordinal = NO_ORDINAL
-    asks: bool = False
-    """Whether it asks for super nodes itself, and no other node suits it."""
-    age: float = math.inf
-    """Seconds since it was created."""
-
-    @property
-    def unknown(self) -> str | None:
-        """What of its workload is not known yet."""
-        return self.ordinal.unknown or self.policy.unknown
 
 
 @dataclass(frozen=True)
 class Placement:
-    """*event* is the reason of an Event, when it is one that the user should see."""
+    """What becomes of a pod that is gated or stuck: WAIT is for the next look, in *pause* seconds.
 
-    pending: Pending
-    place: Place
+    *event* is the reason of an Event, when it is one that the user should see.
+    """
+
+    kind: Kind
     why: str
     event: str = ""
-
-    @property
-    def pod(self) -> Pod:
-        return self.pending.pod
+    pause: float = LATER
+    pin: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,48 +86,50 @@ class Past:
 
 @dataclass
 class Plan:
-    """*waits* say by uid what gated pods wait for, *again* are seconds, *to_look_up* are pods with unread volumes."""
+    """*waits* say by uid what gated pods wait for, *again* are seconds."""
 
     actions: list[Action] = field(default_factory=list)
     events: list[PodEvent] = field(default_factory=list)
     waits: dict[str, str] = field(default_factory=dict)
     again: list[float] = field(default_factory=list)
-    to_look_up: list[Pod] = field(default_factory=list)
-    is_short: bool = False
-    """Whether a limit of super nodes is reached."""
 
 
 def plan(snapshot: Snapshot, super_nodes: SuperNodes, past: Past) -> Plan:
-    """*super_nodes* is the account of this plan, and of no other."""
+    """*super_nodes* is the account of this plan, and of no other: what goes to super nodes takes its place there."""
     planner = _Planner(snapshot, super_nodes, past)
     planner.place_gated()
     planner.relieve_stuck()
     planner.finish_bound()
-    quota, made = super_nodes.quota, planner.plan
-    made.again += filter(None, [quota.opens_in])
-    made.to_look_up, made.is_short = super_nodes.to_look_up, quota.was_short
-    return made
+    return planner.plan
 
 
 class _Planner:
     def __init__(self, snapshot: Snapshot, super_nodes: SuperNodes, past: Past) -> None:
         self._snapshot, self._super_nodes, self._past = snapshot, super_nodes, past
         self._settings, self._nodes = snapshot.cluster.settings, snapshot.cluster.nodes
+        self._siblings = snapshot.siblings
         self.plan = Plan()
 
     def place_gated(self) -> None:
+        """The oldest first."""
         for action in self._snapshot.assumed.values():
             self.plan.waits[action.uid] = "it is decided, and the API server has not accepted it yet"
-        if gated := self._at_work(self._snapshot.gated):
-            pending, stalled = map(self._pending, gated), self._past.stalled
-            for placement in place(pending, self._snapshot.siblings, self._super_nodes, stalled=stalled):
-                self._take(placement)
+        for number, pod in enumerate(self._at_work(self._snapshot.gated)):
+            policy = self._policy(pod)
+            placement = self._placement(pod, policy)
+            if self._past.stalled and number == 0:
+                placement = self._for_rollout(pod, placement)
+            if placement.kind in DECIDED:
+                self._siblings[DECIDED[placement.kind]] += 1
+            self._carry_out(pod, placement)
 
     def relieve_stuck(self) -> None:
-        """Those that the scheduler finds no room for."""
+        """Those that the scheduler finds no room for. One that tolerates super nodes is allowed there already."""
         if stuck := self._at_work(self._snapshot.stuck):
             self.plan.again.append(LATER)
-            self._burst(stuck)
+            for pod in stuck if self._nodes.names else ():
+                if not pod.tolerates:
+                    self._carry_out(pod, self._relief(pod, self._policy(pod)))
             self._give_up(stuck)
 
     def finish_bound(self) -> None:
@@ -183,71 +148,140 @@ class _Planner:
         self.plan.again += [pause for _, pause in pauses if pause]
         return [pod for pod, pause in pauses if not pause]
 
-    def _pending(self, pod: Pod) -> Pending:
-        return Pending(
-            pod,
-            self._policy(pod),
-            self._barred(),
-            self._snapshot.ordinal(pod),
-            self._super_nodes.is_asked_for(pod),
-            self._snapshot.age(pod),
-        )
+    def _policy(self, pod: Pod) -> Policy:
+        policy = self._snapshot.policy(pod)
+        self.plan.events += (PodEvent(pod, reason, message) for reason, message in policy.problems)
+        return policy
 
-    def _barred(self) -> str | None:
-        if not self._settings.home_failover.enabled:
-            return None
-        if not self._nodes.any_ready:
-            return "no super node is ready"
-        return "super nodes did not take its like" if self._past.rejected else None
+    def _placement(self, pod: Pod, policy: Policy) -> Placement:
+        """Of a gated pod."""
+        inputs = policy.inputs
+        if policy.unknown:
+            return Placement(Kind.WAIT, f"{inputs}: {policy.unknown}", pause=AT_ONCE)
+        if self._super_nodes.is_asked_for(pod):
+            return self._on_request(pod, policy)
+        if policy.replicas is not None:
+            return self._by_number(pod, policy, policy.replicas)
+        if not pod.tolerates:
+            return Placement(Kind.LOCAL, f"{inputs} {LOCAL_REPLICAS}=unset: stays local")
+        said = "it tolerates super nodes itself"
+        found = self._super_nodes.objections(pod, bound=False)
+        if found is None or found.rules:
+            return self._sent(pod, said, found)
+        if refusal := self._super_nodes.quota.refusal(pod):
+            return Placement(Kind.LOCAL, f"{said}: stays local, {refusal}", CAPPED)
+        return Placement(Kind.ANY, f"{said}: left to the scheduler")
 
-    def _take(self, placement: Placement) -> None:
-        pod, why = placement.pod, placement.why
-        if placement.event:
-            usual = placement.event == "LocalReplicasRestored"
-            self.plan.events.append(PodEvent(pod, placement.event, why, "Normal" if usual else "Warning"))
-        gpus = self._super_nodes.gpus
-        match placement.place:
-            case Place.WAIT | Place.LOOK:
+    def _by_number(self, pod: Pod, policy: Policy, number: int) -> Placement:
+        before, there = self._siblings[Location.LOCAL], self._siblings[Location.SUPER]
+        counted = f"{before} local"
+        if policy.ordinal is not None:
+            before, there, counted = policy.ordinal, 0, f"ordinal {policy.ordinal}"
+        said = f"{policy.inputs} {LOCAL_REPLICAS}={policy.number}, {counted}"
+        if before < number:
+            why, event = f"{said}: stays local", ""
+            if there:
+                why = f"{said}, {there} on super nodes: stays local, to make up for the missing local ones"
+                event = RESTORED
+            return Placement(Kind.LOCAL, why, event, pin=policy.pin)
+        if not policy.allowed:
+            return Placement(Kind.LOCAL, f"{said}: must stay local")
+        if self._settings.home_failover.enabled and (self._past.rejected or not self._nodes.any_ready):
+            barred = (
+                "super nodes did not take its like" if self._nodes.any_ready else "no super node is ready"
+            )
+            return Placement(Kind.LOCAL, f"{said}, {barred}: stays local", "AllowedHomeAgain")
+        found = self._super_nodes.objections(pod, bound=True)
+        if found is None or found.rules or not found.misfit:
+            return self._sent(pod, said, found)
+        if found.outage is not None and min(found.outage, self._snapshot.age(pod)) < PATIENCE:
+            waits = f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}"
+            return Placement(Kind.WAIT, waits, pause=SOON)
+        return Placement(Kind.LOCAL, f"{said}: stays local, {found.misfit}", "NoMatchingSuperNode")
+
+    def _on_request(self, pod: Pod, policy: Policy) -> Placement:
+        """A pod for which no other node would do is none of the first N: it could run nowhere."""
+        said = f"{policy.inputs} {LOCAL_REPLICAS}={policy.number}, it asks for super nodes itself"
+        if not (policy.allowed or pod.tolerates):
+            return Placement(Kind.LOCAL, f"{said}: must stay local")
+        found = self._super_nodes.objections(pod, bound=True)
+        if found is None or found.rules or not found.misfit:
+            return self._sent(pod, said, found)
+        kind = Kind.ANY if pod.tolerates else Kind.LOCAL
+        return Placement(kind, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
+
+    def _sent(self, pod: Pod, said: str, found: Objections | None) -> Placement:
+        if found is None:
+            return Placement(Kind.WAIT, f"{said}: its volumes are looked at", pause=SOON)
+        if found.rules:
+            why = f"{said}: stays local, it cannot run on super nodes: {'; '.join(found.rules)}"
+            return Placement(Kind.LOCAL, why, "NotEligibleForSuperNode")
+        if refusal := self._super_nodes.quota.refusal(pod):
+            return Placement(Kind.WAIT, f"{said}: waits, {refusal}", CAPPED)
+        return Placement(Kind.SUPER, f"{said}: to super node")
+
+    def _for_rollout(self, pod: Pod, placement: Placement) -> Placement:
+        """A cap holds; so the pod for which a rollout waits is local, if it can be, beyond the first N."""
+        if placement.kind is not Kind.WAIT or placement.event != CAPPED:
+            return placement
+        if self._super_nodes.is_asked_for(pod):
+            return replace(placement, why=f"{placement.why}; so does its rollout")
+        return Placement(Kind.LOCAL, f"{placement.why}; so would its rollout: stays local", FOR_ROLLOUT)
+
+    def _relief(self, pod: Pod, policy: Policy) -> Placement:
+        """Of a stuck pod."""
+
+        def stays(event: str, why: str) -> Placement:
+            return Placement(Kind.WAIT, why, event)
+
+        if not policy.allowed:
+            return stays("KeptLocal", f"{NO_ROOM} {policy.inputs}: it must stay local")
+        if is_kept_off(pod):
+            return stays("KeptLocal", f"{NO_ROOM} its affinity keeps it off super nodes: it waits")
+        found = self._super_nodes.objections(pod, bound=False)
+        if found is None:
+            return stays("", "its volumes are looked at")
+        if found.rules:
+            return stays("NotEligibleForSuperNode", f"It cannot run on super nodes: {'; '.join(found.rules)}")
+        if found.misfit:
+            return stays("NoMatchingSuperNode", f"{NO_ROOM} {found.misfit}: it waits")
+        if refusal := self._super_nodes.quota.refusal(pod):
+            return stays(CAPPED, f"{NO_ROOM} {refusal}: it waits")
+        return Placement(Kind.BURST, f"no local node has room, {policy.inputs}: it may go to a super node")
+
+    def _carry_out(self, pod: Pod, placement: Placement) -> None:
+        kind, why, event = placement.kind, placement.why, placement.event
+        if event:
+            self.plan.events.append(PodEvent(pod, event, why, "Normal" if event == RESTORED else "Warning"))
+        gpus = self._super_nodes.gpus(pod)
+        if kind is Kind.WAIT:
+            if pod.gated:
                 self.plan.waits[pod.metadata.uid] = why
-                self.plan.again.append(_pause(placement))
-                self._explain(pod, placement.event, why)
-            case Place.SUPER:
-                self._send(pod, why)
-            case Place.ANY:
-                self._act(Kind.ANY, pod, why, to_any_node(pod, why, gpus(pod)))
-            case at:
-                pin = at is Place.LOCAL and placement.pending.policy.pin
-                self._act(Kind.LOCAL, pod, why, to_local_nodes(pod, why, pin=pin, gpus=gpus(pod)))
+            self.plan.again.append(placement.pause)
+            # What it waits for is on the pod, too, as long as a limit is reached: that may be for hours.
+            if event == CAPPED and (patch := explained(pod, why)):
+                self._act(kind, pod, why, patch)
+        elif kind is Kind.LOCAL:
+            self._act(kind, pod, why, to_local_nodes(pod, why, pin=placement.pin, gpus=gpus))
+        elif kind is Kind.ANY:
+            self._super_nodes.add(pod, bound=False)
+            self._act(kind, pod, why, to_any_node(pod, why, gpus))
+        else:
+            self._send(pod, kind, why)
 
-    def _send(self, pod: Pod, why: str) -> None:
-        why = f"{why}{tiers.said(self._super_nodes.first_tier(pod, bound=True))}"
-        with_cost, gpus = self._has_cost(pod), self._super_nodes.gpus(pod)
-        patch = to_super_node(pod, why, with_cost=with_cost, tiers=self._settings.tiers, gpus=gpus)
-        self._act(Kind.SUPER, pod, why, patch)
-
-    def _burst(self, stuck: Iterable[Pod]) -> None:
-        """One that tolerates super nodes is allowed there already."""
-        if not self._nodes.names:
-            return
-        pending = [Pending(pod, self._policy(pod)) for pod in stuck if not pod.tolerates]
-        for placement in relieve(pending, self._super_nodes):
-            pod, why = placement.pod, placement.why
-            if placement.place is Place.ANY:
-                self._allow(pod, why)
-            elif placement.place is Place.STAY:
-                self.plan.events.append(PodEvent(pod, placement.event, why))
-                self._explain(pod, placement.event, why)
-
-    def _allow(self, pod: Pod, why: str) -> None:
-        first = self._super_nodes.first_tier(pod, bound=False)
-        why, also = f"{why}{tiers.said(first)}", tiers.tolerations(first, self._settings.tiers)
-        with_cost, gpus = self._has_cost(pod), self._super_nodes.gpus(pod)
-        self._act(Kind.BURST, pod, why, burst(pod, why, with_cost=with_cost, also=also, gpus=gpus))
-
-    def _explain(self, pod: Pod, reason: str, why: str) -> None:
-        """What it waits for is on the pod, too, as long as a limit is reached: that may be for hours."""
-        if reason == CAPPED and (patch := explained(pod, why)):
-            self._act(Kind.WAIT, pod, why, patch)
+    def _send(self, pod: Pod, kind: Kind, why: str) -> None:
+        """To super nodes, or with the permission to go there."""
+        first = self._super_nodes.first_tier(pod, bound=kind is Kind.SUPER)
+        self._super_nodes.add(pod, bound=kind is Kind.SUPER)
+        why = f"{why}, tier {first} first" if first else why
+        gpus, tiers = self._super_nodes.gpus(pod), self._settings.tiers
+        with_cost = self._settings.scale_in_order and pod.metadata.controller is not None
+        if kind is Kind.SUPER:
+            patch = to_super_node(pod, why, with_cost=with_cost, tiers=tiers, gpus=gpus)
+        else:
+            also = tier_tolerations(first, tiers)
+            patch = burst(pod, why, with_cost=with_cost, also=also, gpus=gpus)
+        self._act(kind, pod, why, patch)
 
     def _give_up(self, stuck: Iterable[Pod]) -> None:
         settings = self._settings.home_failover
@@ -260,157 +294,6 @@ class _Planner:
 
     def _act(self, kind: Kind, pod: Pod, why: str = "", patch: Patch | None = None) -> None:
         self.plan.actions.append(Action(kind, pod, why, patch))
-
-    def _policy(self, pod: Pod) -> Policy:
-        policy = self._snapshot.policy(pod)
-        self.plan.events += (PodEvent(pod, reason, message) for reason, message in policy.problems)
-        return policy
-
-    def _has_cost(self, pod: Pod) -> bool:
-        return self._settings.scale_in_order and pod.metadata.controller is not None
-
-
-def _pause(placement: Placement) -> float:
-    if placement.place is Place.WAIT:
-        return LATER
-    return AT_ONCE if placement.pending.unknown else SOON
-
-
-def place(
-    pending: Iterable[Pending], siblings: Siblings, super_nodes: SuperNodes, *, stalled: bool = False
-) -> list[Placement]:
-    """*pending* are those of one key, the oldest first. What goes to super nodes takes its place there.
-
-    *stalled*: the rollout of their workload stands still until one of them runs.
-    """
-    placements = []
-    for number, each in enumerate(pending):
-        placement = _placement(each, siblings, super_nodes)
-        if stalled and number == 0:
-            placement = _for_rollout(placement)
-        placements.append(placement)
-        at = placement.place
-        if at in (Place.SUPER, Place.ANY):
-            super_nodes.add(each.pod, bound=at is Place.SUPER)
-        local = siblings.local + (at in (Place.LOCAL, Place.STAY))
-        siblings = Siblings(local, siblings.super + (at is Place.SUPER))
-    return placements
-
-
-def _placement(pending: Pending, siblings: Siblings, super_nodes: SuperNodes) -> Placement:
-    policy = pending.policy
-    if pending.unknown:
-        return Placement(pending, Place.LOOK, f"{policy.inputs}: {pending.unknown}")
-    if pending.asks:
-        return _on_request(pending, super_nodes)
-    if policy.replicas is None:
-        if pending.pod.tolerates:
-            return _by_toleration(pending, super_nodes)
-        return Placement(pending, Place.STAY, f"{policy.inputs} {LOCAL_REPLICAS}=unset: stays local")
-    return _by_number(pending, policy.replicas, siblings, super_nodes)
-
-
-def _by_number(pending: Pending, number: int, siblings: Siblings, super_nodes: SuperNodes) -> Placement:
-    ordinal = pending.ordinal.number
-    before = siblings.local if ordinal is None else ordinal
-    counted = f"{before} local" if ordinal is None else f"ordinal {before}"
-    said = f"{pending.policy.inputs} {LOCAL_REPLICAS}={pending.policy.number}, {counted}"
-    if before < number:
-        if siblings.super and ordinal is None:
-            why = (
-                f"{said}, {siblings.super} on super nodes: stays local, to make up for the missing local ones"
-            )
-            return Placement(pending, Place.LOCAL, why, "LocalReplicasRestored")
-        return Placement(pending, Place.LOCAL, f"{said}: stays local")
-    if not pending.policy.allowed:
-        return Placement(pending, Place.STAY, f"{said}: must stay local")
-    if pending.barred:
-        return Placement(pending, Place.STAY, f"{said}, {pending.barred}: stays local", "AllowedHomeAgain")
-    found = super_nodes.objections(pending.pod, bound=True)
-    if found is not None and not found.rules and found.misfit:
-        if found.outage is not None and min(found.outage, pending.age) < PATIENCE:
-            return Placement(pending, Place.LOOK, f"{said}: waits for {PATIENCE:g} s at most, {found.misfit}")
-        return Placement(pending, Place.STAY, f"{said}: stays local, {found.misfit}", "NoMatchingSuperNode")
-    return _sent(pending, said, found, super_nodes)
-
-
-def _on_request(pending: Pending, super_nodes: SuperNodes) -> Placement:
-    """A pod for which no other node would do is none of the first N: it could run nowhere."""
-    policy, tolerates = pending.policy, pending.pod.tolerates
-    said = f"{policy.inputs} {LOCAL_REPLICAS}={policy.number}, it asks for super nodes itself"
-    if not (policy.allowed or tolerates):
-        return Placement(pending, Place.STAY, f"{said}: must stay local")
-    found = super_nodes.objections(pending.pod, bound=True)
-    if found is None or found.rules or not found.misfit:
-        return _sent(pending, said, found, super_nodes)
-    at = Place.ANY if tolerates else Place.STAY
-    return Placement(pending, at, f"{said}: left to the scheduler, {found.misfit}", "NoMatchingSuperNode")
-
-
-def _by_toleration(pending: Pending, super_nodes: SuperNodes) -> Placement:
-    said = "it tolerates super nodes itself"
-    found = super_nodes.objections(pending.pod, bound=False)
-    if found is None or found.rules:
-        return _sent(pending, said, found, super_nodes)
-    if refusal := super_nodes.refusal(pending.pod):
-        return Placement(pending, Place.STAY, f"{said}: stays local, {refusal}", CAPPED)
-    return Placement(pending, Place.ANY, f"{said}: left to the scheduler")
-
-
-def _sent(pending: Pending, said: str, found: Objections | None, super_nodes: SuperNodes) -> Placement:
-    if found is None:
-        return Placement(pending, Place.LOOK, f"{said}: its volumes are looked at")
-    if found.rules:
-        why = f"{said}: stays local, it cannot run on super nodes: {'; '.join(found.rules)}"
-        return Placement(pending, Place.STAY, why, "NotEligibleForSuperNode")
-    if refusal := super_nodes.refusal(pending.pod):
-        return Placement(pending, Place.WAIT, f"{said}: waits, {refusal}", CAPPED)
-    return Placement(pending, Place.SUPER, f"{said}: to super node")
-
-
-def _for_rollout(placement: Placement) -> Placement:
-    """A cap holds; so the pod for which a rollout waits is local, if it can be, beyond the first N."""
-    if placement.place is not Place.WAIT:
-        return placement
-    if placement.pending.asks:
-        return replace(placement, why=f"{placement.why}; so does its rollout")
-    why = f"{placement.why}; so would its rollout: stays local"
-    return Placement(placement.pending, Place.STAY, why, FOR_ROLLOUT)
-
-
-def relieve(stuck: Iterable[Pending], super_nodes: SuperNodes) -> list[Placement]:
-    """*stuck* are the oldest first. What may go to super nodes takes its place there."""
-    placements = []
-    for pending in stuck:
-        placement = _relief(pending, super_nodes)
-        placements.append(placement)
-        if placement.place is Place.ANY:
-            super_nodes.add(pending.pod, bound=False)
-    return placements
-
-
-def _relief(pending: Pending, super_nodes: SuperNodes) -> Placement:
-    pod, policy, no_room = pending.pod, pending.policy, "No local node has room, and"
-
-    def stays(reason: str, why: str) -> Placement:
-        return Placement(pending, Place.STAY, why, reason)
-
-    if not policy.allowed:
-        return stays("KeptLocal", f"{no_room} {policy.inputs}: it must stay local")
-    if is_kept_off(pod):
-        return stays("KeptLocal", f"{no_room} its affinity keeps it off super nodes: it waits")
-    found = super_nodes.objections(pod, bound=False)
-    if found is None:
-        return Placement(pending, Place.LOOK, "its volumes are looked at")
-    if found.rules:
-        return stays("NotEligibleForSuperNode", f"It cannot run on super nodes: {'; '.join(found.rules)}")
-    if found.misfit:
-        return stays("NoMatchingSuperNode", f"{no_room} {found.misfit}: it waits")
-    if refusal := super_nodes.refusal(pod):
-        return stays(CAPPED, f"{no_room} {refusal}: it waits")
-    return Placement(
-        pending, Place.ANY, f"no local node has room, {policy.inputs}: it may go to a super node"
-    )
 
 
 def stranded(pods: Iterable[Pod], settings: HomeFailover, now: datetime) -> list[Pod]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +44,10 @@ class Location(StrEnum):
     OVER = "over"
 
 
+DECIDED = {Kind.LOCAL: Location.LOCAL, Kind.SUPER: Location.SUPER}
+"""Where a gated pod counts after a decision that is not seen yet."""
+
+
 def location_of(pod: Pod, super_nodes: frozenset[str]) -> Location:
     """A pod without a placement counts as local before it is bound, too.
 
@@ -55,22 +60,6 @@ def location_of(pod: Pod, super_nodes: frozenset[str]) -> Location:
     if pod.gated:
         return Location.GATED
     return Location.SUPER if pod.placed == SUPER else Location.LOCAL
-
-
-@dataclass(frozen=True)
-class Siblings:
-    """How many pods of a key are where."""
-
-    local: int = 0
-    super: int = 0
-
-
-@dataclass(frozen=True)
-class Ordinal:
-    """Of a pod of a StatefulSet, counted from its first; *unknown* says what is not known yet."""
-
-    number: int | None = None
-    unknown: str | None = None
 
 
 def ordinal_of(pod: Pod) -> int | None:
@@ -114,16 +103,17 @@ class ClusterState:
 class Policy:
     """What a pod and the switches ask for; what is wrong counts as not set, and is one of *problems*.
 
-    These are (reason of the Event, message). *share* is what *replicas* are of, and *unknown* says what is not known
-    of that yet.
+    These are (reason of the Event, message). *share* is what *replicas* are of. *ordinal* is that of a StatefulSet's
+    pod, counted from its first. *unknown* says what of its workload is not known yet.
     """
 
     allowed: bool
     inputs: str
     replicas: int | None
     pin: bool = False
-    problems: tuple[tuple[str, str], ...] = ()
+    problems: Sequence[tuple[str, str]] = ()
     share: str = ""
+    ordinal: int | None = None
     unknown: str | None = None
 
     @property
@@ -153,82 +143,85 @@ class Snapshot:
         return self._idle(pod for pod in self.pods if pod.stuck_since is not None)
 
     @property
-    def siblings(self) -> Siblings:
+    def siblings(self) -> Counter[Location]:
         """How many are local or will be, and how many are on super nodes or on their way there."""
-        found = [self._location(pod) for pod in self.pods]
-        return Siblings(found.count(Location.LOCAL), found.count(Location.SUPER))
+        found = Counter(location_of(pod, self.cluster.nodes.names) for pod in self.pods)
+        for pod in self.pods:
+            action = self.assumed.get(pod.metadata.uid) if pod.gated else None
+            if action and action.kind in DECIDED:
+                found[DECIDED[action.kind]] += 1
+        return found
 
     def age(self, pod: Pod) -> float:
         created = pod.metadata.creation_timestamp
         return (self.now - created).total_seconds() if created else math.inf
 
-    def ordinal(self, pod: Pod) -> Ordinal:
-        number = ordinal_of(pod)
-        if number is None:
-            return Ordinal()
-        found = self.cluster.workload(pod)
-        if found is None and self.age(pod) < PATIENCE:
-            return Ordinal(unknown="its StatefulSet is not known yet")
-        return Ordinal(number - (found.first if found else 0))
-
     def policy(self, pod: Pod) -> Policy:
-        settings, everywhere = self.cluster.settings, self.cluster.switch
-        own, wrong_switch = parse(pod.metadata.annotations.get(SWITCH))
-        number, wrong_number = _replicas(pod, settings)
-        pin, wrong_mode = _pin(pod, settings)
-        share, unknown = "", None
-        if isinstance(number, Share):
-            desired = self._desired(pod)
-            share, unknown = f"{number} of {desired.replicas}", desired.unknown
-            number, wrong_number = (
-                (None, desired.problem) if desired.problem else (number.of(desired.replicas), "")
-            )
-        problems = (
-            ("BadSwitch", wrong_switch),
-            ("BadLocalReplicas", wrong_number),
-            ("BadPlacementMode", wrong_mode),
+        settings, everywhere, annotations = (
+            self.cluster.settings,
+            self.cluster.switch,
+            pod.metadata.annotations,
         )
+        own, wrong_switch = parse(annotations.get(SWITCH))
+        mode, wrong_mode = annotations.get(MODE, settings.placement).strip().lower(), ""
+        if mode not in (PREFER, PIN):
+            wrong_mode = f'{MODE} is {mode[:20]!r}, neither "{PREFER}" nor "{PIN}", and counts as not set'
+            mode = settings.placement
+        ordinal, unknown = self._ordinal(pod)
+        number: int | Share | None = None
+        share, wrong_number = "", ""
+        try:
+            number = local_replicas(pod.metadata, settings)
+            if isinstance(number, Share):
+                wanted, unknown_wanted = self._wanted(pod)
+                share, unknown = f"{number} of {wanted}", unknown or unknown_wanted
+                number = number.of(wanted)
+        except ValueError as error:
+            number, wrong_number = None, str(error)
+        problems = {
+            "BadSwitch": wrong_switch,
+            "BadLocalReplicas": wrong_number,
+            "BadPlacementMode": wrong_mode,
+        }
         return Policy(
             allows(everywhere, own, local_opt_out=settings.local_opt_out),
             f"global={NAMES[everywhere]} local={NAMES[own]}",
             number,
-            pin,
-            tuple((reason, message) for reason, message in problems if message),
+            mode == PIN,
+            [(reason, message) for reason, message in problems.items() if message],
             share,
+            ordinal,
             unknown,
         )
 
-    def _desired(self, pod: Pod) -> _Desired:
-        """A pod without a controller is the only one of its kind."""
+    def _ordinal(self, pod: Pod) -> tuple[int | None, str | None]:
+        """And what is not known of it yet."""
+        if (number := ordinal_of(pod)) is None:
+            return None, None
+        found = self.cluster.workload(pod)
+        is_unknown = found is None and self.age(pod) < PATIENCE
+        return number - (
+            found.first if found else 0
+        ), "its StatefulSet is not known yet" if is_unknown else None
+
+    def _wanted(self, pod: Pod) -> tuple[int, str | None]:
+        """How many replicas its workload wants, and what is not known of that yet. ValueError for what will not be.
+
+        A pod without a controller is the only one of its kind.
+        """
         if (owner := pod.metadata.controller) is None:
-            return _Desired(1)
+            return 1, None
         found, is_new = self.cluster.workload(pod), self.age(pod) < PATIENCE
         if found is not None and (len(self.pods) <= found.made or not is_new):
-            return _Desired(found.wanted)
+            return found.wanted, None
         if is_new:
-            return _Desired(unknown=f"its {owner.kind} is not known {'as it is now' if found else 'yet'}")
-        return _Desired(
-            problem=f"{owner.kind} {owner.name}, of which a share is local, is not known: write a number"
+            return 0, f"its {owner.kind} is not known {'as it is now' if found else 'yet'}"
+        raise ValueError(
+            f"{owner.kind} {owner.name}, of which a share is local, is not known: write a number"
         )
 
     def _idle(self, pods: Iterable[Pod]) -> list[Pod]:
         return oldest_first(pod for pod in pods if pod.metadata.uid not in self.assumed)
-
-    def _location(self, pod: Pod) -> Location:
-        now = location_of(pod, self.cluster.nodes.names)
-        action = self.assumed.get(pod.metadata.uid) if now is Location.GATED else None
-        if action is None:
-            return now
-        return {Kind.LOCAL: Location.LOCAL, Kind.SUPER: Location.SUPER}.get(action.kind, now)
-
-
-@dataclass(frozen=True)
-class _Desired:
-    """How many replicas a workload wants; *unknown* says what is not known yet, *problem* what will not be."""
-
-    replicas: int = 0
-    unknown: str | None = None
-    problem: str = ""
 
 
 def is_readable(pod: Pod, settings: ElasticitySettings) -> bool:
@@ -238,6 +231,15 @@ def is_readable(pod: Pod, settings: ElasticitySettings) -> bool:
     if number and "%" in number and why_no_share(pod.metadata, settings):
         return False
     return _are_readable(annotations.get(SWITCH), number)
+
+
+@lru_cache(maxsize=1024)
+def _are_readable(switch: str | None, number: str | None) -> bool:
+    try:
+        _ = number is None or replicas_in(number)
+    except ValueError:
+        return False
+    return not parse(switch)[1]
 
 
 def allows(everywhere: bool | None, of_pod: bool | None, *, local_opt_out: bool) -> bool:
@@ -257,27 +259,3 @@ def parse(value: str | None) -> tuple[bool | None, str]:
     if value is None or word in ("true", "false"):
         return {"true": True, "false": False}.get(word), ""
     return None, f'{SWITCH} is {value[:20]!r}, neither "true" nor "false", and counts as not set'
-
-
-@lru_cache(maxsize=1024)
-def _are_readable(switch: str | None, number: str | None) -> bool:
-    try:
-        _ = number is None or replicas_in(number)
-    except ValueError:
-        return False
-    return not parse(switch)[1]
-
-
-def _pin(pod: Pod, settings: ElasticitySettings) -> tuple[bool, str]:
-    mode = pod.metadata.annotations.get(MODE, settings.placement).strip().lower()
-    if mode in (PREFER, PIN):
-        return mode == PIN, ""
-    wrong = f'{MODE} is {mode[:20]!r}, neither "{PREFER}" nor "{PIN}", and counts as not set'
-    return settings.placement == PIN, wrong
-
-
-def _replicas(pod: Pod, settings: ElasticitySettings) -> tuple[int | Share | None, str]:
-    try:
-        return local_replicas(pod.metadata, settings), ""
-    except ValueError as error:
-        return None, str(error)

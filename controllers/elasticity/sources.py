@@ -110,8 +110,12 @@ class Sources:
     workload: Callable[[Pod], Workload | None]
 
     def snapshot(self, key: str, assumed: Mapping[str, Action], now: datetime) -> Snapshot:
-        """*assumed* is read before; a pod that only gets a reason may be decided on."""
-        deciding = {uid: action for uid, action in assumed.items() if action.kind is not Kind.WAIT}
+        """*assumed* is read before, of all keys; a pod that only gets a reason may be decided on."""
+        deciding = {
+            uid: action
+            for uid, action in assumed.items()
+            if action.pod.key == key and action.kind is not Kind.WAIT
+        }
         cluster = ClusterState(self.nodes(), self.settings(), self.switch(), self.workload)
         return Snapshot(self.pods.of_key(key), deciding, cluster, now)
 

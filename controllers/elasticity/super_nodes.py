@@ -14,8 +14,7 @@ import msgspec
 import structlog
 
 from api.elasticity import TAINT, is_daemon_pod
-from controllers.elasticity.gpus import GPU, gpu_labels, gpu_taints
-from controllers.elasticity.tiers import TIER, is_tier_taint, tier_labels, tier_taints
+from controllers.elasticity.nodes import OF_SETTINGS, is_subnet_taint, subnet_labels, subnet_taints
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding, Type
@@ -43,8 +42,6 @@ GIVEN = (ZONE, VERSION, REGION, CBS_ZONE)
 """Labels that are written once, and again for another zone: eklet and users may set others."""
 OF_MACHINE = (OS, ARCH, HOSTNAME)
 """Labels that are written once."""
-OF_SETTINGS = (TIER, GPU)
-"""Labels that go when the settings ask for none."""
 
 
 def name_of(subnet: Subnet) -> str:
@@ -52,38 +49,32 @@ def name_of(subnet: Subnet) -> str:
 
 
 def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
-    """As the original's chart registers it, without its finalizer, with the well-known labels and our own."""
+    """As the original's chart registers it, without its finalizer, with the well-known labels and our own.
+
+    Well-known are those that a kubelet and a cloud provider give: selectors and volumes of usual charts ask for them.
+    """
+    region = {REGION: settings.region} if settings.region else {}
     resolv_conf = {RESOLV_CONF: settings.resolv_conf} if settings.resolv_conf else {}
     labels = {
         INSTANCE_TYPE: SUPER_NODE,
         ZONE_NAME: subnet.zone,
         VERSION: "v2",
         MANAGED_BY: MANAGER,
-        **_well_known(subnet, settings),
-        **tier_labels(subnet.tier, settings.tiers),
-        **gpu_labels(gpu=subnet.gpu, used=settings.gpus),
-    }
-    metadata = {
-        "name": name_of(subnet),
-        "labels": labels,
-        "annotations": {SUBNET_ID: subnet.id, **resolv_conf},
-    }
-    taints = (TAINT, *tier_taints(subnet.tier, settings.tiers), *gpu_taints(gpu=subnet.gpu))
-    spec = {"taints": [msgspec.to_builtins(taint) for taint in taints]}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
-
-
-def _well_known(subnet: Subnet, settings: ElasticitySettings) -> dict[str, str]:
-    """What a kubelet and a cloud provider give a node: selectors and volumes of usual charts ask for these."""
-    region = {REGION: settings.region} if settings.region else {}
-    return {
         ZONE: subnet.zone,
         CBS_ZONE: subnet.zone,
         OS: "linux",
         ARCH: "amd64",
         HOSTNAME: name_of(subnet),
         **region,
+        **subnet_labels(subnet, settings),
     }
+    metadata = {
+        "name": name_of(subnet),
+        "labels": labels,
+        "annotations": {SUBNET_ID: subnet.id, **resolv_conf},
+    }
+    spec = {"taints": [msgspec.to_builtins(taint) for taint in (TAINT, *subnet_taints(subnet, settings))]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
 
 def difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,13 +98,9 @@ def difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
 def _taints(held: tuple[Taint, ...], wanted: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """Those of others stay, and of ours what is *wanted*."""
     names = {_name(taint) for taint in wanted}
-    kept = tuple(taint for taint in held if _name(taint) in names or not _is_of_settings(taint))
+    kept = tuple(taint for taint in held if _name(taint) in names or not is_subnet_taint(taint))
     missing = names.difference(map(_name, kept))
     return (*kept, *(taint for taint in wanted if _name(taint) in missing))
-
-
-def _is_of_settings(taint: Taint) -> bool:
-    return is_tier_taint(taint) or taint.key == GPU
 
 
 def _name(taint: Taint) -> tuple[str, str]:

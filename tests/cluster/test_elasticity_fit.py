@@ -7,18 +7,16 @@ import pytest
 
 from api.elasticity import IGNORE_RULES, LOCAL_REPLICAS, bound_to_super_nodes
 from controllers.elasticity.eligibility import gather, request_of
-from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import WatchedNode, sorted_out
 from controllers.elasticity.patches import TOLERATION
-from controllers.elasticity.pods import PodSpec, decode
-from controllers.elasticity.room import Fleet
+from controllers.elasticity.pods import decode
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.resources import NODES, PODS
 from kube.types import Pod
 from tests.cluster.elasticity import Raw, Shop, configured, template
-from tests.elasticity_world import index_of
+from tests.elasticity_world import account, index_of, misfit
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
@@ -99,8 +97,7 @@ def _why_not(shop: Shop, name: str, made: Raw) -> str:
     metadata = {**made["metadata"], "name": name, "namespace": shop.namespace, "uid": name}
     pod = decode(msgspec.Raw(msgspec.json.encode({**made, "metadata": metadata})))
     claims = gather(needs(request_of(pod)), shop.namespace, shop.client)
-    request = Request(pod, msgspec.convert(made["spec"], PodSpec), reach(request_of(pod), claims))
-    return Fleet(nodes, index_of(*pods)).why_not(request) or ""
+    return misfit(account(nodes, index_of(*pods), *reach(request_of(pod), claims)), pod)
 
 
 def _verdict(pod: Pod) -> str:

@@ -29,7 +29,7 @@ from controllers.elasticity.return_home.planner import (
 from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.return_home.room import LocalRoom
 from controllers.elasticity.rules import needs, reach
-from controllers.elasticity.snapshot import ordinal_of
+from controllers.elasticity.snapshot import Location, ordinal_of
 from controllers.elasticity.sources import Sources
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
@@ -126,8 +126,9 @@ class ReturnReconciler:
 
     def _group(self, key: str, bursts: Sequence[Pod]) -> Group:
         snapshot = self._sources.snapshot(key, {}, self._clock.now())
-        asking = [Burst(pod, snapshot.policy(pod).replicas, snapshot.ordinal(pod).number) for pod in bursts]
-        return Group(self._members(bursts[0]), asking, snapshot.siblings.local)
+        policies = [(pod, snapshot.policy(pod)) for pod in bursts]
+        asking = [Burst(pod, policy.replicas, policy.ordinal) for pod, policy in policies]
+        return Group(self._members(bursts[0]), asking, snapshot.siblings[Location.LOCAL])
 
     def _members(self, pod: Pod) -> list[Pod]:
         """The active pods of its workload; those of a StatefulSet may be of several revisions."""

@@ -6,16 +6,14 @@ in progress. A wrong guess costs one eviction, and a pause that grows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
-from itertools import chain
 
 import msgspec
 
-from controllers.elasticity.filters import Request, misses
+from controllers.elasticity.filters import Request, Topology, misses
 from controllers.elasticity.nodes import Nodes, WatchedNode
 from controllers.elasticity.pods import PodIndex
-from controllers.elasticity.room import Fleet
 from kube.quantities import amount
 
 Amounts = Mapping[str, Decimal]
@@ -27,9 +25,7 @@ class LocalRoom:
     """Of *nodes*' local ones, with the pods on them; what is reserved counts as taken. Built for one look."""
 
     def __init__(self, nodes: Nodes, pods: PodIndex) -> None:
-        names = frozenset(node.metadata.name for node in nodes.local)
-        self._fleet = Fleet(Nodes(names, nodes.any_ready, nodes.local, nodes.super), pods)
-        self._nodes = nodes.local
+        self._nodes, self._topology = nodes.local, Topology((*nodes.local, *nodes.super), nodes.local, pods)
         self._free = {node.metadata.name: _free(node, pods) for node in nodes.local}
         self._hopeless: set[bytes] = set()
         """What asks as these do has no node, whatever other pods there are: room only becomes less."""
@@ -38,32 +34,27 @@ class LocalRoom:
         """The name of a node that takes the pod; nothing when there is none."""
         if (shape := _shape(request)) in self._hopeless:
             return ""
-        suitable = self._suitable(request)
-        if (first := next(suitable, None)) is None:
+        # In the order of cost: where pods are on super nodes local nodes are mostly full, and most ask for little.
+        wanted = [each for each in _with_itself(request.resources).items() if each[1]]
+        by_itself = False
+        for node in self._nodes:
+            free = self._free[node.metadata.name]
+            if any(free.get(name, Decimal()) < needed for name, needed in wanted) or misses(request, node):
+                continue
+            by_itself = True
+            if not any(self._topology.misses(request, node)):
+                return node.metadata.name
+        if not by_itself:
             self._hopeless.add(shape)
-            return ""
-        if not self._fleet.is_constrained(request):
-            return first
-        fitting = {node.metadata.name for node in self._fleet.fitting(request)[0]}
-        return next((name for name in chain([first], suitable) if name in fitting), "")
+        return ""
 
     def reserve(self, request: Request) -> bool:
         """Whether a node takes the pod: it is on its way to the first one that does."""
         if not (name := self.node_for(request)):
             return False
         _take(self._free[name], request.resources)
+        self._topology.add(request.pod, name)
         return True
-
-    def _suitable(self, request: Request) -> Iterator[str]:
-        """By itself, in the order of cost: where pods are on super nodes local nodes are mostly full, and most pods ask
-        for little."""
-        wanted = _with_itself(request.resources)
-        holding = (node for node in self._nodes if self._holds(node.metadata.name, wanted))
-        return (node.metadata.name for node in holding if not misses(request, node))
-
-    def _holds(self, name: str, wanted: Amounts) -> bool:
-        free = self._free[name]
-        return all(free.get(resource, Decimal()) >= needed for resource, needed in wanted.items() if needed)
 
 
 def _free(node: WatchedNode, pods: PodIndex) -> dict[str, Decimal]:
