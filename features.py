@@ -86,7 +86,7 @@ FEATURES = (
         },
         pages={"reservations": ("dashboard.reservations:read", "IP reservation")},
         health="cli.ip_reservation.health:HEALTH",
-        predicted="cli.ip_reservation.webhooks:predicted",
+        predicted="cli.ip_reservation.explanation:predicted",
         explains={"pod": "cli.ip_reservation.explanation:POD", "ip": "cli.ip_reservation.explanation:IP"},
         simulates={
             "drain": "cli.ip_reservation.removal:drain_command",
@@ -152,7 +152,7 @@ FEATURES = (
         },
         pages={"rollouts": ("dashboard.rollouts:read", "Rollouts")},
         health="cli.ingress_daemonset.health:HEALTH",
-        predicted="cli.ingress_daemonset.webhooks:predicted",
+        predicted="cli.ingress_daemonset.explanation:predicted",
         explains={"ingressdaemonset": "cli.ingress_daemonset.explanation:INGRESS_DAEMONSET"},
         simulates={"rollout": "cli.ingress_daemonset.forecast:rollout_command"},
         effects="cli.ingress_daemonset.forecast:effects",

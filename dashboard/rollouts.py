@@ -20,8 +20,7 @@ from cli.cluster import Cluster
 from cli.errors import Failure
 from cli.ingress_daemonset.command import Patch, aborted, revisions_of, stored_of, undo
 from cli.ingress_daemonset.command import write as write_change
-from cli.ingress_daemonset.rollouts import Rollout, pause, promote, rollout_of
-from cli.ingress_daemonset.stored import StoredResource
+from cli.ingress_daemonset.rollouts import Rollout, StoredResource, pause, promote, rollout_of
 from cli.inventory import Inventory
 from cli.output import Document
 from controllers.ingress_daemonset.children import Workload, Writes

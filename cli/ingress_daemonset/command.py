@@ -11,8 +11,16 @@ import click
 from api.health_checks import shortened
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from cli.errors import WRONG, Failure
-from cli.ingress_daemonset.rollouts import Rollout, Rollouts, pause, promote, restart, rollout_of, update_now
-from cli.ingress_daemonset.stored import StoredResource
+from cli.ingress_daemonset.rollouts import (
+    Rollout,
+    Rollouts,
+    StoredResource,
+    pause,
+    promote,
+    restart,
+    rollout_of,
+    update_now,
+)
 from cli.output import Document, Part, Report, Table, age, good
 from cli.session import Commands, Session, pass_session
 from controllers.ingress_daemonset.children import without_timestamp
@@ -48,7 +56,7 @@ def get(session: Session, name: str | None, watch: bool) -> None:
 
     def read() -> Rollout | Rollouts:
         if name is not None:
-            return rollout_of(_read(session, name))
+            return rollout_of(stored_of(session.cluster.client, session.namespace, name))
         found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=StoredResource).items
         return Rollouts(tuple(map(rollout_of, found)))
 
@@ -109,7 +117,7 @@ def restart_rollout(session: Session, name: str) -> None:
 @about_one("history")
 def history(session: Session, name: str) -> None:
     """List the templates that are kept, the current one first."""
-    stored = _read(session, name)
+    stored = stored_of(session.cluster.client, session.namespace, name)
     session.show(kept_templates(stored, revisions_of(session.cluster.client, stored)))
 
 
@@ -131,28 +139,21 @@ def abort_rollout(session: Session, name: str) -> None:
     _return(session, name, aborted)
 
 
-def _read(session: Session, name: str) -> StoredResource:
-    return stored_of(session.cluster.client, session.namespace, name)
-
-
 def _return(session: Session, name: str, choose: Choose) -> None:
-    def chosen_now(stored: StoredResource) -> Revision:
-        return choose(stored, revisions_of(session.cluster.client, stored))
-
-    stored = _read(session, name)
-    revision = chosen_now(stored)
-    images = ", ".join(images_of(revision))
-    question = f"Return to revision {revision.revision} ({images})"
+    client = session.cluster.client
+    stored = stored_of(client, session.namespace, name)
+    revision = choose(stored, revisions_of(client, stored))
+    question = f"Return to revision {revision.revision} ({', '.join(images_of(revision))})"
     paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
     done = f"returns to revision {revision.revision}{paused}"
-    _apply(session, stored, lambda each: undo(chosen_now(each)), question, done)
+    _apply(session, stored, lambda now: undo(choose(now, revisions_of(client, now))), question, done)
 
 
 def _write(
     session: Session, name: str, change: Change, question: str, done: str, *, already: str = ""
 ) -> None:
     """*already* is what is said when there is nothing to change."""
-    stored = _read(session, name)
+    stored = stored_of(session.cluster.client, session.namespace, name)
     if change(stored) is None:
         found = already or f"{done} already"
         session.output.say(f"{session.namespace}/{name}: {found}; nothing was changed")
@@ -190,34 +191,25 @@ def write(client: Client, shown: StoredResource, change: Change) -> bool:
 
     KubeError; Conflict when the spec is another one by now, or the change would be.
     """
-    wanted, stored = change(shown), shown
+    wanted, stored, at = change(shown), shown, shown.metadata
     if wanted is None:
         return False
     for attempt in range(1, ATTEMPTS + 1):
+        version, patch = stored.metadata.resource_version, wanted
+        if isinstance(wanted, Mapping):
+            patch = {**wanted, "metadata": {**wanted.get("metadata", {}), "resourceVersion": version}}
+        else:
+            patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *wanted]
         try:
-            client.patch(INGRESS_DAEMONSETS, *_place(shown, _at_version(wanted, stored)))
+            client.patch(INGRESS_DAEMONSETS, at.name, patch, at.namespace)
         except Conflict:
-            stored = stored_of(client, shown.metadata.namespace, shown.metadata.name)
-            if attempt == ATTEMPTS or not _has_same_spec(stored, shown) or change(stored) != wanted:
+            stored = stored_of(client, at.namespace, at.name)
+            is_same = (stored.metadata.uid, stored.metadata.generation) == (at.uid, at.generation)
+            if attempt == ATTEMPTS or not is_same or change(stored) != wanted:
                 raise
         else:
             break
     return True
-
-
-def _place(stored: StoredResource, patch: object) -> tuple[str, object, str]:
-    return stored.metadata.name, patch, stored.metadata.namespace
-
-
-def _at_version(patch: Patch, stored: StoredResource) -> object:
-    version = stored.metadata.resource_version
-    if isinstance(patch, Mapping):
-        return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
-    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *patch]
-
-
-def _has_same_spec(one: StoredResource, other: StoredResource) -> bool:
-    return (one.metadata.uid, one.metadata.generation) == (other.metadata.uid, other.metadata.generation)
 
 
 class Former(Document, frozen=True):
@@ -252,16 +244,10 @@ class History(Report, frozen=True):
 
 
 def kept_templates(stored: StoredResource, held: Sequence[Revision]) -> History:
-    shown = (
-        Former(
-            each.revision,
-            _is_current(stored, each),
-            each.metadata.creation_timestamp,
-            images_of(each),
-            each.template,
-        )
-        for each in reversed(of(stored.metadata.uid, held))
-    )
+    shown = []
+    for each in reversed(of(stored.metadata.uid, held)):
+        created, is_current = each.metadata.creation_timestamp, _is_current(stored, each)
+        shown.append(Former(each.revision, is_current, created, images_of(each), each.template))
     return History(stored.metadata.namespace, stored.metadata.name, tuple(shown))
 
 

@@ -12,11 +12,14 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from api.ingress_daemonset.status import EndedRollout, RolloutStatus, WavesStatus, status_of
+from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
+from cli.errors import Failure
 from cli.explain.kinds import (
     EventRow,
     Kind,
     budgets_of,
+    deadline,
     event_table,
     events,
     events_about,
@@ -25,7 +28,9 @@ from cli.explain.kinds import (
     snapshot_of,
 )
 from cli.explain.prediction import (
+    Make,
     Question,
+    RecordingLedger,
     Snapshot,
     creation_of,
     eviction_of,
@@ -34,12 +39,15 @@ from cli.explain.prediction import (
     question_table,
 )
 from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_of, waves_sentence
-from cli.ingress_daemonset.webhooks import readable_or_failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, title
 from kube.resources import NODES, PODS, Selection
 from kube.types import Pod
-from webhook.ingress_daemonset.evictions import owner_of
+from settings import IngressDaemonSetSettings
+from webhook.admission import Webhook
+from webhook.ingress_daemonset.cluster_lookup import ClusterLookup, PodTemplates
+from webhook.ingress_daemonset.evictions import EvictionWebhook, owner_of
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 Raw = dict[str, Any]
 
@@ -87,11 +95,8 @@ class IngressDaemonSetExplanation(Report, frozen=True):
 def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSetExplanation:
     raw = inventory.get(INGRESS_DAEMONSETS, name, namespace, Raw)
     resource = readable_or_failure(raw)
-    pods = [
-        each
-        for each in inventory.list(PODS, Raw, Selection(namespace, label_selector=NODE_LABEL))
-        if owner_of(msgspec.convert(each, Pod), [resource])
-    ]
+    labelled = inventory.list(PODS, Raw, Selection(namespace, label_selector=NODE_LABEL))
+    pods = [each for each in labelled if owner_of(msgspec.convert(each, Pod), [resource])]
     nodes = inventory.list(NODES, FollowedNode)
     around = replace(
         objects_in(inventory, [namespace]),
@@ -124,12 +129,41 @@ def _on_nodes(
         there = [each for each in pods if each["spec"].get("nodeName") == node.name]
         if (is_match := matches(where, node, runs=bool(there))) or there:
             names = tuple(each["metadata"]["name"] for each in there)
-            yield OnNode(node.name, is_match, names, _eviction(there, snapshot) if there else "")
+            predicted = (predict(eviction_of(each), snapshot) for each in there)
+            denials = (message for each in predicted for message in each.denials)
+            yield OnNode(node.name, is_match, names, next(denials, "allowed") if there else "")
 
 
-def _eviction(pods: Sequence[Raw], snapshot: Snapshot) -> str:
-    predicted = [predict(eviction_of(each), snapshot) for each in pods]
-    return next((message for each in predicted for message in each.denials), "allowed")
+def predicted(inventory: Inventory) -> Make:
+    """Its webhooks, which read ports and templates only when an IngressDaemonSet is judged."""
+    lookup, templates = ClusterLookup(inventory.client), PodTemplates(inventory.client)
+
+    def webhooks(snapshot: Snapshot, _: RecordingLedger) -> Sequence[Webhook]:
+        def settings() -> IngressDaemonSetSettings:
+            return snapshot.settings.ingress_daemonset
+
+        return (
+            EvictionWebhook(settings, snapshot, lambda: snapshot.now),
+            DefaultingWebhook(settings),
+            ValidatingWebhook(
+                settings,
+                lambda new, _: lookup.port_users(new, deadline()),
+                lambda template, _: templates.problems(template, deadline()),
+            ),
+        )
+
+    return webhooks
+
+
+def readable_or_failure(raw: dict[str, Any]) -> IngressDaemonSet:
+    try:
+        return readable(raw)
+    except msgspec.ValidationError as error:
+        place = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
+        raise Failure(
+            f"IngressDaemonSet {place} cannot be read, and the controllers ignore it: {error}",
+            "correct that field; it is older than the schema of the CRD",
+        ) from None
 
 
 INGRESS_DAEMONSET = Kind(

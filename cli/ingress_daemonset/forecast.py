@@ -14,8 +14,8 @@ from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of
+from cli.ingress_daemonset.explanation import readable_or_failure
 from cli.ingress_daemonset.rollouts import restart
-from cli.ingress_daemonset.webhooks import readable_or_failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
@@ -23,7 +23,7 @@ from cli.simulate.effects import Change, Effect
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
 from controllers.ingress_daemonset.failures import resolved
-from controllers.ingress_daemonset.forecast import Forecast, Left, Step, forecast
+from controllers.ingress_daemonset.forecast import Left, Step, forecast
 from controllers.ingress_daemonset.snapshot import Snapshot
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
@@ -93,9 +93,11 @@ class Rollout(Report, frozen=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"Rollout of {self.ingress_daemonset}, {self.what}: {_end(self)}")
+        source = f"the median of the last update of {self.measured} nodes"
         yield (
             f"{count_of(self.nodes, 'node')}, at most {self.budget} at a time ({self.budget_field});"
-            f" pods take {self.pods_seconds:.0f}s on a node ({_source(self)})."
+            f" pods take {self.pods_seconds:.0f}s on a node"
+            f" ({source if self.measured else 'assumed: no rollout has been measured yet'})."
         )
         if self.paused:
             yield warning("It is paused: this is what happens once it is resumed.")
@@ -109,8 +111,11 @@ class Rollout(Report, frozen=True):
             wide=1,
         )
         if self.pause:
-            began = _after(self.pause.begins_at, now)
-            yield f"After {began}, it is paused for its canary: {_promotion(self.pause)}."
+            began, seconds = _after(self.pause.begins_at, now), self.pause.seconds
+            goes_on = "with drawbridge rollout promote, and the time until then is not counted"
+            if seconds is not None:
+                goes_on = f"after {duration(seconds)}"
+            yield f"After {began}, it is paused for its canary: it goes on {goes_on}."
         for paused in self.wave_pauses:
             wave = f"wave {paused.wave}" if paused.wave else f"the wave of nodes without {paused.label}"
             began = _after(paused.begins_at, now)
@@ -141,8 +146,15 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
 
     what = f"after the change to {', '.join(images)}" if images else "as it is under way"
     snapshot = snapshot_of(with_images(stored, images) if images else stored)
-    if not images and not _is_under_way(snapshot):
-        what, snapshot = "after drawbridge rollout restart", snapshot_of(_restarted(stored, now))
+    is_under_way = any(
+        each.outdated or (each.in_flight and not each.draining) for each in snapshot.rollouts()
+    )
+    if not images and not is_under_way:
+        raw = copy.deepcopy(stored)
+        metadata = raw["spec"]["template"].setdefault("metadata", {})
+        added = restart(now)["spec"]["template"]["metadata"]["annotations"]
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
+        what, snapshot = "after drawbridge rollout restart", snapshot_of(raw)
     if resolved(snapshot.resource, ())[1].stored:
         why = "its template has failed, and nodes have, or return to, the one before"
         raise Failure(why, "write --image to see another template")
@@ -150,6 +162,13 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     pods, plans = seconds_of_pods(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
     ahead = forecast(snapshot, inventory.settings.ingress_daemonset.health_checker, pods, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
+    pause, canary = None, ahead.pause
+    if canary:
+        lasts = (canary.ends_at - canary.begins_at).total_seconds() if canary.ends_at else None
+        pause = Pause(canary.begins_at, None if lasts is None else round(lasts))
+    label, seconds = "", 0
+    if rolling.waves:
+        label, seconds = rolling.waves.by_label, rolling.waves.pause.duration_seconds
     return Rollout(
         ingress_daemonset=f"{namespace}/{name}",
         what=what,
@@ -165,8 +184,8 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         ends_at=ahead.ends_at,
         now=now,
         assumptions=tuple(_assumptions(snapshot.resource)),
-        pause=_pause(ahead),
-        wave_pauses=tuple(_wave_pauses(rolling, ahead)),
+        pause=pause,
+        wave_pauses=tuple(WavePause(label, each.wave, each.begins_at, seconds) for each in ahead.wave_pauses),
     )
 
 
@@ -190,38 +209,6 @@ def with_images(raw: Raw, images: Sequence[str]) -> Raw:
     return changed
 
 
-def _is_under_way(snapshot: Snapshot) -> bool:
-    return any(each.outdated or (each.in_flight and not each.draining) for each in snapshot.rollouts())
-
-
-def _restarted(stored: Raw, now: datetime) -> Raw:
-    raw = copy.deepcopy(stored)
-    metadata = raw["spec"]["template"].setdefault("metadata", {})
-    added = restart(now)["spec"]["template"]["metadata"]["annotations"]
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), **added}
-    return raw
-
-
-def _pause(ahead: Forecast) -> Pause | None:
-    if not (pause := ahead.pause):
-        return None
-    seconds = round((pause.ends_at - pause.begins_at).total_seconds()) if pause.ends_at else None
-    return Pause(pause.begins_at, seconds)
-
-
-def _wave_pauses(rolling: RollingUpdate, ahead: Forecast) -> Iterator[WavePause]:
-    if rolling.waves:
-        for each in ahead.wave_pauses:
-            seconds = rolling.waves.pause.duration_seconds
-            yield WavePause(rolling.waves.by_label, each.wave, each.begins_at, seconds)
-
-
-def _promotion(pause: Pause) -> str:
-    if pause.seconds is None:
-        return "it goes on with drawbridge rollout promote, and the time until then is not counted"
-    return f"it goes on after {duration(pause.seconds)}"
-
-
 def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
     rolling: RollingUpdate = resource.spec.update_strategy.rolling_update
     if rolling.canary and rolling.canary.metric:
@@ -237,12 +224,6 @@ def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
     if rolling.connections:
         longest = duration(rolling.connections.timeout_seconds)
         yield f"open connections end with the graces, though they are waited for up to {longest} longer for each turn"
-
-
-def _source(found: Rollout) -> str:
-    if not found.measured:
-        return "assumed: no rollout has been measured yet"
-    return f"the median of the last update of {found.measured} nodes"
 
 
 def _end(found: Rollout) -> str:

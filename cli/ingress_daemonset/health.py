@@ -9,8 +9,8 @@ from typing import Any
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 from api.ingress_daemonset.status import Progressing
 from cli.access import access
-from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, Raw, probe_object, probe_pod
-from cli.ingress_daemonset.stored import STOPPED, UNKNOWN, StoredResource
+from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, probe_object, probe_pod
+from cli.ingress_daemonset.rollouts import STOPPED, UNKNOWN, StoredResource
 from cli.installation import CONTROLLERS, WEBHOOK
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Table, bad, warning
@@ -72,41 +72,23 @@ class Rollouts(Overview, frozen=True):
 
 def look(inventory: Inventory) -> tuple[Rollouts, Iterable[Problem]]:
     stored = inventory.list(INGRESS_DAEMONSETS, StoredResource)
-    rollouts = tuple(map(_state, stored))
-    return Rollouts(rollouts), [*_stopped(rollouts), *_degraded(stored)]
-
-
-def _state(resource: StoredResource) -> RolloutState:
-    status = resource.reported
-    progressing = status.condition("Progressing")
-    return RolloutState(
-        resource.metadata.namespace,
-        resource.metadata.name,
-        progressing.reason or UNKNOWN,
-        status.desired_nodes,
-        status.updated_nodes,
-        status.ready_nodes,
-        status.detached_nodes,
-        progressing.message,
-    )
-
-
-def _stopped(rollouts: Iterable[RolloutState]) -> Iterator[Problem]:
-    for each in rollouts:
-        if each.state in STOPPED:
-            yield Problem(
-                f"the rollout of {each.namespace}/{each.name} {WHAT_STOPPED[each.state]}: {each.message}",
-                f"drawbridge rollout get {each.name} -n {each.namespace};"
-                " then correct the template, or restore the former one",
-            )
-
-
-def _degraded(stored: Iterable[StoredResource]) -> Iterator[Problem]:
+    rollouts, problems = [], []
+    for resource in stored:
+        status, metadata = resource.reported, resource.metadata
+        progressing = status.condition("Progressing")
+        state, message = progressing.reason or UNKNOWN, progressing.message
+        nodes = status.desired_nodes, status.updated_nodes, status.ready_nodes, status.detached_nodes
+        rollouts.append(RolloutState(metadata.namespace, metadata.name, state, *nodes, message))
+        if state in STOPPED:
+            what = f"the rollout of {key_of(metadata)} {WHAT_STOPPED[state]}: {message}"
+            way_out = f"drawbridge rollout get {metadata.name} -n {metadata.namespace};"
+            problems.append(Problem(what, f"{way_out} then correct the template, or restore the former one"))
     for resource in stored:
         degraded = resource.reported.condition("Degraded")
         if degraded.status == "True":
             what = f"IngressDaemonSet {key_of(resource.metadata)}: {degraded.message}"
-            yield Problem(what, "docs/reference/ingressdaemonset.md#when-it-waits")
+            problems.append(Problem(what, "docs/reference/ingressdaemonset.md#when-it-waits"))
+    return Rollouts(tuple(rollouts)), problems
 
 
 def needs(_: Settings) -> Iterator[Needs]:
@@ -125,12 +107,13 @@ def probe(_: Settings) -> Probe:
     # No node has it: nothing would be done with it, were it stored.
     spec = {"nodeSelector": {NODE_LABEL: PROBE_NAME}, "template": template}
     resource = probe_object(API_VERSION, KIND) | {"spec": spec}
-    return Probe("dry run of an IngressDaemonSet", INGRESS_DAEMONSETS, resource, _is_defaulted)
-
-
-def _is_defaulted(resource: Raw) -> bool:
-    """The selector is made of the template's labels, which no schema can do."""
-    return bool(resource.get("spec", {}).get("selector"))
+    # The selector is made of the template's labels, which no schema can do.
+    return Probe(
+        "dry run of an IngressDaemonSet",
+        INGRESS_DAEMONSETS,
+        resource,
+        lambda answer: bool(answer.get("spec", {}).get("selector")),
+    )
 
 
 HEALTH = Health(

@@ -19,16 +19,36 @@ from api.ingress_daemonset.status import (
     Status,
     WaitingNode,
     WavesStatus,
+    status_of,
 )
-from api.ingress_daemonset.types import resource
+from api.ingress_daemonset.types import Metadata, resource
 from cli.errors import Failure
-from cli.ingress_daemonset.stored import STOPPED, UNKNOWN, StoredResource
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, title, warning
 from controllers.ingress_daemonset.children import applied_digest, revision_of_template
-from kube.types import rfc3339
+from kube.types import Value, rfc3339
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
+UNKNOWN = "Unknown"
+STOPPED = (
+    Progressing.HALTED,
+    Progressing.ROLLING_BACK,
+    Progressing.ROLLED_BACK,
+    Progressing.CANARY_DEGRADED,
+)
+"""States in which a rollout does not go on by itself."""
+
+
+class StoredResource(Value, frozen=True):
+    """An IngressDaemonSet as it is stored, also when the controllers cannot read it."""
+
+    metadata: Metadata = Metadata()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+    @property
+    def reported(self) -> Status:
+        return status_of(self.status)
 
 
 class Condition(Document, frozen=True):
@@ -114,7 +134,8 @@ class Rollout(Report, frozen=True):
         )
         if self.waiting_for:
             yield ""
-            yield _nodes(self.waiting_for, now)
+            nodes = [(each.node, each.phase, age(each.since, now), each.reason) for each in self.waiting_for]
+            yield Table(("NODE", "PHASE", "FOR", "WAITS FOR"), nodes)
         if self.history:
             yield ""
             yield history_table(self.history, now)
@@ -129,7 +150,26 @@ class Rollouts(Report, frozen=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         columns = ("NAMESPACE", "NAME", "STATE", "UPDATED", "READY", "DETACHED", "ENDS IN", "WAITING FOR")
-        yield Table(columns, [_row(each, now) for each in self.rollouts], empty="no IngressDaemonSet")
+        rows = [
+            (
+                each.namespace,
+                each.name,
+                _state(each),
+                f"{each.updated_nodes}/{each.desired_nodes}",
+                f"{each.ready_nodes}/{each.desired_nodes}",
+                str(each.detached_nodes),
+                left(each.course.estimated_end if each.course else None, now),
+                next((f"{first.node}: {first.reason}" for first in each.waiting_for), ""),
+            )
+            for each in self.rollouts
+        ]
+        yield Table(columns, rows, empty="no IngressDaemonSet")
+
+
+def _state(rollout: Rollout) -> Cell:
+    if rollout.is_wrong:
+        return bad(rollout.state)
+    return good(rollout.state) if rollout.state == Progressing.COMPLETE else warning(rollout.state)
 
 
 def rollout_of(stored: StoredResource) -> Rollout:
@@ -193,43 +233,34 @@ def update_now(stored: StoredResource) -> dict[str, Any] | None:
     if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
         raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
     rolled_out = stored.reported.rollout
-    digest = rolled_out.digest if rolled_out else ""
-    digest = digest or applied_digest(resource({"metadata": {}, "spec": spec}))
+    known = rolled_out.digest if rolled_out else ""
+    digest = known or applied_digest(resource({"metadata": {}, "spec": spec}))
     if stored.metadata.annotations.get(UPDATE_NOW) == digest:
         return None
     return {"metadata": {"annotations": {UPDATE_NOW: digest}}}
 
 
 def progress_sentence(course: RolloutStatus, now: datetime) -> str:
-    """Where it is, and when it is expected to end."""
+    """Where it is, when nodes may begin if they may not now, and when it is expected to end."""
+    opening, opens, ends = "", course.window_opens_at, course.estimated_end
+    if opens and opens > now:
+        opening = f"its window opens in {left(opens, now)}, at {opens:%Y-%m-%d %H:%M} UTC; "
+    expectation = "its end is not known"
+    if ends:
+        in_time = f"about {left(ends, now)} left, until {ends:%H:%M:%S} UTC"
+        expectation = in_time if ends > now else "it should have ended"
     return (
         f"wave {course.wave} of {course.waves}, {course.nodes_left} of {course.nodes} nodes left,"
-        f" {course.at_a_time} at a time; {opening(course, now)}{expectation(course, now)}"
+        f" {course.at_a_time} at a time; {opening}{expectation}"
     )
 
 
-def opening(course: RolloutStatus, now: datetime) -> str:
-    """Empty while nodes may begin."""
-    if course.window_opens_at is None or course.window_opens_at <= now:
-        return ""
-    opens = left(course.window_opens_at, now)
-    return f"its window opens in {opens}, at {course.window_opens_at:%Y-%m-%d %H:%M} UTC; "
-
-
-def expectation(course: RolloutStatus, now: datetime) -> str:
-    if course.estimated_end is None:
-        return "its end is not known"
-    if course.estimated_end <= now:
-        return "it should have ended"
-    ends = left(course.estimated_end, now)
-    return f"about {ends} left, until {course.estimated_end:%H:%M:%S} UTC"
-
-
 def history_table(history: Sequence[EndedRollout], now: datetime) -> Table:
+    shown = {Result.HALTED.value: bad, Result.ROLLED_BACK.value: bad, Result.COMPLETE.value: good}
     rows: list[Sequence[Cell]] = [
         (
             age(each.ended_at, now),
-            _result_cell(each.result),
+            shown.get(each.result, warning)(each.result),
             str(each.nodes),
             duration(each.seconds),
             f"{each.from_revision or '?'} → {each.to_revision}",
@@ -237,12 +268,6 @@ def history_table(history: Sequence[EndedRollout], now: datetime) -> Table:
         for each in history
     ]
     return Table(("ENDED", "RESULT", "NODES", "TOOK", "TEMPLATE"), rows)
-
-
-def _result_cell(result: str) -> Cell:
-    if result in (Result.HALTED, Result.ROLLED_BACK):
-        return bad(result)
-    return good(result) if result == Result.COMPLETE else warning(result)
 
 
 def metric_sentence(metric: MetricStatus, now: datetime) -> str:
@@ -268,30 +293,6 @@ def canary_sentence(canary: CanaryStatus, now: datetime) -> str:
 
 def waves_sentence(waves: WavesStatus) -> str:
     state = "complete" if waves.completed_at else "in progress"
-    following = f", then {', '.join(map(_named, waves.next))}" if waves.next else ""
-    return f"Waves by {waves.label}: {_named(waves.current or '')} is {state}{following}"
-
-
-def _named(value: str) -> str:
-    return value or "nodes without it"
-
-
-def _nodes(waiting: Sequence[WaitingNode], now: datetime) -> Table:
-    rows: list[Sequence[Cell]] = [
-        (each.node, each.phase, age(each.since, now), each.reason) for each in waiting
-    ]
-    return Table(("NODE", "PHASE", "FOR", "WAITS FOR"), rows)
-
-
-def _row(each: Rollout, now: datetime) -> list[Cell]:
-    first = f"{each.waiting_for[0].node}: {each.waiting_for[0].reason}" if each.waiting_for else ""
-    updated, ready = (f"{count}/{each.desired_nodes}" for count in (each.updated_nodes, each.ready_nodes))
-    ends = left(each.course.estimated_end if each.course else None, now)
-    detached = str(each.detached_nodes)
-    return [each.namespace, each.name, _state(each), updated, ready, detached, ends, first]
-
-
-def _state(rollout: Rollout) -> Cell:
-    if rollout.is_wrong:
-        return bad(rollout.state)
-    return good(rollout.state) if rollout.state == Progressing.COMPLETE else warning(rollout.state)
+    current, *following = (each or "nodes without it" for each in (waves.current or "", *waves.next))
+    then = f", then {', '.join(following)}" if following else ""
+    return f"Waves by {waves.label}: {current} is {state}{then}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
@@ -17,7 +18,7 @@ import msgspec
 from api.elasticity import GATE
 from api.ip_history import NAME as HISTORY
 from api.ip_history import Former, History, StoredHistory
-from api.same_address import IP_ADDRS, Ending, open_promise, plan_ending, promises_of
+from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
 from calico.address_ranges import overlap, range_of
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
 from calico.segment import IPReservation, Record, canonical
@@ -33,8 +34,16 @@ from cli.explain.kinds import (
     objects_about,
     snapshot_of,
 )
-from cli.explain.prediction import Question, question_table, questions_about_pod
-from cli.inventory import Inventory
+from cli.explain.prediction import (
+    Make,
+    Objects,
+    Question,
+    RecordingLedger,
+    Snapshot,
+    question_table,
+    questions_about_pod,
+)
+from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.reservations import (
     address_of,
     kept_by,
@@ -42,7 +51,6 @@ from cli.ip_reservation.reservations import (
     segments_if_any,
     unmanaged_entries,
 )
-from cli.ip_reservation.webhooks import snapshot_with_segments
 from cli.output import Document, Part, Report, Table, duration, moment, title
 from controllers.ip_reservation.release_planner import (
     Life,
@@ -58,6 +66,10 @@ from kube.resources import CONFIG_MAPS, PODS, Selection
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
 from settings.ip_reservation import Pools as PoolSettings
+from webhook.admission import Webhook
+from webhook.ip_reservation.reads import calico_ipam
+from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
+from webhook.ip_reservation.webhook import IPReservationWebhook
 
 OFF = "set ipReservation.pools.enabled, and ipReservation.pools.history to a time, for example 24h"
 SIZES = {4: 26, 6: 122}
@@ -369,6 +381,32 @@ def known_of(
         records_of(segments), lambda record: by_key.get(f"{record.namespace}/{record.pod}", ())
     )
     return Pods(lives, {}, promises=promises)
+
+
+def predicted(_: Inventory) -> Make:
+    """Its webhooks; what they would reserve is only recorded."""
+
+    def webhooks(snapshot: Snapshot, ledger: RecordingLedger) -> Sequence[Webhook]:
+        settings, now = lambda: snapshot.settings.ip_reservation, lambda: snapshot.now
+        return (
+            IPReservationWebhook(snapshot, ledger, settings, now, believes=lambda _: True),
+            SameAddressWebhook(
+                snapshot, lambda _: snapshot.segments, lambda _: snapshot.calico, settings, now
+            ),
+        )
+
+    return webhooks
+
+
+def snapshot_with_segments(inventory: Inventory, objects: Objects) -> Snapshot:
+    """And what decides about promises to new pods."""
+    segments, settings = segments_if_any(inventory), inventory.settings.ip_reservation
+    # Its defaults where it cannot be read, and where nothing depends on it.
+    calico = CalicoIPAM()
+    if settings.same_address.enabled:
+        with suppress(KubeError):
+            calico = calico_ipam(inventory.client, settings.calico_api_version, SECONDS)
+    return replace(snapshot_of(inventory, objects), segments=segments, calico=calico)
 
 
 def counted(segments: Sequence[IPReservation]) -> int:

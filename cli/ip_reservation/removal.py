@@ -32,10 +32,9 @@ from cli.explain.prediction import (
     why_not_reserved,
 )
 from cli.inventory import Inventory
-from cli.ip_reservation.explanation import counted
+from cli.ip_reservation.explanation import counted, snapshot_with_segments
 from cli.ip_reservation.pools import Headroom, PoolFacts, headroom, headroom_parts, pools_of
 from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
-from cli.ip_reservation.webhooks import snapshot_with_segments
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
 from cli.simulate.effects import Change, Effect, Released, Subject, judged
