@@ -14,7 +14,7 @@ from features import FEATURES
 from kube.errors import KubeError
 from telemetry.build import VERSION
 
-_BEFORE = {
+_ALL = {
     "status": ("cli.status:status", "All features at a glance; what is wrong comes first."),
     "explain": (
         "cli.explain.kinds:explain",
@@ -22,18 +22,13 @@ _BEFORE = {
     ),
     "simulate": ("cli.simulate.values:simulate", "What would happen, decided as Drawbridge decides."),
     "doctor": ("cli.doctor:doctor", "Find out what is wrong with the installation."),
-}
-_AFTER = {
+    **{name: found for row in FEATURES for name, found in row.commands.items()},
     "dashboard": (
         "dashboard.command:dashboard",
         "Show all of this live in the browser, on a page of this machine.",
     ),
-    "completion": (
-        "cli.app:completion",
-        "Print a script that completes commands and options.",
-    ),
+    "completion": ("cli.app:completion", "Print a script that completes commands and options."),
 }
-_ALL = {**_BEFORE, **{name: found for row in FEATURES for name, found in row.commands.items()}, **_AFTER}
 COMMANDS = {name: reference for name, (reference, _) in _ALL.items()}
 """Each sub-command's name, and where it is; a module is imported when its command is used."""
 SUMMARIES = {name: summary for name, (_, summary) in _ALL.items()}
@@ -94,16 +89,12 @@ def completion(shell: str) -> None:
 
     For example: source <(drawbridge completion bash). With kubectl, as its comment says.
     """
-    click.echo(KUBECTL if shell == "kubectl" else _script(shell), nl=False)
-
-
-def _script(shell: str) -> str:
-    found = get_completion_class(shell)
-    if found is None:
-        raise click.UsageError(f"{shell} is not supported")
-    # As click's own source() without its check of the version of bash, which starts one.
-    script = found(click.Group(NAME), {}, NAME, VARIABLE)
-    return script.source_template % script.source_vars()
+    script = KUBECTL
+    if found := get_completion_class(shell):
+        # As click's own source() without its check of the version of bash, which starts one.
+        made = found(click.Group(NAME), {}, NAME, VARIABLE)
+        script = made.source_template % made.source_vars()
+    click.echo(script, nl=False)
 
 
 def main() -> None:

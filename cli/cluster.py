@@ -9,8 +9,6 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from cli.kubeconfig import NotPlain, plain_connection
 from kube.client import Client, Page
 from kube.connection import MOUNTED, Connection, Impersonating, Impersonation, connect, in_cluster, of_pod
@@ -28,19 +26,7 @@ PARALLEL = 16
 DEFAULT_KUBECONFIG = "~/.kube/config"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-
-
-class _Column(msgspec.Struct):
-    name: str
-
-
-class _Row(msgspec.Struct):
-    cells: list[Any]
-
-
-class _Rows(msgspec.Struct, rename="camel"):
-    column_definitions: list[_Column]
-    rows: list[_Row] | None = None
+FROM_MEMORY = {"resourceVersion": "0"}
 
 
 class Cluster:
@@ -60,8 +46,15 @@ class Cluster:
 
     def read(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
         """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""
+
+        def caught(read: Callable[[], Any]) -> Any:
+            try:
+                return read()
+            except KubeError as error:
+                return error
+
         with futures.ThreadPoolExecutor(max_workers=PARALLEL) as executor:
-            calls = {name: executor.submit(_caught, read) for name, read in reads.items()}
+            calls = {name: executor.submit(caught, read) for name, read in reads.items()}
             return {name: call.result() for name, call in calls.items()}
 
     def read_all(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
@@ -74,32 +67,22 @@ class Cluster:
 
     def cached(self, resource: Resource, type: type[T], selection: Selection = ALL) -> list[T]:  # noqa: A002
         """As informers read: the API server answers from memory, whole, and perhaps a moment late."""
-        query = {**selection.query, "resourceVersion": "0"}
-        path = resource.path(selection.namespace)
+        path, query = resource.path(selection.namespace), selection.query | FROM_MEMORY
         page: Page[T] = self.client.request("GET", path, query=query, type=Page[type])  # type: ignore[valid-type]
         return page.items or []
 
     def without_specs(self, resource: Resource, selection: Selection = ALL) -> bytes:
         """The list with the metadata of each object alone, as JSON; the API server has it in half the time."""
-        return self._cached_as(METADATA, resource, selection, bytes)
+        path, query = resource.path(selection.namespace), selection.query | FROM_MEMORY
+        return self.client.get_as(METADATA, path, query=query, type=bytes)
 
     def column(self, resource: Resource, name: str, selection: Selection = ALL) -> dict[str, str]:
         """The cell of each object, by its name, as `kubectl get -o wide` prints it: a fiftieth of the bytes."""
-        found = self._cached_as(TABLE, resource, selection, _Rows, includeObject="None")
-        columns = [each.name for each in found.column_definitions]
+        query = selection.query | FROM_MEMORY | {"includeObject": "None"}
+        found = self.client.get_as(TABLE, resource.path(selection.namespace), query=query)
+        columns = [each["name"] for each in found["columnDefinitions"]]
         at, of_name = columns.index(name), columns.index("Name")
-        return {str(row.cells[of_name]): str(row.cells[at]) for row in found.rows or ()}
-
-    def _cached_as(
-        self,
-        accept: str,
-        resource: Resource,
-        selection: Selection,
-        type: type[T],  # noqa: A002
-        **query: str,
-    ) -> T:
-        whole = {**selection.query, "resourceVersion": "0", **query}
-        return self.client.get_as(accept, resource.path(selection.namespace), query=whole, type=type)
+        return {str(row["cells"][of_name]): str(row["cells"][at]) for row in found.get("rows") or ()}
 
     def client_of(self, user: str) -> Client | None:
         """A client in the name of *user*, which takes a permission; None where a kubeconfig names one already."""
@@ -119,21 +102,20 @@ class Cluster:
 
 def cluster_of(kubeconfig: str | None = None, context: str | None = None) -> Cluster:
     """By the kubeconfig, as kubectl finds it; in a pod that has none, by its ServiceAccount. NotConfigured."""
-    if kubeconfig is None and context is None and in_cluster() and not _has_kubeconfig():
+    path = kubeconfig or os.environ.get("KUBECONFIG")
+    files = [Path(each).expanduser() for each in (path or DEFAULT_KUBECONFIG).split(os.pathsep) if each]
+    is_there = any(each.is_file() for each in files)
+    if not path and context is None and in_cluster() and not is_there:
         mounted = of_pod()
         return Cluster(Client(mounted, timeout=TIMEOUT), (MOUNTED / "namespace").read_text(), mounted)
-    path = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
-    connection, namespace = _connected(path, context)
-    return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)
-
-
-def _connected(path: str, context: str | None) -> tuple[Connection, str]:
-    if not _exists(path):
+    path = path or DEFAULT_KUBECONFIG
+    if not is_there:
         raise NotConfigured(f"there is no kubeconfig at {path}")
     try:
-        return plain_connection(path, context, PARALLEL)
+        connection, namespace = plain_connection(path, context, PARALLEL)
     except NotPlain:
-        return connect(path, PARALLEL, context), _namespace(path, context)
+        connection, namespace = connect(path, PARALLEL, context), _namespace(path, context)
+    return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)
 
 
 def _namespace(path: str, context: str | None) -> str:
@@ -142,18 +124,3 @@ def _namespace(path: str, context: str | None) -> str:
     contexts, active = config.list_kube_config_contexts(path)
     chosen = next((each for each in contexts if each["name"] == context), active)
     return str(chosen["context"].get("namespace") or "default")
-
-
-def _has_kubeconfig() -> bool:
-    return bool(os.environ.get("KUBECONFIG")) or _exists(DEFAULT_KUBECONFIG)
-
-
-def _exists(path: str) -> bool:
-    return any(Path(each).expanduser().is_file() for each in path.split(os.pathsep) if each)
-
-
-def _caught(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except KubeError as error:
-        return error

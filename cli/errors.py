@@ -69,20 +69,11 @@ def unreadable(error: KubeError) -> Failure:
             )
 
 
-def missing_permission(message: str) -> str:
-    """``list pods (apps) in namespace x``, from the API server's *message*; nothing when it says something else."""
+def way_to_permission(message: str) -> str:
+    """By the API server's *message*, for example ``list pods.apps in namespace x``."""
     found = _REFUSED.search(message)
     if not found:
-        return ""
+        return "use a context with more permissions (--context)"
     group = f".{found['group']}" if found["group"] else ""
     where = f"in namespace {found['namespace']}" if found["namespace"] else "in the whole cluster"
-    return f"{found['verb']} {found['resource']}{group} {where}"
-
-
-def way_to_permission(message: str) -> str:
-    missing = missing_permission(message)
-    return (
-        f"have an administrator allow you to {missing}"
-        if missing
-        else "use a context with more permissions (--context)"
-    )
+    return f"have an administrator allow you to {found['verb']} {found['resource']}{group} {where}"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
-
-import msgspec
 
 from calico.ipam_config import ipam_configuration
 from calico.pools import located
@@ -31,7 +29,7 @@ from cli.installation import (
 from kube.client import Page
 from kube.errors import KubeError
 from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, Resource, Selection
-from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Node, ObjectMeta
+from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Node
 from runtime import futures, threading
 from settings import Settings
 from settings.load import SettingsError, parse
@@ -44,14 +42,6 @@ NOT_INSTALLED = Failure(
     "Drawbridge is not installed in this cluster: it has neither webhooks named ...drawbridge.io nor Deployments",
     "choose another cluster with --context, or install it: docs/how-to/install.md",
 )
-
-
-class _Verdict(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct):
-    status: _Verdict = msgspec.field(default_factory=_Verdict)
 
 
 class Inventory:
@@ -82,44 +72,68 @@ class Inventory:
 
     def list(self, resource: Resource, type: type[T], selection: Selection = ALL) -> Sequence[T]:  # noqa: A002
         """In pages, as it is now."""
-        return self.once(("list", resource, type, selection), partial(self._list, resource, type, selection))
+        return self.once(
+            ("list", resource, type, selection),
+            lambda: (
+                self.client.list(
+                    resource,
+                    selection.namespace,
+                    type=type,
+                    label_selector=selection.label_selector,
+                    field_selector=selection.field_selector,
+                ).items
+            ),
+        )
 
     def cached(self, resource: Resource, type: type[T], selection: Selection = ALL) -> Sequence[T]:  # noqa: A002
         """As informers read: the API server answers from memory, whole, and perhaps a moment late."""
         read = partial(self.cluster.cached, resource, type, selection)
         return self.once(("cached", resource, type, selection), read)
 
-    def _list(self, resource: Resource, type: type[T], selection: Selection) -> Sequence[T]:  # noqa: A002
-        return self.client.list(
-            resource,
-            selection.namespace,
-            type=type,
-            label_selector=selection.label_selector,
-            field_selector=selection.field_selector,
-        ).items
-
     @cached_property
     def configurations(self) -> WebhookConfigurations:
         """Those of all programs."""
-        reads = {kind: partial(self._configurations, resource) for kind, resource in CONFIGURATIONS.items()}
-        return WebhookConfigurations(*self.cluster.read_all(reads).values())
+        pages = Page[WebhookConfiguration]
+        found = self.cluster.read_all(
+            {
+                kind: partial(self.client.request, "GET", resource.path(), type=pages)
+                for kind, resource in CONFIGURATIONS.items()
+            }
+        )
+        return WebhookConfigurations(*(page.items or [] for page in found.values()))
 
     @cached_property
     def installed(self) -> Installed:
+        """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
         configurations = self.configurations.ours
-        metadata, service = self._release(configurations)
+        if service := configurations.service:
+            metadata = next(each.metadata for _, each in configurations)
+        else:
+            chart = Selection(label_selector=f"{NAME}={CHART}")
+            if not (deployments := self.list(DEPLOYMENTS, Deployment, chart)):
+                raise NOT_INSTALLED
+            metadata = deployments[0].metadata
+            service = ServiceReference(namespace=metadata.namespace)
         ours = Selection(service.namespace, selector_of(metadata))
-        found = self.cluster.read(
-            {
-                "deployments": partial(self.list, DEPLOYMENTS, Deployment, ours),
-                "files": partial(self.list, CONFIG_MAPS, ConfigMap, ours),
-            }
-        )
-        if isinstance(found["deployments"], KubeError):
-            raise found["deployments"]
-        text, refused = _configuration_in(found["files"])
-        settings, problems = _parsed(text) if text else (None, refused)
-        return Installed(service, configurations, found["deployments"], settings, problems, text)
+        reads: dict[str, Callable[[], Any]] = {
+            "deployments": partial(self.list, DEPLOYMENTS, Deployment, ours),
+            "files": partial(self.list, CONFIG_MAPS, ConfigMap, ours),
+        }
+        deployments, files = self.cluster.read(reads).values()
+        if isinstance(deployments, KubeError):
+            raise deployments
+        settings, text = None, ""
+        if isinstance(files, KubeError):
+            problems: Sequence[str] = [f"the settings cannot be read: {files}"]
+        elif found := [file.data[CONFIGURATION_FILE] for file in files if CONFIGURATION_FILE in file.data]:
+            text = found[0]
+            try:
+                settings, problems = parse(text), ()
+            except SettingsError as error:
+                problems = error.problems
+        else:
+            problems = [f"no ConfigMap of the release has a {CONFIGURATION_FILE}"]
+        return Installed(service, configurations, deployments, settings, problems, text)
 
     @cached_property
     def settings(self) -> Settings:
@@ -178,34 +192,5 @@ class Inventory:
             spec["user"], kind = account, "SubjectAccessReview"
             spec["groups"] = ["system:serviceaccounts", "system:authenticated"]
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-        return self.client.request(
-            "POST", f"{REVIEWS}/{kind.lower()}s", body=body, type=_Review
-        ).status.allowed
-
-    def _configurations(self, resource: Resource) -> Sequence[WebhookConfiguration]:
-        return self.client.request("GET", resource.path(), type=Page[WebhookConfiguration]).items or []
-
-    def _release(self, configurations: WebhookConfigurations) -> tuple[ObjectMeta, ServiceReference]:
-        """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
-        if service := configurations.service:
-            return next(each.metadata for _, each in configurations), service
-        deployments = self.list(DEPLOYMENTS, Deployment, Selection(label_selector=f"{NAME}={CHART}"))
-        if not deployments:
-            raise NOT_INSTALLED
-        metadata = deployments[0].metadata
-        return metadata, ServiceReference(namespace=metadata.namespace)
-
-
-def _configuration_in(files: Iterable[ConfigMap] | KubeError) -> tuple[str, tuple[str, ...]]:
-    """The text of the settings, or why there is none."""
-    if isinstance(files, KubeError):
-        return "", (f"the settings cannot be read: {files}",)
-    found = [file.data[CONFIGURATION_FILE] for file in files if CONFIGURATION_FILE in file.data]
-    return (found[0], ()) if found else ("", (f"no ConfigMap of the release has a {CONFIGURATION_FILE}",))
-
-
-def _parsed(text: str) -> tuple[Settings | None, tuple[str, ...]]:
-    try:
-        return parse(text), ()
-    except SettingsError as error:
-        return None, error.problems
+        answer = self.client.request("POST", f"{REVIEWS}/{kind.lower()}s", body=body)
+        return bool(answer.get("status", {}).get("allowed"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import IO, Any, Literal, TypeVar
 
 import click
@@ -47,12 +49,12 @@ def json_printable(text: str) -> str:
     """The same for JSON, with escapes of JSON; line ends stay, which are never within a value."""
     if text.replace("\n", "").isprintable():
         return text
-    return "".join(each if each == "\n" or each.isprintable() else _json_escape(each) for each in text)
 
+    def escaped(character: str) -> str:
+        units = character.encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[begin : begin + 4]}" for begin in range(0, len(units), 4))
 
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[begin : begin + 4]}" for begin in range(0, len(units), 4))
+    return "".join(each if each == "\n" or each.isprintable() else escaped(each) for each in text)
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,11 +80,6 @@ def fields_of(value: msgspec.Struct) -> dict[str, Any]:
     }
 
 
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
-
-
 def plain(value: Any) -> Any:
     """*value* for an encoder, whole: objects of Kubernetes leave out what has its default."""
     match value:
@@ -90,7 +87,10 @@ def plain(value: Any) -> Any:
             content = value.content if isinstance(value, Document) else fields_of(value)
             return plain(content)
         case _ if is_dataclass(value):
-            return {_camel(each.name): plain(getattr(value, each.name)) for each in fields(value)}
+            names = {
+                each.name: re.sub("_(.)", lambda found: found[1].upper(), each.name) for each in fields(value)
+            }
+            return {camel: plain(getattr(value, name)) for name, camel in names.items()}
         case dict():
             return {str(name): plain(each) for name, each in value.items()}
         case list() | tuple():
@@ -114,24 +114,12 @@ Render = Callable[[T], Iterable[Part]]
 """The parts of what people see of a value, from top to bottom: a function of the value."""
 
 
-def good(text: str) -> Text:
-    return Text(text, "green")
-
-
-def warning(text: str) -> Text:
-    return Text(text, "yellow")
-
-
-def bad(text: str) -> Text:
-    return Text(text, "bold red")
-
-
-def faint(text: str) -> Text:
-    return Text(text, "dim")
-
-
-def title(text: str) -> Text:
-    return Text(text, "bold")
+Style = Callable[[str], Text]
+good: Style = partial(Text, style="green")
+warning: Style = partial(Text, style="yellow")
+bad: Style = partial(Text, style="bold red")
+faint: Style = partial(Text, style="dim")
+title: Style = partial(Text, style="bold")
 
 
 def age(since: datetime | None, now: datetime) -> str:
@@ -163,64 +151,34 @@ def duration(seconds: float) -> str:
 
 def aligned(rows: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
     """A line for each of *rows*, with cells of one column below each other; Text where a cell of it is."""
-    widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+
+    def wide(cell: Cell) -> int:
+        text = str(cell)
+        return len(text) if text.isascii() else cell_len(text)
+
+    widths = [max(map(wide, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
-        filled = [(cell, " " * (width - _width(cell) + GAP)) for cell, width in zip(row, widths, strict=True)]
+        filled = [(cell, " " * (width - wide(cell) + GAP)) for cell, width in zip(row, widths, strict=True)]
         if any(isinstance(cell, Text) for cell in row):
             yield Text.assemble(*(part for pair in filled for part in pair))
         else:
             yield "".join(f"{cell}{blanks}" for cell, blanks in filled).rstrip()
 
 
-def _width(cell: Cell) -> int:
-    text = str(cell)
-    return len(text) if text.isascii() else cell_len(text)
-
-
 class Output:
     def __init__(self, form: Form = "table", *, color: bool = True, file: IO[str] | None = None) -> None:
         self.form: Form = form
-        self._console = _console(color, file)
-
-    @property
-    def for_people(self) -> bool:
-        return self.form in ("table", "wide")
+        self._for_people = form in ("table", "wide")
+        plain = not color or bool(os.environ.get("NO_COLOR"))
+        self._console = Console(file=file, highlight=False, markup=False, emoji=False, no_color=plain or None)
+        if not self._console.is_terminal:
+            self._console.width = WIDTH_WITHOUT_TERMINAL
 
     def show(self, value: T, render: Render[T]) -> None:
-        if self.for_people:
-            self._print(map(_printable, render(value)))
-        else:
+        if not self._for_people:
             self._echo(self._encoded(value))
-
-    def watch(self, read: Callable[[], T], render: Render[T], interval: float = INTERVAL) -> None:
-        """Show the value that *read* returns, again whenever it has changed, until the user interrupts.
-
-        In place on a terminal; without one, one after the other.
-        """
-        with contextlib.suppress(KeyboardInterrupt):
-            self._watch(read, render, interval)
-
-    def _watch(self, read: Callable[[], T], render: Render[T], interval: float) -> None:
-        if self.for_people and self._console.is_terminal:
-            from rich.live import Live
-
-            with Live(console=self._console, auto_refresh=False, screen=False) as live:
-                self._each(
-                    read,
-                    lambda value: live.update(self._group(map(_printable, render(value))), refresh=True),
-                    interval,
-                )
-        else:
-            self._each(read, lambda value: self.show(value, render), interval)
-
-    def say(self, text: Cell) -> None:
-        """A line about what was done; on the error stream where the output is for programs."""
-        if self.for_people:
-            self._console.print(_cell(text), soft_wrap=True)
-        else:
-            click.echo(printable(str(text)), err=True)
-
-    def _print(self, parts: Iterable[Part]) -> None:
+            return
+        parts = map(_printable, render(value))
         if not self._console.is_terminal:
             self._echo("\n".join(str(line).rstrip() for part in parts for line in self._lines(part)))
             return
@@ -231,8 +189,60 @@ class Output:
             else:
                 self._console.print(self._group([part]))
 
+    def watch(self, read: Callable[[], T], render: Render[T], interval: float = INTERVAL) -> None:
+        """Show the value that *read* returns, again whenever it has changed, until the user interrupts.
+
+        In place on a terminal; without one, one after the other.
+        """
+        before: list[T] = []
+        with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+            live = None
+            if self._for_people and self._console.is_terminal:
+                from rich.live import Live
+
+                live = stack.enter_context(Live(console=self._console, auto_refresh=False))
+            while True:
+                value = read()
+                if before != [value] and live:
+                    live.update(self._group(map(_printable, render(value))), refresh=True)
+                elif before != [value]:
+                    self.show(value, render)
+                before = [value]
+                time.sleep(interval)
+
+    def say(self, text: Cell) -> None:
+        """A line about what was done; on the error stream where the output is for programs."""
+        if self._for_people:
+            self._console.print(_cell(text), soft_wrap=True)
+        else:
+            click.echo(printable(str(text)), err=True)
+
     def _lines(self, part: Part) -> Iterator[Cell]:
         """As they are drawn where they are neither cut nor wrapped: rich takes a millisecond for two rows."""
+        for each in self._drawn(part):
+            if isinstance(each, Table):
+                header = faint if each.title else title
+                yield from aligned([[header(name) for name in each.columns], *each.rows])
+            else:
+                yield each
+
+    def _group(self, parts: Iterable[Part]) -> Group:
+        drawn: list[Any] = []
+        for each in (each for part in parts for each in self._drawn(part)):
+            if isinstance(each, Table):
+                style = "dim" if each.title else "bold"
+                grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=style)
+                for name in each.columns:
+                    grid.add_column(name, overflow="fold")
+                for row in each.rows:
+                    grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+                drawn.append(grid)
+            else:
+                drawn.append(each)
+        return Group(*drawn)
+
+    def _drawn(self, part: Part) -> Iterator[Part]:
+        """A table as its title, and the columns that are shown, or what it says without rows."""
         if not isinstance(part, Table):
             yield part
             return
@@ -240,46 +250,20 @@ class Output:
             yield title(part.title)
         if part.rows:
             shown = len(part.columns) - (0 if self.form == "wide" else part.wide)
-            header = title if not part.title else faint
-            columns = [header(each) for each in part.columns[:shown]]
-            yield from aligned([columns, *(row[:shown] for row in part.rows)])
+            yield replace(part, columns=part.columns[:shown], rows=[row[:shown] for row in part.rows])
         elif part.empty:
             yield faint(part.empty)
-
-    def _each(self, read: Callable[[], T], show: Callable[[T], None], interval: float) -> None:
-        before: list[T] = []
-        while True:
-            value = read()
-            if before != [value]:
-                show(value)
-            before = [value]
-            time.sleep(interval)
-
-    def _group(self, parts: Iterable[Part]) -> Group:
-        drawn: list[Any] = []
-        for part in parts:
-            drawn += self._table(part) if isinstance(part, Table) else [part]
-        return Group(*drawn)
-
-    def _table(self, table: Table) -> list[Any]:
-        heading = [title(table.title)] if table.title else []
-        if not table.rows:
-            return [*heading, faint(table.empty)] if table.empty else heading
-        shown = len(table.columns) - (0 if self.form == "wide" else table.wide)
-        grid = Grid(
-            box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold" if heading == [] else "dim"
-        )
-        for name in table.columns[:shown]:
-            grid.add_column(name, no_wrap=not self._console.is_terminal, overflow="fold")
-        for row in table.rows:
-            grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row[:shown]))
-        return [*heading, grid]
 
     def _encoded(self, value: object) -> str:
         found = plain(value)
         if self.form == "json":
             return json_printable(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-        return _yaml(found)
+        # Without letters of other languages where one character must be escaped: PyYAML escapes all or few.
+        for unicode in (True, False):
+            text: str = yaml.dump(found, Dumper=_Dumper, sort_keys=False, allow_unicode=unicode)
+            if text.replace("\n", "").isprintable():
+                break
+        return text.rstrip("\n")
 
     def _echo(self, text: str) -> None:
         self._console.file.write(f"{text}\n")
@@ -290,7 +274,7 @@ def _printable(part: Part) -> Part:
     if not isinstance(part, Table):
         return _cell(part)
     rows = [[_cell(each) for each in row] for row in part.rows]
-    return Table(part.columns, rows, printable(part.title), printable(part.empty), part.wide)
+    return replace(part, rows=rows, title=printable(part.title), empty=printable(part.empty))
 
 
 def _cell(cell: Cell) -> Cell:
@@ -303,26 +287,9 @@ class _Dumper(yaml.SafeDumper):
     """Strings that have to be escaped are quoted: YAML has escapes nowhere else."""
 
 
-def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if text.isprintable() else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
-
-
-_Dumper.add_representer(str, _represent)
-
-
-def _yaml(value: object) -> str:
-    """Without letters of other languages where one character must be escaped: PyYAML escapes all or few."""
-    for unicode in (True, False):
-        text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=unicode)
-        if text.replace("\n", "").isprintable():
-            break
-    return text.rstrip("\n")
-
-
-def _console(color: bool, file: IO[str] | None) -> Console:
-    plain = not color or bool(os.environ.get("NO_COLOR"))
-    console = Console(file=file, highlight=False, markup=False, emoji=False, no_color=plain or None)
-    if not console.is_terminal:
-        console.width = WIDTH_WITHOUT_TERMINAL
-    return console
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, None if text.isprintable() else '"'
+    ),
+)

@@ -104,8 +104,14 @@ def pass_session(function: Callable[Concatenate[Session, P], R]) -> Callable[P, 
 
 
 def shared_options(hidden: bool) -> list[click.Parameter]:
+    def remember(context: click.Context, parameter: click.Parameter, value: object) -> object:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
+            context.find_root().meta.setdefault(GIVEN, {})[name] = value
+        return value
+
     def option(*names: str, **attributes: Any) -> click.Option:
-        return click.Option(names, expose_value=False, callback=_remember, hidden=hidden, **attributes)
+        return click.Option(names, expose_value=False, callback=remember, hidden=hidden, **attributes)
 
     return [
         option("--context", metavar="NAME", help="The context of the kubeconfig."),
@@ -122,25 +128,16 @@ def shared_options(hidden: bool) -> list[click.Parameter]:
     ]
 
 
-class _WithSharedOptions(click.Command):
+class Command(click.Command):
+    """A command that takes the shared options, too."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["params"] = [*(kwargs.get("params") or ()), *shared_options(hidden=True)]
         super().__init__(*args, **{"epilog": EPILOG} | kwargs)
 
 
-class Command(_WithSharedOptions):
-    """A command that takes the shared options, too."""
-
-
-class Commands(_WithSharedOptions, click.Group):
+class Commands(Command, click.Group):
     """A command with sub-commands: `drawbridge rollout pause`."""
 
     command_class = Command
     group_class = type
-
-
-def _remember(context: click.Context, parameter: click.Parameter, value: object) -> object:
-    name = parameter.name or ""
-    if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
-        context.find_root().meta.setdefault(GIVEN, {})[name] = value
-    return value
