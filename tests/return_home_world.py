@@ -10,8 +10,8 @@ from api.elasticity import BURST
 from controllers.clock import Clock
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import decode_for_return
+from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home.reconciler import ReturnReconciler
-from controllers.elasticity.return_home.reporter import ReturnReporter
 from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.sources import REPLICA_SETS, PodCache, Sources
 from dev.simulator.models.cluster import Cluster as Objects
@@ -53,8 +53,8 @@ class Leader:
             lambda _: Workload(),
         )
         clock = Clock(lambda: NOW + timedelta(seconds=homes.clock()), homes.clock)
-        self.reporter = ReturnReporter(recorder)
-        self.reconciler = ReturnReconciler(sources, self.client, OURS, self.reporter, clock)
+        reporter = Reporter(recorder, clock.now)
+        self.reconciler = ReturnReconciler(sources, self.client, OURS, reporter, clock)
 
     def hear(self) -> None:
         for each in self.homes.cluster.api.changes(self._heard):

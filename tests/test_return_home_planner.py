@@ -15,8 +15,15 @@ from api.elasticity import BURST
 from controllers.elasticity.eligibility import request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.pods import Pod, PodSpec, decode_for_return
-from controllers.elasticity.return_home.planner import Burst, Group, Outcome, Return, choose, outcome
-from controllers.elasticity.return_home.room import LocalRoom
+from controllers.elasticity.return_home.planner import (
+    Burst,
+    Group,
+    LocalRoom,
+    Outcome,
+    Return,
+    choose,
+    outcome,
+)
 from controllers.elasticity.return_home.workloads import Current, Workload, unsettled
 from dev.simulator.models.node_fit import requests_of
 from tests.elasticity_world import AWAY, HOME, index_of, node, raw_of, raw_pod, sorted_out, super_node

@@ -20,8 +20,7 @@ from controllers.elasticity.patches import TO_SUPER_NODES, Kind, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
 from controllers.elasticity.pods import KEPT, Pod, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter
-from controllers.elasticity.return_home.reconciler import ReturnReconciler
-from controllers.elasticity.return_home.reporter import ReturnReporter
+from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import SuperNodes, counts, waits
 from controllers.elasticity.snapshot import Snapshot, location_of
 from controllers.elasticity.sources import ElasticityInformers, Sources, informed
@@ -74,8 +73,9 @@ def place(context: Context, settings: Settings) -> None:
         elasticity = Elasticity(sources, informers, context.client, context.recorder)
         super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)
         daemon_sets = DaemonSetCorrector(context, sources)
-        reporter = ReturnReporter(context.recorder)
-        returns = ReturnReconciler(sources, context.client, context.namespace, reporter)
+        returns = return_home.ReturnReconciler(
+            sources, context.client, context.namespace, elasticity.reporter
+        )
         try:
             context.run(
                 elasticity.takeover,
@@ -87,7 +87,7 @@ def place(context: Context, settings: Settings) -> None:
                 *([_side_work("return-home", returns.reconcile)] if begun.return_home.enabled else ()),
             )
         finally:
-            reporter.count(0, 0)
+            return_home.count(0, 0)
 
 
 class Elasticity:

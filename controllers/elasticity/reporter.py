@@ -77,14 +77,15 @@ class Reporter:
         self._tiers: Names = frozenset()
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
-        """On the pod, unless this *reason* was reported before, with another message maybe."""
+        """On the pod: each *message*, but of a Warning only the first one with its *reason*."""
         reported = self._reported.setdefault(pod.metadata.uid, set())
-        if reason in reported:
+        said = reason if type == "Warning" else message
+        if said in reported:
             return
-        reported.add(reason)
+        reported.add(said)
         if type == "Warning":
             REFUSED.labels(reason).inc()
-        self._event(pod, reason, message, type)
+        self.event(pod, reason, message, type)
 
     def wait(self, reasons: Mapping[str, str]) -> None:
         """What gated pods wait for, by uid, as of their last decision."""
@@ -95,7 +96,7 @@ class Reporter:
         for pod in gated:
             seconds = _seconds(pod.metadata.creation_timestamp, self._begun)
             if seconds >= LONG and pod.metadata.annotations.get(REASON, "").startswith(WAITS):
-                self._event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
+                self.event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
 
     def report_waiting(self, gated: Collection[Pod]) -> None:
         """An Event for those *gated* for long under this leader, unless there was one before."""
@@ -107,7 +108,7 @@ class Reporter:
             if seconds >= LONG and not self._reported.get(uid):
                 why = self._waits.get(uid, TAKING_OVER)
                 self._reported[uid] = {"WaitsForPlacement"}
-                self._event(pod, "WaitsForPlacement", f"Gated, waits for its placement: {why}", "Warning")
+                self.event(pod, "WaitsForPlacement", f"Gated, waits for its placement: {why}", "Warning")
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._reported, uids)
@@ -122,10 +123,10 @@ class Reporter:
             GATE_SECONDS.observe(_seconds(at.creation_timestamp, self._now()))
         elif action.kind is Kind.BURST:
             BURSTS.inc()
-            self._event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")
+            self.event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")
         elif action.kind is Kind.DELETE:
             GIVEN_UP.inc()
-            self._event(pod, "AllowedHomeAgain", why, "Warning")
+            self.event(pod, "AllowedHomeAgain", why, "Warning")
 
     def refused(self, action: Action, error: ApiError) -> None:
         at = action.pod.metadata
@@ -139,7 +140,7 @@ class Reporter:
         )
         if action.kind is not Kind.COST:
             message = f"The API server refused to {action.kind}: {error}"
-            self._event(action.pod, "FailedPlacement", message, "Warning")
+            self.event(action.pod, "FailedPlacement", message, "Warning")
 
     def hold(self, budgets: Iterable[Budget]) -> None:
         """Which of those with hours hold now."""
@@ -158,7 +159,7 @@ class Reporter:
         for state, number in states.items():
             PODS_BY_STATE.labels(state).set(number)
 
-    def _event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
+    def event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
         at = pod.metadata
         self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
 

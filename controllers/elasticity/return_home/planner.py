@@ -1,16 +1,32 @@
-"""Which pod on a super node may be replaced by a local one, why the others are not, and what became of an eviction."""
+"""Which pod on a super node may be replaced by a local one, where there is room for it, and what became of an eviction.
+
+The room is an estimate, by what is requested of each node: it is the scheduler that decides. What it counts and this
+does not: volumes per node, dynamic resources, and resizes in progress. A wrong guess costs one eviction, and a pause
+that grows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 
+import msgspec
+
 from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
-from controllers.elasticity.filters import Request
-from controllers.elasticity.pods import Pod
-from controllers.elasticity.return_home.failures import Failed
+from controllers.elasticity.filters import Request, Topology, misses
+from controllers.elasticity.nodes import Nodes
+from controllers.elasticity.pods import Pod, PodIndex
+from kube.quantities import amount
+from kube.types import Value, key_of
+
+MOST = 5
+"""Failures in a row after which no pod of that revision is evicted any more."""
+LONGEST = 86400.0
+PODS = "pods"
+"""The resource of which each pod takes one."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,13 @@ def choose(group: Group, now: datetime, after: float) -> Choice:
     if not free:
         return Choice(None, next(iter(objections), "none of its pods is on a super node"))
     first = max(free, key=_order)
-    why = unavailable(group.members) or _alone(group, first) or _young(group, now, after)
+    why = unavailable(group.members)
+    if not why and len(group.members) == 1 and first.pod.metadata.annotations.get(RETURN_HOME) != "true":
+        why = f'it is the only pod of its workload; {RETURN_HOME}: "true" allows the gap'
+    # A pod that came a moment ago says that there was no room then. It is known, too, after a crash.
+    for at in (burst.pod.metadata for burst in group.bursts):
+        if at.creation_timestamp is not None and (now - at.creation_timestamp).total_seconds() < after:
+            why = why or f"{at.name} came to a super node less than {after:g} s ago"
     return Choice(first, why)
 
 
@@ -73,21 +95,6 @@ def _beyond(burst: Burst, local: int) -> str | None:
     if burst.limit is None or before < burst.limit:
         return None
     return f"{LOCAL_REPLICAS} is {burst.limit}, and {before} come before it: its like belong on super nodes"
-
-
-def _alone(group: Group, burst: Burst) -> str | None:
-    if len(group.members) > 1 or burst.pod.metadata.annotations.get(RETURN_HOME) == "true":
-        return None
-    return f'it is the only pod of its workload; {RETURN_HOME}: "true" allows the gap'
-
-
-def _young(group: Group, now: datetime, after: float) -> str | None:
-    """A pod that came a moment ago says that there was no room then. It is known, too, after a crash."""
-    for burst in group.bursts:
-        created = burst.pod.metadata.creation_timestamp
-        if created is not None and (now - created).total_seconds() < after:
-            return f"{burst.pod.metadata.name} came to a super node less than {after:g} s ago"
-    return None
 
 
 def _order(burst: Burst) -> tuple[int, str, str]:
@@ -116,6 +123,27 @@ class Outcome(StrEnum):
 
 
 FAILURES = (Outcome.SUPER, Outcome.STALLED)
+
+
+class Failed(Value, frozen=True):
+    """So many times in a row; the next eviction of the workload may be at that time."""
+
+    times: int
+    until: datetime
+    workload: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        return self.times >= MOST
+
+
+def once_more(before: Failed | None, pod: Pod, after: float, now: datetime) -> Failed:
+    """The pause is twice as long with each failure in a row, a day at most."""
+    times, at, owner = (before.times if before else 0) + 1, pod.metadata, pod.metadata.controller
+    pause = min(after * 2.0 ** min(times, 64), LONGEST)
+    return Failed(
+        times, now + timedelta(seconds=pause), f"{at.namespace}/{owner.name}" if owner else key_of(at)
+    )
 
 
 @dataclass(frozen=True)
@@ -153,3 +181,51 @@ def outcome(
         if seconds >= GONE:
             return Outcome.ABANDONED
     return Outcome.STALLED if seconds >= STALLED else None
+
+
+class LocalRoom:
+    """Of *nodes*' local ones, with the pods on them; what is reserved counts as taken. Built for one look."""
+
+    def __init__(self, nodes: Nodes, pods: PodIndex) -> None:
+        self._nodes, self._topology = nodes.local, Topology((*nodes.local, *nodes.super), nodes.local, pods)
+        self._free: dict[str, dict[str, Decimal]] = {}
+        """By node, what it has left of each resource; less than nothing where it was overcommitted."""
+        for node in nodes.local:
+            name, allocatable = node.metadata.name, node.status.allocatable
+            self._free[name] = {resource: amount(held) for resource, held in allocatable.items()}
+            for pod in pods.holding(name):
+                self._take(name, pod.requests)
+        self._hopeless: set[bytes] = set()
+        """What asks as these do has no node, whatever other pods there are: room only becomes less."""
+
+    def node_for(self, request: Request) -> str:
+        """The name of a node that takes the pod; nothing when there is none."""
+        spec, wanted = request.spec, {**request.resources, PODS: Decimal(1)}
+        by_itself = sorted(wanted.items()), spec.node_selector, spec.required, spec.tolerations
+        shape = msgspec.json.encode((*by_itself, repr(request.volumes)))
+        if shape in self._hopeless:
+            return ""
+        is_hopeless = True
+        # In the order of cost: where pods are on super nodes local nodes are mostly full, and most ask for little.
+        for node in self._nodes:
+            free = self._free[node.metadata.name]
+            has_room = all(free.get(name, Decimal()) >= needed for name, needed in wanted.items() if needed)
+            if has_room and not misses(request, node):
+                is_hopeless = False
+                if not any(self._topology.misses(request, node)):
+                    return node.metadata.name
+        if is_hopeless:
+            self._hopeless.add(shape)
+        return ""
+
+    def reserve(self, request: Request) -> bool:
+        """Whether a node takes the pod: it is on its way to the first one that does."""
+        if name := self.node_for(request):
+            self._take(name, request.resources)
+            self._topology.add(request.pod, name)
+        return bool(name)
+
+    def _take(self, name: str, requests: Mapping[str, Decimal]) -> None:
+        free = self._free[name]
+        for resource, wanted in {**requests, PODS: Decimal(1)}.items():
+            free[resource] = free.get(resource, Decimal()) - wanted

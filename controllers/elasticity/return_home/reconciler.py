@@ -1,4 +1,8 @@
-"""One look at all workloads with pods on super nodes, and one eviction at most."""
+"""One look at all workloads with pods on super nodes, and one eviction at most.
+
+How often returns of a workload have failed in a row is stored, so that a new leader goes on counting. An eviction
+counts as a failure until its replacement is local: so one whose outcome no leader has seen counts, too.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +12,52 @@ from dataclasses import replace
 
 import msgspec
 import structlog
+from prometheus_client import Counter, Gauge
 
 from controllers.clock import CLOCK, Clock
 from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import Pod, PodSpec, oldest_first
+from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import workloads
-from controllers.elasticity.return_home.failures import Failed, Failures, once_more
 from controllers.elasticity.return_home.planner import (
     FAILURES,
     Burst,
     Choice,
+    Failed,
     Group,
+    LocalRoom,
     Outcome,
     Return,
     choose,
+    once_more,
     outcome,
 )
-from controllers.elasticity.return_home.reporter import ReturnReporter
-from controllers.elasticity.return_home.room import LocalRoom
 from controllers.elasticity.rules import needs, reach
 from controllers.elasticity.snapshot import Location, ordinal_of
 from controllers.elasticity.sources import Sources
+from controllers.elasticity.super_nodes import MANAGED_BY, MANAGER
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError
+from kube.store import Store
+from kube.types import ConfigMap, rfc3339
 from settings.elasticity import ReturnHome
 
+RETURNING = Gauge(
+    "drawbridge_elasticity_returning",
+    "Workloads with pods on super nodes that may return, and those with an eviction whose replacement is not ready.",
+    ["state"],
+)
+RETURNS = Counter(
+    "drawbridge_elasticity_returns",
+    "Evictions for the return to local nodes, by what became of them.",
+    ["outcome"],
+)
+
+NAME, LABEL, KEY = "drawbridge-returns", "drawbridge.io/returns", "failures.json"
+"""Of the ConfigMap with failures, and of these in it."""
+MOST_STORED = 1000
 NO_ROOM = "no local node has room"
 POSTPONED = 60.0
 """Seconds after which a workload that was refused is tried again."""
@@ -53,44 +76,79 @@ class ReturnReconciler:
     """
 
     def __init__(
-        self,
-        sources: Sources,
-        client: Client,
-        namespace: str,
-        reporter: ReturnReporter,
-        clock: Clock = CLOCK,
+        self, sources: Sources, client: Client, namespace: str, reporter: Reporter, clock: Clock = CLOCK
     ) -> None:
         self._sources, self._pods, self._client = sources, sources.pods, client
         self._reporter, self._clock = reporter, clock
-        self._failures = Failures(client, namespace)
+        self._store = Store(client, namespace, ConfigMap)
+        self._stored: bytes | None = None
+        """None until failures are loaded."""
+        self._failed: dict[str, Failed] = {}
         self._begun: dict[str, Return] = {}
         self._room_since: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
         self._evicted_at = -math.inf
         self._crowded_since = math.inf
+        self._why: dict[str, str] = {}
+        for of in (*Outcome, "refused"):
+            RETURNS.labels(str(of))  # an alert sees no first one that comes from nothing
 
     def reconcile(self) -> None:
         """KubeError when former failures are not known."""
-        self._failures.load()
+        self._load()
         nodes, settings = self._sources.nodes(), self._sources.settings().return_home
         self._follow(nodes, settings)
         groups = self._groups(nodes)
         choices = {key: self._choice(key, group, settings) for key, group in groups.items()}
         may_return = [choice.burst for choice in choices.values() if choice.burst]
         room = self._room(nodes) if may_return else None
-        places = {key: _place(room, choice) for key, choice in choices.items()}
+        places = {
+            key: room.node_for(_request(choice.burst.pod)) if room and choice.burst else ""
+            for key, choice in choices.items()
+        }
         now = self._clock.monotonic()
         self._room_since = {key: self._room_since.get(key, now) for key, node in places.items() if node}
         no_place = NO_ROOM if room else CROWDED
-        self._reporter.count(len(may_return), len(self._begun))
-        self._reporter.waits(
+        self._wait(
             {key: choice.why or no_place for key, choice in choices.items() if choice.why or not places[key]}
         )
-        self._crowded(may_return if room is None else (), settings.after)
-        self._forget(groups)
-        if room is not None and len(self._begun) < settings.max_at_once:
+        count(len(may_return), len(self._begun))
+        self._crowded_since = min(self._crowded_since, now) if may_return and room is None else math.inf
+        if now - self._crowded_since >= settings.after:
+            self._block(may_return[0].pod, CROWDED)
+        for key, failed in list(self._failed.items()):
+            if self._clock.now() >= failed.until and not self._pods.of_key(key):
+                del self._failed[key]
+        is_time = now - self._evicted_at >= settings.interval and len(self._begun) < settings.max_at_once
+        if room is not None and is_time:
             self._return_one(choices, room, nodes, settings)
-        self._failures.save()
+        self._save()
+
+    def _load(self) -> None:
+        """Once. KubeError."""
+        if self._stored is not None:
+            return
+        found = self._store.read(NAME)
+        try:
+            self._failed = _DECODER.decode(found.data.get(KEY, "{}")) if found else {}
+        except msgspec.MsgspecError as error:
+            log.warning("failed returns not readable, they are counted from none", error=str(error))
+        self._stored = self._encoded()
+
+    def _save(self) -> None:
+        """What has changed; what cannot be written now is written the next time."""
+        if (content := self._encoded()) == self._stored:
+            return
+        try:
+            labels = {MANAGED_BY: MANAGER, LABEL: "elasticity"}
+            self._store.write(NAME, labels, data={KEY: content.decode()})
+        except KubeError as error:
+            log.warning("failed returns not stored", error=str(error))
+        else:
+            self._stored = content
+
+    def _encoded(self) -> bytes:
+        latest = sorted(self._failed.items(), key=lambda item: item[1].until)[-MOST_STORED:]
+        return msgspec.json.encode(dict(sorted(latest)))
 
     def _follow(self, nodes: Nodes, settings: ReturnHome) -> None:
         """What became of evictions."""
@@ -100,21 +158,33 @@ class ReturnReconciler:
             if ended is None:
                 continue
             del self._begun[key]
+            self._failed.pop(key, None)
+            at = begun.request.pod.metadata
+            RETURNS.labels(ended.value).inc()
+            log.info("return ended", namespace=at.namespace, name=at.name, outcome=ended.value)
             if ended is Outcome.KEPT:
-                self._postpone(key)
-            failed = self._note(begun, ended, settings)
-            self._reporter.ended(begun, ended, members, failed)
+                self._postpone(key, settings)
+                if begun.before:
+                    self._failed[key] = begun.before
+            elif ended in FAILURES:
+                now = self._clock.now()
+                failed = self._failed[key] = once_more(begun.before, begun.request.pod, settings.after, now)
+                self._report_failure(begun, ended, members, failed)
 
-    def _note(self, begun: Return, ended: Outcome, settings: ReturnHome) -> Failed | None:
-        """The failures in a row with this one, if it is one."""
-        known, failed = self._failures.known, None
-        known.pop(begun.key, None)
-        if ended in FAILURES:
-            failed = once_more(begun.before, begun.request.pod, settings.after, self._clock.now())
-            known[begun.key] = failed
-        elif ended is Outcome.KEPT and begun.before:
-            known[begun.key] = begun.before
-        return failed
+    def _report_failure(self, begun: Return, ended: Outcome, members: Sequence[Pod], failed: Failed) -> None:
+        reason, what, new = "ReturnFailed", "came to a super node again", begun.replacements(members)
+        if ended is Outcome.STALLED:
+            reason, what = "ReturnStalled", "is not ready"
+            new = [pod for pod in new if not pod.ready] or [begun.request.pod]
+        then = f"the next return of its workload is at {rfc3339(failed.until)} at the earliest"
+        if failed.is_final:
+            then = (
+                f"{failed.times} failures in a row, so the pods of this revision stay on super nodes;"
+                " `drawbridge elasticity return` evicts them"
+            )
+        for pod in new:
+            message = f"The replacement of {begun.request.pod.metadata.name} {what}: {then}"
+            self._reporter.event(pod, reason, message, "Warning")
 
     def _groups(self, nodes: Nodes) -> dict[str, Group]:
         """By key, those with a burst pod on a super node; the one that has been there for longest comes first."""
@@ -137,7 +207,7 @@ class ReturnReconciler:
         return [other for other in found if other.active]
 
     def _choice(self, key: str, group: Group, settings: ReturnHome) -> Choice:
-        if (failed := self._failures.known.get(key)) and failed.is_final and key not in self._begun:
+        if (failed := self._failed.get(key)) and failed.is_final and key not in self._begun:
             return Choice(None, f"its replacements were not local {failed.times} times in a row")
         choice = choose(group, self._clock.now(), settings.after)
         return replace(choice, why="its last replacement is not ready yet") if key in self._begun else choice
@@ -158,73 +228,59 @@ class ReturnReconciler:
             room.reserve(eviction.request)
         return room
 
-    def _crowded(self, bursts: Sequence[Burst], after: float) -> None:
-        """Of *bursts*, which could otherwise return, the first one says so when that lasts."""
-        now = self._clock.monotonic()
-        self._crowded_since = min(self._crowded_since, now) if bursts else math.inf
-        if now - self._crowded_since >= after:
-            self._reporter.blocked(bursts[0].pod, CROWDED)
-
-    def _forget(self, groups: Mapping[str, Group]) -> None:
-        self._reporter.keep_only({pod.metadata.uid for group in groups.values() for pod in group.members})
-        wanted = {*groups, *self._begun}
-        self._not_before = {key: until for key, until in self._not_before.items() if key in wanted}
-        known, now = self._failures.known, self._clock.now()
-        for key in [
-            key for key, failed in known.items() if now >= failed.until and not self._pods.of_key(key)
-        ]:
-            del known[key]
-
     def _return_one(
         self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
     ) -> None:
         """The first that is due; one that turns out not to be fit is tried again later, and another one next time."""
-        if self._clock.monotonic() - self._evicted_at < settings.interval:
-            return
+        now = self._clock.monotonic()
         for key, choice in choices.items():
-            if choice.due is not None and self._is_due(key, settings.after):
-                if not self._is_tried(choice.due, room, nodes, settings):
-                    self._postpone(key)
-                return
+            failed = self._failed.get(key)
+            rests = failed is not None and self._clock.now() < failed.until
+            if choice.due is None or rests or now - self._room_since.get(key, now) < settings.after:
+                continue
+            try:
+                is_tried = self._try(choice.due.pod, room, nodes, settings)
+            except KubeError as error:
+                at, is_tried = choice.due.pod.metadata, False
+                log.warning("workload not read", namespace=at.namespace, name=at.name, error=str(error))
+            if not is_tried:
+                self._postpone(key, settings)
+            return
 
-    def _is_due(self, key: str, after: float) -> bool:
-        now, failed = self._clock.monotonic(), self._failures.known.get(key)
-        rests = now < self._not_before.get(key, now) or (failed and self._clock.now() < failed.until)
-        return not rests and now - self._room_since.get(key, now) >= after
+    def _postpone(self, key: str, settings: ReturnHome) -> None:
+        """As if there were room since then: it is due when that was long enough ago."""
+        self._room_since[key] = self._clock.monotonic() + POSTPONED - settings.after
 
-    def _postpone(self, key: str) -> None:
-        self._not_before[key] = self._clock.monotonic() + POSTPONED
-
-    def _is_tried(self, burst: Burst, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
-        try:
-            return self._try(burst, room, nodes, settings)
-        except KubeError as error:
-            at = burst.pod.metadata
-            log.warning("workload not read", namespace=at.namespace, name=at.name, error=str(error))
-            return False
-
-    def _try(self, burst: Burst, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
+    def _try(self, pod: Pod, room: LocalRoom, nodes: Nodes, settings: ReturnHome) -> bool:
         """Read all of it afresh, and evict it; whether it may be gone. KubeError when it cannot be read."""
-        pod = burst.pod
         current = workloads.read(pod, self._client)
         why = workloads.changed(pod, current, nodes.names) or workloads.unsettled(current)
         if not why and (why := workloads.altered(pod, current)):
-            self._reporter.blocked(pod, why)
-        request = self._with_volumes(_request(pod))
+            self._block(pod, why)
+        request = _request(pod)
+        if wanted := needs(request):
+            claims = gather(wanted, pod.metadata.namespace, self._client)
+            request = replace(request, volumes=reach(request, claims))
         node = room.node_for(request)
         if why or not node:
-            self._reporter.waits({pod.key: why or NO_ROOM})
+            self._wait(self._why | {pod.key: why or NO_ROOM})
             return False
-        if (done := self._evict(current.find(pod.metadata.uid) or pod)) is False:
+        if (is_evicted := self._evict(current.find(pod.metadata.uid) or pod)) is False:
             return False
         self._evicted_at = self._clock.monotonic()
-        before = self._failures.known.get(pod.key)
-        self._failures.known[pod.key] = once_more(before, pod, settings.after, self._clock.now())
-        self._failures.save()
+        before = self._failed.get(pod.key)
+        self._failed[pod.key] = once_more(before, pod, settings.after, self._clock.now())
+        self._save()
         siblings = frozenset(other.metadata.uid for other in current.pods)
         self._begun[pod.key] = Return(request, siblings, self._evicted_at, before)
-        if done:
-            self._reporter.evicted(pod, node, settings.after)
+        if is_evicted:
+            at = pod.metadata
+            log.info("pod evicted", namespace=at.namespace, name=at.name, node=pod.node_name)
+            why = (
+                f"Evicted from {pod.node_name}: local nodes have had room for {settings.after:g} s, for example"
+                f" {node}; the scheduler decides where its replacement runs"
+            )
+            self._reporter.event(pod, "ReturnsHome", why, "Normal")
         return True
 
     def _evict(self, pod: Pod) -> bool | None:
@@ -235,25 +291,34 @@ class ReturnReconciler:
             self._client.evict(at.name, at.namespace, preconditions=seen)
         except (Conflict, NotFound):
             return False
-        except ServerError:
-            return None
-        except ApiError as error:
-            self._reporter.refused(pod, error)
+        except KubeError as error:
+            if isinstance(error, ServerError) or not isinstance(error, ApiError):
+                return None
+            RETURNS.labels("refused").inc()
+            log.warning("eviction refused", namespace=at.namespace, name=at.name, error=str(error))
+            self._reporter.once(pod, "ReturnRefused", f"Stays on its super node for now: {error}", "Normal")
             return False
-        except KubeError:
-            return None
         return True
 
-    def _with_volumes(self, request: Request) -> Request:
-        if not (wanted := needs(request)):
-            return request
-        claims = gather(wanted, request.metadata.namespace, self._client)
-        return replace(request, volumes=reach(request, claims))
+    def _block(self, pod: Pod, why: str) -> None:
+        """What keeps it there does not pass by itself."""
+        self._reporter.once(pod, "ReturnBlocked", f"Stays on its super node: {why}", "Normal")
+
+    def _wait(self, reasons: Mapping[str, str]) -> None:
+        """Why each key has no pod evicted now: logged when that changes."""
+        for key, why in reasons.items():
+            if self._why.get(key) != why:
+                log.info("return waits", key=key, why=why)
+        self._why = dict(reasons)
+
+
+def count(waiting: int, in_progress: int) -> None:
+    RETURNING.labels("waiting").set(waiting)
+    RETURNING.labels("in_progress").set(in_progress)
 
 
 def _request(pod: Pod) -> Request:
     return Request(pod, msgspec.json.decode(pod.burst_spec, type=PodSpec))
 
 
-def _place(room: LocalRoom | None, choice: Choice) -> str:
-    return room.node_for(_request(choice.burst.pod)) if room is not None and choice.burst is not None else ""
+_DECODER = msgspec.json.Decoder(dict[str, Failed])
