@@ -26,10 +26,10 @@ from controllers.elasticity.patches import opened
 from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
+from controllers.workqueue import PENDING, WorkQueue
 from kube.client import Client, Resource
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
-from kube.informer import Informer
 from kube.resources import PODS, Selection
 from kube.types import key_of
 from runtime import futures, time, utc_now
@@ -62,8 +62,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 def gated_pods(client: Client) -> list[Pod]:
     """As the API server has them now; one that cannot be read is left out."""
-    found = client.list(PODS, type=msgspec.Raw, field_selector=UNBOUND).items
-    return [pod for raw in found if (pod := _read(raw)) and pod.gated]
+    found = []
+    for raw in client.list(PODS, type=msgspec.Raw, field_selector=UNBOUND).items:
+        try:
+            found.append(decode(raw))
+        except msgspec.MsgspecError as error:
+            log.warning("pod not readable", error=str(error))
+    return [pod for pod in found if pod.gated]
 
 
 def open_gates(client: Client, pods: Iterable[Pod]) -> None:
@@ -75,55 +80,39 @@ def open_gates(client: Client, pods: Iterable[Pod]) -> None:
 def keep_open(context: Context, _settings: object = None) -> None:
     """Open what is gated, until the context stops."""
     pods = context.informers.of(PODS, Pod, Selection(field_selector=UNBOUND), decode=decode)
+    queue = WorkQueue("gate-opener", pauses=PAUSES)
 
-    def gated(_: Pod | None, new: Pod | None) -> Iterable[str]:
-        return (key_of(new.metadata),) if new is not None and new.gated else ()
+    def gated(*versions: Pod | None) -> Iterable[str]:
+        return {key_of(pod.metadata) for pod in versions if pod is not None and pod.gated}
+
+    def reconcile(key: str) -> float | None:
+        """One refusal of each pod is reported as an Event."""
+        pod = pods.get(key)
+        error = _try(context.client, pod) if pod is not None and pod.gated else None
+        if pod is None or error is None:
+            return None
+        if not isinstance(error, ApiError):
+            return PERIOD
+        if isinstance(error, Conflict):
+            return 0.0  # the informer is about to have the new version
+        if not queue.failures(key):
+            why = f"elasticity is switched off, but the API server refused to open this pod's gate: {error}"
+            context.recorder.event(Regarding.of(pod, PODS, "Pod"), "FailedPlacement", why, type="Warning")
+        queue.retry(key)
+        return PENDING
 
     def count(_: str) -> float:
         count_gated([pod for pod in pods.list() if pod.gated], utc_now())
         return PERIOD
 
-    opener = GateOpener(context, pods)
     try:
         if context.wait_synced(pods):
             context.run(
-                Controller("gate-opener", opener.reconcile, Watch(pods, gated), workers=THREADS, rate=PAUSES),
+                Controller(queue, reconcile, Watch(pods, gated), workers=THREADS),
                 Controller("open-gates", count, first=["gated"]),
             )
     finally:
         context.informers.release(pods)
-
-
-class GateOpener:
-    """One refusal of each pod is reported as an Event."""
-
-    def __init__(self, context: Context, pods: Informer[Pod]) -> None:
-        self._context, self._pods = context, pods
-        self._failures: dict[str, tuple[str, int]] = {}
-        """By key: the uid, and how many."""
-
-    def reconcile(self, key: str) -> float | None:
-        pod = self._pods.get(key)
-        if pod is None or not pod.gated:
-            self._failures.pop(key, None)
-            return None
-        error = _try(self._context.client, pod)
-        if isinstance(error, Conflict):
-            return 0.0  # the informer is about to have the new version
-        return PAUSES.delay(self._note(key, pod, error)) if error else None
-
-    def _note(self, key: str, pod: Pod, error: KubeError) -> int:
-        at = pod.metadata
-        uid, count = self._failures.get(key, (at.uid, 0))
-        if isinstance(error, ApiError) and (not count or uid != at.uid):
-            message = (
-                f"elasticity is switched off, but the API server refused to open this pod's gate: {error}"
-            )
-            regarding = Regarding.pod(at.namespace, at.name, at.uid)
-            self._context.recorder.event(regarding, "FailedPlacement", message, type="Warning")
-        if isinstance(error, ApiError):
-            self._failures[key] = at.uid, count + 1
-        return count + 1
 
 
 def _try(client: Client, pod: Pod) -> KubeError | None:
@@ -139,14 +128,6 @@ def _try(client: Client, pod: Pod) -> KubeError | None:
     OPENED.inc()
     log.info("gate opened", namespace=at.namespace, name=at.name, uid=at.uid)
     return None
-
-
-def _read(raw: msgspec.Raw) -> Pod | None:
-    try:
-        return decode(raw)
-    except msgspec.MsgspecError as error:
-        log.warning("pod not readable", error=str(error))
-        return None
 
 
 @dataclass(frozen=True)
@@ -179,7 +160,7 @@ def open_all(
             first_seen = {uid: first_seen.get(uid, now) for uid in gated}
             if not gated and now - quiet_since >= patience.settle:
                 return ""
-            quiet_since, problem = (now if gated else quiet_since), _left([*gated.values()])
+            quiet_since, problem = (now if gated else quiet_since), _left(gated.values())
             # the leader may place them until then
             open_gates(
                 client, [pod for uid, pod in gated.items() if now - first_seen[uid] >= patience.leader]
@@ -189,6 +170,20 @@ def open_all(
             log.warning("gates not opened yet", error=problem)
         sleep(LOOK)
     return problem or "pods are still being gated"
+
+
+def _left(gated: Iterable[Pod]) -> str:
+    names = [key_of(pod.metadata) for pod in gated]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"pods with gate {GATE}: {', '.join(names[:NAMED])}{more}" if names else ""
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _Configuration(msgspec.Struct):
+    webhooks: list[_Named] | None = None
 
 
 def remove_webhook(client: Client, configuration: str) -> bool:
@@ -220,20 +215,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file=sys.stderr,
     )
     return 1
-
-
-class _Webhook(msgspec.Struct):
-    name: str = ""
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[_Webhook] | None = None
-
-
-def _left(gated: Sequence[Pod]) -> str:
-    names = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in gated]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"pods with gate {GATE}: {', '.join(names[:NAMED])}{more}" if names else ""
 
 
 def parser() -> argparse.ArgumentParser:
