@@ -1,4 +1,4 @@
-"""A cluster as the reconciler of certificates sees it: a Secret, two webhook configurations, and time."""
+"""A cluster as the reconciler of certificates sees it: a Secret, webhook configurations, and time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def bundle(*authorities: tuple[x509.Certificate, Pair]) -> bytes:
 
 
 class Cluster:
-    """A Secret and two webhook configurations; *before_write* may raise, and so end a process between two writes.
+    """A Secret and all webhook configurations; *before_write* may raise, and so end a process between two writes.
 
     *written* is called after each write by any client.
     """
@@ -69,8 +69,10 @@ class Cluster:
     def secret(self) -> dict[str, Any] | None:
         return self.api.find(SECRETS, SECRET, NAMESPACE)
 
-    def configuration(self, resource: Resource) -> dict[str, Any] | None:
-        return self.api.find(resource, CONFIGURATION)
+    def configuration(self, which: tuple[Resource, str]) -> dict[str, Any] | None:
+        """One of CONFIGURATIONS."""
+        resource, suffix = which
+        return self.api.find(resource, f"{CONFIGURATION}{suffix}")
 
     def put(self, resource: Resource, body: dict[str, Any]) -> None:
         """Place it as another client would."""
@@ -84,12 +86,12 @@ class Cluster:
     def register(self, webhooks: int = 1) -> None:
         """As Helm does: without bundles."""
         entries = [{"name": f"{each}.example", "clientConfig": {"service": {}}} for each in range(webhooks)]
-        for resource in CONFIGURATIONS:
-            self.put(resource, {"metadata": {"name": CONFIGURATION}, "webhooks": entries})
+        for resource, suffix in CONFIGURATIONS:
+            self.put(resource, {"metadata": {"name": f"{CONFIGURATION}{suffix}"}, "webhooks": entries})
 
     def unregister(self) -> None:
-        for resource in CONFIGURATIONS:
-            self.api.remove(resource, CONFIGURATION)
+        for resource, suffix in CONFIGURATIONS:
+            self.api.remove(resource, f"{CONFIGURATION}{suffix}")
 
     @property
     def data(self) -> dict[str, str]:

@@ -29,19 +29,16 @@ HOST = "drawbridge-webhook.drawbridge.svc"
 FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
 CLUSTER_ID = "cls-ab12cd34"
 PATHS = {
-    "MutatingWebhookConfiguration": {
+    ("MutatingWebhookConfiguration", "drawbridge"): {
         "anycastIP": ["/mutate/nodes/anycast-ip"],
         "elasticity": ["/mutate/pods/elasticity", "/mutate/daemonsets/elasticity"],
         "ingressDaemonSet": ["/mutate/ingressdaemonsets"],
     },
-    "ValidatingWebhookConfiguration": {
+    ("ValidatingWebhookConfiguration", "drawbridge-ingress-daemonset"): {
         "ingressDaemonSet": ["/validate/ingressdaemonsets", "/validate/evictions/ingress-daemonset"],
     },
 }
-METADATA = {
-    "name": "drawbridge",
-    "labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"},
-}
+METADATA = {"labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"}}
 
 
 def run(api: FakeAPI, *arguments: str, answer: str | None = None) -> Result:
@@ -80,12 +77,10 @@ def installed(*features: str, leads: bool = True, kinds: Sequence[Kind] = ()) ->
 
 def _register(api: FakeAPI, features: Sequence[str]) -> None:
     """As the chart does it for *features*, but for rules: none is called."""
-    for kind, paths in PATHS.items():
+    for (kind, name), paths in PATHS.items():
         wanted = [path for feature in features for path in paths.get(feature, ())]
-        webhooks = [_webhook(path) for path in wanted]
-        stored = api.find(resource(kind), "drawbridge") or {"metadata": METADATA, "webhooks": []}
-        if webhooks:
-            api.put(resource(kind), stored | {"webhooks": [*stored["webhooks"], *webhooks]})
+        if webhooks := [_webhook(path) for path in wanted]:
+            api.put(resource(kind), {"metadata": METADATA | {"name": name}, "webhooks": webhooks})
 
 
 def _webhook(path: str) -> dict[str, Any]:

@@ -307,7 +307,7 @@ def rows_of(account: str) -> list[list[str]]:
             BY.get(entry.by, f"`{entry.by}`"),
             ", ".join(entry.verbs),
             ", ".join(f"`{each}`" for each in entry.resources)
-            + "".join(f" named `{name}`" for name in entry.names),
+            + (" named " + ", ".join(f"`{name}`" for name in entry.names) if entry.names else ""),
             PLACES.get(entry.where, f"`{entry.where}`"),
             entry.why,
             entry.attack,

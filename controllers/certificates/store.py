@@ -12,10 +12,12 @@ from kube.errors import ApiError, KubeError, NotFound
 from kube.event_recorder import Regarding
 
 SECRETS = Resource("", "v1", "secrets")
-CONFIGURATIONS = tuple(
+VALIDATING, MUTATING = (
     Resource("admissionregistration.k8s.io", "v1", f"{kind}webhookconfigurations", namespaced=False)
     for kind in ("validating", "mutating")
 )
+CONFIGURATIONS = ((VALIDATING, ""), (VALIDATING, "-ingress-daemonset"), (MUTATING, ""))
+"""Each by its resource, and by what its name has after the configured one."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,10 @@ class Store:
         return Regarding("v1", "Secret", self.secret_name, self.namespace)
 
     def read(self) -> Snapshot:
-        configurations = ((each, self._read(each, self.configuration_name)) for each in CONFIGURATIONS)
+        configurations = (
+            (resource, self._read(resource, f"{self.configuration_name}{suffix}"))
+            for resource, suffix in CONFIGURATIONS
+        )
         found = tuple((resource, each) for resource, each in configurations if each is not None)
         return Snapshot(self._read(SECRETS, self.secret_name, self.namespace), found)
 
@@ -69,10 +74,11 @@ class Store:
         for resource, configuration in snapshot.configurations:
             if {*bundles_in(configuration)} <= {bundle}:
                 continue
+            name = configuration["metadata"]["name"]
             try:
-                self.client.replace(resource, self.configuration_name, with_bundle(configuration, bundle))
+                self.client.replace(resource, name, with_bundle(configuration, bundle))
             except ApiError as error:
-                message = f"{resource.plural}/{self.configuration_name}: {error.message}"
+                message = f"{resource.plural}/{name}: {error.message}"
                 failures.append(type(error)(error.status, error.reason, message, error.retry_after))
             except KubeError as error:
                 failures.append(error)

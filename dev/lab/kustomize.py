@@ -71,10 +71,12 @@ def made(namespace: str = chart.NAMESPACE) -> dict[str, str]:
     whole = rendered(everything, namespace)
     for name, after in features.items():
         found |= _component(name, base | shared, shared | after)
+    # A patch of what only one feature adds has no effect without that feature.
+    patched = shared.keys() | {key for key, each in whole.items() if "webhooks" in each}
     for name, values in OTHERS.items():
-        before = base | {key: whole[key] for key in shared}
+        before = base | {key: whole[key] for key in patched}
         together = rendered(merged(everything, values), namespace)
-        later = {key: each for key, each in together.items() if key in shared or key not in whole}
+        later = {key: each for key, each in together.items() if key in patched or key not in whole}
         found |= _component(name, before, {**later, **_of(base, rendered(values, namespace))})
     return found
 

@@ -42,9 +42,9 @@ def stored(lab: Lab, secret: str = SECRET, key: str = "tls.crt") -> list[x509.Ce
 def bundles(lab: Lab) -> list[bytes]:
     """What API servers trust, for each webhook."""
     found = []
-    for resource in CONFIGURATIONS:
+    for resource, suffix in CONFIGURATIONS:
         try:
-            found += bundles_in(lab.client.get(resource, "drawbridge"))
+            found += bundles_in(lab.client.get(resource, f"drawbridge{suffix}"))
         except NotFound:
             continue
     return found

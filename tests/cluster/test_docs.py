@@ -114,9 +114,9 @@ def test_the_commands_about_anycast_ips_work(cloud_lab: Lab, subtests: pytest.Su
 def opened(edge_lab: Lab) -> Iterator[Lab]:
     """Its webhook configurations are changed; they are as installed afterwards."""
     yield edge_lab
-    for kind in ("mutating", "validating"):
-        # Helm would not overwrite what kubectl has changed.
-        edge_lab.kubectl("delete", f"{kind}webhookconfiguration", "drawbridge")
+    # Helm would not overwrite what kubectl has changed.
+    kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+    edge_lab.kubectl("delete", kinds, "--selector=app.kubernetes.io/instance=drawbridge")
     install.upgrade(edge_lab, {})
 
 

@@ -44,6 +44,11 @@ AFTER_ALL = {
     "the definition of the kind",
     "the namespace",
 }
+WITHOUT_WEBHOOKS = (
+    "delete",
+    "validatingwebhookconfiguration,mutatingwebhookconfiguration",
+    f"--selector=app.kubernetes.io/instance={RELEASE}",
+)
 MANAGED = "app.kubernetes.io/managed-by=drawbridge"
 
 
@@ -120,8 +125,7 @@ def test_an_uninstallation_refuses_no_request_at_any_moment(lab: Lab, asked: str
 def uninstall(lab: Lab) -> None:
     """As docs/how-to/uninstall.md says; Helm 4 needs its first line no more."""
     if lab.helm("version", "--short").stdout.startswith("v3."):
-        kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration"
-        lab.kubectl("delete", kinds, "drawbridge", "--ignore-not-found")
+        lab.kubectl(*WITHOUT_WEBHOOKS)
     lab.helm("uninstall", RELEASE, *WHERE)
 
 
@@ -176,7 +180,7 @@ def test_after_all_was_taken_down_in_order_nothing_is_left_but_what_is_deleted_b
     names = [each["metadata"]["name"] for each in lab.client.list(NAMESPACES).items]
     mine = [name for name in names if name.startswith(("shop-", "edge-"))]
     lab.kubectl("delete", "namespace", *mine, at_most(90))
-    lab.kubectl("delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", RELEASE)
+    lab.kubectl(*WITHOUT_WEBHOOKS)
     lab.helm("uninstall", RELEASE, *WHERE)
     lab.wait(lambda: not programs.all_pods(lab), 90, "all pods to end")
 

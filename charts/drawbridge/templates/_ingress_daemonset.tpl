@@ -19,7 +19,7 @@ clb:
 {{- end }}
 {{- end }}
 
-{{/* Common to both webhooks. Takes a list of the root context, one of the webhook's audiences, and its path. */}}
+{{/* Common to both webhooks. Takes a list of the root context, one of the webhook's audiences, its path, and its trust. */}}
 {{- define "drawbridge.ingressDaemonSetWebhook" -}}
 {{- $root := index . 0 -}}
 {{- $audience := index . 1 -}}
@@ -31,7 +31,7 @@ clb:
       namespace: {{ $root.Release.Namespace | quote }}
       path: {{ index . 2 }}
       port: 443
-    {{- include "drawbridge.trust" $root | nindent 4 }}
+    {{- index . 3 | nindent 4 }}
   rules:
     - apiGroups: [ingressdaemonsets.mumoshu.github.io]
       apiVersions: [v1alpha1]

@@ -1,0 +1,146 @@
+"""The webhooks of IngressDaemonSets move into a separate configuration, by Helm, in a cluster that uses them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.certificates.store import VALIDATING
+from dev.lab import install
+from dev.lab.bootstrap import running
+from dev.lab.session import Lab
+from kube.errors import ApiError, Invalid, NotFound
+from kube.resources import PODS
+from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
+
+VALUES: dict[str, Any] = {
+    "replicaCount": 1,
+    "controllers": {"replicaCount": 1},
+    "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
+    "ingressDaemonSet": {"enabled": True},
+    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+}
+TEMPLATE = "templates/validatingwebhookconfiguration.yaml"
+SECOND = r"{{- end }}\n{{- if .Values.ipReservation.enabled }}\n---\n(.*\n)*?webhooks:\n"
+NAMES = ["drawbridge", "drawbridge-ingress-daemonset"]
+
+
+def former(chart: Path) -> Path:
+    """A copy of the chart in which all validating webhooks are in one configuration."""
+    shutil.copytree(install.CHART, chart)
+    text = (chart / TEMPLATE).read_text()
+    both, count = re.subn(SECOND, "", text.replace('" . }}-ingress-daemonset', '" . }}'))
+    assert count == 1
+    (chart / TEMPLATE).write_text(both)
+    return chart
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(install, "CHART", former(tmp_path_factory.mktemp("former") / "drawbridge"))
+        with running(values=VALUES, nodes=1, kwok_nodes=1) as up:
+            patch.undo()
+            yield up
+
+
+def configurations(lab: Lab) -> dict[str, dict[str, Any]]:
+    listed = lab.client.list(VALIDATING).items
+    return {each["metadata"]["name"]: each for each in listed}
+
+
+def bundles(lab: Lab) -> set[str]:
+    return {
+        webhook["clientConfig"].get("caBundle", "")
+        for each in configurations(lab).values()
+        for webhook in each["webhooks"]
+    }
+
+
+def faulty(lab: Lab) -> str:
+    """What becomes of an IngressDaemonSet that the schema takes, and the webhook refuses."""
+    rolling = {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}
+    pod = {"containers": [{"name": "proxy", "image": "proxy:1"}]}
+    spec = {"template": {"metadata": {"labels": {"app": "a"}}, "spec": pod}, "updateStrategy": rolling}
+    body = {"apiVersion": API_VERSION, "kind": "IngressDaemonSet", "metadata": {"name": "a"}, "spec": spec}
+    try:
+        path = INGRESS_DAEMONSETS.path("default")
+        lab.client.request("POST", path, body=body, query={"dryRun": "All"}, timeout=60)
+    except Invalid as refusal:
+        return "refused" if "maxDegradedNodes" in refusal.message else refusal.message
+    except ApiError as error:
+        return error.message
+    return "admitted"
+
+
+def unreviewed(lab: Lab) -> int:
+    """How many evictions the webhook let pass because it was not called with success."""
+    metrics = lab.client.request("GET", "/metrics", type=bytes).decode()
+    lines = re.findall(
+        r"^apiserver_admission_webhook_fail_open_count\{([^}]*)\} (\S+)", metrics, re.MULTILINE
+    )
+    return sum(int(float(count)) for labels, count in lines if "ingress-daemonset-evictions" in labels)
+
+
+def evict(lab: Lab) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
+    with pytest.raises(NotFound):
+        lab.client.request("POST", PODS.path("default", "absent", "eviction"), body=body, timeout=60)
+
+
+@contextmanager
+def asked(lab: Lab) -> Iterator[list[str]]:
+    """What became of each IngressDaemonSet, one after another, while the block runs."""
+    found: list[str] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            found.append(faulty(lab))
+            evict(lab)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_an_upgrade_takes_the_ingress_webhooks_from_no_request(lab: Lab) -> None:
+    assert [*configurations(lab)] == NAMES[:1]
+    [bundle] = bundles(lab)
+
+    with asked(lab) as found:
+        lab.wait(lambda: len(found) > 20, 60, "requests before the upgrade")
+        install.upgrade(lab, {})
+        after = len(found) + 20
+        lab.wait(lambda: len(found) > after, 60, "requests after the upgrade")
+
+    assert sorted(configurations(lab)) == NAMES
+    assert {*found} == {"refused"}
+    assert unreviewed(lab) == 0
+    assert bundles(lab) == {bundle}
+
+
+def test_each_feature_has_its_configuration_alone(lab: Lab) -> None:
+    """Upgraded again, and with the CA that it had."""
+    [bundle] = bundles(lab)
+
+    with asked(lab) as found:
+        install.upgrade(lab, {"ipReservation": {"enabled": False}})
+        assert [*configurations(lab)] == NAMES[1:]
+        install.upgrade(lab, {})
+
+    assert {*found} == {"refused"}
+    assert sorted(configurations(lab)) == NAMES
+    assert unreviewed(lab) == 0
+    lab.wait(lambda: bundles(lab) == {bundle}, 60, "the CA in both")
