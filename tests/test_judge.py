@@ -376,6 +376,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, restarts=1, off="true")],
     ),
+    "a pod is stopped on a node whose grace is shorter than its load balancer needs": (
+        lambda: edge.StoppedOnlyDetached(4.0),
+        [
+            see(0, node("n", **EDGE), pods=(proxy("p", "n"),), uses={"n"}, ingress_daemon_sets=[resource()]),
+            see(1, node("n", **EDGE), pods=(), uses={"n"}, ingress_daemon_sets=[resource()]),
+        ],
+    ),
     "a pod is stopped on a detached node": (
         edge.StoppedOnlyDetached,
         [

@@ -226,18 +226,32 @@ def _is_idle(node: Raw) -> bool:
     return not is_ready(node) or bool(node["spec"].get("unschedulable")) or EXCLUDED in labels(node)
 
 
+def failing_for(resource: Raw) -> float:
+    """Seconds for which health checks fail at least before pods are replaced: documented."""
+    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    if rolling.get("setWeightToDetach"):  # nothing but the weight counts
+        return math.inf
+    is_confirmed = rolling.get("confirm", "required") == "required"
+    grace = (rolling.get("annotateDeploymentToDetach") or {}).get("gracePeriodSeconds", 0)
+    return float(grace) if is_confirmed else 0.0
+
+
 class StoppedOnlyDetached(Always):
-    """Where nodes are detached at all: otherwise pods are replaced one by one on nodes that serve, documented."""
+    """Where nodes are detached at all: otherwise pods are replaced one by one on nodes that serve, documented.
+
+    And only where a load balancer has as many seconds as it *needs*: documented.
+    """
 
     name = "edge: no ready pod is stopped by us on a node that the load balancer uses"
     sees = ("pods",)
 
-    def __init__(self) -> None:
+    def __init__(self, needs: float = 0.0) -> None:
+        self._needs = needs
         self._ready: Mapping[str, Raw] = {}
         self._was_gradual_at = float("-inf")
 
     def look(self, seen: Observation) -> Iterator[str]:
-        if not all(map(detaches, seen.ingress_daemon_sets)):
+        if not all(detaches(each) and failing_for(each) >= self._needs for each in seen.ingress_daemon_sets):
             self._was_gradual_at = seen.at
         gradual_until = self._was_gradual_at + max(map(longest, seen.ingress_daemon_sets), default=0.0)
         before, self._ready = (

@@ -147,6 +147,7 @@ def ingress_daemon_set(name: str, pods_per_node: int = 2, max_unavailable: int =
                 "type": "RollingUpdate",
                 "rollingUpdate": {
                     "maxUnavailableNodes": max_unavailable,
+                    "annotateDeploymentToDetach": {"gracePeriodSeconds": 5},
                     "annotateNodeToDetach": {
                         "key": "node-detacher.variant.run/detached",
                         "value": "true",

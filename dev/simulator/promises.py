@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dev.judge import Promise, address, certificates, edge, placement, reservation, truth
+from dev.simulator.models import load_balancer
 
 Raw = dict[str, Any]
 RESERVED_FOR = 120.0
@@ -87,7 +88,7 @@ def _edge(*, restored: bool) -> Iterator[Promise]:
     yield Promise.of(edge.EdgeServes)
     if not restored:  # what is detached then was so before
         yield Promise.of(edge.DetachedWithinTheBudget)
-    yield Promise.of(edge.StoppedOnlyDetached)
+    yield Promise.of(edge.StoppedOnlyDetached, needs=load_balancer.PERIOD * load_balancer.FALLS)
     yield Promise.of(edge.RolloutsEnd)
     yield Promise.of(edge.CompleteIsTrue)
 
