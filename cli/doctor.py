@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,14 +17,12 @@ from cli.installation import (
     CONTROLLERS,
     Lease,
     RegisteredWebhook,
-    Rule,
-    WebhookConfiguration,
     WebhookConfigurations,
 )
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, bad, faint, good, warning
 from cli.session import Command, Session, pass_session
-from cli.status import Status, checked, enabled, facts_of, status_of, unread
+from cli.status import Status, enabled, status_of
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
 from runtime import uuid4
 from settings import Settings
@@ -95,8 +93,7 @@ def doctor(session: Session) -> None:
 
 def findings(inventory: Inventory) -> Iterator[Finding]:
     """Raises KubeError when not even the version can be read."""
-    facts, cluster, now = facts_of(inventory), inventory.cluster, inventory.now()
-    status = status_of(facts, now)
+    status, ours, cluster = status_of(inventory), inventory.installed, inventory.cluster
     fine = {
         "webhook configurations": "present",
         "pods of Drawbridge": "all are ready",
@@ -104,29 +101,26 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
         "certificates": "trusted, and not about to end",
         "settings": "valid",
     }
-    for check, problems in checked(facts, status, now).items():
+    for check, problems in status.checks.items():
         wrong = [Finding(check, Verdict.WRONG, each.what, each.way_out) for each in problems]
         yield from wrong or [Finding(check, Verdict.OK, fine[check])]
-    for problem in unread(facts):
+    for problem in status.unread:
         yield Finding("what is read", Verdict.SKIPPED, problem.what, problem.way_out)
-    for health in enabled(facts.installed.in_force).values():
+    healths = enabled(ours.in_force).values()
+    for health in healths:
         yield from health.checks(inventory)
-    for what, answer in _reached(inventory).items():
-        yield _reach_finding(what, answer, client_ca=bool(facts.installed.in_force.webhook.client_ca))
-    yield from _permissions(inventory)
-    yield from of_others(inventory.configurations)
-    yield _versions(status, cluster.client.request("GET", "/version")["gitVersion"])
-    yield from _clocks(facts.lease, cluster.server_time(), now)
-
-
-def _reached(inventory: Inventory) -> dict[str, str | KubeError]:
-    """By path or dry run, what is wrong with the webhook server's answer through the API server, or nothing."""
-    ours, cluster = inventory.installed, inventory.cluster
-    probes = [health.probe(ours.in_force) for health in enabled(ours.in_force).values() if health.probe]
-    return cluster.read(
+    probes = [health.probe(ours.in_force) for health in healths if health.probe]
+    reached = cluster.read(
         {path: partial(_reach, inventory, path) for path in ours.paths}
         | {probe.what: partial(_dry_run, inventory, probe) for probe in probes}
     )
+    for what, answer in reached.items():
+        yield _reach_finding(what, answer, client_ca=bool(ours.in_force.webhook.client_ca))
+    yield from _permissions(inventory)
+    yield from of_others(inventory.configurations)
+    yield _versions(status, cluster.client.request("GET", "/version")["gitVersion"])
+    lease = cluster.read({"": inventory.lease})[""]
+    yield from _clocks(lease, cluster.server_time(), inventory.now())
 
 
 def _dry_run(inventory: Inventory, probe: Probe) -> str:
@@ -183,78 +177,64 @@ def needed(settings: Settings) -> Iterator[tuple[str, Access]]:
 
 
 def _permissions(inventory: Inventory) -> Iterator[Finding]:
-    ours = inventory.installed
+    ours, read = inventory.installed, inventory.cluster.read
+    accounts, check = ours.accounts, "permissions of Drawbridge"
     group = next(filter(inventory.serves_reservations, GROUPS), GROUPS[-1]).partition("/")[0]
     asked = [
         (program, each.located(ours.namespace, group))
         for program, each in needed(ours.in_force)
-        if program in ours.accounts
+        if program in accounts
     ]
-    read, accounts = inventory.cluster.read, ours.accounts
-    yield from _of_accounts(
-        read({(name, each): partial(inventory.may, each, accounts[name]) for name, each in asked})
-    )
-    of_user = [each.located(ours.namespace, group) for each in OF_USER]
-    yield _of_user(read({each: partial(inventory.may, each) for each in of_user}))
-
-
-def _of_accounts(answers: Mapping[tuple[str, Access], bool | KubeError]) -> Iterator[Finding]:
-    check = "permissions of Drawbridge"
-    if refused := next((each for each in answers.values() if isinstance(each, Forbidden)), None):
-        way_out = way_to_permission(refused.message)
-        yield Finding(check, Verdict.SKIPPED, "you may not ask what others may do", way_out)
-        return
+    answers = read({(name, each): partial(inventory.may, each, accounts[name]) for name, each in asked})
     missing = [f"the {program} may not {each}" for (program, each), may in answers.items() if may is False]
-    for each in missing:
-        yield Finding(check, Verdict.WRONG, each, "helm upgrade restores its roles")
-    if not missing:
+    if refused := next((each for each in answers.values() if isinstance(each, Forbidden)), None):
+        message, way_out = "you may not ask what others may do", way_to_permission(refused.message)
+        yield Finding(check, Verdict.SKIPPED, message, way_out)
+    elif missing:
+        for each in missing:
+            yield Finding(check, Verdict.WRONG, each, "helm upgrade restores its roles")
+    else:
         yield Finding(check, Verdict.OK, f"all {len(answers)} that were asked about")
-
-
-def _of_user(answers: Mapping[Access, bool | KubeError]) -> Finding:
-    missing = "; ".join(str(each) for each, may in answers.items() if may is False)
-    if not missing:
-        return Finding("your permissions", Verdict.OK, "enough for all commands")
-    message = f"you may not {missing}: some commands will not work"
-    return Finding("your permissions", Verdict.WARNING, message, "have an administrator allow it")
+    of_user = [each.located(ours.namespace, group) for each in OF_USER]
+    own = read({each: partial(inventory.may, each) for each in of_user})
+    if denied := "; ".join(str(each) for each, may in own.items() if may is False):
+        message = f"you may not {denied}: some commands will not work"
+        yield Finding("your permissions", Verdict.WARNING, message, "have an administrator allow it")
+    else:
+        yield Finding("your permissions", Verdict.OK, "enough for all commands")
 
 
 def of_others(configurations: WebhookConfigurations) -> Iterator[Finding]:
-    found = [*_altering(configurations.mutating), *_blocking(configurations.validating)]
-    yield from found or [Finding(OTHERS_CHECK, Verdict.OK, "none alters or blocks what Drawbridge writes")]
-
-
-def _altering(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
-    for name, webhook in _unmanaged(configurations):
-        if seen := _seen(webhook, UNTOUCHED):
-            way_out = "exclude them in its rules: an altered object is written again and again"
-            yield Finding(OTHERS_CHECK, Verdict.WARNING, f"mutating webhook {name} may alter {seen}", way_out)
-        elif seen := _seen(webhook, SHARED):
-            yield Finding(OTHERS_CHECK, Verdict.OK, f"mutating webhook {name} may alter {seen}")
-
-
-def _blocking(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
-    for name, webhook in _unmanaged(configurations):
-        seen = _seen(webhook, UNTOUCHED)
-        if seen and webhook.failure_policy == "Fail":
-            message = f"validating webhook {name} may refuse {seen}, and blocks them while it is down"
-            yield Finding(OTHERS_CHECK, Verdict.WARNING, message, "exclude them in its rules")
-
-
-def _unmanaged(configurations: Iterable[WebhookConfiguration]) -> Iterator[tuple[str, RegisteredWebhook]]:
-    for each in configurations:
-        name = each.metadata.name
-        yield from ((f"{webhook.name} ({name})", webhook) for webhook in each.webhooks if not webhook.is_ours)
+    is_fine, warns = True, partial(Finding, OTHERS_CHECK, Verdict.WARNING)
+    for kind, configuration in configurations:
+        for webhook in configuration.webhooks:
+            untouched, shared = _seen(webhook, UNTOUCHED), _seen(webhook, SHARED)
+            name = f"{kind} webhook {webhook.name} ({configuration.metadata.name})"
+            if webhook.is_ours:
+                continue
+            if untouched and kind == "mutating":
+                is_fine, way_out = False, "an altered object is written again and again"
+                yield warns(f"{name} may alter {untouched}", f"exclude them in its rules: {way_out}")
+            elif untouched and webhook.failure_policy == "Fail":
+                is_fine, what = False, f"{name} may refuse {untouched}, and blocks them while it is down"
+                yield warns(what, "exclude them in its rules")
+            elif shared and kind == "mutating":
+                is_fine = False
+                yield Finding(OTHERS_CHECK, Verdict.OK, f"{name} may alter {shared}")
+    if is_fine:
+        yield Finding(OTHERS_CHECK, Verdict.OK, "none alters or blocks what Drawbridge writes")
 
 
 def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
-    seen = {plural for group, plural in kinds if any(_covers(rule, group, plural) for rule in webhook.rules)}
+    """Those of *kinds* that it is asked about when they are written."""
+    rules = [rule for rule in webhook.rules if {"*", "CREATE", "UPDATE"} & {*rule.operations}]
+    seen = {
+        plural
+        for group, plural in kinds
+        for rule in rules
+        if {"*", group} & {*rule.api_groups} and {"*", "*/*", plural} & {*rule.resources}
+    }
     return ", ".join(sorted(seen))
-
-
-def _covers(rule: Rule, group: str, plural: str) -> bool:
-    is_of_writes = {"*", "CREATE", "UPDATE"} & {*rule.operations} and {"*", group} & {*rule.api_groups}
-    return bool(is_of_writes and {"*", "*/*", plural} & {*rule.resources})
 
 
 def _versions(status: Status, server: str) -> Finding:
@@ -277,17 +257,14 @@ def _clocks(lease: Lease | KubeError, server: datetime | None, here: datetime) -
     if server is None:
         yield Finding(check, Verdict.SKIPPED, "not read")
         return
-    found = []
-    if abs(here - server) > SKEW:
-        message = f"this machine differs from the API server by {_seconds(here - server)}"
-        found.append(Finding(check, Verdict.WARNING, message, way_out))
+    off = abs(here - server)
     renewed = lease.spec.renew_time if isinstance(lease, Lease) else None
     ahead = datetime.fromisoformat(renewed) - server if renewed else timedelta()
+    if off > SKEW:
+        message = f"this machine differs from the API server by {off.total_seconds():.0f} s"
+        yield Finding(check, Verdict.WARNING, message, way_out)
     if ahead > SKEW:
-        message = f"the leader's clock is ahead of the API server's by {_seconds(ahead)}"
-        found.append(Finding(check, Verdict.WRONG, message, way_out))
-    yield from found or [Finding(check, Verdict.OK, "agree")]
-
-
-def _seconds(difference: timedelta) -> str:
-    return f"{abs(difference.total_seconds()):.0f} s"
+        message = f"the leader's clock is ahead of the API server's by {ahead.total_seconds():.0f} s"
+        yield Finding(check, Verdict.WRONG, message, way_out)
+    if max(off, ahead) <= SKEW:
+        yield Finding(check, Verdict.OK, "agree")

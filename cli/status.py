@@ -6,9 +6,8 @@ One list of each kind is read at most, and of pods only those that are pending o
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pkgutil import resolve_name
@@ -16,14 +15,14 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec.structs import replace
 from rich.text import Text
 
+from api.ingress_daemonset.types import time_of
 from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by, not_after
 from cli.errors import WRONG, Failure, way_to_permission
 from cli.health import PAGE, Health, Overview, Problem
-from cli.installation import COMPONENT, CONTROLLERS, VERSION, WEBHOOK, Installed, Lease, WebhookConfiguration
+from cli.installation import CONTROLLERS, VERSION, WEBHOOK, Installed, Lease, WebhookConfiguration
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, faint, fields_of, good, left, title
 from cli.session import Command, Session, pass_session
@@ -72,7 +71,8 @@ class Settings(Document, frozen=True):
 class Status(Report, frozen=True):
     """What is wrong comes first; None is what cannot be read.
 
-    *overviews*, by the names of features, are of those that are on; each is a field of the JSON.
+    *overviews*, by the names of features, are of those that are on; each is a field of the JSON. *checks* are what is
+    wrong with the programs, by what was checked, and *unread* what could not be looked at: both are *problems*, too.
     """
 
     namespace: str
@@ -84,10 +84,12 @@ class Status(Report, frozen=True):
     certificate_expires: datetime | None
     settings: Settings
     overviews: dict[str, Overview | None]
+    checks: dict[str, list[Problem]]
+    unread: tuple[Problem, ...]
 
     @property
     def content(self) -> Any:
-        fields = fields_of(self)
+        fields = {name: value for name, value in fields_of(self).items() if name not in ("checks", "unread")}
         overviews = fields.pop("overviews")
         return fields | {health.field: overviews.get(name) for name, health in healths().items()}
 
@@ -101,30 +103,37 @@ class Status(Report, frozen=True):
             yield Text.assemble(bad("  ! "), problem.what)
             yield faint(f"    {problem.way_out}")
         yield ""
-        yield _program_table(self, now)
+        columns = ("PROGRAM", "READY", "VERSION", "LEADER")
+        yield Table(columns, [self._program(each, now) for each in self.programs])
         yield ""
         yield _webhook_table(self, now)
         yield ""
-        states = [(health.title, self._state(name, now)) for name, health in healths().items()]
-        yield Table(("FEATURE", "STATE"), states)
+        yield Table(
+            ("FEATURE", "STATE"),
+            [(health.title, self._state(name, now)) for name, health in healths().items()],
+        )
         for overview in self.overviews.values():
             yield from overview.parts(now) if overview else ()
+
+    def _program(self, program: Program, now: datetime) -> Sequence[Cell]:
+        ready = (good if program.ready >= program.wanted else bad)(f"{program.ready}/{program.wanted}")
+        leads: Cell = ""
+        if program.name == CONTROLLERS:
+            leader = self.leader
+            if leader is None:
+                leads = faint("not readable")
+            elif not leader.holder:
+                leads = bad("none")
+            else:
+                renewed = f", renewed {age(leader.renewed, now)} ago" if leader.renewed else ""
+                leads = leader.holder + renewed
+        return program.name, ready, program.version, leads
 
     def _state(self, feature: str, now: datetime) -> Cell:
         if feature not in self.overviews:
             return faint("off")
         overview = self.overviews[feature]
         return overview.state(now) if overview else faint("not readable")
-
-
-@dataclass(frozen=True)
-class Facts:
-    """*certificate* is None when it was not to be read; *features* are those that are on."""
-
-    installed: Installed
-    lease: Lease | KubeError
-    certificate: bytes | KubeError | None
-    features: Mapping[str, tuple[Overview, tuple[Problem, ...]] | Exception]
 
 
 class _Secret(msgspec.Struct):
@@ -139,9 +148,7 @@ def status(session: Session, watch: bool) -> None:
 
     Ends with 1 when something is wrong.
     """
-    if session.follow(
-        lambda: status_of(facts_of(Inventory(session.cluster)), session.cluster.now()), watch
-    ).problems:
+    if session.follow(lambda: status_of(Inventory(session.cluster)), watch).problems:
         raise SystemExit(WRONG)
 
 
@@ -154,15 +161,67 @@ def enabled(settings: ValidSettings) -> dict[str, Health]:
     return {name: health for name, health in healths().items() if getattr(settings, name).enabled}
 
 
-def facts_of(inventory: Inventory, secrets: bool = True) -> Facts:
+def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     """Raises KubeError, or Failure, when not even the installation is found; without *secrets*, reads none."""
-    ours = inventory.installed
+    ours, now, known = inventory.installed, inventory.now(), healths()
+    settings, looked = ours.in_force, enabled(ours.in_force)
     reads: dict[str, Callable[[], Any]] = {"lease": inventory.lease}
     if secrets:
         reads["certificate"] = partial(_certificate, inventory)
-    reads |= {name: partial(_looked_at, health, inventory) for name, health in enabled(ours.in_force).items()}
+    reads |= {name: partial(_looked_at, health, inventory) for name, health in looked.items()}
     found = inventory.cluster.read(reads)
-    return Facts(ours, found.pop("lease"), found.pop("certificate", None), found)
+    lease, certificate = found["lease"], found.get("certificate")
+    features = {name: found[name] for name in looked}
+    leader = _leader(lease, settings, now)
+    expires = expiry(certificate) if isinstance(certificate, bytes) else None
+    programs = tuple(
+        Program(
+            each.component or each.metadata.name,
+            each.status.ready_replicas,
+            each.spec.replicas,
+            each.metadata.labels.get(VERSION, ""),
+        )
+        for each in sorted(ours.deployments, key=lambda each: each.metadata.name, reverse=True)
+    )
+    configurations = tuple(_configuration(kind, each) for kind, each in ours.configurations)
+    refused = "settings refused, the last good ones stay in force"
+    checks = {
+        "webhook configurations": [*_webhooks(ours)],
+        "pods of Drawbridge": [*_pods(programs, ours.namespace)],
+        "leader": [*_leaders(lease, leader, settings, now)],
+        "certificates": [*_certificates(ours, configurations, certificate, now)],
+        "settings": [
+            Problem(f"{refused}: {each}", "correct the value; helm upgrade") for each in ours.refused
+        ],
+    }
+    parts = {
+        "the Lease of the leader": None if isinstance(lease, NotFound) else lease,
+        "the serving certificate": certificate,
+        **{known[name].what: each for name, each in features.items()},
+    }
+    unread = tuple(_unread(name, each) for name, each in parts.items() if isinstance(each, Exception))
+    seen = [each for each in features.values() if not isinstance(each, Exception)]
+    return Status(
+        ours.namespace,
+        ours.version,
+        (
+            *(problem for problems in checks.values() for problem in problems),
+            *(problem for _, problems in seen for problem in problems),
+            *unread,
+        ),
+        programs,
+        leader,
+        configurations,
+        expires,
+        Settings(
+            ours.settings is not None,
+            {health.value: name in looked for name, health in known.items()},
+            tuple(ours.refused),
+        ),
+        {name: None if isinstance(each, Exception) else each[0] for name, each in features.items()},
+        checks,
+        unread,
+    )
 
 
 def _certificate(inventory: Inventory) -> bytes:
@@ -179,43 +238,10 @@ def _looked_at(health: Health, inventory: Inventory) -> Any:
         return failure
 
 
-def status_of(facts: Facts, now: datetime) -> Status:
-    ours, certificate = facts.installed, facts.certificate
-    settings = ours.in_force
-    features = {health.value: getattr(settings, name).enabled for name, health in healths().items()}
-    found = Status(
-        ours.namespace,
-        ours.version,
-        (),
-        tuple(_programs(ours)),
-        _leader(facts, now),
-        tuple(_configuration(kind, each) for kind, each in ours.configurations),
-        expiry(certificate) if isinstance(certificate, bytes) else None,
-        Settings(ours.settings is not None, features, tuple(ours.refused)),
-        {name: None if isinstance(each, Exception) else each[0] for name, each in facts.features.items()},
-    )
-    general = [problem for problems in checked(facts, found, now).values() for problem in problems]
-    of_features = [
-        problem for each in facts.features.values() if not isinstance(each, Exception) for problem in each[1]
-    ]
-    return replace(found, problems=(*general, *of_features, *unread(facts)))
-
-
-def checked(facts: Facts, status: Status, now: datetime) -> dict[str, list[Problem]]:
-    """What is wrong with the programs, by what was checked."""
-    return {
-        "webhook configurations": [*_webhooks(facts.installed)],
-        "pods of Drawbridge": [*_pods(status)],
-        "leader": [*_leaders(facts, status, now)],
-        "certificates": [*_certificates(facts, status, now)],
-        "settings": [
-            Problem(
-                f"settings refused, the last good ones stay in force: {each}",
-                "correct the value; helm upgrade",
-            )
-            for each in facts.installed.refused
-        ],
-    }
+def _unread(name: str, error: Exception) -> Problem:
+    if isinstance(error, Forbidden):
+        return Problem(f"{name}: not readable by you", way_to_permission(error.message))
+    return Problem(f"{name}: {error}", f"repeat it; {PAGE}" if isinstance(error, KubeError) else PAGE)
 
 
 def _webhooks(installed: Installed) -> Iterator[Problem]:
@@ -235,24 +261,37 @@ def kind_of(path: str) -> str:
     return "mutating" if path.startswith("/mutate/") else "validating"
 
 
-def _pods(status: Status) -> Iterator[Problem]:
-    found = {each.name: each for each in status.programs}
+def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
+    found = {each.name: each for each in programs}
     for name in (WEBHOOK, CONTROLLERS):
         if name not in found:
             yield Problem(f"there is no Deployment of the {name}", "helm upgrade creates it again")
         elif found[name].ready < found[name].wanted:
             yield Problem(
                 f"{found[name].ready} of {found[name].wanted} {name} pods are ready",
-                f"kubectl -n {status.namespace} describe pod -l app.kubernetes.io/component={name};"
+                f"kubectl -n {namespace} describe pod -l app.kubernetes.io/component={name};"
                 f" {PAGE}#drawbridges-own-pods-do-not-start",
             )
 
 
-def _leaders(facts: Facts, status: Status, now: datetime) -> Iterator[Problem]:
-    if isinstance(facts.lease, NotFound) or (status.leader and not status.leader.holder):
-        if not facts.installed.in_force.leader_election.leader_elect:
-            return
-        since = status.leader.renewed if status.leader else None
+def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:
+    """Its holder leads while it renews the Lease; the clocks of two machines may differ by another duration."""
+    if not settings.leader_election.leader_elect:
+        return Leader("", "no leader election", None)
+    if isinstance(lease, KubeError):
+        return None
+    renewed = time_of(lease.spec.renew_time or "")
+    lasts = timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 0))
+    leads = renewed is not None and now - renewed <= lasts
+    return Leader(key_of(lease.metadata), (lease.spec.holder_identity or "") if leads else "", renewed)
+
+
+def _leaders(
+    lease: Lease | KubeError, leader: Leader | None, settings: ValidSettings, now: datetime
+) -> Iterator[Problem]:
+    is_without = isinstance(lease, NotFound) or (leader and not leader.holder)
+    if is_without and settings.leader_election.leader_elect:
+        since = leader.renewed if leader else None
         ago = f"; the Lease was last renewed {int((now - since).total_seconds())} s ago" if since else ""
         yield Problem(
             f"no replica of the controllers leads: nodes stay tainted, pods gated, IPs reserved{ago}",
@@ -260,38 +299,35 @@ def _leaders(facts: Facts, status: Status, now: datetime) -> Iterator[Problem]:
         )
 
 
-def _certificates(facts: Facts, status: Status, now: datetime) -> Iterator[Problem]:
-    for each in status.webhook_configurations:
-        what = f"the CA in the {each.kind} webhook configuration {each.name}"
-        if each.ca_expires is None:
+def _certificates(
+    installed: Installed,
+    configurations: Sequence[ConfigurationView],
+    certificate: bytes | KubeError | None,
+    now: datetime,
+) -> Iterator[Problem]:
+    """*certificate* is None when it was not to be read."""
+    ends = {
+        f"the CA in the {each.kind} webhook configuration {each.name}": each.ca_expires
+        for each in configurations
+    }
+    if isinstance(certificate, bytes):
+        ends["the serving certificate"] = expiry(certificate)
+    for what, at in ends.items():
+        if at is None and what == "the serving certificate":
+            yield Problem("the Secret of the serving certificate has none", CERTIFICATES)
+        elif at is None:
             yield Problem(f"{what} is missing: the API server can call no webhook", CERTIFICATES)
-        else:
-            yield from _expiry(what, each.ca_expires, now)
-    if not isinstance(facts.certificate, bytes):
+        elif at <= now:
+            yield Problem(f"{what} ended at {at:%Y-%m-%d %H:%M}Z", CERTIFICATES)
+        elif at - now < SOON:
+            yield Problem(f"{what} ends at {at:%Y-%m-%d %H:%M}Z and was not renewed", CERTIFICATES)
+    if not isinstance(certificate, bytes) or ends["the serving certificate"] is None:
         return
-    if status.certificate_expires is None:
-        yield Problem("the Secret of the serving certificate has none", CERTIFICATES)
-    else:
-        yield from _expiry("the serving certificate", status.certificate_expires, now)
-        yield from _distrust(facts.installed, facts.certificate)
-
-
-def _expiry(what: str, ends: datetime, now: datetime) -> Iterator[Problem]:
-    if ends <= now:
-        yield Problem(f"{what} ended at {ends:%Y-%m-%d %H:%M}Z", CERTIFICATES)
-    elif ends - now < SOON:
-        yield Problem(f"{what} ends at {ends:%Y-%m-%d %H:%M}Z and was not renewed", CERTIFICATES)
-
-
-def _distrust(installed: Installed, certificate: bytes) -> Iterator[Problem]:
     for kind, configuration in installed.configurations:
         for webhook in configuration.webhooks:
             authorities = certificates_in(decoded(webhook.client_config.ca_bundle))
-            if (
-                webhook.is_ours
-                and authorities
-                and not any(is_issued_by(certificate, ca) for ca in authorities)
-            ):
+            is_trusted = any(is_issued_by(certificate, ca) for ca in authorities)
+            if webhook.is_ours and authorities and not is_trusted:
                 yield Problem(
                     f"{kind} webhook {webhook.name} does not trust the serving certificate:"
                     " no CA of its caBundle signed it",
@@ -299,53 +335,11 @@ def _distrust(installed: Installed, certificate: bytes) -> Iterator[Problem]:
                 )
 
 
-def unread(facts: Facts) -> Iterator[Problem]:
-    known = healths()
-    parts = {
-        "the Lease of the leader": None if isinstance(facts.lease, NotFound) else facts.lease,
-        "the serving certificate": facts.certificate,
-        **{known[name].what: found for name, found in facts.features.items()},
-    }
-    for name, part in parts.items():
-        if isinstance(part, Forbidden):
-            yield Problem(f"{name}: not readable by you", way_to_permission(part.message))
-        elif isinstance(part, Exception):
-            yield Problem(f"{name}: {part}", f"repeat it; {PAGE}" if isinstance(part, KubeError) else PAGE)
-
-
-def _leader(facts: Facts, now: datetime) -> Leader | None:
-    """Its holder leads while it renews the Lease; the clocks of two machines may differ by another duration."""
-    if not facts.installed.in_force.leader_election.leader_elect:
-        return Leader("", "no leader election", None)
-    if isinstance(facts.lease, KubeError):
-        return None
-    spec = facts.lease.spec
-    renewed = _moment(spec.renew_time)
-    lasts = timedelta(seconds=2 * (spec.lease_duration_seconds or 0))
-    leads = renewed is not None and now - renewed <= lasts
-    return Leader(key_of(facts.lease.metadata), (spec.holder_identity or "") if leads else "", renewed)
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def expiry(certificate: bytes) -> datetime | None:
     try:
         return not_after(certificate)
     except ValueError:
         return None
-
-
-def _programs(ours: Installed) -> Iterator[Program]:
-    for each in sorted(ours.deployments, key=lambda each: each.metadata.name, reverse=True):
-        labels = each.metadata.labels
-        name, version = labels.get(COMPONENT, each.metadata.name), labels.get(VERSION, "")
-        yield Program(name, each.status.ready_replicas, each.spec.replicas, version)
 
 
 def _configuration(kind: str, configuration: WebhookConfiguration) -> ConfigurationView:
@@ -360,24 +354,6 @@ def _configuration(kind: str, configuration: WebhookConfiguration) -> Configurat
         tuple(sorted({each.failure_policy for each in webhooks})),
         min(ends, default=None),
     )
-
-
-def _program_table(status: Status, now: datetime) -> Table:
-    rows: list[list[Cell]] = []
-    for each in status.programs:
-        ready = f"{each.ready}/{each.wanted}"
-        leader = _leader_cell(status.leader, now) if each.name == CONTROLLERS else Text()
-        rows.append([each.name, (good if each.ready >= each.wanted else bad)(ready), each.version, leader])
-    return Table(("PROGRAM", "READY", "VERSION", "LEADER"), rows)
-
-
-def _leader_cell(leader: Leader | None, now: datetime) -> Text:
-    if leader is None:
-        return faint("not readable")
-    if not leader.holder:
-        return bad("none")
-    renewed = f", renewed {age(leader.renewed, now)} ago" if leader.renewed else ""
-    return Text(leader.holder + renewed)
 
 
 def _webhook_table(status: Status, now: datetime) -> Table:

@@ -16,7 +16,7 @@ from cli.errors import Failure, unreadable
 from cli.explain.kinds import kind_of
 from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, age, left
-from cli.status import Status, facts_of, status_of
+from cli.status import Status, status_of
 from dashboard.permissions import Permissions
 from features import FEATURES
 from kube.errors import KubeError
@@ -120,7 +120,7 @@ def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
     permissions = Permissions(cluster, read_only)
 
     def overview(inventory: Inventory, _: Permissions) -> Status:
-        return status_of(facts_of(inventory, secrets=not read_only), inventory.now())
+        return status_of(inventory, secrets=not read_only)
 
     def page(name: str, title: str, path: str, read: Callable[[Inventory, Permissions], Any]) -> Page:
         feed = Feed(_caught(lambda: read(Inventory(cluster), permissions)))
