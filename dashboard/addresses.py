@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli.anycast_ip.addresses import Addresses, addresses_of
 from cli.inventory import Inventory
-from dashboard.permissions import Permissions
+from dashboard.pages import Permissions
 
 
 def read(inventory: Inventory, _: Permissions) -> Addresses:

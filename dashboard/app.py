@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as Answer
 from cli.errors import Failure, unreadable
 from cli.output import age, duration
 from dashboard.guard import HEADERS, Guard, Hosts
-from dashboard.pages import INTERVAL, Page, slug, until
+from dashboard.pages import INTERVAL, Page, line_of, slug, until
 from dashboard.rollouts import VERBS, Write
 from features import FEATURES
 from kube.errors import KubeError
@@ -71,10 +71,23 @@ def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LONGEST_FORM
-    _serve_files(app)
+    # From memory: Werkzeug's server leaves a file open when the browser is gone.
+    files = {each.name: each.read_bytes() for each in FILES.iterdir() if each.suffix in TYPES}
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters |= {"age": age, "until": until, "slug": slug, "duration": duration}
+    app.jinja_env.filters |= {
+        "age": age,
+        "until": until,
+        "slug": slug,
+        "duration": duration,
+        "line": line_of,
+    }
     app.jinja_env.globals |= {"pages": pages, "features": FEATURES, "form": form, "served": served}
+
+    @app.get("/static/<name>")
+    def static(name: str) -> Response:
+        if name not in files:
+            abort(404)
+        return Response(files[name], mimetype=TYPES[Path(name).suffix])
 
     @app.after_request
     def add_headers(response: Response) -> Response:
@@ -88,24 +101,16 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     return app
 
 
-def _serve_files(app: Flask) -> None:
-    """From memory: Werkzeug's server leaves a file open when the browser is gone."""
-    files = {each.name: each.read_bytes() for each in FILES.iterdir() if each.suffix in TYPES}
-
-    @app.get("/static/<name>")
-    def static(name: str) -> Response:
-        if name not in files:
-            abort(404)
-        return Response(files[name], mimetype=TYPES[Path(name).suffix])
-
-
 def _guard(app: Flask, guard: Guard) -> None:
     @app.before_request
     def check() -> Response | None:
         if not guard.knows_host(request.headers.get("Host", "")):
             abort(421)
         if guard.knows_token(request.args.get("token", "")):
-            return _entrance(guard)
+            # A page that leads on, not a redirect: a browser that comes from another site would not send the cookie.
+            response = Response(render_template("entrance.html"))
+            response.set_cookie(guard.cookie, guard.token, httponly=True, samesite="Strict")
+            return response
         if not guard.knows_token(request.cookies.get(guard.cookie, "")):
             abort(403, DENIED)
         return None
@@ -124,21 +129,11 @@ def _check_host(app: Flask, hosts: Hosts) -> None:
         return "ok"
 
 
-def _entrance(guard: Guard) -> Response:
-    """A page that leads on, not a redirect: a browser that comes from another site would not send the cookie."""
-    response = Response(render_template("entrance.html"))
-    response.set_cookie(guard.cookie, guard.token, httponly=True, samesite="Strict")
-    return response
-
-
 def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: Streams) -> None:
     for page in pages:
         app.add_url_rule(page.path, page.name, partial(fragment, app, page, "page.html"))
         app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", partial(streams.open, page))
-    _serve_objects(app, explain, streams)
 
-
-def _serve_objects(app: Flask, explain: Explain, streams: Streams) -> None:
     def known(kind: str, name: str) -> Page:
         page = explain(kind, name)
         return page if page else abort(404)
@@ -153,9 +148,6 @@ def _serve_objects(app: Flask, explain: Explain, streams: Streams) -> None:
 
 
 def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
-    def refused(failure: Failure) -> tuple[str, int]:
-        return render_template("refused.html", failure=failure), 409
-
     @app.post("/rollouts/<namespace>/<name>/<verb>")
     def change(namespace: str, name: str, verb: str) -> Answer | tuple[str, int]:
         if verb not in VERBS:
@@ -164,10 +156,9 @@ def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> N
             abort(403, "this form is of another page: open the page of rollouts, and repeat it")
         try:
             write(namespace, name, verb, request.form.get("shown", ""))
-        except KubeError as error:
-            return refused(unreadable(error))
-        except Failure as failure:
-            return refused(failure)
+        except (KubeError, Failure) as error:
+            failure = unreadable(error) if isinstance(error, KubeError) else error
+            return render_template("refused.html", failure=failure), 409
         for each in ("rollouts", "overview"):
             pages[each].feed.expire()
         return redirect(pages["rollouts"].path, 303)
@@ -199,12 +190,8 @@ class Streams:
         before = ""
         while not self._stop.is_set():
             now = self._render(page)
+            lines = "".join(f"data: {line}\n" for line in now.splitlines())
             # A comment finds out whether the browser is still there.
-            yield _event(now) if now != before else ":\n\n"
+            yield f"retry: 2000\nevent: page\n{lines}\n" if now != before else ":\n\n"
             before = now
             self._stop.wait(interval)
-
-
-def _event(text: str) -> str:
-    lines = "".join(f"data: {line}\n" for line in text.splitlines())
-    return f"retry: 2000\nevent: page\n{lines}\n"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 
 from cli.elasticity.placements import Place, Placement, listed
 from cli.elasticity.pods import Pod
 from cli.inventory import Inventory
 from cli.output import Document
-from dashboard.permissions import Permissions
+from dashboard.pages import Permissions
 from kube.resources import PODS
 from kube.types import is_super
 
@@ -41,20 +40,12 @@ def read(inventory: Inventory, _: Permissions) -> ElasticityPage:
     by_workload: dict[tuple[str, str], list[Placement]] = {}
     for each in listed(found["pods"], super_nodes):
         by_workload.setdefault((each.namespace, each.workload or f"Pod/{each.pod}"), []).append(each)
-    views = [_view(*key, held) for key, held in by_workload.items()]
+    views = []
+    for (namespace, workload), held in by_workload.items():
+        places = Counter(each.place for each in held)
+        waiting = places[Place.GATED] + places[Place.PENDING]
+        counts = len(held), places[Place.LOCAL], places[Place.SUPER_NODE], waiting
+        views.append(WorkloadView(namespace, workload, *counts, tuple(held[:MOST])))
     return ElasticityPage(
         tuple(sorted(views, key=lambda each: (not each.waiting, each.namespace, each.workload)))
-    )
-
-
-def _view(namespace: str, workload: str, held: Sequence[Placement]) -> WorkloadView:
-    places = Counter(each.place for each in held)
-    return WorkloadView(
-        namespace,
-        workload,
-        len(held),
-        places[Place.LOCAL],
-        places[Place.SUPER_NODE],
-        places[Place.GATED] + places[Place.PENDING],
-        tuple(held[:MOST]),
     )

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
-from rich.text import Text
-
+from cli.access import Access
 from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import kind_of
 from cli.inventory import Inventory
-from cli.output import Cell, Part, Table, age, left
+from cli.output import Cell, Part, age, left
 from cli.status import Status, status_of
-from dashboard.permissions import Permissions
 from features import FEATURES
 from kube.errors import KubeError
 from runtime import threading, time, utc_now
@@ -43,35 +42,17 @@ class Run:
 Line = tuple[Run, ...]
 
 
-@dataclass(frozen=True)
-class Grid:
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Line]]
-    empty: str
-
-
-def shown(parts: Iterable[Part]) -> list[Line | Grid]:
-    """From top to bottom, without empty lines."""
-    return [found for part in parts if (found := _grid(part) if isinstance(part, Table) else line_of(part))]
-
-
 def line_of(cell: Cell) -> Line:
     if isinstance(cell, str):
         return (Run(cell),) if cell else ()
+
+    def kind(at: int) -> str:
+        styles = [str(span.style) for span in cell.spans if span.start <= at < span.end]
+        return STYLES.get(styles[-1] if styles else str(cell.style), "")
+
     edges = {edge for span in cell.spans for edge in (span.start, span.end)}
     cuts = sorted({0, len(cell.plain), *edges})
-    return tuple(Run(cell.plain[begin:end], _kind(cell, begin)) for begin, end in pairwise(cuts))
-
-
-def _kind(text: Text, at: int) -> str:
-    styles = [str(span.style) for span in text.spans if span.start <= at < span.end]
-    return STYLES.get(styles[-1] if styles else str(text.style), "")
-
-
-def _grid(table: Table) -> Grid:
-    rows = [[line_of(cell) for cell in row] for row in table.rows]
-    return Grid(table.title, table.columns, rows, table.empty)
+    return tuple(Run(cell.plain[begin:end], kind(begin)) for begin, end in pairwise(cuts))
 
 
 class Feed(Generic[T]):
@@ -96,6 +77,25 @@ class Feed(Generic[T]):
         """Read again for the next who looks: something was written."""
         with self._lock:
             self._due = 0.0
+
+
+class Permissions:
+    """What the user of the page may change.
+
+    Asked once: what changes later, a write shows. With *read_only*, nothing may be changed.
+    """
+
+    def __init__(self, cluster: Cluster, read_only: bool) -> None:
+        self._cluster, self.read_only = cluster, read_only
+        self._known: dict[Access, bool] = {}
+
+    def granted(self, wanted: Iterable[Access]) -> set[Access]:
+        if self.read_only:
+            return set()
+        asked, may = {*wanted}, Inventory(self._cluster).may
+        answers = self._cluster.read({each: partial(may, each) for each in asked - self._known.keys()})
+        self._known |= {each: may for each, may in answers.items() if not isinstance(may, KubeError)}
+        return {each for each in asked if self._known.get(each)}
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def explanation_of(cluster: Cluster, kind: str, name: str) -> Page | None:
     if known is None or known.namespaced != bool(namespace) or "/" in namespace or not rest:
         return None
 
-    def read() -> list[Line | Grid]:
-        return shown(known.explain(Inventory(cluster), namespace, rest).parts(cluster.now()))
+    def read() -> list[Part]:
+        return [*known.explain(Inventory(cluster), namespace, rest).parts(cluster.now())]
 
     command = f"drawbridge explain {kind} {rest}" + (f" -n {namespace}" if namespace else "")
     place = f"explain/{kind}/{name}"
@@ -164,9 +164,7 @@ def _caught(read: Callable[[], Any]) -> Callable[[], Any]:
     def caught() -> Any:
         try:
             return read()
-        except KubeError as error:
-            return unreadable(error)
-        except Failure as failure:
-            return failure
+        except (KubeError, Failure) as error:
+            return unreadable(error) if isinstance(error, KubeError) else error
 
     return caught

@@ -10,7 +10,7 @@ from cli.inventory import Inventory
 from cli.ip_reservation.pools import Headroom, headroom, pools_of
 from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
 from cli.output import Document, duration
-from dashboard.permissions import Permissions
+from dashboard.pages import Permissions
 
 NEXT = 20
 """Releases that are listed."""
@@ -90,16 +90,10 @@ def _workloads(reservations: Sequence[Reservation]) -> Iterator[WorkloadView]:
 
 def _bars(coming: Sequence[Reservation], whole: timedelta, now: datetime) -> Iterator[Bar]:
     """The reserve time that lies ahead, in equal parts; what is overdue belongs to the first."""
-    if not coming:
-        return
     part = whole.total_seconds() / BARS
-    counted = Counter(_bar(each, part, now) for each in coming)
-    highest = max(counted.values())
-    for index in range(BARS):
+    ahead = ((each.expires_at - now).total_seconds() for each in coming if each.expires_at)
+    counted = Counter(min(BARS - 1, max(0, int(seconds // part))) for seconds in ahead)
+    for index in range(BARS if coming else 0):
         begins, ends = duration(index * part), duration((index + 1) * part)
-        yield Bar(begins, ends, counted[index], round(100 * counted[index] / highest))
-
-
-def _bar(each: Reservation, part: float, now: datetime) -> int:
-    ahead = (each.expires_at - now).total_seconds() if each.expires_at else 0.0
-    return min(BARS - 1, max(0, int(ahead // part)))
+        height = round(100 * counted[index] / max(counted.values()))
+        yield Bar(begins, ends, counted[index], height)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -28,7 +28,7 @@ from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.rollout import budget
 from controllers.ingress_daemonset.snapshot import Snapshot
-from dashboard.permissions import Permissions
+from dashboard.pages import Permissions
 from kube.client import Client
 from kube.errors import Conflict
 from kube.resources import DEPLOYMENTS, NODES, Selection
@@ -36,6 +36,9 @@ from kube.resources import DEPLOYMENTS, NODES, Selection
 Raw = dict[str, Any]
 Write = Callable[[str, str, str, str], None]
 """Of a namespace, a name, one of VERBS, and the stamp of the rollout that the page showed."""
+OUTDATED = Failure(
+    "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
+)
 
 
 class NodeState(StrEnum):
@@ -98,19 +101,29 @@ def read(inventory: Inventory, permissions: Permissions) -> RolloutsPage:
     may = permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in found["rollouts"])
 
     def view(raw: Raw) -> RolloutView:
-        rollout = rollout_of(msgspec.convert(raw, StoredResource))
+        rollout, now = rollout_of(msgspec.convert(raw, StoredResource)), inventory.now()
         may_change = _pausing(rollout.namespace) in may
         try:
             resource = readable(raw)
             if failed := resolved(resource, ())[1].stored:
                 raise ValueError(f"{failed.reason}: they return to the former template")
-            children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
-            snapshot = Snapshot(
-                resource, found["nodes"], {"Deployment": children}, inventory.now(), Writes(), {}
-            )
-            return _view(rollout, snapshot, may_change=may_change)
         except (msgspec.ValidationError, ValueError) as error:
             return RolloutView(rollout, (), {}, 0, 0, False, str(error), may_change)
+        children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
+        snapshot = Snapshot(resource, found["nodes"], {"Deployment": children}, now, Writes(), {})
+        rollouts, rolling = snapshot.rollouts(), resource.spec.update_strategy.rolling_update
+        nodes = tuple(_nodes(rollouts, {each.node: each.reason for each in rollout.waiting_for}, now))
+        counted = Counter(each.shown for each in nodes)
+        return RolloutView(
+            rollout,
+            nodes,
+            {each: counted[each] for each in NodeState if counted[each]},
+            budget(resource, len(nodes)),
+            sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
+            rolling.detaches,
+            "",
+            may_change,
+        )
 
     views = map(view, found["rollouts"])
     return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.wrong, each.place))))
@@ -120,51 +133,21 @@ def _pausing(namespace: str) -> Access:
     return Access("patch", PLURAL, GROUP, namespace)
 
 
-def _view(rollout: Rollout, snapshot: Snapshot, *, may_change: bool) -> RolloutView:
-    rollouts = snapshot.rollouts()
-    reasons = {each.node: each.reason for each in rollout.waiting_for}
-    nodes = tuple(_node(each, reasons, snapshot.now) for each in rollouts)
-    rolling = snapshot.resource.spec.update_strategy.rolling_update
-    counted = Counter(each.shown for each in nodes)
-    return RolloutView(
-        rollout,
-        nodes,
-        {each: counted[each] for each in NodeState if counted[each]},
-        budget(snapshot.resource, len(nodes)),
-        sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
-        rolling.detaches,
-        "",
-        may_change,
-    )
-
-
-def _node(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> NodeView:
-    """The leader's own reason, if the status has it: only the leader asks health checkers."""
-    mark = each.node_mark or each.deployment_mark
-    return NodeView(each.node.name, _state(each), _reason(each, reasons, now), mark.at if mark else None)
-
-
-def _reason(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> str:
-    return (
-        reasons.get(each.node.name, "") if each.is_detaching and each.node.name in reasons else why(each, now)
-    )
-
-
-def _state(each: NodeRollout) -> NodeState:
-    if each.phase is Phase.DETACHING and each.safe_at is not None:
-        return NodeState.DETACHED
-    return NodeState[each.phase.name]
-
-
-def _abort(client: Client, stored: StoredResource) -> Patch:
-    return undo(aborted(stored, revisions_of(client, stored)))
+def _nodes(rollouts: Iterable[NodeRollout], reasons: Mapping[str, str], now: datetime) -> Iterator[NodeView]:
+    """With the leader's own *reasons*, which the status has: only the leader asks health checkers."""
+    for each in rollouts:
+        name, mark = each.node.name, each.node_mark or each.deployment_mark
+        is_detached = each.phase is Phase.DETACHING and each.safe_at is not None
+        state = NodeState.DETACHED if is_detached else NodeState[each.phase.name]
+        reason = reasons[name] if each.is_detaching and name in reasons else why(each, now)
+        yield NodeView(name, state, reason, mark.at if mark else None)
 
 
 VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {
     "pause": lambda _, stored: pause(stored, True),
     "resume": lambda _, stored: pause(stored, False),
     "promote": lambda _, stored: promote(stored),
-    "abort": _abort,
+    "abort": lambda client, stored: undo(aborted(stored, revisions_of(client, stored))),
 }
 """The patch of each; None when there is nothing to do."""
 
@@ -174,16 +157,10 @@ def writer_of(cluster: Cluster) -> Write:
         """KubeError; Failure for another rollout than was *shown*, or when there is nothing to return to."""
         stored = stored_of(cluster.client, namespace, name)
         if rollout_of(stored).stamp != shown:
-            raise _outdated()
+            raise OUTDATED
         try:
             write_change(cluster.client, stored, partial(VERBS[verb], cluster.client))
         except Conflict:
-            raise _outdated() from None
+            raise OUTDATED from None
 
     return write
-
-
-def _outdated() -> Failure:
-    return Failure(
-        "the rollout was changed in the meantime; nothing was changed by you", "go back, and repeat it"
-    )
