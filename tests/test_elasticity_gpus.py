@@ -79,7 +79,7 @@ def test_a_pod_asks_for_gpus_by_resources_or_annotations(
 def test_a_node_says_whether_it_is_for_gpus_if_any_is(
     gpus: tuple[bool, ...], labels: list[str | None], taints: list[list[dict[str, str]]]
 ) -> None:
-    made = [action.body for action in plan([], {}, configured(*gpus), NOW)]
+    made = [action.body for action in plan([], configured(*gpus), NOW)]
 
     assert [each["metadata"]["labels"].get(GPU) for each in made] == labels
     own = {"key": TAINT.key, "effect": TAINT.effect}

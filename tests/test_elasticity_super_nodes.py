@@ -73,7 +73,7 @@ def retired(ago: timedelta) -> dict[str, Any]:
 
 
 def test_a_super_node_is_registered_as_the_original_registers_it() -> None:
-    (action,) = plan([], {}, settings("subnet-1", resolv_conf="nameserver 4.4.4.4\n"), NOW)
+    (action,) = plan([], settings("subnet-1", resolv_conf="nameserver 4.4.4.4\n"), NOW)
     assert (action.verb, action.reason) == ("create", "SuperNodeRegistered")
     assert action.body == {
         "apiVersion": "v1",
@@ -113,7 +113,7 @@ def test_a_super_node_is_registered_as_the_original_registers_it() -> None:
     },
 )
 def test_a_super_node_without_drift_is_not_written(found: Node) -> None:
-    assert plan([found], {}, ONE, NOW) == []
+    assert plan([found], ONE, NOW) == []
 
 
 @table(
@@ -157,51 +157,46 @@ def test_a_super_node_without_drift_is_not_written(found: Node) -> None:
 def test_drift_of_what_makes_it_a_super_node_is_corrected_and_nothing_else(
     found: Node, configured: ElasticitySettings, change: dict[str, Any]
 ) -> None:
-    (action,) = plan([found], {}, configured, NOW)
+    (action,) = plan([found], configured, NOW)
     assert (action.verb, action.reason, action.body) == ("change", "SuperNodeRestored", change)
 
 
 def test_the_event_names_what_was_restored() -> None:
-    (action,) = plan([node(**labels(zone=None), spec={"taints": []})], {}, ONE, NOW)
+    (action,) = plan([node(**labels(zone=None), spec={"taints": []})], ONE, NOW)
     assert action.message == f"Set as configured: {ZONE}, taints"
 
 
 def test_an_unmanaged_node_is_left_as_it_is_whatever_it_lacks() -> None:
     unmanaged = node(**labels(managed_by="Helm", zone_name=None), spec={"taints": []})
-    (action,) = plan([unmanaged], {}, ONE, NOW)
-    assert (action.verb, action.reason, action.type) == ("nothing", "SuperNodeNotOurs", "Warning")
-    assert plan([unmanaged], {NAME: False}, settings(), NOW) == []
+    (action,) = plan([unmanaged], ONE, NOW)
+    assert (action.verb, action.reason) == ("nothing", "SuperNodeNotOurs")
+    assert plan([unmanaged], settings(), NOW) == []
 
 
 @table(
-    "found, occupied, goes",
+    "found, goes",
     {
-        "closed for long, and empty": (retired(SETTLE), {NAME: False}, True),
-        "closed a moment ago": (retired(SETTLE - timedelta(seconds=1)), {NAME: False}, False),
-        "with pods": (retired(SETTLE), {NAME: True}, False),
-        "not looked at yet": (retired(SETTLE), {}, False),
+        "closed for long": (retired(SETTLE), True),
+        "closed a moment ago": (retired(SETTLE - timedelta(seconds=1)), False),
         "on its way out already": (
             merged(retired(SETTLE), {"metadata": {"deletionTimestamp": NOW.isoformat()}}),
-            {NAME: False},
             False,
         ),
     },
 )
-def test_a_node_goes_only_when_it_was_closed_for_long_and_is_empty(
-    found: dict[str, Any], occupied: dict[str, bool], goes: bool
-) -> None:
-    assert [action.verb for action in plan([node(**found)], occupied, settings(), NOW)] == ["remove"] * goes
+def test_a_node_goes_only_when_it_was_closed_for_long(found: dict[str, Any], goes: bool) -> None:
+    assert [action.verb for action in plan([node(**found)], settings(), NOW)] == ["remove"] * goes
 
 
 @pytest.mark.parametrize("written", ["", "yesterday", "2026-01-01T00:00:00"])
 def test_a_node_whose_time_cannot_be_read_is_closed_once_more(written: str) -> None:
-    (action,) = plan([node(**annotated(RETIRED_AT, written))], {NAME: False}, settings(), NOW)
+    (action,) = plan([node(**annotated(RETIRED_AT, written))], settings(), NOW)
     assert action.reason == "SuperNodeRetired"
 
 
 def test_only_super_nodes_are_ever_closed() -> None:
     machine = node(metadata={"labels": {INSTANCE_TYPE: "S5.LARGE8"}})
-    assert plan([machine], {}, settings(), NOW) == []
+    assert plan([machine], settings(), NOW) == []
 
 
 # What is done

@@ -62,7 +62,7 @@ def avoiding(weight: int, *tiers: int) -> dict[str, Any]:
 def test_a_node_says_its_tier_and_which_go_before_if_there_are_several(
     tiers: tuple[int, ...], labels: list[str | None], taints: list[list[dict[str, str]]]
 ) -> None:
-    made = [action.body for action in plan([], {}, configured(*tiers), NOW)]
+    made = [action.body for action in plan([], configured(*tiers), NOW)]
 
     assert [each["metadata"]["labels"].get("drawbridge.io/tier") for each in made] == labels
     assert [each["spec"]["taints"] for each in made] == [[SUPER_TAINT, *each] for each in taints]
@@ -70,7 +70,7 @@ def test_a_node_says_its_tier_and_which_go_before_if_there_are_several(
 
 def registered(*tiers: int) -> list[dict[str, Any]]:
     """Nodes as they are for these settings, with a taint of another writer."""
-    bodies = [dict(action.body) for action in plan([], {}, configured(*tiers), NOW)]
+    bodies = [dict(action.body) for action in plan([], configured(*tiers), NOW)]
     for number, body in enumerate(bodies):
         body["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
         body["spec"]["taints"].insert(1, {**NOT_READY, "timeAdded": "2026-01-01T00:00:00Z"})
@@ -89,7 +89,7 @@ def test_nodes_that_there_are_follow_the_settings_and_keep_all_else(
     before: tuple[int, ...], now: tuple[int, ...]
 ) -> None:
     found = registered(*before)
-    actions = plan([msgspec.convert(each, Node) for each in found], {}, configured(*now), NOW)
+    actions = plan([msgspec.convert(each, Node) for each in found], configured(*now), NOW)
     changes = {action.name: action.body for action in actions}
     after_it = [merged(each, changes.get(each["metadata"]["name"], {})) for each in found]
 
@@ -97,7 +97,7 @@ def test_nodes_that_there_are_follow_the_settings_and_keep_all_else(
     for each, expected in zip(after_it, registered(*now), strict=True):
         assert each["metadata"]["labels"] == expected["metadata"]["labels"]
         assert sorted(map(str, each["spec"]["taints"])) == sorted(map(str, expected["spec"]["taints"]))
-    assert plan([msgspec.convert(each, Node) for each in after_it], {}, configured(*now), NOW) == []
+    assert plan([msgspec.convert(each, Node) for each in after_it], configured(*now), NOW) == []
 
 
 def test_a_node_without_the_label_is_of_the_first_tier_and_they_are_in_order() -> None:

@@ -17,7 +17,7 @@ from api.elasticity import TAINT, is_daemon_pod
 from controllers.elasticity.nodes import OF_SETTINGS, is_subnet_taint, subnet_labels, subnet_taints
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.event_recorder import Regarding, Type
+from kube.event_recorder import Regarding
 from kube.resources import NODES, PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
 from runtime import utc_now
@@ -88,23 +88,20 @@ def difference(node: Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if RETIRED_AT in held.annotations:
         annotations[RETIRED_AT], spec["unschedulable"] = None, None
-    taints = _taints(node.spec.taints, msgspec.convert(wanted["spec"]["taints"], tuple[Taint, ...]))
-    if taints != node.spec.taints:
+    # Taints of others stay, and of ours what is wanted.
+    asked = msgspec.convert(wanted["spec"]["taints"], tuple[Taint, ...])
+    names = {(taint.key, taint.effect) for taint in asked}
+    taints = [
+        taint
+        for taint in node.spec.taints
+        if (taint.key, taint.effect) in names or not is_subnet_taint(taint)
+    ]
+    missing = names.difference((taint.key, taint.effect) for taint in taints)
+    taints += [taint for taint in asked if (taint.key, taint.effect) in missing]
+    if taints != [*node.spec.taints]:
         spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
     metadata = _given(labels={**changed, **gone}, annotations=annotations)
     return _given(metadata=metadata, spec=spec)
-
-
-def _taints(held: tuple[Taint, ...], wanted: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Those of others stay, and of ours what is *wanted*."""
-    names = {_name(taint) for taint in wanted}
-    kept = tuple(taint for taint in held if _name(taint) in names or not is_subnet_taint(taint))
-    missing = names.difference(map(_name, kept))
-    return (*kept, *(taint for taint in wanted if _name(taint) in missing))
-
-
-def _name(taint: Taint) -> tuple[str, str]:
-    return taint.key, taint.effect
 
 
 def _other(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
@@ -122,66 +119,36 @@ SETTLE = timedelta(seconds=30)
 log = structlog.stdlib.get_logger(__name__)
 
 
-Verb = Literal["create", "change", "remove", "nothing"]
-
-
 @dataclass(frozen=True)
 class Action:
     """*node* is as it was seen, None when there was none; *body* is the whole of it, or a merge patch.
 
-    *reason* and *message* are the Event's on the node.
+    *reason* and *message* are the Event's on the node. It is removed only when it has no pods.
     """
 
-    verb: Verb
+    verb: Literal["create", "change", "remove", "nothing"]
     name: str
     node: Node | None
     reason: str
     message: str
     body: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def type(self) -> Type:
-        return "Warning" if self.verb == "nothing" else "Normal"
 
-
-def is_ours(node: Node) -> bool:
-    return node.metadata.labels.get(MANAGED_BY) == MANAGER
-
-
-def leftovers(nodes: Iterable[Node], settings: ElasticitySettings) -> list[Node]:
-    """Super nodes of ours whose subnets are not configured any more."""
-    wanted = {name_of(subnet) for subnet in settings.subnets}
-    return [
-        node
-        for node in nodes
-        if is_ours(node) and _stays(node) and is_super(node) and node.metadata.name not in wanted
-    ]
-
-
-def may_go(node: Node, now: datetime) -> bool:
-    """Whether a leftover has been closed for so long that no pod is on its way to it."""
-    return now - SETTLE >= (_retired_at(node) or now)
-
-
-def plan(
-    nodes: Iterable[Node], occupied: Mapping[str, bool], settings: ElasticitySettings, now: datetime
-) -> list[Action]:
-    """*occupied* says by name whether a leftover that may go has pods."""
-    nodes = list(nodes)
+def plan(nodes: Iterable[Node], settings: ElasticitySettings, now: datetime) -> list[Action]:
     by_name = {node.metadata.name: node for node in nodes}
-    kept = [_keep(by_name.get(name_of(subnet)), manifest(subnet, settings)) for subnet in settings.subnets]
-    left = [_retire(node, occupied, now) for node in leftovers(nodes, settings)]
-    return [action for action in (*kept, *left) if action]
+    wanted = {name_of(subnet): manifest(subnet, settings) for subnet in settings.subnets}
+    actions = [_keep(name, by_name.get(name), body) for name, body in wanted.items()]
+    actions += [_retire(name, node, now) for name, node in by_name.items() if name not in wanted]
+    return [action for action in actions if action]
 
 
-def _keep(node: Node | None, wanted: Mapping[str, Any]) -> Action | None:
-    name = wanted["metadata"]["name"]
+def _keep(name: str, node: Node | None, wanted: Mapping[str, Any]) -> Action | None:
     if node is None:
         message = f"The super node of {name.removeprefix('eklet-')} is registered"
         return Action("create", name, None, "SuperNodeRegistered", message, wanted)
-    if not _stays(node):
+    if node.metadata.deletion_timestamp:
         return None
-    if not is_ours(node):
+    if node.metadata.labels.get(MANAGED_BY) != MANAGER:
         message = f"Not managed by Drawbridge. To adopt it, label it {MANAGED_BY}={MANAGER}"
         return Action("nothing", name, node, "SuperNodeNotOurs", message)
     if not (change := difference(node, wanted)):
@@ -191,29 +158,22 @@ def _keep(node: Node | None, wanted: Mapping[str, Any]) -> Action | None:
     return Action("change", name, node, "SuperNodeRestored", message, change)
 
 
-def _retire(node: Node, occupied: Mapping[str, bool], now: datetime) -> Action | None:
-    name = node.metadata.name
-    if _retired_at(node) is None:
+def _retire(name: str, node: Node, now: datetime) -> Action | None:
+    """A super node of ours whose subnet is not configured any more."""
+    is_ours = node.metadata.labels.get(MANAGED_BY) == MANAGER
+    if not (is_ours and is_super(node)) or node.metadata.deletion_timestamp:
+        return None
+    try:
+        retired_at = datetime.fromisoformat(node.metadata.annotations.get(RETIRED_AT, ""))
+    except ValueError:
+        retired_at = datetime.min
+    if not retired_at.tzinfo:  # it is no time with a zone: the node is retired once more
         message = "Its subnet is no longer configured: the node is removed when it has no pods"
         closed = {"metadata": {"annotations": {RETIRED_AT: now.isoformat()}}, "spec": {"unschedulable": True}}
         return Action("change", name, node, "SuperNodeRetired", message, closed)
-    if not may_go(node, now) or occupied.get(name, True):
+    if now - SETTLE < retired_at:
         return None
-    message = "Its subnet is not configured, and it was empty"
-    return Action("remove", name, node, "SuperNodeRemoved", message)
-
-
-def _retired_at(node: Node) -> datetime | None:
-    """None, too, for a value that is not a time with a zone: the node is retired once more."""
-    try:
-        at = datetime.fromisoformat(node.metadata.annotations.get(RETIRED_AT, ""))
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
-
-
-def _stays(node: Node) -> bool:
-    return node.metadata.deletion_timestamp is None
+    return Action("remove", name, node, "SuperNodeRemoved", "Its subnet is not configured, and it was empty")
 
 
 class SuperNodeReconciler:
@@ -228,36 +188,23 @@ class SuperNodeReconciler:
     ) -> None:
         self._client, self._recorder = context.client, context.recorder
         self._nodes, self._settings, self._now = nodes, settings, now
-        self._reported: dict[str, str] = {}
+        self._reported: set[tuple[str, str]] = set()
 
     def reconcile(self) -> None:
         """One action that fails stops no other, and is tried again next time. LeadershipLost."""
-        nodes, settings, now = list(self._nodes()), self._settings(), self._now()
-        leaving = [node.metadata.name for node in leftovers(nodes, settings) if may_go(node, now)]
-        occupied = {name: self._is_occupied(name) for name in leaving}
-        for action in plan(nodes, occupied, settings, now):
-            self._try(action)
+        for action in plan(self._nodes(), self._settings(), self._now()):
+            try:
+                if node := self._carry_out(action):
+                    regarding = Regarding.of(node, NODES, "Node")
+                    kind: Type = "Warning" if action.verb == "nothing" else "Normal"
+                    self._recorder.event(regarding, action.reason, action.message, type=kind)
+            except (AlreadyExists, Conflict, NotFound):
+                log.info("super node has changed", node=action.name, action=action.verb)
+            except KubeError as error:
+                log.warning("super node not written", node=action.name, action=action.verb, error=str(error))
 
-    def _is_occupied(self, name: str) -> bool:
-        """As the API server has it now, and while it cannot be read; pods of DaemonSets go with their node."""
-        try:
-            pods = self._client.list(PODS, type=Pod, field_selector=f"spec.nodeName={name}").items
-        except KubeError as error:
-            log.warning("pods of super node not read", node=name, error=str(error))
-            return True
-        return not all(is_daemon_pod(pod.metadata) for pod in pods)
-
-    def _try(self, action: Action) -> None:
-        try:
-            self._report(action, self._run(action))
-        except (AlreadyExists, Conflict, NotFound):
-            log.info("super node has changed", node=action.name, action=action.verb)
-        except KubeError as error:
-            log.warning("super node not written", node=action.name, action=action.verb, error=str(error))
-
-    def _run(self, action: Action) -> Node | None:
-        if action.verb == "nothing":
-            return action.node
+    def _carry_out(self, action: Action) -> Node | None:
+        """The node that an Event is about; None without one."""
         if action.node is None:
             return self._client.create(NODES, action.body, type=Node)
         seen = action.node.metadata
@@ -265,14 +212,17 @@ class SuperNodeReconciler:
         if action.verb == "change":
             patch = {**action.body, "metadata": {**action.body.get("metadata", {}), **version}}
             return self._client.patch(NODES, action.name, patch, type=Node)
-        self._client.delete(NODES, action.name, preconditions=version)
+        if action.verb == "remove":
+            if self._is_occupied(action.name):
+                return None
+            self._client.delete(NODES, action.name, preconditions=version)
+        elif (said := (seen.uid, action.message)) in self._reported:
+            return None
+        else:
+            self._reported.add(said)
         return action.node
 
-    def _report(self, action: Action, node: Node | None) -> None:
-        """An Event, once where nothing was done."""
-        reason, message = action.reason, action.message
-        is_said = action.verb == "nothing" and node and self._reported.get(node.metadata.uid) == message
-        if node is None or is_said:
-            return
-        self._reported[node.metadata.uid] = message
-        self._recorder.event(Regarding.of(node, NODES, "Node"), reason, message, type=action.type)
+    def _is_occupied(self, name: str) -> bool:
+        """As the API server has it now. Pods of DaemonSets go with their node."""
+        pods = self._client.list(PODS, type=Pod, field_selector=f"spec.nodeName={name}").items
+        return not all(is_daemon_pod(pod.metadata) for pod in pods)
