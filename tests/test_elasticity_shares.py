@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 from api.elasticity import REASON, Share, replicas_in
 from controllers.elasticity.pods import decode
 from controllers.elasticity.snapshot import Workload
-from controllers.elasticity.sources import JOBS, REPLICA_SETS, Workloads, job, replicated
-from controllers.informers import Informers
-from dev.fake_api import FakeAPI
-from dev.lab.waiting import until
-from kube.resources import STATEFUL_SETS
+from controllers.elasticity.sources import job, replicated, workload_of
 from settings import ElasticitySettings
-from tests.elasticity_world import HOME, World, raw_of, raw_pod
+from tests.elasticity_world import HOME, Feed, World, raw_of, raw_pod
 from tests.tables import table
 
 ON = ElasticitySettings(enabled=True, percentages=True)
@@ -177,27 +173,23 @@ def test_a_job_wants_as_many_as_run_at_a_time(spec: dict[str, Any], wanted: int)
 
 
 def test_replicas_are_read_of_the_pods_own_workload_and_no_other_of_its_name() -> None:
-    api = FakeAPI()
-    kinds: Any = {"ReplicaSet": REPLICA_SETS, "Job": JOBS, "StatefulSet": STATEFUL_SETS}
-    for kind, resource in kinds.items():
+    kinds = {"ReplicaSet": replicated, "Job": job, "StatefulSet": replicated}
+    known = {}
+    for kind, read in kinds.items():
         metadata = {"name": "web", "namespace": "shop", "uid": f"uid-{kind}"}
-        api.put(resource, {"metadata": metadata, "spec": {"replicas": 4, "parallelism": 4}})
-    informers = Informers(api.client(), gather=0.0)
-    found = Workloads(informers, percentages=True)
+        feed = Feed(read)
+        feed.list([{"metadata": metadata, "spec": {"replicas": 4, "parallelism": 4}}])
+        known[kind] = feed.informer
 
     def of(kind: str, uid: str = "") -> Workload | None:
         raw = raw_pod("web-1", kind=kind)
         raw["metadata"]["ownerReferences"][0]["uid"] = uid or f"uid-{kind}"
-        return found.of(decode(raw_of(raw)))
+        return workload_of(known, decode(raw_of(raw)))
 
-    try:
-        until(lambda: all(map(of, kinds)), what="all workloads to be known")
-        assert [(each.wanted, each.made) for each in map(of, kinds) if each] == [(4, 4)] * 3
-        assert {of(kind, "another") for kind in kinds} == {None}
-        assert of("CloneSet") is None
-        assert found.of(decode(raw_of(raw_pod("web-1", owned=False)))) is None
-    finally:
-        informers.stop()
+    assert [(each.wanted, each.made) for each in map(of, kinds) if each] == [(4, 4)] * 3
+    assert {of(kind, "another") for kind in kinds} == {None}
+    assert of("CloneSet") is None
+    assert workload_of(known, decode(raw_of(raw_pod("web-1", owned=False)))) is None
     assert Workload().wanted == 1
 
 

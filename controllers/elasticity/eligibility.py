@@ -79,26 +79,26 @@ class Eligibility:
 
     def look_up(self, pod: Pod) -> float:
         """Read its claims, unless they were read a moment ago; the seconds until it is worth asking again."""
-        uid, now = pod.metadata.uid, self._clock()
-        before = self._found.get(uid, Found(None, now, now))
-        if before.until <= now:
-            self._found[uid] = self._looked_up(request_of(pod), before)
-        return 0.0 if self._found[uid].reasons is not None else SOON
+        uid, at, now = pod.metadata.uid, pod.metadata, self._clock()
+        found = self._found.get(uid, Found(None, now, now))
+        if found.until <= now:
+            request = request_of(pod)
+            wanted, claims = needs(request), None
+            try:
+                claims = gather(wanted, at.namespace, self._client)
+            except KubeError as error:
+                log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
+            now = self._clock()
+            if claims is None or (not are_settled(wanted, claims) and now - found.since < PATIENCE):
+                found = replace(found, until=now + SOON)
+            else:
+                rules = violations(request, claims)
+                found = Found(rules, found.since, now + AGAIN, reach(request, claims))
+            self._found[uid] = found
+        return 0.0 if found.reasons is not None else SOON
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._found, uids)
-
-    def _looked_up(self, judged: Request, before: Found) -> Found:
-        wanted, at = needs(judged), judged.metadata
-        try:
-            claims = gather(wanted, at.namespace, self._client)
-        except KubeError as error:
-            log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
-            return replace(before, until=self._clock() + SOON)
-        now = self._clock()
-        if not are_settled(wanted, claims) and now - before.since < PATIENCE:
-            return replace(before, until=now + SOON)
-        return Found(violations(judged, claims), before.since, now + AGAIN, reach(judged, claims))
 
 
 def request_of(pod: Pod) -> Request:

@@ -152,11 +152,16 @@ class Topology:
         yield from self._repelled(request, node)
         yield from self._repels(request, node)
         yield from self._attracts(request, node)
-        yield from self._spread(request, node)
+        for constraint in request.spec.spread:
+            if self._skew(request, constraint, node) > constraint.max_skew:
+                yield f"keeps maxSkew {constraint.max_skew} (by {constraint.topology_key})"
 
     def _ports(self, request: Request, node: WatchedNode) -> Iterator[str]:
-        wanted = request.spec.host_ports
-        taken = [port for pod in self._on(node.metadata.name) for port in pod.host_ports] if wanted else []
+        if not (wanted := request.spec.host_ports):
+            return
+        name = node.metadata.name
+        there = (*self._pods.on_node(name), *(pod for pod, at in self._added if at == name))
+        taken = [port for pod in there for port in pod.host_ports]
         for port in wanted:
             if any(conflict(port, other) for other in taken):
                 yield f"has host port {port[2]}/{port[0]} free"
@@ -190,11 +195,6 @@ class Topology:
             missing = [term for term in terms if not self._in_domain(counts, term.topology_key, node)]
         for term in missing:
             yield f"has pods that its affinity asks for (by {term.topology_key})"
-
-    def _spread(self, request: Request, node: WatchedNode) -> Iterator[str]:
-        for constraint in request.spec.spread:
-            if self._skew(request, constraint, node) > constraint.max_skew:
-                yield f"keeps maxSkew {constraint.max_skew} (by {constraint.topology_key})"
 
     def _skew(self, request: Request, constraint: SpreadConstraint, node: WatchedNode) -> float:
         key, labels = constraint.topology_key, node.metadata.labels
@@ -242,16 +242,11 @@ class Topology:
             if value is not None and (key, value) in self._of_candidates:
                 yield key, value, _match(term, pod, unknown=None)
 
-    def _on(self, name: str) -> Iterator[Pod]:
-        yield from self._pods.on_node(name)
-        yield from (pod for pod, node in self._added if node == name)
-
     def _in_domain(self, counts: Mapping[str, int], key: str, node: WatchedNode) -> bool:
-        return any(count and self._same_domain(key, name, node) for name, count in counts.items())
-
-    def _same_domain(self, key: str, name: str, node: WatchedNode) -> bool:
-        other, value = self._nodes.get(name), node.metadata.labels.get(key)
-        return value is not None and other is not None and other.metadata.labels.get(key) == value
+        """Whether a node with one of the counted pods has the same value of *key*."""
+        value = node.metadata.labels.get(key)
+        others = (self._nodes[name] for name, count in counts.items() if count and name in self._nodes)
+        return value is not None and any(other.metadata.labels.get(key) == value for other in others)
 
 
 def _apart(key: str) -> str:

@@ -28,7 +28,6 @@ from controllers.elasticity.patches import (
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.room import Objections, SuperNodes
 from controllers.elasticity.snapshot import DECIDED, Location, Policy, Snapshot, is_readable
-from settings.elasticity import HomeFailover
 
 PATIENCE = 60.0
 """Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
@@ -284,24 +283,22 @@ class _Planner:
         self._act(kind, pod, why, patch)
 
     def _give_up(self, stuck: Iterable[Pod]) -> None:
+        """Those placed on super nodes for which there has been no room there for too long."""
         settings = self._settings.home_failover
-        for pod in stranded(stuck, settings, self._snapshot.now):
+        longest = self._snapshot.now - timedelta(seconds=settings.home_after)
+        for pod in stuck if settings.enabled else ():
+            if pod.placed != SUPER or not pod.stuck_since or pod.stuck_since > longest:
+                continue
             if pod.metadata.controller is None:
                 self.plan.events.append(PodEvent(pod, "NotTakenBySuperNode", NO_OWNER))
-                continue
-            why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
-            self._act(Kind.DELETE, pod, why)
+            else:
+                why = (
+                    f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
+                )
+                self._act(Kind.DELETE, pod, why)
 
     def _act(self, kind: Kind, pod: Pod, why: str = "", patch: Patch | None = None) -> None:
         self.plan.actions.append(Action(kind, pod, why, patch))
-
-
-def stranded(pods: Iterable[Pod], settings: HomeFailover, now: datetime) -> list[Pod]:
-    """Those placed on super nodes for which there has been no room there for too long."""
-    if not settings.enabled:
-        return []
-    longest = now - timedelta(seconds=settings.home_after)
-    return [pod for pod in pods if pod.placed == SUPER and pod.stuck_since and pod.stuck_since <= longest]
 
 
 def stands_still(pods: Iterable[Pod], key: str, deciding: Collection[str], now: datetime) -> bool:
@@ -318,9 +315,6 @@ def stands_still(pods: Iterable[Pod], key: str, deciding: Collection[str], now: 
         return False
     own = [pod for pod in active if pod.key == key]
     is_starting = any(pod.metadata.uid in deciding or not (pod.gated or pod.ready) for pod in own)
-    return not is_starting and not any(_is_leaving(pod, now) for pod in pods)
-
-
-def _is_leaving(pod: Pod, now: datetime) -> bool:
-    ends = pod.metadata.deletion_timestamp
-    return ends is not None and now < ends + timedelta(seconds=STANDSTILL)
+    ends = (pod.metadata.deletion_timestamp for pod in pods)
+    is_leaving = any(end is not None and now < end + timedelta(seconds=STANDSTILL) for end in ends)
+    return not is_starting and not is_leaving

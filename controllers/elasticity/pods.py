@@ -423,7 +423,13 @@ def spec_of(pod: Pod) -> dict[str, Any]:
 
 def oldest_first(pods: Iterable[Pod]) -> list[Pod]:
     """Those of one second by their names, of which web-9 comes before web-10."""
-    return sorted(pods, key=_age)
+
+    def age(pod: Pod) -> tuple[float, int, str]:
+        at = pod.metadata
+        created = at.creation_timestamp.timestamp() if at.creation_timestamp else 0.0
+        return created, len(at.name), at.name
+
+    return sorted(pods, key=age)
 
 
 def facets(pod: Pod) -> Iterable[str]:
@@ -489,7 +495,9 @@ def _key(metadata: ObjectMeta) -> str:
 
 
 def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
-    stuck = next(filter(_says_stuck, raw.status.conditions), None)
+    says_stuck = ("PodScheduled", "False", "Unschedulable")
+    those = (each for each in raw.status.conditions if (each.type, each.status, each.reason) == says_stuck)
+    stuck = next(those, None)
     return Unbound(
         spec=bytes(raw.spec),
         gated=any(gate.name == GATE for gate in spec.scheduling_gates),
@@ -498,15 +506,6 @@ def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
         stuck_since=(stuck.last_transition_time or raw.metadata.creation_timestamp) if stuck else None,
         nominated=bool(raw.status.nominated_node_name),
     )
-
-
-def _says_stuck(condition: Condition) -> bool:
-    return (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable")
-
-
-def _age(pod: Pod) -> tuple[float, int, str]:
-    created = pod.metadata.creation_timestamp
-    return created.timestamp() if created else 0.0, len(pod.metadata.name), pod.metadata.name
 
 
 def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> None:

@@ -107,17 +107,16 @@ class Quota:
             return f"total is {total}, and as many pods are on super nodes"
         if most and self._taken[namespace] >= most:
             return f"perNamespace is {most}, and as many pods of {namespace} are on super nodes"
-        for used in self._budgets:
-            if used.concerns(pod) and used.taken >= (budget := used.budget).max_pods:
-                return f"budgets allows {budget.max_pods} {budget} on super nodes{self._until(budget)}"
+        for budget, used in ((each.budget, each) for each in self._budgets if each.concerns(pod)):
+            if used.taken < budget.max_pods:
+                continue
+            reached = f"budgets allows {budget.max_pods} {budget} on super nodes"
+            if not budget.hours:
+                return reached
+            ends_at = budget.ends_at(self._now)
+            end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
+            return f"{reached}; its hours, {budget.times}, {end}"
         return None
-
-    def _until(self, budget: Budget) -> str:
-        if not budget.hours:
-            return ""
-        ends_at = budget.ends_at(self._now)
-        end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
-        return f"; its hours, {budget.times}, {end}"
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,12 @@ class SuperNodes:
             passing = (node.metadata.name for node in self._nodes.super if is_passing(request, node))
             outage = min((self._outages.get(name, 0.0) for name in passing), default=None)
             return Objections(misfit=f"{misfit}{gpu_hint(gpus)}", outage=outage)
-        if gpus and (stray := self._stray(request)):
-            return Objections((why_not_stray(gpus, stray),))
+        if gpus:
+            # A super node that is not for GPUs, and would take it.
+            lasting = (node_selector, node_affinity, volumes, resources)
+            for node in self._nodes.super:
+                if not node.for_gpus and not misses(request, node, lasting):
+                    return Objections((why_not_stray(gpus, node),))
         return Objections()
 
     def add(self, pod: Pod, *, bound: bool) -> None:
@@ -184,8 +187,12 @@ class SuperNodes:
         """The first one with room for a pod that would take this one alone; None where all nodes are of one tier."""
         if len({tier_of(node) for node in self._nodes.super}) < 2:
             return None
-        suitable = self._suitable(self._request(pod, bound=bound))
-        free = [node for node in suitable if not self._is_full(node)]
+        suitable, free = self._suitable(self._request(pod, bound=bound)), []
+        for node in suitable:
+            # By the number of its pods: a subnet has so many addresses.
+            most = node.status.allocatable.get("pods")
+            if most is None or len(self._pods.holding(node.metadata.name)) < amount(most):
+                free.append(node)
         return min(map(tier_of, free or suitable), default=None)
 
     def is_asked_for(self, pod: Pod) -> bool:
@@ -235,17 +242,6 @@ class SuperNodes:
     def _suitable(self, request: Request) -> list[WatchedNode]:
         """Super nodes that take the pod by themselves, whatever other pods there are."""
         return [node for node in self._nodes.super if not misses(request, node)]
-
-    def _stray(self, request: Request) -> WatchedNode | None:
-        """A super node that is not for GPUs, and would take a pod that asks for GPUs."""
-        others = (node for node in self._nodes.super if not node.for_gpus)
-        lasting = (node_selector, node_affinity, volumes, resources)
-        return next((node for node in others if not misses(request, node, lasting)), None)
-
-    def _is_full(self, node: WatchedNode) -> bool:
-        """By the number of its pods: a subnet has so many addresses."""
-        most = node.status.allocatable.get("pods")
-        return most is not None and len(self._pods.holding(node.metadata.name)) >= amount(most)
 
     @cached_property
     def _repelled(self) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from api.elasticity import is_daemon_pod
 from controllers.elasticity.filters import Reach, Request
 from kube.selectors import Expression, NodeSelector, Term
-from kube.types import PersistentVolume, TopologyRequirement, TopologyTerm
+from kube.types import PersistentVolume, TopologyTerm
 
 KINDS = ("nfs", "cephfs", "hostPath", "qcloudCbs")
 """The original's list; qcloudCbs is the field of TKE's own distribution for a CBS disk."""
@@ -90,6 +90,27 @@ def reach(pod: Request, claims: Mapping[str, Claim]) -> tuple[Reach, ...]:
     return tuple(limited for name, claim in found if claim for limited in _reach(name, claim))
 
 
+def _reach(name: str, claim: Claim) -> Iterator[Reach]:
+    if claim.volume:
+        volume = f"volume {claim.bound_to} of claim {name}"
+        required = claim.volume.spec.get("nodeAffinity", {}).get("required")
+        if required is not None:
+            yield Reach(volume, msgspec.convert(required, NodeSelector))
+        for key, value in claim.volume.metadata.labels.items():
+            if key in ZONES:
+                yield Reach(volume, _any_of([[Expression(key, "In", tuple(value.split("__")))]]))
+    elif claim.topologies:
+        terms = [
+            [Expression(each.key, "In", each.values) for each in term.match_label_expressions]
+            for term in claim.topologies
+        ]
+        yield Reach(f"storage class {claim.storage_class} of claim {name}", _any_of(terms))
+
+
+def _any_of(terms: Iterable[Iterable[Expression]]) -> NodeSelector:
+    return NodeSelector(tuple(Term(match_expressions=tuple(expressions)) for expressions in terms))
+
+
 def unmountable(pod: Request, claims: Mapping[str, Claim]) -> Iterator[str]:
     """A sentence for each volume of *pod* that keeps it off super nodes."""
     for volume in pod.spec.volumes:
@@ -134,28 +155,6 @@ def _is_made_there(claim: Claim) -> bool:
     return claim.provisioner in PROVISIONERS and claim.waits_for_consumer
 
 
-def _reach(name: str, claim: Claim) -> Iterator[Reach]:
-    if claim.volume:
-        volume = f"volume {claim.bound_to} of claim {name}"
-        required = claim.volume.spec.get("nodeAffinity", {}).get("required")
-        if required is not None:
-            yield Reach(volume, msgspec.convert(required, NodeSelector))
-        zones = {key: value for key, value in claim.volume.metadata.labels.items() if key in ZONES}
-        for key, value in zones.items():
-            yield Reach(volume, _any_of([[Expression(key, "In", tuple(value.split("__")))]]))
-    elif claim.topologies:
-        terms = [map(_expression, term.match_label_expressions) for term in claim.topologies]
-        yield Reach(f"storage class {claim.storage_class} of claim {name}", _any_of(terms))
-
-
-def _any_of(terms: Iterable[Iterable[Expression]]) -> NodeSelector:
-    return NodeSelector(tuple(Term(match_expressions=tuple(expressions)) for expressions in terms))
-
-
-def _expression(requirement: TopologyRequirement) -> Expression:
-    return Expression(requirement.key, "In", requirement.values)
-
-
 def _refusal(volume: Mapping[str, Any]) -> str | None:
     """Why a volume, given by its fields, cannot be mounted."""
     for kind in sorted(volume.keys() - NO_KIND - {*KINDS, *EPHEMERAL}):
@@ -180,47 +179,9 @@ FIXED_IP = (
 """How a pod asks for a fixed IP: of TKE's VPC-CNI, of TKE's own distribution (Galaxy), and of Calico."""
 
 
-def daemon_pod(pod: Request) -> Iterator[str]:
-    owner = pod.metadata.controller
-    if owner and is_daemon_pod(pod.metadata):
-        yield f"it is a pod of DaemonSet {owner.name}: super nodes run none"
-
-
 def excluded_namespace(namespace: str, excluded: tuple[str, ...]) -> Iterator[str]:
     if namespace in excluded:
         yield f"namespace {namespace} is one of excludedNamespaces ({', '.join(excluded)})"
-
-
-def local_port_range(pod: Request) -> Iterator[str]:
-    for sysctl in pod.spec.security_context.sysctls:
-        # Kubernetes takes both separators.
-        if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refusal(sysctl.value)):
-            yield f"sysctl {PORT_RANGE} is {sysctl.value[:40]!r}: {why}"
-
-
-def fixed_ip(pod: Request) -> Iterator[str]:
-    annotations = pod.metadata.annotations
-    for name in FIXED_IP:
-        # Without a value the others ask for nothing; of this one the original minds that it is there at all.
-        if annotations.get(name) or (name == CLAIM_POLICY and name in annotations):
-            yield f"annotation {name} is {annotations[name][:40]!r}: super nodes give no fixed IP"
-
-
-def container_ports(pod: Request) -> Iterator[str]:
-    for where, container in pod.spec.named_containers:
-        for port in container.ports:
-            for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
-                if is_reserved(number):
-                    yield f"{where}: {field} is {number}: {RESERVED}"
-
-
-def probe_ports(pod: Request) -> Iterator[str]:
-    for where, container in pod.spec.named_containers:
-        for field, probe in container.probes.items():
-            number = container.number_of(probe.port)
-            if is_reserved(number):
-                named = f" (named {probe.port})" if number != probe.port else ""
-                yield f"{where}: {field} asks port {number}{named}: {RESERVED}"
 
 
 def violations(pod: Request, claims: Mapping[str, Claim]) -> tuple[str, ...]:
@@ -228,28 +189,36 @@ def violations(pod: Request, claims: Mapping[str, Claim]) -> tuple[str, ...]:
 
     *claims* are those of `needs`, by name, as far as they exist.
     """
-    return (
-        *daemon_pod(pod),
-        *local_port_range(pod),
-        *fixed_ip(pod),
-        *container_ports(pod),
-        *probe_ports(pod),
-        *unmountable(pod, claims),
-    )
+    return (*_violations(pod), *unmountable(pod, claims))
 
 
-def is_reserved(port: int) -> bool:
-    return FIRST <= port <= LAST
-
-
-def overlaps(low: int, high: int) -> bool:
-    """Whether a port from *low* to *high* is reserved."""
-    return low <= LAST and high >= FIRST
+def _violations(pod: Request) -> Iterator[str]:
+    owner, annotations = pod.metadata.controller, pod.metadata.annotations
+    if owner and is_daemon_pod(pod.metadata):
+        yield f"it is a pod of DaemonSet {owner.name}: super nodes run none"
+    for sysctl in pod.spec.security_context.sysctls:
+        # Kubernetes takes both separators.
+        if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refusal(sysctl.value)):
+            yield f"sysctl {PORT_RANGE} is {sysctl.value[:40]!r}: {why}"
+    for name in FIXED_IP:
+        # Without a value the others ask for nothing; of this one the original minds that it is there at all.
+        if annotations.get(name) or (name == CLAIM_POLICY and name in annotations):
+            yield f"annotation {name} is {annotations[name][:40]!r}: super nodes give no fixed IP"
+    for where, container in pod.spec.named_containers:
+        for port in container.ports:
+            for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
+                if FIRST <= number <= LAST:
+                    yield f"{where}: {field} is {number}: {RESERVED}"
+        for field, probe in container.probes.items():
+            number = container.number_of(probe.port)
+            if FIRST <= number <= LAST:
+                named = f" (named {probe.port})" if number != probe.port else ""
+                yield f"{where}: {field} asks port {number}{named}: {RESERVED}"
 
 
 def _range_refusal(value: str) -> str | None:
     ports = re.fullmatch(r"\s*([0-9]{1,5})\s+([0-9]{1,5})\s*", value)
     if not ports or int(ports[1]) > int(ports[2]):
         return 'no range of ports; write for example "32768 60999"'
-    low, high = int(ports[1]), int(ports[2])
-    return f"it holds some of {FIRST}-{LAST}: {RESERVED}" if overlaps(low, high) else None
+    is_reserved = int(ports[1]) <= LAST and int(ports[2]) >= FIRST
+    return f"it holds some of {FIRST}-{LAST}: {RESERVED}" if is_reserved else None

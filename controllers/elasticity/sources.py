@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,6 @@ from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
 from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets, slim
 from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, parse
-from controllers.informers import Informers
 from controllers.manager import Context
 from kube.client import Client
 from kube.errors import NotFound
@@ -51,10 +51,6 @@ class PodCache(PodIndex):
 
     def all(self) -> Sequence[Pod]:
         return self._informer.list()
-
-    def get(self, key: str) -> Pod | None:
-        """By ``namespace/name``."""
-        return self._informer.get(key)
 
     def current(self, pod: Pod) -> Pod | None:
         """As it is known now; None when it is gone, also when another pod has its name."""
@@ -182,29 +178,13 @@ def job(raw: msgspec.Raw) -> Workload:
     return Workload(slim(found.metadata), wanted, wanted)
 
 
-class Workloads:
-    """StatefulSets, for their ordinals; ReplicaSets and Jobs only while a share of their replicas is local.
-
-    The caller releases *informers*.
-    """
-
-    def __init__(self, informers: Informers, *, percentages: bool) -> None:
-        self._by_kind = {"StatefulSet": informers.of(STATEFUL_SETS, Workload, decode=replicated)}
-        if percentages:
-            self._by_kind["ReplicaSet"] = informers.of(REPLICA_SETS, Workload, decode=replicated)
-            self._by_kind["Job"] = informers.of(JOBS, Workload, decode=job)
-
-    @property
-    def informers(self) -> Sequence[Informer[Workload]]:
-        return [*self._by_kind.values()]
-
-    def of(self, pod: Pod) -> Workload | None:
-        """The pod's own; None while it is not known, or not read."""
-        owner = pod.metadata.controller
-        if owner is None or owner.kind not in self._by_kind:
-            return None
-        found = self._by_kind[owner.kind].get(f"{pod.metadata.namespace}/{owner.name}")
-        return found if found and found.metadata.uid == owner.uid else None
+def workload_of(by_kind: Mapping[str, Informer[Workload]], pod: Pod) -> Workload | None:
+    """The pod's own; None while it is not known, or not read."""
+    owner = pod.metadata.controller
+    if owner is None or owner.kind not in by_kind:
+        return None
+    found = by_kind[owner.kind].get(f"{pod.metadata.namespace}/{owner.name}")
+    return found if found and found.metadata.uid == owner.uid else None
 
 
 class GlobalSwitch:
@@ -249,13 +229,17 @@ def informed(
         informers.of(NODES, WatchedNode),
         informers.of(CONFIG_MAPS, ConfigMap, where),
     )
-    workloads = Workloads(informers, percentages=begun.percentages)
-    every: Sequence[Informer[Any]] = (found.pods, found.nodes, found.switches, *workloads.informers)
+    workloads = {"StatefulSet": informers.of(STATEFUL_SETS, Workload, decode=replicated)}
+    """For their ordinals; the others only while a share of their replicas is local."""
+    if begun.percentages:
+        workloads["ReplicaSet"] = informers.of(REPLICA_SETS, Workload, decode=replicated)
+        workloads["Job"] = informers.of(JOBS, Workload, decode=job)
+    every: Sequence[Informer[Any]] = (found.pods, found.nodes, found.switches, *workloads.values())
     try:
         context.wait_synced(*every)
         switch = GlobalSwitch(found.switches, context.recorder, settings)
         pods, nodes = PodCache(context.client, found.pods), NodeCache(found.nodes)
-        yield Sources(pods, nodes, settings, switch.read, workloads.of), found
+        yield Sources(pods, nodes, settings, switch.read, partial(workload_of, workloads)), found
     finally:
         for informer in every:
             informers.release(informer)

@@ -17,7 +17,7 @@ from api.elasticity import TAINT, is_daemon_pod
 from controllers.elasticity.nodes import OF_SETTINGS, is_subnet_taint, subnet_labels, subnet_taints
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.event_recorder import Regarding
+from kube.event_recorder import Regarding, Type
 from kube.resources import NODES, PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node, Pod, Taint, is_super
 from runtime import utc_now

@@ -12,7 +12,7 @@ nothing is decided before all of them are fenced.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -43,7 +43,10 @@ class Takeover:
         self._pods, self._identity, self._enqueue = pods, identity, enqueue
         self._is_limited, self._clock = is_limited, clock
         self._lock = threading.Lock()
-        self._due = {pod.metadata.uid: pod for pod in _key_by_key(filter(self._concerns, pods.all()))}
+        by_key: dict[str, list[Pod]] = {}
+        for pod in oldest_first(filter(self._concerns, pods.all())):
+            by_key.setdefault(pod.key, []).append(pod)
+        self._due = {pod.metadata.uid: pod for those in by_key.values() for pod in those}
         self._open = Counter(pod.key for pod in self._due.values())
         self._failing_since: dict[str, float] = {}
         if self._due:
@@ -71,7 +74,12 @@ class Takeover:
             except NotFound:
                 pass
             except KubeError as error:
-                if not (_is_refusal(error) or self._is_too_long(uid)):
+                # What refuses this write refuses that of a former leader, too.
+                is_refusal = isinstance(error, ApiError) and not isinstance(
+                    error, ServerError | TooManyRequests
+                )
+                now = self._clock()
+                if not is_refusal and now - self._failing_since.setdefault(uid, now) < LONGEST:
                     raise
                 at = pod.metadata
                 log.warning("pod not fenced", namespace=at.namespace, name=at.name, error=str(error))
@@ -82,9 +90,6 @@ class Takeover:
         """Whether a placement may be on its way to it, or the permission to burst where their number is limited."""
         may_burst = pod.active and pod.unbound is not None and not pod.tolerates
         return pod.gated or (self._is_limited and may_burst)
-
-    def _is_too_long(self, uid: str) -> bool:
-        return self._clock() - self._failing_since.setdefault(uid, self._clock()) >= LONGEST
 
     def _finish(self, uid: str) -> None:
         with self._lock:
@@ -98,15 +103,3 @@ class Takeover:
             log.info("takeover finished")
         for waiting in {pod.key for pod in self._pods.all()} if is_over and self._is_limited else (key,):
             self._enqueue(waiting)
-
-
-def _key_by_key(pods: Iterable[Pod]) -> list[Pod]:
-    keys: dict[str, list[Pod]] = {}
-    for pod in oldest_first(pods):
-        keys.setdefault(pod.key, []).append(pod)
-    return [pod for pods in keys.values() for pod in pods]
-
-
-def _is_refusal(error: KubeError) -> bool:
-    """What refuses this write refuses that of a former leader, too."""
-    return isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests)

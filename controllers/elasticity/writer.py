@@ -83,7 +83,12 @@ class Writer:
                 self._forget(action)
             # what is refused now may have arrived before
             elif isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
-                return self._doubt(action, error)
+                at, doubts = action.pod.metadata, action.doubts + 1
+                log.warning(
+                    "write has unknown outcome", namespace=at.namespace, name=at.name, error=str(error)
+                )
+                self.assumed[uid] = replace(action, doubts=doubts)
+                return PAUSES.delay(doubts)
             else:
                 self._refuse(action, error)
         else:
@@ -97,12 +102,6 @@ class Writer:
             self._pods.delete(action.pod)
         elif action.patch is not None:
             self._pods.patch(action.pod, action.patch)
-
-    def _doubt(self, action: Action, error: KubeError) -> float:
-        at, doubts = action.pod.metadata, action.doubts + 1
-        log.warning("write has unknown outcome", namespace=at.namespace, name=at.name, error=str(error))
-        self.assumed[action.uid] = replace(action, doubts=doubts)
-        return PAUSES.delay(doubts)
 
     def _refuse(self, action: Action, error: ApiError) -> None:
         count = self._refusals.get(action.uid, (0, 0.0))[0] + 1
