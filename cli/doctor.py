@@ -10,14 +10,17 @@ import click
 
 from api.ingress_daemonset import GROUP
 from calico.reservations import GROUPS
-from cli.access import CALICO, OWN, Access, access
 from cli.errors import WRONG, way_to_permission
 from cli.health import PAGE, Finding, Needs, Probe, Raw, Verdict
 from cli.installation import (
+    CALICO,
     CONTROLLERS,
+    OWN,
+    Access,
     Lease,
     RegisteredWebhook,
     WebhookConfigurations,
+    access,
 )
 from cli.inventory import Inventory
 from cli.output import Part, Report, Table, bad, faint, good, warning

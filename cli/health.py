@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from cli.access import Access
+from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part
 from kube.resources import Resource

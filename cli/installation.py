@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kube.lease_spec import LeaseSpec
 from kube.resources import Resource
@@ -187,6 +188,43 @@ class Installed:
     def in_force(self) -> Settings:
         """For what has to be known in any case: the defaults stand in for settings that cannot be used."""
         return self.settings or Settings()
+
+
+OWN = "own"
+"""In place of a namespace: that of the installation."""
+CALICO = "calico"
+"""In place of a group: that which is served."""
+
+
+class Access(NamedTuple):
+    """What a program, or the user, must be allowed; *namespace* is empty for the whole cluster."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}{where}"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """As a review of access has them."""
+        resource, _, subresource = self.resource.partition("/")
+        return self._asdict() | {"resource": resource, "subresource": subresource}
+
+    def located(self, namespace: str, calico: str) -> Access:
+        group = calico if self.group == CALICO else self.group
+        return self._replace(group=group, namespace=namespace if self.namespace == OWN else "")
+
+
+def access(
+    verbs: str, resource: str, group: str = "", namespace: str = "", name: str = ""
+) -> Iterator[Access]:
+    """One for each of *verbs*."""
+    return (Access(verb, resource, group, namespace, name) for verb in verbs.split())
 
 
 def selector_of(metadata: ObjectMeta) -> str:

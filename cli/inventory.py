@@ -10,7 +10,6 @@ from calico.ipam_config import ipam_configuration
 from calico.pools import located
 from calico.reservations import Reservations
 from calico.segment import IPReservation
-from cli.access import Access
 from cli.cluster import Cluster
 from cli.errors import Failure
 from cli.installation import (
@@ -18,6 +17,7 @@ from cli.installation import (
     CONFIGURATION_FILE,
     CONFIGURATIONS,
     NAME,
+    Access,
     Deployment,
     Installed,
     Lease,

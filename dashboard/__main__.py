@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from dashboard.guard import Hosts
 from dashboard.proxied import Server, app_of
 from telemetry.http import listen_address
 
@@ -15,7 +14,7 @@ def main() -> None:
     parser.add_argument("--listen", default=":8090", help="the address, which gets no TLS (default: :8090)")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="it is served as")
     chosen = parser.parse_args()
-    hosts = Hosts(frozenset(each.lower() for each in chosen.allow_host))
+    hosts = {each.lower() for each in chosen.allow_host}
     Server(listen_address(chosen.listen), partial(app_of, hosts)).run()
 
 

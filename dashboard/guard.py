@@ -54,16 +54,3 @@ class Guard:
     def accepts_form(self, form: str, origin: str | None) -> bool:
         is_own = origin is None or self.knows_host(origin.removeprefix("http://"))
         return is_own and compare_digest(form.encode(), self.form.encode())
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """*names* under which a page in the cluster is served, in lower case and without ports.
-
-    No proof of who asks: a browser that another site's name was made to lead here has another Host.
-    """
-
-    names: frozenset[str]
-
-    def knows(self, host: str) -> bool:
-        return host.lower().partition(":")[0] in self.names

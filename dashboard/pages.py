@@ -10,10 +10,10 @@ from itertools import pairwise
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
-from cli.access import Access
 from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import kind_of
+from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Cell, Part, age, left
 from cli.status import Status, status_of

@@ -5,7 +5,7 @@ Served by gunicorn, since it has many users; an open page has a thread as long a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from gunicorn.app.base import BaseApplication
 
 from cli.cluster import cluster_of
 from dashboard.app import create_read_only_app
-from dashboard.guard import Hosts
 from dashboard.pages import explanation_of, pages_of
 
 STREAMS = 48
@@ -51,7 +50,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         return self._make()
 
 
-def app_of(hosts: Hosts) -> Flask:
+def app_of(hosts: Collection[str]) -> Flask:
     """Of the cluster in which it runs, with the permissions of its ServiceAccount."""
     cluster = cluster_of()
     pages = pages_of(cluster, read_only=True)

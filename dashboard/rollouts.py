@@ -15,12 +15,12 @@ from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
 from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import readable
-from cli.access import Access
 from cli.cluster import Cluster
 from cli.errors import Failure
 from cli.ingress_daemonset.command import Patch, aborted, revisions_of, stored_of, undo
 from cli.ingress_daemonset.command import write as write_change
 from cli.ingress_daemonset.rollouts import Rollout, StoredResource, pause, promote, rollout_of
+from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Document
 from controllers.ingress_daemonset.children import Workload, Writes

@@ -6,9 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from cli.access import Access
 from cli.doctor import needed
-from cli.installation import CONTROLLERS
+from cli.installation import CONTROLLERS, Access
 from dev.fake_api import FakeAPI
 from settings import Settings
 from tests import cli, permissions

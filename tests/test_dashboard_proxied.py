@@ -9,7 +9,7 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from dashboard.app import create_read_only_app
-from dashboard.guard import HEADERS, Hosts
+from dashboard.guard import HEADERS
 from dashboard.pages import explanation_of, pages_of
 from dashboard.proxied import OPTIONS, SPARE, STREAMS, Server
 from dev.fake_api import FakeAPI
@@ -34,7 +34,7 @@ def api() -> FakeAPI:
 def app_of(api: FakeAPI, most: int = 1) -> Flask:
     cluster = cli.cluster_of(api)
     pages = pages_of(cluster, read_only=True)
-    return create_read_only_app(pages, partial(explanation_of, cluster), Hosts(frozenset({NAME})), most)
+    return create_read_only_app(pages, partial(explanation_of, cluster), {NAME}, most)
 
 
 def open_page(app: Flask, path: str, host: str = NAME, **options: bool) -> TestResponse:

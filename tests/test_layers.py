@@ -290,7 +290,6 @@ def test_commands_read_by_the_inventory_alone(path: str) -> None:
 
 
 DECIDE = (
-    "cli/access.py",
     "cli/errors.py",
     "cli/installation.py",
     "cli/explain/matching.py",

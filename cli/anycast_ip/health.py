@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from rich.text import Text
 
 from api.anycast_ip import TAINT, is_tainted, wanted
-from cli.access import OWN, access
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object
-from cli.installation import CONTROLLERS
+from cli.installation import CONTROLLERS, OWN, access
 from cli.inventory import Inventory
 from cli.output import Cell, warning
 from kube.resources import NODES

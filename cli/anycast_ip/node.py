@@ -19,7 +19,7 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.explain.kinds import EventRow, Kind, event_table, events, events_about, snapshot_of
+from cli.explain.kinds import Event, Kind, event_table, events_about, latest, snapshot_of
 from cli.explain.prediction import (
     Make,
     Objects,
@@ -28,7 +28,6 @@ from cli.explain.prediction import (
     change_of,
     creation_of,
     predict,
-    question,
     question_table,
 )
 from cli.inventory import Inventory
@@ -59,7 +58,7 @@ class NodeExplanation(Report, frozen=True):
     annotations: dict[str, str]
     questions: tuple[Question, ...]
     now: datetime
-    events: tuple[EventRow, ...]
+    events: tuple[Event, ...]
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"Node {self.node}")
@@ -98,7 +97,7 @@ def explain(inventory: Inventory, _namespace: str, name: str) -> NodeExplanation
         },
         questions=tuple(questions(raw, snapshot)),
         now=snapshot.now,
-        events=tuple(events(found)),
+        events=latest(found),
     )
 
 
@@ -144,7 +143,7 @@ def questions(node: Raw, snapshot: Snapshot) -> Iterator[Question]:
         "remove the taint": change_of(NODES, node, _without_taint(node)),
     }
     for action, request in asked.items():
-        yield question(action, predict(request, snapshot))
+        yield Question(action, predict(request, snapshot))
 
 
 def _condition(node: Raw) -> str:

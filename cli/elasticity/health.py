@@ -10,10 +10,9 @@ import msgspec
 from rich.text import Text
 
 from api.elasticity import GATE, LOCAL_REPLICAS
-from cli.access import OWN, access
 from cli.elasticity.pods import PENDING, Pod
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
-from cli.installation import CONTROLLERS, WEBHOOK
+from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, warning
 from kube.resources import PODS, Selection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -116,7 +116,7 @@ class Series(Value, frozen=True):
     last_observed_time: datetime | None = None
 
 
-class Event(Value, frozen=True):
+class Event(Document, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
     reason: str = ""
@@ -131,6 +131,11 @@ class Event(Value, frozen=True):
     def at(self) -> datetime | None:
         in_series = self.series.last_observed_time if self.series else None
         return in_series or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+    @property
+    def content(self) -> Any:
+        about = {"type": self.type, "reason": self.reason, "source": self.reporting_component}
+        return {"at": self.at} | about | {"message": self.message}
 
 
 def events_of(inventory: Inventory, namespace: str | None, **fields: str) -> Sequence[Event]:
@@ -147,21 +152,13 @@ def deadline() -> float:
     return time.monotonic() + SECONDS
 
 
-class EventRow(Document, frozen=True):
-    at: datetime | None
-    type: str
-    reason: str
-    source: str
-    message: str
+def latest(found: Sequence[Event]) -> tuple[Event, ...]:
+    """Those that are shown."""
+    never = datetime.min.replace(tzinfo=UTC)
+    return tuple(sorted(found, key=lambda each: each.at or never, reverse=True)[:MOST])
 
 
-def events(found: Sequence[Event]) -> Iterator[EventRow]:
-    latest = sorted(found, key=lambda each: each.at or datetime.min.replace(tzinfo=UTC), reverse=True)
-    for each in latest[:MOST]:
-        yield EventRow(each.at, each.type, each.reason, each.reporting_component, each.message)
-
-
-def event_table(rows: Sequence[EventRow], now: datetime) -> Table:
+def event_table(rows: Sequence[Event], now: datetime) -> Table:
     return Table(
         ("EVENT", "TYPE", "REASON", "MESSAGE"),
         [(age(each.at, now), each.type, each.reason, " ".join(each.message.split())) for each in rows],

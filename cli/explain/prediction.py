@@ -220,9 +220,25 @@ class Prediction:
         return (*denied, *(f"{each.by} {each.why}" for each in refused), *budget)
 
     @property
-    def reserving(self) -> tuple[Verdict, ...]:
-        """Of the webhooks that reserve addresses, whether they are called or not."""
-        return tuple(each for each in self.answers if each.webhook.path == RESERVES)
+    def addresses(self) -> Iterable[str]:
+        """That would be reserved, each once."""
+        return dict.fromkeys(each.cidr.partition("/")[0] for each in self.records)
+
+    @property
+    def relevant(self) -> list[Verdict]:
+        """Without the webhooks whose rules are for other requests."""
+        return [each for each in self.answers if each.by != "rules"]
+
+    @property
+    def why_not_reserved(self) -> str:
+        """Of the webhooks that reserve addresses: one that is called decides; nothing for other requests."""
+        asked = self.request.operation, self.request.resource.plural, self.request.resource.subresource
+        removes_a_pod = asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
+        if removes_a_pod and all(each.webhook.path != RESERVES for each in self.answers):
+            return UNREGISTERED
+        concerned = [each for each in self.relevant if each.webhook.path == RESERVES]
+        called = [each for each in concerned if each.decision]
+        return next((each.effect for each in (*called, *concerned)), "")
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -264,62 +280,40 @@ def _decide(webhook: Webhook, request: Request) -> Decision:
         return unreviewed(webhook, request, f"it cannot be decoded: {error}", 400)
 
 
-class WebhookAnswer(Document, frozen=True):
-    """*decided_by* is the part of the webhook configuration because of which the webhook is not called."""
-
-    webhook: str
-    path: str
-    called: str
-    decided_by: str
-    effect: str
-
-
 class Question(Document, frozen=True):
-    """What happens when the *action* is requested now; *others* are webhooks of other programs that are called."""
+    """What happens when the *action* is requested now."""
 
     action: str
-    allowed: bool
-    reserved: tuple[str, ...]
-    not_reserved_because: str
-    webhooks: tuple[WebhookAnswer, ...]
-    others: tuple[str, ...]
-    budget: str = ""
-    """Why a PodDisruptionBudget refuses it, or why that is not known."""
+    predicted: Prediction
 
-
-def question(action: str, predicted: Prediction) -> Question:
-    """Without the webhooks whose rules are for other requests."""
-    relevant = [each for each in predicted.answers if each.by != "rules"]
-    return Question(
-        action=action,
-        allowed=predicted.allowed,
-        reserved=tuple(dict.fromkeys(each.cidr.partition("/")[0] for each in predicted.records)),
-        not_reserved_because="" if predicted.records else why_not_reserved(predicted),
-        webhooks=tuple(
-            WebhookAnswer(each.webhook.name, each.webhook.path, each.outcome, each.by, each.effect)
-            for each in relevant
-        ),
-        others=tuple(each.webhook.name for each in predicted.others),
-        budget=predicted.budget,
-    )
+    @property
+    def content(self) -> Raw:
+        """``others`` are webhooks of other programs that are called; ``decidedBy`` is why one of ours is not."""
+        found = self.predicted
+        return {
+            "action": self.action,
+            "allowed": found.allowed,
+            "reserved": [*found.addresses],
+            "notReservedBecause": "" if found.records else found.why_not_reserved,
+            "webhooks": [
+                {
+                    "webhook": each.webhook.name,
+                    "path": each.webhook.path,
+                    "called": each.outcome,
+                    "decidedBy": each.by,
+                    "effect": each.effect,
+                }
+                for each in found.relevant
+            ],
+            "others": [each.webhook.name for each in found.others],
+            "budget": found.budget,
+        }
 
 
 def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
-    yield question("delete", predict(deletion_of(pod), snapshot))
-    yield question("evict", predict(eviction_of(pod), snapshot))
-    yield question("create", predict(creation_of(PODS, pod), snapshot))
-
-
-def why_not_reserved(predicted: Prediction) -> str:
-    """Of the webhooks that reserve addresses: one that is called decides; nothing for other requests."""
-    request = predicted.request
-    asked = request.operation, request.resource.plural, request.resource.subresource
-    removes_a_pod = asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
-    if not predicted.reserving and removes_a_pod:
-        return UNREGISTERED
-    concerned = [each for each in predicted.reserving if each.by != "rules"]
-    called = [each for each in concerned if each.decision]
-    return next((each.effect for each in (*called, *concerned)), "")
+    yield Question("delete", predict(deletion_of(pod), snapshot))
+    yield Question("evict", predict(eviction_of(pod), snapshot))
+    yield Question("create", predict(creation_of(PODS, pod), snapshot))
 
 
 def question_table(asked: Iterable[Question], title: str = "") -> Table:
@@ -329,17 +323,20 @@ def question_table(asked: Iterable[Question], title: str = "") -> Table:
 
 def _rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
     """A line for the action, then one for each webhook, but for those whose twin for other namespaces is called."""
-    paths = [each.path for each in asked.webhooks if each.called != Outcome.SKIPPED]
-    shown = [each for each in asked.webhooks if each.called != Outcome.SKIPPED or each.path not in paths]
-    reserved = f"reserves {', '.join(asked.reserved)}" if asked.reserved else ""
-    if not reserved and asked.not_reserved_because:
-        reserved = "no IP is reserved"
-    yield asked.action, good("allowed") if asked.allowed else bad("denied"), reserved
-    for each in shown:
-        called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(Outcome(each.called), warning)
-        yield faint(f"  {each.webhook}"), called(each.called), each.effect.removeprefix(f"{Outcome.SKIPPED} ")
-    if asked.budget:
-        refused = warning("unknown") if asked.budget == UNREADABLE else bad("refused")
-        yield faint("  PodDisruptionBudget"), refused, asked.budget
-    for name in asked.others:
-        yield faint(f"  {name}"), warning("called"), "not one of Drawbridge's: its answer is not known"
+    found = asked.predicted
+    what = f"reserves {', '.join(found.addresses)}" if found.addresses else ""
+    if not what and found.why_not_reserved:
+        what = "no IP is reserved"
+    yield asked.action, good("allowed") if found.allowed else bad("denied"), what
+    paths = [each.webhook.path for each in found.relevant if each.outcome is not Outcome.SKIPPED]
+    for each in found.relevant:
+        if each.outcome is not Outcome.SKIPPED or each.webhook.path not in paths:
+            called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(each.outcome, warning)
+            effect = each.effect.removeprefix(f"{Outcome.SKIPPED} ")
+            yield faint(f"  {each.webhook.name}"), called(each.outcome), effect
+    if found.budget:
+        refused = warning("unknown") if found.budget == UNREADABLE else bad("refused")
+        yield faint("  PodDisruptionBudget"), refused, found.budget
+    for each in found.others:
+        why = "not one of Drawbridge's: its answer is not known"
+        yield faint(f"  {each.webhook.name}"), warning("called"), why

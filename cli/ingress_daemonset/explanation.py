@@ -16,13 +16,13 @@ from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.errors import Failure
 from cli.explain.kinds import (
-    EventRow,
+    Event,
     Kind,
     budgets_of,
     deadline,
     event_table,
-    events,
     events_about,
+    latest,
     objects_about,
     objects_in,
     snapshot_of,
@@ -35,7 +35,6 @@ from cli.explain.prediction import (
     creation_of,
     eviction_of,
     predict,
-    question,
     question_table,
 )
 from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_of, waves_sentence
@@ -69,7 +68,7 @@ class IngressDaemonSetExplanation(Report, frozen=True):
     course: RolloutStatus | None
     history: tuple[EndedRollout, ...]
     now: datetime
-    events: tuple[EventRow, ...]
+    events: tuple[Event, ...]
     waves: WavesStatus | None = None
 
     def parts(self, now: datetime) -> Iterator[Part]:
@@ -107,7 +106,7 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
     snapshot, status = snapshot_of(inventory, around), status_of(resource.status)
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{namespace}/{name}",
-        questions=(question("create", predict(creation_of(INGRESS_DAEMONSETS, raw), snapshot)),),
+        questions=(Question("create", predict(creation_of(INGRESS_DAEMONSETS, raw), snapshot)),),
         nodes=tuple(_on_nodes(resource, nodes, pods, snapshot)),
         conditions={
             each.type: ": ".join(filter(None, (each.status, each.message))) for each in status.conditions
@@ -115,7 +114,7 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
         course=status.rollout,
         history=status.history,
         now=snapshot.now,
-        events=tuple(events(found)),
+        events=latest(found),
         waves=waves_of(status),
     )
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 from api.ingress_daemonset.status import Progressing
-from cli.access import access
 from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, probe_object, probe_pod
 from cli.ingress_daemonset.rollouts import STOPPED, UNKNOWN, StoredResource
-from cli.installation import CONTROLLERS, WEBHOOK
+from cli.installation import CONTROLLERS, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Table, bad, warning
 from kube.types import key_of

@@ -24,13 +24,13 @@ from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
 from calico.segment import IPReservation, Record, canonical
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import (
-    EventRow,
+    Event,
     Kind,
     budgets_of,
     event_table,
-    events,
     events_about,
     events_of,
+    latest,
     objects_about,
     snapshot_of,
 )
@@ -436,7 +436,7 @@ class IPExplanation(Report, frozen=True):
     counted: int
     most: int
     now: datetime
-    events: tuple[EventRow, ...]
+    events: tuple[Event, ...]
     pool: str
     assigned: Assignment | None
     assigned_unknown: str
@@ -524,7 +524,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         counted=counted(segments),
         most=settings.ip_reserve_max_count,
         now=now,
-        events=tuple(events([each for each in about if ip in each.message.replace(",", " ").split()])),
+        events=latest([each for each in about if ip in each.message.replace(",", " ").split()]),
         pool=pool,
         assigned=assigned,
         assigned_unknown=unknown,
@@ -556,7 +556,7 @@ class PodExplanation(Report, frozen=True):
     questions: tuple[Question, ...]
     promised: tuple[Promised, ...]
     reservations: tuple[Reservation, ...]
-    events: tuple[EventRow, ...]
+    events: tuple[Event, ...]
 
     def parts(self, now: datetime) -> Iterator[Part]:
         where = f" on node {self.node}" if self.node else ""
@@ -610,7 +610,7 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
         questions=tuple(questions_about_pod(raw, snapshot)) if raw else (),
         promised=tuple(promised(present, settings, now)),
         reservations=tuple(reservations(segments, is_of, pods, settings, now)),
-        events=tuple(events(found)),
+        events=latest(found),
     )
 
 

@@ -12,10 +12,9 @@ from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS, round_trip
 from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
-from cli.access import CALICO, OWN, Access, access
 from cli.errors import unreadable
 from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
-from cli.installation import CONTROLLERS, WEBHOOK
+from cli.installation import CALICO, CONTROLLERS, OWN, WEBHOOK, Access, access
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import PoolFacts, headroom, pools_of
 from cli.ip_reservation.reservations import (

@@ -29,7 +29,6 @@ from cli.explain.prediction import (
     deletion_of,
     eviction_of,
     predict,
-    why_not_reserved,
 )
 from cli.inventory import Inventory
 from cli.ip_reservation.explanation import counted, snapshot_with_segments
@@ -392,7 +391,7 @@ def removal(
             Unreserved(
                 key_of(pod),
                 tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ())),
-                why_not_reserved(ahead),
+                ahead.why_not_reserved,
             )
             for pod, ahead in predicted
             if not ahead.records
