@@ -40,7 +40,7 @@ from cli.simulate.effects import Change, Effect, Released, Subject, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection
-from kube.types import MIRROR, Namespace, ObjectMeta, Pod, PodStatus, Value
+from kube.types import MIRROR, Namespace, ObjectMeta, Pod, PodSpec, PodStatus, Value
 from settings import Settings
 
 Raw = dict[str, Any]
@@ -302,7 +302,8 @@ def _reasons(pod: Replica, ranks: Mapping[str, int]) -> Iterator[str]:
 
 def reserved_when_it_goes(subject: Subject, namespace: Namespace, settings: Settings) -> str:
     """What becomes of a pod's IP, for a change of values."""
-    metadata, pod = namespace.metadata, subject.as_it_is()
+    metadata, spec = namespace.metadata, PodSpec(host_network=subject.spec.host_network)
+    pod = Pod(subject.metadata, spec, subject.status)
     if metadata.labels.get(NAMESPACE_LABEL) not in NAMESPACE_LABEL_VALUES or pod.finished or pod.terminating:
         return ""
     is_left = unselected(pod, metadata.annotations, settings.ip_reservation)

@@ -10,8 +10,7 @@ from typing import Any
 from cli.inventory import Inventory
 from cli.output import Document
 from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace, ObjectMeta, Pod, PodStatus, Toleration, Value
-from kube.types import PodSpec as KnownSpec
+from kube.types import Namespace, ObjectMeta, PodStatus, Toleration, Value
 from settings import Settings
 
 
@@ -56,9 +55,6 @@ class Subject(Value, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    def as_it_is(self) -> Pod:
-        return Pod(self.metadata, KnownSpec(host_network=self.spec.host_network), self.status)
 
 
 Judge = Callable[[Subject, Namespace, Settings], str]

@@ -7,13 +7,6 @@ from collections.abc import Iterator, Mapping
 from settings import Settings
 from settings.values import Model
 
-
-def _named(values: Mapping[str, str]) -> Iterator[str]:
-    """Names in full."""
-    for parent, names in values.items():
-        yield from (f"{parent}.{name}".lstrip(".") for name in names.split())
-
-
 RENAMED = {
     "config.leaderElectionEnable": "leaderElection.leaderElect",
     "config.healthProbeBindAddress": "health.healthProbeBindAddress",
@@ -114,5 +107,7 @@ _OTHERS: Mapping[str, str] = {
     "eksAdmission": "autoScaleEKS replicaCount image nodeSelector resources",
 }
 """The other values of the chart, which become no setting, by the map that they are in."""
-NO_SETTINGS = frozenset(_named(_OTHERS))
+NO_SETTINGS = frozenset(
+    f"{parent}.{name}".lstrip(".") for parent, names in _OTHERS.items() for name in names.split()
+)
 """Of those that are maps, what is in them is not the chart's to know."""

@@ -72,34 +72,32 @@ class Outcome:
     others: tuple[str, ...]
 
 
-def values_in(text: str) -> dict[str, Any]:
-    """Failure when it is no mapping of values."""
-    try:
-        found = yaml.safe_load(text)
-        why = "" if isinstance(found, dict) else "it is no mapping of values"
-    except (yaml.YAMLError, ValueError) as error:
-        why = f"it is no YAML: {error}"
-    if why:
-        raise Failure(f"the file cannot be used: {why}", "write values as for helm upgrade -f")
-    return dict(found)
-
-
 def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
     """*stored* is the configuration in the cluster. As `helm upgrade --reset-then-reuse-values -f`. SettingsError."""
     now, before = parse(stored), yaml.safe_load(stored)
     after, others = copy.deepcopy(before), list[str]()
     differences: dict[str, Difference] = {}
-    unknown = [_unknown(given) for given, _ in _leaves(values) if not _is_known(given)]
+    unknown = []
     for given, value in _leaves(values):
         name = OTHER_NAMES.get(given, given)
+        if name not in SETTINGS and _is_known(given):
+            others.append(given)
+            continue
         if name not in SETTINGS:
-            if _is_known(given):
-                others.append(given)
+            # Helm refuses it by the chart's schema.
+            last = given.rpartition(".")[2]
+            elsewhere = [each for each in KNOWN if each.rpartition(".")[2] == last]
+            near = get_close_matches(given, elsewhere, 1, 0.0) or get_close_matches(given, KNOWN, 1, SIMILAR)
+            way_out = f"did you mean {near[0]}?" if near else "charts/drawbridge/README.md has all"
+            unknown.append(Refusal(given, f"the chart has no such value: {way_out}"))
             continue
         if value in ("", None, {}) and (given in OTHER_NAMES or name in WITH_DEFAULTS):
             continue
-        old = _get(before, SETTINGS[name])
-        new = _merged(old, value) if name in MAPS else value
+        old, new = before, value
+        for part in SETTINGS[name].split("."):
+            old = (old or {}).get(part)
+        if name in MAPS and isinstance(old, Mapping) and isinstance(value, Mapping):
+            new = {key: each for key, each in {**old, **value}.items() if each is not None}
         if name == EXCLUDED and isinstance(new, list):
             new = [*new, *({namespace} - set(new))]
         for setting in (SETTINGS[name], *FOLLOWING.get(name, ())):
@@ -120,15 +118,6 @@ def _is_known(name: str) -> bool:
     return not parents.isdisjoint(KNOWN) or any(each.startswith(f"{name}.") for each in KNOWN)
 
 
-def _unknown(name: str) -> Refusal:
-    """Helm refuses it by the chart's schema."""
-    last = name.rpartition(".")[2]
-    elsewhere = [each for each in KNOWN if each.rpartition(".")[2] == last]
-    near = get_close_matches(name, elsewhere, 1, 0.0) or get_close_matches(name, KNOWN, 1, SIMILAR)
-    way_out = f"did you mean {near[0]}?" if near else "charts/drawbridge/README.md has all"
-    return Refusal(name, f"the chart has no such value: {way_out}")
-
-
 def _leaves(values: Raw, path: str = "") -> Iterator[tuple[str, Any]]:
     """By their names; a value that is a map itself is one."""
     for key, value in values.items():
@@ -138,18 +127,6 @@ def _leaves(values: Raw, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, name)
         else:
             yield name, value
-
-
-def _merged(old: Any, new: Any) -> Any:
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
-        return new
-    return {key: value for key, value in {**old, **new}.items() if value is not None}
-
-
-def _get(document: Any, path: str) -> Any:
-    for part in path.split("."):
-        document = (document or {}).get(part)
-    return document
 
 
 def _set(document: dict[str, Any], path: str, value: Any) -> None:
@@ -166,9 +143,7 @@ def _refusal(problem: str) -> Refusal:
     for setting in sorted(by_setting, key=len, reverse=True):
         if colon and (where == setting or where.startswith((f"{setting}.", f"{setting}["))):
             return Refusal(by_setting[setting] + where.removeprefix(setting), why)
-    return Refusal(
-        where if colon and " " not in where else "", why if colon and " " not in where else problem
-    )
+    return Refusal(where, why) if colon and " " not in where else Refusal("", problem)
 
 
 class Values(Report, frozen=True):
@@ -186,7 +161,11 @@ class Values(Report, frozen=True):
             f"{count_of(changed, 'setting')} changed, {count_of(len(self.effects), 'object')} concerned,"
             f" {count_of(len(self.released), 'IP')} released"
         )
-        rows = [(each.value, _text(each.now), _text(each.then)) for each in self.differences]
+
+        def text(value: Any) -> str:
+            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+        rows = [(each.value, text(each.now), text(each.then)) for each in self.differences]
         yield Table(("VALUE", "NOW", "THEN"), rows, empty="No setting changes.")
         if self.refused:
             yield bad("Refused: nothing would change.")
@@ -207,10 +186,6 @@ class Values(Report, frozen=True):
                 f"Not looked at, as these are no settings of the programs: {', '.join(self.not_settings)}."
                 " helm diff, or helm template, shows the objects that they change."
             )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 class Simulations(Commands):
@@ -242,15 +217,14 @@ def values_command(session: Session, file: Path) -> None:
 
     As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a value is refused, or unknown to the chart.
     """
-    found = simulate_values(Inventory(session.cluster), file.read_text())
-    session.show(found)
-    if found.refused:
-        raise SystemExit(WRONG)
-
-
-def simulate_values(inventory: Inventory, text: str) -> Values:
-    """KubeError; Failure for a file that has no values, or where the settings cannot be read."""
-    values = values_in(text)
+    try:
+        values = yaml.safe_load(file.read_text())
+        why = "" if isinstance(values, dict) else "it is no mapping of values"
+    except (yaml.YAMLError, ValueError) as error:
+        why = f"it is no YAML: {error}"
+    if why:
+        raise Failure(f"the file cannot be used: {why}", "write values as for helm upgrade -f")
+    inventory = Inventory(session.cluster)
     _ = inventory.settings  # where they cannot be read, nothing can be compared
     found = outcome(inventory.installed.text, values, inventory.namespace)
     effects, released = [], []
@@ -261,4 +235,6 @@ def simulate_values(inventory: Inventory, text: str) -> Values:
                 effects += resolve_name(row.effects)(inventory, change)
             if row.releases:
                 released += resolve_name(row.releases)(inventory, change)
-    return Values(found.differences, found.refused, tuple(effects), tuple(released), found.others)
+    session.show(Values(found.differences, found.refused, tuple(effects), tuple(released), found.others))
+    if found.refused:
+        raise SystemExit(WRONG)
