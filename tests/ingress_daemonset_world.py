@@ -194,10 +194,11 @@ class World:
         for _ in range(turns):
             self.run_pods()
             planned = self.turn()
-            if planned.requeue_at:
-                self.now = planned.requeue_at
-            elif not planned.actions:
+            if planned.actions:
+                continue
+            if planned.requeue_at is None:
                 return
+            self.now = planned.requeue_at
         raise AssertionError("the plan does not come to rest")
 
     def apply(self, action: Action) -> None:
@@ -276,9 +277,10 @@ def state_of(deployment: Raw, now: datetime) -> State:
     metadata = workload(deployment).metadata
     mark = rollout_annotations.on_deployment(metadata.annotations)
     if mark is None or mark.key not in metadata.annotations:
-        status = deployment.get("status", {})
-        is_short = status.get("availableReplicas", 0) < deployment["spec"]["replicas"]
-        return State(503, "pods are missing", uid=metadata.uid) if is_short else State(200, uid=metadata.uid)
+        available = deployment.get("status", {}).get("availableReplicas", 0)
+        is_short = available < deployment["spec"]["replicas"]
+        status, reason = (503, "pods are missing") if is_short else (200, "")
+        return State(status, reason, uid=metadata.uid, generation=metadata.generation)
     seconds = (now - mark.at).total_seconds()
     scheduled = metadata.annotations[SCHEDULED]
     return State(503, "to be updated", uid=metadata.uid, scheduled=scheduled, detached_seconds=seconds)

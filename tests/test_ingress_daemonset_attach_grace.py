@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.health_checks import SCHEDULED
+from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset import TO_BE_UPDATED
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
@@ -15,9 +15,9 @@ GRACE = 30
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true"}}
 
 
-def attached(*nodes: str, **spec: Any) -> World:
+def attached(*nodes: str, grace: int = GRACE, **spec: Any) -> World:
     """The first node has just been updated, and attached."""
-    rolling = {"maxUnavailableNodes": 1, "attachGracePeriodSeconds": GRACE, **BY_NODE}
+    rolling = {"maxUnavailableNodes": 1, "attachGracePeriodSeconds": grace, **BY_NODE}
     here = World(raw_resource(rolling=rolling, **spec), *nodes)
     here.settle()
     here.retemplate("proxy:2")
@@ -74,6 +74,37 @@ def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() 
     here.settle()
     assert here.image_on("n2") == "proxy:2"
     assert [each for each in here.nodes if SCHEDULED in annotations(here, each)] == []
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (State(503, "its annotation"), "answers 503: its annotation"),
+        (State(200, generation=1), "has not seen yet that the node is attached"),
+    ],
+)
+def test_the_next_node_waits_for_the_health_checks_of_the_attached_one_as_long_as_for_a_confirmation(
+    state: State, said: str
+) -> None:
+    for is_late in (True, False):
+        here = attached("n1", "n2", grace=0, healthCheckNodePorts=[10080])
+        here.reported["n1"] = state
+        here.turn()
+        checker = "the health checker of n1 on port 10080"
+        assert waiting_for(here)["n1"] == (
+            "Attaching",
+            f"it is attached, and waits for traffic: {checker} {said}",
+        )
+        here.later(59)
+        go_on(here)
+        assert here.off() == set()
+        if is_late:
+            del here.reported["n1"]
+        else:
+            here.later(1)
+        go_on(here)
+        go_on(here)
+        assert here.off() == {"n2"}
 
 
 def test_another_template_in_the_grace_detaches_the_node_again_for_all_of_its_time() -> None:

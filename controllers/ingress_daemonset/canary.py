@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset import types as spec
 from api.ingress_daemonset.status import CanaryStatus, MetricStatus, Phase, Progressing, Promotion, raw_of
-from api.ingress_daemonset.types import NODES, OFF, IngressDaemonSet, Metric, share
+from api.ingress_daemonset.types import NODES, IngressDaemonSet, Metric, share
 from controllers.ingress_daemonset.children import digest, is_current, revision_of, template_digest
 from controllers.ingress_daemonset.nodes import NodeRollout
 from kube.types import rfc3339
@@ -127,7 +127,6 @@ def _out_of_bounds(wanted: Metric, value: float) -> str | None:
     return None if wanted.has_bounds else "it has neither min nor max"
 
 
-SERVING = 200
 PROMOTED_BY_HAND = "it waits to be promoted: drawbridge rollout promote"
 AFTER_FAILURE = "drawbridge rollout abort returns, promote goes on"
 
@@ -289,7 +288,7 @@ class Canary:
     def _lack_of(self, rollout: NodeRollout) -> str | None:
         if rollout.phase is not Phase.CURRENT:
             return f"{rollout.node.name} is {rollout.phase}"
-        return None if self.stored.complete_since else unserved(rollout)
+        return None if self.stored.complete_since else rollout.unserved()
 
 
 def canary_of(
@@ -360,21 +359,6 @@ def pause_of(resource: IngressDaemonSet) -> timedelta:
     stored = stored_canary(resource)
     since, promoted = stored.complete_since, stored.promoted_at
     return promoted - since if since and promoted else timedelta()
-
-
-def unserved(rollout: NodeRollout) -> str | None:
-    """Why the node is not known to answer its health checks with 200; None if it does."""
-    by_port = {each.port: each for each in rollout.readings}
-    ports = () if rollout.rolling.confirm == OFF else rollout.resource.spec.health_check_node_ports
-    for port in ports:
-        checker, reading = f"the health checker of {rollout.node.name} on port {port}", by_port.get(port)
-        if reading is None:
-            return f"{checker} has not been read yet"
-        if reading.state is None:
-            return f"{checker} cannot be read: {reading.error}"
-        if reading.state.status != SERVING:
-            return f"{checker} answers {reading.state.status}: {reading.state.reason}"
-    return None
 
 
 def _identity(

@@ -268,6 +268,8 @@ class Reconciler:
         if asked:
             snapshot = replace(snapshot, measured=measured.get(asked))
         planned = self._plan(snapshot, last)
+        wanted = checkers_of(planned.rollouts, planned.unanswered)
+        are_asked = wanted <= checkers and planned.query in (asked, None)
         learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
@@ -275,7 +277,7 @@ class Reconciler:
             unlabelled,
             next_reading,
             next_measurement,
-            self.pace(key) if planned.query not in (asked, None) else None,
+            None if are_asked else self.pace(key),
             self._writer.retries.retry_after(key, {each.target for each in planned.actions}),
             self._report(resource, planned, last),
             (planned.requeue_at - self._clock.now()).total_seconds() if planned.requeue_at else None,

@@ -28,7 +28,7 @@ from controllers.ingress_daemonset.load_balancers import NodeBackends, by_load_b
 from controllers.ingress_daemonset.rollout_annotations import Mark
 from kube.types import ObjectMeta
 
-REFUSED = 503
+SERVING, REFUSED = 200, 503
 
 
 @dataclass(frozen=True)
@@ -262,27 +262,52 @@ class Detachment:
         ends = self.connections_end_at
         return self.has_connections and ends is not None and ends > now
 
+    def unserved(self, generation: int = 0) -> str | None:
+        """Why its health checkers are not known to answer 200; None when they do, or need not.
+
+        An answer before they have seen this *generation* of the Deployment does not count.
+        """
+        by_port = {each.port: each for each in self.readings}
+        ports = () if self.rolling.confirm == OFF else self.resource.spec.health_check_node_ports
+        for port in ports:
+            checker, reading = f"the health checker of {self.node.name} on port {port}", by_port.get(port)
+            if reading is None:
+                return f"{checker} has not been read yet"
+            if reading.state is None:
+                return f"{checker} cannot be read: {reading.error}"
+            if reading.state.status != SERVING:
+                return f"{checker} answers {reading.state.status}: {reading.state.reason}"
+            if reading.state.generation < generation:
+                return f"{checker} has not seen yet that the node is attached"
+        return None
+
+    @property
+    def settles(self) -> bool:
+        """Whether it counts against the budget for a while after it is attached."""
+        rolling, ports = self.rolling, self.resource.spec.health_check_node_ports
+        is_read = bool(ports) and rolling.confirm != OFF
+        return rolling.detaches and bool(rolling.attach_grace_period_seconds or rolling.weights or is_read)
+
     def attach_doubt(self, now: datetime) -> str | None:
         """Why load balancers may not send it traffic yet, after it was attached; None when they do.
 
-        A backend that stays unhealthy is waited for as long as a confirmation, and weights without end if required.
+        Health checks that fail are waited for as long as a confirmation, and weights without end if required.
         """
         ends, is_required = self.attach_doubt_ends_at, self.rolling.confirm == REQUIRED
-        if ends is None or self.rolling.confirm == OFF:
+        if ends is None or self.deployment is None or self.rolling.confirm == OFF:
             return None
-        is_over = ends <= now
-        weights = (each.attach_doubt for each in self.at_load_balancers if is_required or not is_over)
-        health = (each.health_doubt for each in self.at_load_balancers if not is_over)
-        return next(filter(None, (*weights, *health)), None)
+        weights = (each.attach_doubt for each in self.at_load_balancers if is_required or ends > now)
+        health = (each.health_doubt for each in self.at_load_balancers if ends > now)
+        unserved = self.unserved(self.deployment.metadata.generation) if ends > now else None
+        return unserved or next(filter(None, (*weights, *health)), None)
 
     @property
     def attach_doubt_ends_at(self) -> datetime | None:
         """When less of it is waited for."""
         mark = self.deployment_mark
-        if mark is None or not mark.attached or self.rolling.weights is None:
+        if mark is None or not mark.attached:
             return None
-        began = self.writes.began(mark.at, self.target)
-        return after(began, self.rolling.confirm_timeout_seconds)
+        return after(self.writes.began(mark.at, self.target), self.rolling.confirm_timeout_seconds)
 
 
 def after(moment: datetime, seconds: int) -> datetime:

@@ -87,11 +87,18 @@ def _turn(
 
 def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: datetime) -> float:
     """Each of *limit* places gets free after the turn of its node, and takes the next one that waits."""
-    busy = [max(turn - _spent(node, now), turn * OVERDUE) for node in left if node.in_flight]
+    busy = [_seconds_of(node, turn, now) for node in left if node.in_flight]
     waiting = sum(not node.in_flight for node in left)
     places = sorted([*busy, *[0.0] * (limit - len(busy))])[:limit]
     ends = [free + turn * len(range(place, waiting, limit)) for place, free in enumerate(places)]
     return max([*ends, *busy])
+
+
+def _seconds_of(node: NodeRollout, turn: float, now: datetime) -> float:
+    """Until its turn is over; the mark of one that was attached begins with that."""
+    if node.settled_at:
+        return max(0.0, (node.settled_at - now).total_seconds())
+    return max(turn - _spent(node, now), turn * OVERDUE)
 
 
 def _spent(node: NodeRollout, now: datetime) -> float:

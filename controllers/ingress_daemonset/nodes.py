@@ -504,12 +504,11 @@ def _update(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
 
 def _attached(rollout: NodeRollout, now: datetime) -> Changes:
     """The node is attached at once; what counts it against the budget stays for the grace."""
-    rolling, settled_at = rollout.rolling, rollout.settled_at
+    settled_at = rollout.settled_at
     if settled_at is not None:
         waits = settled_at > now or rollout.attach_doubt(now)
         return {} if waits else rollout_annotations.unschedule(rollout.annotations)
-    settles = rolling.attach_grace_period_seconds or rolling.weights
-    if rollout.deployment_mark and rolling.detaches and settles:
+    if rollout.deployment_mark and rollout.settles:
         return rollout_annotations.settle(rollout.annotations, now)
     return rollout_annotations.unschedule(rollout.annotations)
 

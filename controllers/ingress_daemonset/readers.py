@@ -110,12 +110,14 @@ class Checker(NamedTuple):
 
 
 def checkers_of(rollouts: Iterable[NodeRollout], canary: Sequence[str] = ()) -> set[Checker]:
-    """Those whose confirmation a node waits for, and those of the nodes of the *canary*."""
+    """Those whose answer a node waits for, detached or just attached, and those of the nodes of the *canary*."""
     return {
         Checker(each.node.name, each.node.address, port)
         for each in rollouts
         if (each.is_detaching and each.rolling.connections is not None)
-        or ((each.is_detaching or each.node.name in canary) and each.rolling.confirm != OFF)
+        or (
+            (each.is_detaching or each.settled_at or each.node.name in canary) and each.rolling.confirm != OFF
+        )
         for port in each.resource.spec.health_check_node_ports
     }
 

@@ -575,6 +575,20 @@ def evictions_from_many_nodes(world: World) -> Iterator[float]:
 
 
 @history("ingress_daemonset", nodes=4, lasts=500.0)
+def late_health_checker(world: World) -> Iterator[float]:
+    """The next node is not detached before the health checker of the last one has seen that it is attached."""
+    yield 150.0
+    give_template(world, "proxy:2")
+    yield 5.0
+    detached = next(each["metadata"]["name"] for each in world.api.list(NODES) if DETACH_KEY in notes(each))
+    world.network.cut(f"health-checker-{detached}", world.kernel.now + 40.0)
+    yield 100.0
+    if images(world) != {"proxy:2"}:
+        broken(world, ASKED, f"the pods have {images(world)}")
+    yield 1.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=500.0)
 def cordoned_node(world: World) -> Iterator[float]:
     """While a cordoned node uses up the budget, it is updated, and no other one is detached."""
     yield 150.0
