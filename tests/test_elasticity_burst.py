@@ -50,31 +50,26 @@ GONE = dict.fromkeys(OURS)
 
 
 @table(
-    "node, annotations, change",
+    "node, parts, change",
     {
         "away without one gets ours": (AWAY, {}, OURS),
-        "away with ours keeps it": (AWAY, OURS, {}),
-        "the user's stays": (AWAY, {COST: "7"}, {}),
-        "ours that the user changed stays": (AWAY, {COST: "7", OUR_COST: "-100"}, {}),
-        "ours that the user took away stays away": (AWAY, {OUR_COST: "-100"}, {}),
-        "ours goes local": (HOME, OURS, GONE),
-        "the user's stays local": (HOME, {COST: "-100"}, {}),
+        "without an owner it needs none": (AWAY, {"owned": False}, {}),
+        "away with ours keeps it": (AWAY, {"annotations": OURS}, {}),
+        "the user's stays": (AWAY, {"annotations": {COST: "7"}}, {}),
+        "ours that the user changed stays": (AWAY, {"annotations": {COST: "7", OUR_COST: "-100"}}, {}),
+        "ours that the user took away stays away": (AWAY, {"annotations": {OUR_COST: "-100"}}, {}),
+        "ours goes local": (HOME, {"annotations": OURS}, GONE),
+        "the user's stays local": (HOME, {"annotations": {COST: "-100"}}, {}),
         "none local": (HOME, {}, {}),
     },
 )
 def test_the_cost_follows_the_node_unless_the_user_gave_one(
-    node: str, annotations: dict[str, str], change: dict[str, Any]
+    node: str, parts: dict[str, Any], change: dict[str, Any]
 ) -> None:
-    raw = raw_pod("web-1", gated=False, annotations=annotations, spec={"nodeName": node})
+    raw = raw_pod("web-1", gated=False, spec={"nodeName": node}, **parts)
 
     patch = cost_change(decode(raw_of(raw)), frozenset({AWAY}))
     assert (patch["metadata"]["annotations"] if patch else {}) == change
-
-
-def test_a_pod_without_an_owner_needs_no_cost() -> None:
-    raw = raw_pod("web-1", gated=False, owned=False, spec={"nodeName": AWAY})
-
-    assert cost_change(decode(raw_of(raw)), frozenset({AWAY})) is None
 
 
 def test_the_order_can_be_left_to_chance_and_taken_up_later() -> None:

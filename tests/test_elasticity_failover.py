@@ -42,6 +42,7 @@ def test_a_new_pod_waits_a_minute_and_is_local_then() -> None:
     (name,) = world.create(1, n="0")
     pass_by(world, 55.0, OUT)
     assert is_gated(world, name)
+    assert any(message.endswith(WAITS) for _, message in world.leader.recorder.events)
     pass_by(world, 15.0, OUT)
 
     assert world.placements() == {"local": 1}
@@ -88,14 +89,6 @@ def test_a_pod_that_does_not_fit_them_when_they_are_ready_does_not_wait() -> Non
 
     assert world.placements() == {"local": 1}
     assert "has gpu=yes" in reason(world, name)
-
-
-def test_what_it_waits_for_is_on_the_pod() -> None:
-    world = World(nodes=OUT)
-    (name,) = world.create(1, n="0")
-    pass_by(world, 40.0, OUT)
-
-    assert any(message.endswith(WAITS) for _, message in world.leader.recorder.events), name
 
 
 # Failover to local nodes

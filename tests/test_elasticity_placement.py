@@ -111,12 +111,6 @@ def test_a_pod_beyond_n(found: Objections | None, others: dict[str, Any], kind: 
     assert [*made.waits.values()] == ([said] if kind is Kind.WAIT else [])
 
 
-def test_a_pod_without_a_number_says_so() -> None:
-    (action,) = planned(pod(n=None)).actions
-
-    assert action.why == "global=true local=unset LOCAL_REPLICAS=unset: stays local"
-
-
 @table(
     "limits, there, full",
     {

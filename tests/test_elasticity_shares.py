@@ -41,22 +41,13 @@ def test_a_share_is_never_more_than_all_and_grows_with_the_workload(percent: int
 @pytest.mark.parametrize(("percent", "wanted"), [(0, 3), (30, 4), (50, 5), (100, 3)])
 def test_the_first_pods_are_local_as_far_as_the_share_goes(percent: int, wanted: int) -> None:
     found = world(wanted)
-    found.create(wanted, n=f"{percent}%")
+    *_, last = found.create(wanted, n=f"{percent}%")
     found.leader.settle()
 
     local = ceil(percent * wanted / 100)
+    assert f"LOCAL_REPLICAS={local} ({percent}% of {wanted}), " in found.annotations(last)[REASON]
     placed = {"local": local, "super": wanted - local}
     assert found.placements() == {place: count for place, count in placed.items() if count}
-
-
-def test_the_reason_says_what_the_share_is_of() -> None:
-    found = world(4)
-    names = found.create(3, n="30%")
-    found.leader.settle()
-
-    assert found.annotations(names[-1])[REASON] == (
-        "global=unset local=unset LOCAL_REPLICAS=2 (30% of 4), 2 local: to super node"
-    )
 
 
 def test_in_a_rolling_update_the_share_is_of_the_whole_workload() -> None:

@@ -196,16 +196,6 @@ def test_a_burst_tolerates_what_would_make_its_first_tier_count_for_less(
     assert "affinity" not in world.cluster.pods[name]["spec"]
 
 
-def test_with_one_tier_a_pod_is_sent_as_ever() -> None:
-    world = World(settings=configured(1, 1), nodes=sorted_out([node(HOME), super_node()]))
-    (name,) = world.create(1, n="0")
-    world.leader.settle()
-
-    affinity = world.cluster.pods[name]["spec"]["affinity"]["nodeAffinity"]
-    assert list(affinity) == ["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert world.annotations(name)[REASON].endswith(": to super node")
-
-
 def test_the_metrics_say_how_many_pods_are_in_each_of_several_tiers() -> None:
     TIER_PODS.clear()
     world = World(settings=configured(1, 2), nodes=nodes_of(1, 2))

@@ -107,15 +107,13 @@ class Quota:
             return f"total is {total}, and as many pods are on super nodes"
         if most and self._taken[namespace] >= most:
             return f"perNamespace is {most}, and as many pods of {namespace} are on super nodes"
-        for budget, used in ((each.budget, each) for each in self._budgets if each.concerns(pod)):
-            if used.taken < budget.max_pods:
-                continue
-            reached = f"budgets allows {budget.max_pods} {budget} on super nodes"
-            if not budget.hours:
-                return reached
-            ends_at = budget.ends_at(self._now)
-            end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
-            return f"{reached}; its hours, {budget.times}, {end}"
+        for used in self._budgets:
+            budget = used.budget
+            if used.concerns(pod) and used.taken >= budget.max_pods:
+                reached = f"budgets allows {budget.max_pods} {budget} on super nodes"
+                ends_at = budget.ends_at(self._now)
+                end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
+                return f"{reached}; its hours, {budget.times}, {end}" if budget.hours else reached
         return None
 
 
