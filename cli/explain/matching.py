@@ -27,6 +27,8 @@ VARIABLES = ("object", "oldObject", "request")
 AUTHORIZER = re.compile(r"\bauthorizer\b")
 Labels = Mapping[str, str]
 ANY = "*"
+IS_FALSE = "is false"
+"""What a verdict by a match condition begins with, before its expression."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def _by_conditions(webhook: RegisteredWebhook, request: ApiRequest) -> Verdict:
         else:
             if value is True:
                 continue
-            rank, outcome, why = "false", Outcome.SKIPPED, "is false"
+            rank, outcome, why = "false", Outcome.SKIPPED, IS_FALSE
             if value is not False:
                 rank, outcome = "failed", Outcome.SKIPPED if policy == "Ignore" else Outcome.REFUSED
                 why = f"has no value, and failurePolicy is {policy}: {value}"

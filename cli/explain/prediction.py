@@ -15,9 +15,10 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from api.ip_reservation import PATH as RESERVES
+from api.ip_reservation import SAME_ADDRESS_PATH
 from api.same_address import CalicoIPAM
 from calico.segment import IPReservation, Record
-from cli.explain.matching import ApiRequest, Outcome, Verdict, judge
+from cli.explain.matching import IS_FALSE, ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
 from cli.output import Cell, Document, Table, bad, faint, good, warning
 from kube.errors import NotFound
@@ -45,6 +46,8 @@ UNREADABLE = "not known: you may not list PodDisruptionBudgets"
 ALWAYS = "AlwaysAllow"
 UNREGISTERED = "no webhook configuration has the webhook that reserves IPs"
 T = TypeVar("T")
+IN_WORDS = (RESERVES, SAME_ADDRESS_PATH)
+"""Webhooks whose one condition has many reasons, which they know, too, and say in words."""
 UID = "explained"
 """Of the request: some denials name it."""
 
@@ -254,7 +257,10 @@ class Prediction:
 def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
     """As the server decides, also of a review that cannot be decoded; none of these webhooks can write."""
     ledger, objects = RecordingLedger(), snapshot.objects
-    ours = {webhook.path: webhook for make in snapshot.makers for webhook in make(snapshot, ledger)}
+    ours, not_called = (
+        {webhook.path: webhook for make in snapshot.makers for webhook in make(snapshot, each)}
+        for each in (ledger, RecordingLedger())
+    )
     namespace = objects.namespaces.get(request.namespace, {})
     labels = namespace.get("metadata", {}).get("labels") or {}
     parsed, answers, others = parse(request.review(UID)), list[Verdict](), list[Verdict]()
@@ -266,6 +272,9 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
             continue
         if verdict.outcome in (Outcome.CALLED, Outcome.UNKNOWN):
             verdict = replace(verdict, decision=_decide(ours[registered.path], parsed))
+        elif verdict.why.startswith(IS_FALSE) and registered.path in IN_WORDS:
+            skipped = _decide(not_called[registered.path], parsed).audit.get("skipped")
+            verdict = replace(verdict, why=skipped or verdict.why)
         answers.append(verdict)
     pod = objects.pods.get(f"{request.namespace}/{request.name}")
     is_eviction = request.resource.subresource == "eviction"

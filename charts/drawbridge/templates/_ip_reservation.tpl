@@ -38,42 +38,26 @@
       - {key: ip-reserve, operator: In, values: [enabled, enable]}
       - {{ toJson $audience.namespaces }}
   # Pods that need no reservation cost no call. An eviction has no oldObject: the webhook reads its pod.
+  # One condition, because each costs in each admission of a pod's end, and && ends at the first part that is false: most are of
+  # pods that are being deleted, by the kubelet's final DELETEs, and their first DELETE, or their eviction, was handled.
+  # The static pod of a mirror keeps running, with the IP.
+  # Kubernetes marks a pod of a lost node Failed just before it deletes it; a kubelet marks evicted pods so, and
+  # their workload deletes them at once or later. The webhook checks how long ago: CEL has no clock.
+  # A pod with restartPolicy Always never fails by itself.
   matchConditions:
-    - name: not-a-dry-run
-      expression: "!has(request.dryRun) || !request.dryRun"
-    - name: not-a-dry-run-of-an-eviction
+    - name: pod-needs-a-reservation
       expression: >-
-        request.operation != 'CREATE' || !has(object.deleteOptions) || !has(object.deleteOptions.dryRun)
-        || object.deleteOptions.dryRun.size() == 0
-    # Its first DELETE, or its eviction, was handled; the kubelet's final DELETEs are thousands in a drain.
-    - name: pod-not-yet-being-deleted
-      expression: request.operation != 'DELETE' || !has(oldObject.metadata.deletionTimestamp)
-    - name: pod-has-an-ip
-      expression: >-
-        request.operation != 'DELETE' || has(oldObject.status) && has(oldObject.status.podIP)
-        && oldObject.status.podIP != ''
-    - name: pod-not-on-the-host-network
-      expression: >-
-        request.operation != 'DELETE' || !has(oldObject.spec) || !has(oldObject.spec.hostNetwork)
-        || !oldObject.spec.hostNetwork
-    # Its static pod keeps running, with the IP.
-    - name: pod-not-a-mirror
-      expression: >-
-        request.operation != 'DELETE' || !has(oldObject.metadata.annotations)
-        || !('kubernetes.io/config.mirror' in oldObject.metadata.annotations)
-    # Kubernetes marks a pod of a lost node Failed just before it deletes it; a kubelet marks evicted pods so, and
-    # their workload deletes them at once or later. The webhook checks how long ago: CEL has no clock.
-    # A pod with restartPolicy Always never fails by itself.
-    - name: pod-not-finished-by-itself
-      expression: >-
-        request.operation != 'DELETE' || !has(oldObject.status) || !has(oldObject.status.phase)
-        || !(oldObject.status.phase in ['Succeeded', 'Failed'])
-        || has(oldObject.status.conditions) && oldObject.status.conditions.exists(c, c.type == 'DisruptionTarget'
-        && c.status == 'True')
-        || oldObject.status.phase == 'Failed' && has(oldObject.status.reason) && oldObject.status.reason in
-        ['Evicted', 'NodeShutdown', 'Terminated', 'Shutdown', 'Preempting', 'NodeLost']
-        || oldObject.status.phase == 'Failed' && has(oldObject.spec) && has(oldObject.spec.restartPolicy)
-        && oldObject.spec.restartPolicy == 'Always'
+        (request.operation != 'DELETE' || !has(oldObject.metadata.deletionTimestamp)
+        && has(oldObject.status) && has(oldObject.status.podIP) && oldObject.status.podIP != ''
+        && !oldObject.?spec.?hostNetwork.orValue(false)
+        && !oldObject.metadata.?annotations[?'kubernetes.io/config.mirror'].hasValue()
+        && (!(oldObject.status.?phase.orValue('') in ['Succeeded', 'Failed'])
+        || oldObject.status.?conditions.orValue([]).exists(c, c.type == 'DisruptionTarget' && c.status == 'True')
+        || oldObject.status.phase == 'Failed' && (oldObject.?spec.?restartPolicy.orValue('') == 'Always'
+        || oldObject.status.?reason.orValue('') in
+        ['Evicted', 'NodeShutdown', 'Terminated', 'Shutdown', 'Preempting', 'NodeLost'])))
+        && (request.operation != 'CREATE' || object.?deleteOptions.?dryRun.orValue([]).size() == 0)
+        && !request.?dryRun.orValue(false)
 {{- end }}
 
 {{- define "drawbridge.sameAddressWebhook" -}}
@@ -104,17 +88,12 @@
       - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ .Release.Namespace | quote }}]}
   # The server uses the same rules: a pod to which nothing can be promised costs no call.
   matchConditions:
-    - name: pod-of-a-statefulset
+    - name: pod-may-get-its-address-back
       expression: >-
-        object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)
+        !object.spec.?hostNetwork.orValue(false)
+        && object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)
         && o.kind == "StatefulSet" && o.apiVersion == "apps/v1")
-    - name: pod-not-on-the-host-network
-      expression: "!object.spec.?hostNetwork.orValue(false)"
-    - name: pod-asks-for-no-address
-      expression: >-
-        !["ipAddrs", "ipAddrsNoIpam", "ipv4pools", "ipv6pools"].exists(each,
+        && object.metadata.?annotations[?"drawbridge.io/same-address"].orValue("") != "false"
+        && !["ipAddrs", "ipAddrsNoIpam", "ipv4pools", "ipv6pools"].exists(each,
         ("cni.projectcalico.org/" + each) in object.metadata.?annotations.orValue({}))
-    - name: pod-did-not-opt-out
-      expression: >-
-        object.metadata.?annotations[?"drawbridge.io/same-address"].orValue("") != "false"
 {{- end }}
