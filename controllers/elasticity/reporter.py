@@ -13,6 +13,7 @@ from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, keep_only
 from kube.errors import ApiError
 from kube.event_recorder import EventRecorder, Regarding, Type
+from kube.resources import PODS
 from settings.elasticity import Budget
 
 PODS_BY_STATE = Gauge(
@@ -59,8 +60,7 @@ PLACEMENTS = {Kind.LOCAL: "local", Kind.SUPER: "super", Kind.ANY: "any"}
 LEFT = "the controllers had no leader that decided where it runs; now they have a new one"
 TAKING_OVER = "the leader is new, and makes sure that no write of the former one can still arrive"
 
-Names = frozenset[tuple[str, ...]]
-"""The labels of the series of a metric."""
+Labels = tuple[str, ...]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -73,8 +73,7 @@ class Reporter:
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
         self._begun = now()
-        self._in_force: Names = frozenset()
-        self._tiers: Names = frozenset()
+        self._series: dict[Gauge, frozenset[Labels]] = {}
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
         """On the pod: each *message*, but of a Warning only the first one with its *reason*."""
@@ -144,33 +143,28 @@ class Reporter:
 
     def hold(self, budgets: Iterable[Budget]) -> None:
         """Which of those with hours hold now."""
-        found, now = dict[tuple[str, ...], float](), self._now()
-        for budget in budgets:
-            if budget.hours:
-                found[str(budget), budget.times] = float(budget.holds_at(now))
-        self._in_force = _shown(IN_FORCE, found, self._in_force)
+        timed, now = [budget for budget in budgets if budget.hours], self._now()
+        self._show(IN_FORCE, {(str(each), each.times): float(each.holds_at(now)) for each in timed})
 
     def count_tiers(self, pods: Mapping[int, int]) -> None:
         """*pods* by tier; nothing is shown of a single one."""
         several = pods if len(pods) > 1 else {}
-        self._tiers = _shown(TIER_PODS, {(str(tier),): count for tier, count in several.items()}, self._tiers)
+        self._show(TIER_PODS, {(str(tier),): count for tier, count in several.items()})
 
     def count(self, **states: int) -> None:
         for state, number in states.items():
             PODS_BY_STATE.labels(state).set(number)
 
+    def _show(self, gauge: Gauge, values: Mapping[Labels, float]) -> None:
+        """By labels. A series that stays has no gap, which would end an alert."""
+        for labels, value in values.items():
+            gauge.labels(*labels).set(value)
+        for labels in self._series.get(gauge, frozenset()).difference(values):
+            gauge.remove(*labels)
+        self._series[gauge] = frozenset(values)
+
     def event(self, pod: Pod, reason: str, message: str, type: Type) -> None:  # noqa: A002
-        at = pod.metadata
-        self._recorder.event(Regarding.pod(at.namespace, at.name, at.uid), reason, message, type=type)
-
-
-def _shown(gauge: Gauge, values: Mapping[tuple[str, ...], float], before: Names) -> Names:
-    """The labels of *values*. A series that stays has no gap, which would end an alert."""
-    for labels, value in values.items():
-        gauge.labels(*labels).set(value)
-    for labels in before.difference(values):
-        gauge.remove(*labels)
-    return frozenset(values)
+        self._recorder.event(Regarding.of(pod, PODS, "Pod"), reason, message, type=type)
 
 
 def _seconds(since: datetime | None, now: datetime) -> float:

@@ -157,11 +157,8 @@ class Snapshot:
         return (self.now - created).total_seconds() if created else math.inf
 
     def policy(self, pod: Pod) -> Policy:
-        settings, everywhere, annotations = (
-            self.cluster.settings,
-            self.cluster.switch,
-            pod.metadata.annotations,
-        )
+        settings, everywhere = self.cluster.settings, self.cluster.switch
+        annotations = pod.metadata.annotations
         own, wrong_switch = parse(annotations.get(SWITCH))
         mode, wrong_mode = annotations.get(MODE, settings.placement).strip().lower(), ""
         if mode not in (PREFER, PIN):
