@@ -9,9 +9,9 @@ import os
 import ssl
 import tempfile
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import urllib3
@@ -20,6 +20,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 from kube.connection import OPTIONS, Connection
 from kube.errors import NotConfigured
 
+T = TypeVar("T")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -57,39 +58,24 @@ class ContextEntry(Strict):
     extensions: Any = None
 
 
-class _Named(msgspec.Struct):
-    """*source* is the file that it stands in."""
-
-    name: str
-    cluster: dict[str, Any] = {}
-    user: dict[str, Any] = {}
-    context: dict[str, Any] = {}
-    source: Path = Path()
-
-    def file(self, path: str) -> Path:
-        """A path in a kubeconfig is relative to its file."""
-        return self.source.parent / path
-
-
-class _File(msgspec.Struct, rename="kebab"):
-    clusters: list[_Named] | None = None
-    users: list[_Named] | None = None
-    contexts: list[_Named] | None = None
-    current_context: str = ""
+Files = Sequence[tuple[Path, dict[str, Any]]]
+"""Each with the folder to which the paths in it are relative."""
 
 
 class PlainConnection(Connection):
     """All connections share one TLS context; a token file is read for each request, since others replace it."""
 
-    def __init__(self, cluster: _Named, user: _Named, pool_size: int) -> None:
-        there, who = msgspec.convert(cluster.cluster, ClusterEntry), msgspec.convert(user.user, UserEntry)
+    def __init__(
+        self, cluster: tuple[Path, ClusterEntry], user: tuple[Path, UserEntry], pool_size: int
+    ) -> None:
+        (beside, there), (folder, who) = cluster, user
         if who.token and who.token_file:
             raise ValueError("which of them is meant is not for us to decide")
         self.host, self._token = there.server.rstrip("/"), who.token
-        self._token_file = user.file(who.token_file) if who.token_file else None
-        authority = _pem(cluster, there.certificate_authority_data, there.certificate_authority)
-        certificate = _pem(user, who.client_certificate_data, who.client_certificate)
-        key = _pem(user, who.client_key_data, who.client_key)
+        self._token_file = folder / who.token_file if who.token_file else None
+        authority = _pem(there.certificate_authority_data, beside, there.certificate_authority)
+        certificate = _pem(who.client_certificate_data, folder, who.client_certificate)
+        key = _pem(who.client_key_data, folder, who.client_key)
         context = _tls(authority, f"{certificate}\n{key}" if certificate and key else "")
         self.pool = urllib3.PoolManager(maxsize=pool_size, ssl_context=context, socket_options=OPTIONS)
 
@@ -106,34 +92,31 @@ def plain_connection(kubeconfig: str, context: str | None, pool_size: int) -> tu
     if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
         raise NotPlain
     try:
-        files = [_read(Path(each).expanduser()) for each in kubeconfig.split(os.pathsep) if each]
-        chosen = context or next(each.current_context for each in files if each.current_context)
-        found = _named(chosen, (each.contexts for each in files))
-        entry = msgspec.convert(found.context, ContextEntry)
-        cluster = _named(entry.cluster, (each.clusters for each in files))
-        user = _named(entry.user, (each.users for each in files))
-        return PlainConnection(cluster, user, pool_size), entry.namespace
-    except (msgspec.MsgspecError, OSError, ValueError, StopIteration) as error:
+        paths = [Path(each).expanduser() for each in kubeconfig.split(os.pathsep) if each]
+        files = [(path.parent, msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])) for path in paths]
+        current = (file["current-context"] for _, file in files if file.get("current-context"))
+        _, chosen = _entry(files, "context", context or next(current), ContextEntry)
+        cluster = _entry(files, "cluster", chosen.cluster, ClusterEntry)
+        user = _entry(files, "user", chosen.user, UserEntry)
+        return PlainConnection(cluster, user, pool_size), chosen.namespace
+    except (msgspec.MsgspecError, OSError, ValueError, LookupError, StopIteration) as error:
         raise NotPlain from error
 
 
-def _read(path: Path) -> _File:
-    found = msgspec.yaml.decode(path.read_bytes(), type=_File)
-    for each in (*(found.clusters or ()), *(found.users or ()), *(found.contexts or ())):
-        each.source = path
-    return found
+def _entry(files: Files, kind: str, name: str, type: type[T]) -> tuple[Path, T]:  # noqa: A002
+    """The first one of that name wins."""
+    for folder, file in files:
+        for each in msgspec.convert(file.get(f"{kind}s") or (), Sequence[dict[str, Any]]):
+            if each.get("name") == name:
+                return folder, msgspec.convert(each[kind], type)
+    raise LookupError(name)
 
 
-def _named(name: str, lists: Iterable[list[_Named] | None]) -> _Named:
-    """The first one wins."""
-    return next(each for entries in lists for each in entries or () if each.name == name)
-
-
-def _pem(entry: _Named, data: str, path: str) -> str:
+def _pem(data: str, folder: Path, path: str) -> str:
     """Data win over a file."""
     if data:
         return b64decode(data).decode()
-    return entry.file(path).read_text() if path else ""
+    return (folder / path).read_text() if path else ""
 
 
 def _tls(authority: str, certificate: str) -> ssl.SSLContext:

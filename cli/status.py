@@ -6,10 +6,10 @@ One list of each kind is read at most, and of pods only those that are pending o
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import groupby
 from pkgutil import resolve_name
 from typing import Any
 
@@ -35,6 +35,7 @@ from settings import Settings as ValidSettings
 SOON = timedelta(days=7)
 """A certificate that ends within this time should have been renewed long ago."""
 CERTIFICATES = "docs/how-to/certificates.md"
+SERVING = "the serving certificate"
 RESTORE = "repair the cause; then helm upgrade creates it again: docs/how-to/break-glass.md"
 SECRETS = Resource("", "v1", "secrets")
 
@@ -173,7 +174,10 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     lease, certificate = found["lease"], found.get("certificate")
     features = {name: found[name] for name in looked}
     leader = _leader(lease, settings, now)
-    expires = expiry(certificate) if isinstance(certificate, bytes) else None
+    expires = None
+    if isinstance(certificate, bytes):
+        with suppress(ValueError):
+            expires = not_after(certificate)
     programs = tuple(
         Program(
             each.component or each.metadata.name,
@@ -185,18 +189,24 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     )
     configurations = tuple(_configuration(kind, each) for kind, each in ours.configurations)
     refused = "settings refused, the last good ones stay in force"
+    ends = {
+        f"the CA in the {each.kind} webhook configuration {each.name}": each.ca_expires
+        for each in configurations
+    }
+    if isinstance(certificate, bytes):
+        ends[SERVING] = expires
     checks = {
         "webhook configurations": [*_webhooks(ours)],
         "pods of Drawbridge": [*_pods(programs, ours.namespace)],
         "leader": [*_leaders(lease, leader, settings, now)],
-        "certificates": [*_certificates(ours, configurations, certificate, now)],
+        "certificates": [*_certificates(ours, ends, certificate, now)],
         "settings": [
             Problem(f"{refused}: {each}", "correct the value; helm upgrade") for each in ours.refused
         ],
     }
     parts = {
         "the Lease of the leader": None if isinstance(lease, NotFound) else lease,
-        "the serving certificate": certificate,
+        SERVING: certificate,
         **{known[name].what: each for name, each in features.items()},
     }
     unread = tuple(_unread(name, each) for name, each in parts.items() if isinstance(each, Exception))
@@ -251,14 +261,11 @@ def _webhooks(installed: Installed) -> Iterator[Problem]:
         )
     elif ours := installed.settings:
         missing = unregistered(ours, installed.paths)
-        for kind, paths in groupby(sorted(missing, key=kind_of), kind_of):
-            what = f"no {kind} webhook configuration has {', '.join(paths)}"
-            yield Problem(f"{what}: the API server does not ask, as after break glass", RESTORE)
-
-
-def kind_of(path: str) -> str:
-    """Of the webhook configuration that has it."""
-    return "mutating" if path.startswith("/mutate/") else "validating"
+        for kind in ("mutating", "validating"):
+            paths = [path for path in missing if path.startswith("/mutate/") == (kind == "mutating")]
+            if paths:
+                what = f"no {kind} webhook configuration has {', '.join(paths)}"
+                yield Problem(f"{what}: the API server does not ask, as after break glass", RESTORE)
 
 
 def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
@@ -301,19 +308,13 @@ def _leaders(
 
 def _certificates(
     installed: Installed,
-    configurations: Sequence[ConfigurationView],
+    ends: Mapping[str, datetime | None],
     certificate: bytes | KubeError | None,
     now: datetime,
 ) -> Iterator[Problem]:
-    """*certificate* is None when it was not to be read."""
-    ends = {
-        f"the CA in the {each.kind} webhook configuration {each.name}": each.ca_expires
-        for each in configurations
-    }
-    if isinstance(certificate, bytes):
-        ends["the serving certificate"] = expiry(certificate)
+    """When what *ends*; *certificate* is None when it was not to be read."""
     for what, at in ends.items():
-        if at is None and what == "the serving certificate":
+        if at is None and what == SERVING:
             yield Problem("the Secret of the serving certificate has none", CERTIFICATES)
         elif at is None:
             yield Problem(f"{what} is missing: the API server can call no webhook", CERTIFICATES)
@@ -321,7 +322,7 @@ def _certificates(
             yield Problem(f"{what} ended at {at:%Y-%m-%d %H:%M}Z", CERTIFICATES)
         elif at - now < SOON:
             yield Problem(f"{what} ends at {at:%Y-%m-%d %H:%M}Z and was not renewed", CERTIFICATES)
-    if not isinstance(certificate, bytes) or ends["the serving certificate"] is None:
+    if not isinstance(certificate, bytes) or ends[SERVING] is None:
         return
     for kind, configuration in installed.configurations:
         for webhook in configuration.webhooks:
@@ -333,13 +334,6 @@ def _certificates(
                     " no CA of its caBundle signed it",
                     f"{CERTIFICATES}#when-calls-fail-for-their-certificate",
                 )
-
-
-def expiry(certificate: bytes) -> datetime | None:
-    try:
-        return not_after(certificate)
-    except ValueError:
-        return None
 
 
 def _configuration(kind: str, configuration: WebhookConfiguration) -> ConfigurationView:

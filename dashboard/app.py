@@ -46,7 +46,20 @@ def create_app(
 ) -> Flask:
     """For the one browser that *guard* lets in. Streams end when *stop* is set."""
     app = _app(pages, guard.form, LOCAL)
-    _guard(app, guard)
+
+    @app.before_request
+    def check() -> Response | None:
+        if not guard.knows_host(request.headers.get("Host", "")):
+            abort(421)
+        if guard.knows_token(request.args.get("token", "")):
+            # A page that leads on, not a redirect: a browser that comes from another site would not send the cookie.
+            response = Response(render_template("entrance.html"))
+            response.set_cookie(guard.cookie, guard.token, httponly=True, samesite="Strict")
+            return response
+        if not guard.knows_token(request.cookies.get(guard.cookie, "")):
+            abort(403, DENIED)
+        return None
+
     _serve_pages(app, pages, explain, Streams(partial(fragment, app), stop or threading.Event()))
     _accept(app, guard, write, {page.name: page for page in pages})
     return app
@@ -58,7 +71,19 @@ def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collect
     At *most* so many streams are open.
     """
     app = _app(pages, "", PROXIED)
-    _check_host(app, hosts)
+
+    @app.before_request
+    def check() -> None:
+        # But of probes, which have the address of the pod, and get nothing. It is no proof of who asks: a browser that
+        # another site's name was made to lead here has another Host.
+        host = request.headers.get("Host", "").lower().partition(":")[0]
+        if request.path != HEALTH and host not in hosts:
+            abort(421, UNKNOWN_HOST)
+
+    @app.get(HEALTH)
+    def health() -> str:
+        return "ok"
+
     _serve_pages(app, pages, explain, Streams(partial(fragment, app), threading.Event(), most))
     return app
 
@@ -102,38 +127,6 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
         return render_template("error.html", error=error), error.code or 500
 
     return app
-
-
-def _guard(app: Flask, guard: Guard) -> None:
-    @app.before_request
-    def check() -> Response | None:
-        if not guard.knows_host(request.headers.get("Host", "")):
-            abort(421)
-        if guard.knows_token(request.args.get("token", "")):
-            # A page that leads on, not a redirect: a browser that comes from another site would not send the cookie.
-            response = Response(render_template("entrance.html"))
-            response.set_cookie(guard.cookie, guard.token, httponly=True, samesite="Strict")
-            return response
-        if not guard.knows_token(request.cookies.get(guard.cookie, "")):
-            abort(403, DENIED)
-        return None
-
-
-def _check_host(app: Flask, hosts: Collection[str]) -> None:
-    """But of probes, which have the address of the pod, and get nothing.
-
-    No proof of who asks: a browser that another site's name was made to lead here has another Host.
-    """
-
-    @app.before_request
-    def check() -> None:
-        host = request.headers.get("Host", "").lower().partition(":")[0]
-        if request.path != HEALTH and host not in hosts:
-            abort(421, UNKNOWN_HOST)
-
-    @app.get(HEALTH)
-    def health() -> str:
-        return "ok"
 
 
 def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: Streams) -> None:
