@@ -123,9 +123,9 @@ class World:
                 self._api = self._made(cli.installed(*rest.split()))
             case "pools":
                 self._api = self._made(cli.installed(*rest.split(), kinds=KINDS))
-            case "bare" | "chart":
-                kinds = (*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *KINDS[2:])
-                objects = render(explained.VALUES | _read(rest)) if verb == "chart" else {}
+            case "bare" | "chart" | "chart-with-pools":
+                kinds = (*BUILT_IN, *CALICO_V3, *INGRESS_DAEMONSETS, *KINDS[0 if "pools" in verb else 2 :])
+                objects = render(explained.VALUES | _read(rest)) if verb != "bare" else {}
                 self._api = self._made(explained.installed(FakeAPI(*kinds, now=lambda: NOW), objects))
             case "config":
                 cli.configure(self._api, where, **_read(text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cmp_to_key
 from typing import Any
@@ -32,7 +32,7 @@ from cli.explain.prediction import (
 )
 from cli.inventory import Inventory
 from cli.ip_reservation.explanation import counted, snapshot_with_segments
-from cli.ip_reservation.pools import Headroom, PoolFacts, headroom, headroom_parts, pools_of
+from cli.ip_reservation.pools import Headroom, headroom, headroom_parts, pools_of
 from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
@@ -383,6 +383,7 @@ def removal(
         for record in ahead.records
     )
     back = tuple(returning(predicted, snapshot)) if comes_back else ()
+    kept = {ip for each in back if each.promised for ip in each.ips}
     pools = pools_of(inventory, segments)
     registered = [each.path for each in snapshot.webhooks]
     return Removal(
@@ -404,19 +405,12 @@ def removal(
         unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted(segments),
         most=snapshot.settings.ip_reservation.ip_reserve_max_count,
-        pools=headroom_after(pools, reserved, back),
+        # An IP that its own pod gets back takes no other one.
+        pools=headroom(pools, {each.ip for each in reserved} - kept),
         pools_unknown=pools.unknown,
         returning=back,
         problem=UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else "",
     )
-
-
-def headroom_after(
-    pools: PoolFacts, reserved: Iterable[ReservedIP], back: Iterable[Returning]
-) -> tuple[Headroom, ...]:
-    """An IP that its own pod gets back takes no other one."""
-    kept = {ip for each in back if each.promised for ip in each.ips}
-    return headroom(pools, (each.ip for each in reserved if each.ip not in kept))
 
 
 def scale_in(inventory: Inventory, workload: Raw, owner: Raw, first: int | None, replicas: int) -> ScaleIn:
