@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cli.kubeconfig import NotPlain, plain_connection
-from kube.client import Client, Page
+from kube.client import Client
 from kube.connection import MOUNTED, Connection, Impersonating, Impersonation, connect, in_cluster, of_pod
 from kube.errors import KubeError, NotConfigured
 from kube.resources import ALL, Resource, Selection
@@ -64,12 +64,6 @@ class Cluster:
             if isinstance(each, KubeError):
                 raise each
         return found
-
-    def cached(self, resource: Resource, type: type[T], selection: Selection = ALL) -> list[T]:  # noqa: A002
-        """As informers read: the API server answers from memory, whole, and perhaps a moment late."""
-        path, query = resource.path(selection.namespace), selection.query | FROM_MEMORY
-        page: Page[T] = self.client.request("GET", path, query=query, type=Page[type])  # type: ignore[valid-type]
-        return page.items or []
 
     def without_specs(self, resource: Resource, selection: Selection = ALL) -> bytes:
         """The list with the metadata of each object alone, as JSON; the API server has it in half the time."""

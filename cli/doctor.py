@@ -19,7 +19,7 @@ from cli.installation import (
     Access,
     Lease,
     RegisteredWebhook,
-    WebhookConfigurations,
+    WebhookConfiguration,
     access,
 )
 from cli.inventory import Inventory
@@ -207,9 +207,10 @@ def _permissions(inventory: Inventory) -> Iterator[Finding]:
         yield Finding("your permissions", Verdict.OK, "enough for all commands")
 
 
-def of_others(configurations: WebhookConfigurations) -> Iterator[Finding]:
+def of_others(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
     is_fine, warns = True, partial(Finding, OTHERS_CHECK, Verdict.WARNING)
-    for kind, configuration in configurations:
+    for configuration in configurations:
+        kind = configuration.kind
         for webhook in configuration.webhooks:
             untouched, shared = _seen(webhook, UNTOUCHED), _seen(webhook, SHARED)
             name = f"{kind} webhook {webhook.name} ({configuration.metadata.name})"

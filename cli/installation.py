@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -75,46 +75,18 @@ class RegisteredWebhook(Value, frozen=True):
 
 
 class WebhookConfiguration(Value, frozen=True):
-    """Of either kind."""
+    """Of either *kind*, in a word: mutating or validating."""
 
     metadata: ObjectMeta = ObjectMeta()
     webhooks: tuple[RegisteredWebhook, ...] = ()
-
-    @property
-    def is_ours(self) -> bool:
-        return any(each.is_ours for each in self.webhooks)
+    kind: str = ""
 
 
 complete(WebhookConfiguration)
 
 
-@dataclass(frozen=True)
-class WebhookConfigurations:
-    """In the order in which the API server calls their webhooks."""
-
-    mutating: Sequence[WebhookConfiguration]
-    validating: Sequence[WebhookConfiguration]
-
-    def __iter__(self) -> Iterator[tuple[str, WebhookConfiguration]]:
-        """Each with its kind, in a word."""
-        yield from (("mutating", each) for each in self.mutating)
-        yield from (("validating", each) for each in self.validating)
-
-    @property
-    def webhooks(self) -> Sequence[RegisteredWebhook]:
-        return [webhook for _, each in self for webhook in each.webhooks]
-
-    @property
-    def ours(self) -> WebhookConfigurations:
-        return WebhookConfigurations(
-            *([each for each in part if each.is_ours] for part in (self.mutating, self.validating))
-        )
-
-    @property
-    def service(self) -> ServiceReference | None:
-        """The Service that our webhooks call."""
-        found = (webhook.client_config.service for webhook in self.webhooks if webhook.is_ours)
-        return next(filter(None, found), None)
+def webhooks_in(configurations: Iterable[WebhookConfiguration]) -> list[RegisteredWebhook]:
+    return [webhook for each in configurations for webhook in each.webhooks]
 
 
 class PodSpec(Value, frozen=True):
@@ -157,7 +129,7 @@ class Installed:
     """
 
     service: ServiceReference
-    configurations: WebhookConfigurations
+    configurations: Sequence[WebhookConfiguration]
     deployments: Sequence[Deployment]
     settings: Settings | None
     refused: Sequence[str] = ()
@@ -177,7 +149,7 @@ class Installed:
     @property
     def paths(self) -> list[str]:
         """Of the webhook server, that the API server calls."""
-        return sorted({each.path for each in self.configurations.webhooks if each.is_ours} - {""})
+        return sorted({each.path for each in webhooks_in(self.configurations) if each.is_ours} - {""})
 
     @property
     def version(self) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from calico.ipam_config import ipam_configuration
 from calico.pools import located
 from calico.reservations import Reservations
 from calico.segment import IPReservation
-from cli.cluster import Cluster
+from cli.cluster import FROM_MEMORY, Cluster
 from cli.errors import Failure
 from cli.installation import (
     CHART,
@@ -23,8 +25,8 @@ from cli.installation import (
     Lease,
     ServiceReference,
     WebhookConfiguration,
-    WebhookConfigurations,
     selector_of,
+    webhooks_in,
 )
 from kube.client import Page
 from kube.errors import KubeError
@@ -87,37 +89,45 @@ class Inventory:
 
     def cached(self, resource: Resource, type: type[T], selection: Selection = ALL) -> Sequence[T]:  # noqa: A002
         """As informers read: the API server answers from memory, whole, and perhaps a moment late."""
-        read = partial(self.cluster.cached, resource, type, selection)
+        path, query = resource.path(selection.namespace), selection.query | FROM_MEMORY
+
+        def read() -> Sequence[T]:
+            page: Page[T] = self.client.request("GET", path, query=query, type=Page[type])  # type: ignore[valid-type]
+            return page.items or []
+
         return self.once(("cached", resource, type, selection), read)
 
     @cached_property
-    def configurations(self) -> WebhookConfigurations:
-        """Those of all programs."""
+    def configurations(self) -> Sequence[WebhookConfiguration]:
+        """Those of all programs, in the order in which the API server calls their webhooks."""
         pages = Page[WebhookConfiguration]
         found = self.cluster.read_all(
             {
-                kind: partial(self.client.request, "GET", resource.path(), type=pages)
+                kind.removesuffix("WebhookConfiguration").lower(): partial(
+                    self.client.request, "GET", resource.path(), type=pages
+                )
                 for kind, resource in CONFIGURATIONS.items()
             }
         )
-        return WebhookConfigurations(*(page.items or [] for page in found.values()))
+        return [replace(each, kind=kind) for kind, page in found.items() for each in page.items or ()]
 
     @cached_property
     def installed(self) -> Installed:
         """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
-        configurations = self.configurations.ours
-        if service := configurations.service:
-            metadata = next(each.metadata for _, each in configurations)
+        ours = [each for each in self.configurations if any(webhook.is_ours for webhook in each.webhooks)]
+        services = (each.client_config.service for each in webhooks_in(ours) if each.is_ours)
+        if service := next(filter(None, services), None):
+            metadata = ours[0].metadata
         else:
             chart = Selection(label_selector=f"{NAME}={CHART}")
             if not (deployments := self.list(DEPLOYMENTS, Deployment, chart)):
                 raise NOT_INSTALLED
             metadata = deployments[0].metadata
             service = ServiceReference(namespace=metadata.namespace)
-        ours = Selection(service.namespace, selector_of(metadata))
+        release = Selection(service.namespace, selector_of(metadata))
         reads: dict[str, Callable[[], Any]] = {
-            "deployments": partial(self.list, DEPLOYMENTS, Deployment, ours),
-            "files": partial(self.list, CONFIG_MAPS, ConfigMap, ours),
+            "deployments": partial(self.list, DEPLOYMENTS, Deployment, release),
+            "files": partial(self.list, CONFIG_MAPS, ConfigMap, release),
         }
         deployments, files = self.cluster.read(reads).values()
         if isinstance(deployments, KubeError):
@@ -133,7 +143,7 @@ class Inventory:
                 problems = error.problems
         else:
             problems = [f"no ConfigMap of the release has a {CONFIGURATION_FILE}"]
-        return Installed(service, configurations, deployments, settings, problems, text)
+        return Installed(service, ours, deployments, settings, problems, text)
 
     @cached_property
     def settings(self) -> Settings:

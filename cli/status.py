@@ -187,7 +187,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
         )
         for each in sorted(ours.deployments, key=lambda each: each.metadata.name, reverse=True)
     )
-    configurations = tuple(_configuration(kind, each) for kind, each in ours.configurations)
+    configurations = tuple(map(_configuration, ours.configurations))
     refused = "settings refused, the last good ones stay in force"
     ends = {
         f"the CA in the {each.kind} webhook configuration {each.name}": each.ca_expires
@@ -255,7 +255,7 @@ def _unread(name: str, error: Exception) -> Problem:
 
 
 def _webhooks(installed: Installed) -> Iterator[Problem]:
-    if enabled(installed.in_force) and not [*installed.configurations]:
+    if enabled(installed.in_force) and not installed.configurations:
         yield Problem(
             "there is no webhook configuration: nothing is held at admission, as after break glass", RESTORE
         )
@@ -324,25 +324,25 @@ def _certificates(
             yield Problem(f"{what} ends at {at:%Y-%m-%d %H:%M}Z and was not renewed", CERTIFICATES)
     if not isinstance(certificate, bytes) or ends[SERVING] is None:
         return
-    for kind, configuration in installed.configurations:
+    for configuration in installed.configurations:
         for webhook in configuration.webhooks:
             authorities = certificates_in(decoded(webhook.client_config.ca_bundle))
             is_trusted = any(is_issued_by(certificate, ca) for ca in authorities)
             if webhook.is_ours and authorities and not is_trusted:
                 yield Problem(
-                    f"{kind} webhook {webhook.name} does not trust the serving certificate:"
+                    f"{configuration.kind} webhook {webhook.name} does not trust the serving certificate:"
                     " no CA of its caBundle signed it",
                     f"{CERTIFICATES}#when-calls-fail-for-their-certificate",
                 )
 
 
-def _configuration(kind: str, configuration: WebhookConfiguration) -> ConfigurationView:
+def _configuration(configuration: WebhookConfiguration) -> ConfigurationView:
     """Its CA ends when the first of its webhooks has no valid one any more."""
     webhooks = [each for each in configuration.webhooks if each.is_ours]
     bundles = (certificates_in(decoded(each.client_config.ca_bundle)) for each in webhooks)
     ends = (max(ca.not_valid_after_utc for ca in bundle) for bundle in bundles if bundle)
     return ConfigurationView(
-        kind,
+        configuration.kind,
         configuration.metadata.name,
         tuple(each.name for each in webhooks),
         tuple(sorted({each.failure_policy for each in webhooks})),

@@ -30,7 +30,7 @@ from cli.explain.prediction import (
     eviction_of,
     predict,
 )
-from cli.installation import WebhookConfiguration, WebhookConfigurations
+from cli.installation import WebhookConfiguration
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI
 from kube.resources import NAMESPACES, NODES, PODS
@@ -60,7 +60,7 @@ TIME = re.compile(r"\d\d:\d\d:\d\dZ")
 
 @dataclass(frozen=True)
 class Installation:
-    configurations: WebhookConfigurations
+    configurations: Sequence[WebhookConfiguration]
     settings: Settings
 
 
@@ -69,7 +69,7 @@ def installation(*, local_replicas: bool) -> Installation:
     """As the chart installs it."""
     objects = render(WITH_A_DEFAULT if local_replicas else VALUES)
     return Installation(
-        WebhookConfigurations([], [WebhookConfiguration(webhooks=tuple(registered(objects)))]),
+        [WebhookConfiguration(webhooks=tuple(registered(objects)))],
         settings_in(objects),
     )
 

@@ -75,20 +75,13 @@ def test_a_probe_needs_no_name_and_reads_nothing(api: FakeAPI) -> None:
     assert len(api.calls) == before
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "abort"])
-def test_nothing_can_be_written(api: FakeAPI, verb: str) -> None:
+def test_nothing_can_be_written(api: FakeAPI) -> None:
     app = app_of(api)
     text = open_page(app, "/rollouts").text
+    methods = {method for rule in app.url_map.iter_rules() for method in rule.methods or ()}
 
     assert "<form" not in text
     assert "This page only reads" in text
-    answer = app.test_client().post(f"/rollouts/edge/web/{verb}", headers={"Host": NAME}, data={"form": ""})
-    assert answer.status_code == 404
-
-
-def test_no_route_takes_anything_but_reads(api: FakeAPI) -> None:
-    methods = {method for rule in app_of(api).url_map.iter_rules() for method in rule.methods or ()}
-
     assert methods == {"GET", "HEAD", "OPTIONS"}
 
 

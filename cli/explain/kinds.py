@@ -16,6 +16,7 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.explain.prediction import BUDGETS, Budget, Objects, Snapshot
+from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Report, Table, age
 from cli.session import Command, Commands, Session, pass_session
@@ -72,7 +73,7 @@ def explain() -> None:
 
 def snapshot_of(inventory: Inventory, objects: Objects) -> Snapshot:
     """What the webhooks decide by, about *objects*."""
-    settings, webhooks = inventory.settings, inventory.configurations.webhooks
+    settings, webhooks = inventory.settings, webhooks_in(inventory.configurations)
     makers = tuple(resolve_name(row.predicted)(inventory) for row in FEATURES if row.predicted)
     return Snapshot(settings, webhooks, objects, inventory.now(), makers)
 
