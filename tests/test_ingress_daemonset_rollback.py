@@ -236,13 +236,17 @@ def test_a_canary_elsewhere_waits_until_such_a_node_has_been_well_for_the_deadli
 
 def test_a_canary_whose_health_checks_are_never_answered_200_is_rolled_back() -> None:
     here = Returning(rolling={**CANARY, "annotateDeploymentToDetach": {}}, healthCheckNodePorts=[10080])
-    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["confirm"] = "preferred"
+    rolling = here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]
+    rolling |= {"confirm": "preferred", "confirmTimeoutSeconds": 30}
     here.roll_out()
     here.play(lambda: "proxy:2" in here.images)
     here.world.reported["n1"] = State(503, "not serving")
+    here.play(lambda: not here.world.off())
+    attached = here.world.now
     here.play(lambda: here.reason == "CanaryDegraded")
     assert "answers 503: not serving" in here.message
     here.play(lambda: "rollback" in here.status)
+    assert here.world.now - attached <= timedelta(seconds=DEADLINE + 6)
     here.play(lambda: here.reason == "RolledBack")
 
     assert here.images == {"proxy:1"}

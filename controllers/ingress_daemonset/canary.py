@@ -234,9 +234,11 @@ class Canary:
 
     @cached_property
     def refusing(self) -> tuple[str, ...]:
-        """Of nodes that have all their pods, and whose health checks have not been answered 200 since."""
-        read = (each for each in self.observed if each.phase is Phase.CURRENT and each.readings)
-        return tuple(filter(None, map(self._lack_of, read)))
+        """Of nodes that are attached with all their pods, and whose health checks have not been answered 200 since."""
+        if self.stored.complete_since:
+            return ()
+        attached = (each for each in self.observed if each.phase is Phase.CURRENT or each.is_settling)
+        return tuple(filter(None, (each.unserved() for each in attached if each.readings)))
 
     @property
     def unanswered(self) -> tuple[str, ...]:

@@ -224,6 +224,11 @@ class NodeRollout(Detachment):
             return Phase.CURRENT
         return Phase.DEGRADED if self._had_pods else Phase.STARTING
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether it is attached with all its pods, and still counts."""
+        return self.phase is Phase.ATTACHING and self.settled_at is not None
+
     @cached_property
     def joined(self) -> bool:
         """Whether its first pods have the desired template, or get it: no others were replaced there."""
