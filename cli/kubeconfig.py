@@ -68,14 +68,14 @@ class PlainConnection(Connection):
     def __init__(
         self, cluster: tuple[Path, ClusterEntry], user: tuple[Path, UserEntry], pool_size: int
     ) -> None:
-        (beside, there), (folder, who) = cluster, user
+        (at_cluster, there), (at_user, who) = cluster, user
         if who.token and who.token_file:
             raise ValueError("which of them is meant is not for us to decide")
         self.host, self._token = there.server.rstrip("/"), who.token
-        self._token_file = folder / who.token_file if who.token_file else None
-        authority = _pem(there.certificate_authority_data, beside, there.certificate_authority)
-        certificate = _pem(who.client_certificate_data, folder, who.client_certificate)
-        key = _pem(who.client_key_data, folder, who.client_key)
+        self._token_file = at_user / who.token_file if who.token_file else None
+        authority = _pem(there.certificate_authority_data, at_cluster, there.certificate_authority)
+        certificate = _pem(who.client_certificate_data, at_user, who.client_certificate)
+        key = _pem(who.client_key_data, at_user, who.client_key)
         context = _tls(authority, f"{certificate}\n{key}" if certificate and key else "")
         self.pool = urllib3.PoolManager(maxsize=pool_size, ssl_context=context, socket_options=OPTIONS)
 

@@ -19,7 +19,7 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
-from cli.explain.kinds import objects_about, objects_in, snapshot_of
+from cli.explain.kinds import snapshot_of
 from cli.explain.matching import ApiRequest, Outcome, Verdict
 from cli.explain.prediction import (
     UID,
@@ -107,7 +107,7 @@ def world(found: Installation, namespace: Raw, pod: Raw) -> World:
     evicting = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
     api.put(INGRESS_DAEMONSETS, raw(evicting, name="redis", namespace=namespace["metadata"]["name"]))
     inventory = inventory_of(api, found)
-    snapshot = snapshot_of(inventory, objects_about(inventory, [stored]))
+    snapshot = snapshot_of(inventory, [stored])
     # What the others reserve would be promised to a new pod.
     asked = (creation_of(PODS, stored), deletion_of(stored), eviction_of(stored))
     return World(api, found.settings, [predict(each, snapshot) for each in asked])
@@ -191,7 +191,7 @@ def test_explain_and_the_server_say_the_same_about_thousands_of_pods(
 def test_explain_and_the_server_say_the_same_about_nodes(old: Raw, new: Raw) -> None:
     api, known = FakeAPI(), installation(local_replicas=False)
     inventory = inventory_of(api, known)
-    snapshot = snapshot_of(inventory, objects_about(inventory, []))
+    snapshot = snapshot_of(inventory)
     for request in (creation_of(NODES, new), change_of(NODES, old, new)):
         predicted = predict(request, snapshot)
         found = World(api, known.settings)
@@ -224,7 +224,7 @@ def test_explain_and_the_server_say_the_same_about_ingress_daemonsets(subtests: 
         inventory = inventory_of(api, known)
         asked = creation_of(INGRESS_DAEMONSETS, raw(spec, name="web", namespace="shop"))
 
-        predicted = predict(asked, snapshot_of(inventory, objects_in(inventory, ["shop"])))
+        predicted = predict(asked, snapshot_of(inventory, namespaces=["shop"]))
 
         with subtests.test(case):
             assert predicted.allowed is expected, predicted.denials

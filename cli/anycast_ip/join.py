@@ -17,7 +17,7 @@ from cli.anycast_ip.addresses import address_claims, allow_list, announcing, cla
 from cli.anycast_ip.node import opens_when, terms_in_words
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of, snapshot_of
-from cli.explain.prediction import Objects, Snapshot, creation_of, predict
+from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
@@ -210,7 +210,7 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
     """KubeError; Failure when there is no node to be *like*."""
     nodes = inventory.list(NODES, FollowedNode)
     ingress_daemonsets = ingress_daemonsets_of(inventory, None)
-    snapshot = snapshot_of(inventory, Objects(ingress_daemonsets=ingress_daemonsets))
+    snapshot = snapshot_of(inventory)
     whole = snapshot.settings
     settings = whole.anycast_ip
     node, is_like = _new_node(nodes, like, settings)

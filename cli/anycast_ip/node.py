@@ -22,7 +22,6 @@ from api.anycast_ip import (
 from cli.explain.kinds import Event, Kind, event_table, events_about, latest, snapshot_of
 from cli.explain.prediction import (
     Make,
-    Objects,
     Question,
     Snapshot,
     change_of,
@@ -82,7 +81,7 @@ class NodeExplanation(Report, frozen=True):
 def explain(inventory: Inventory, _namespace: str, name: str) -> NodeExplanation:
     raw = inventory.get(NODES, name, None, Raw)
     found = events_about(inventory, "Node", None, name)
-    snapshot = snapshot_of(inventory, Objects())
+    snapshot = snapshot_of(inventory)
     settings, node = snapshot.settings.anycast_ip, msgspec.convert(raw, Node)
     annotations = node.metadata.annotations
     return NodeExplanation(

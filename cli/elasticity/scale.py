@@ -13,7 +13,7 @@ import msgspec
 
 from api.elasticity import PATH, SWITCH
 from cli.errors import Failure
-from cli.explain.kinds import objects_in, snapshot_of
+from cli.explain.kinds import snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, title
@@ -265,7 +265,7 @@ def _newest_replica_set(inventory: Inventory, deployment: Raw) -> Raw:
 
 def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
     metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
-    snapshot = snapshot_of(inventory, objects_in(inventory, [metadata["namespace"]]))
+    snapshot = snapshot_of(inventory, namespaces=[metadata["namespace"]])
     settings, now = snapshot.settings.elasticity, snapshot.now
     if workload["kind"] == "StatefulSet":
         made = replicas_of_stateful_set(workload, range(before, replicas), now)

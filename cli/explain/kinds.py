@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pkgutil import resolve_name
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.prediction import BUDGETS, Budget, Objects, Snapshot
+from cli.explain.prediction import BUDGETS, Budget, Snapshot
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Report, Table, age
@@ -71,24 +71,15 @@ def explain() -> None:
     """Why an object is treated as it is, and what would happen to it now. Nothing is written."""
 
 
-def snapshot_of(inventory: Inventory, objects: Objects) -> Snapshot:
-    """What the webhooks decide by, about *objects*."""
+def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iterable[str] = ()) -> Snapshot:
+    """What the webhooks decide by, about *pods* and in these *namespaces*, and those of the pods."""
+    by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
+    names = sorted({*namespaces, *(key.partition("/")[0] for key in by_key)})
+    raws = {name: inventory.get(NAMESPACES, name, None, Raw) for name in names}
+    found = [each for name in names for each in ingress_daemonsets_of(inventory, name)]
     settings, webhooks = inventory.settings, webhooks_in(inventory.configurations)
     makers = tuple(resolve_name(row.predicted)(inventory) for row in FEATURES if row.predicted)
-    return Snapshot(settings, webhooks, objects, inventory.now(), makers)
-
-
-def objects_about(inventory: Inventory, pods: Iterable[Raw]) -> Objects:
-    """*pods*, and what the webhooks read about them."""
-    by_key = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in pods}
-    return replace(objects_in(inventory, {key.partition("/")[0] for key in by_key}), pods=by_key)
-
-
-def objects_in(inventory: Inventory, names: Iterable[str]) -> Objects:
-    """Of these namespaces, without pods."""
-    namespaces = {name: inventory.get(NAMESPACES, name, None, Raw) for name in sorted(names)}
-    found = [each for name in namespaces for each in ingress_daemonsets_of(inventory, name)]
-    return Objects(namespaces=namespaces, ingress_daemonsets=found)
+    return Snapshot(settings, webhooks, inventory.now(), by_key, raws, found, makers=makers)
 
 
 def ingress_daemonsets_of(inventory: Inventory, namespace: str | None) -> Sequence[IngressDaemonSet]:

@@ -138,19 +138,6 @@ def refusal(pod: Raw, budgets: Sequence[Budget] | None) -> str:
     return f"PodDisruptionBudget {name} allows no disruption: it {counts}"
 
 
-@dataclass(frozen=True)
-class Objects:
-    """Raw *pods* by namespace/name, raw *namespaces* by name, and the IngressDaemonSets of these namespaces.
-
-    *budgets* are theirs, too, where evictions are predicted; None when they may not be read.
-    """
-
-    pods: Mapping[str, Raw] = field(default_factory=dict)
-    namespaces: Mapping[str, Raw] = field(default_factory=dict)
-    ingress_daemonsets: Sequence[IngressDaemonSet] = ()
-    budgets: Sequence[Budget] | None = ()
-
-
 Make = Callable[["Snapshot", "RecordingLedger"], Sequence[Webhook]]
 """Makes the webhooks of a feature, which read a snapshot and write a ledger."""
 
@@ -159,26 +146,30 @@ Make = Callable[["Snapshot", "RecordingLedger"], Sequence[Webhook]]
 class Snapshot:
     """Its methods are the reads of webhooks, which wait for nothing; *makers* make the webhooks of each feature.
 
-    All *segments*, and the configuration of Calico, decide what is promised to a new pod.
+    Raw *pods* are by namespace/name, raw *namespaces* by name, with the IngressDaemonSets and, where evictions are
+    predicted, the *budgets* of these: None when they may not be read. All *segments*, and the configuration of Calico,
+    decide what is promised to a new pod.
     """
 
     settings: Settings
     webhooks: Sequence[RegisteredWebhook]
-    objects: Objects
     now: datetime
+    pods: Mapping[str, Raw]
+    namespaces: Mapping[str, Raw]
+    resources: Sequence[IngressDaemonSet]
+    budgets: Sequence[Budget] | None = ()
     makers: Sequence[Make] = ()
     segments: Sequence[IPReservation] = ()
     calico: CalicoIPAM = field(default_factory=CalicoIPAM)
 
     def pod(self, namespace: str, name: str, *, deadline: float) -> Pod:
-        return _found(self.objects.pods, f"{namespace}/{name}", Pod)
+        return _found(self.pods, f"{namespace}/{name}", Pod)
 
     def namespace(self, name: str, *, deadline: float) -> Namespace:
-        return _found(self.objects.namespaces, name, Namespace)
+        return _found(self.namespaces, name, Namespace)
 
     def ingress_daemonsets(self, namespace: str, *, deadline: float) -> Iterator[IngressDaemonSet]:
-        known = self.objects.ingress_daemonsets
-        return (each for each in known if each.metadata.namespace == namespace)
+        return (each for each in self.resources if each.metadata.namespace == namespace)
 
     def request_drain(self, resource: IngressDaemonSet, node: str, at: str, *, deadline: float) -> None:
         """Dropped."""
@@ -256,12 +247,12 @@ class Prediction:
 
 def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
     """As the server decides, also of a review that cannot be decoded; none of these webhooks can write."""
-    ledger, objects = RecordingLedger(), snapshot.objects
+    ledger = RecordingLedger()
     ours, not_called = (
         {webhook.path: webhook for make in snapshot.makers for webhook in make(snapshot, each)}
         for each in (ledger, RecordingLedger())
     )
-    namespace = objects.namespaces.get(request.namespace, {})
+    namespace = snapshot.namespaces.get(request.namespace, {})
     labels = namespace.get("metadata", {}).get("labels") or {}
     parsed, answers, others = parse(request.review(UID)), list[Verdict](), list[Verdict]()
     for registered in snapshot.webhooks:
@@ -276,9 +267,9 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
             skipped = _decide(not_called[registered.path], parsed).audit.get("skipped")
             verdict = replace(verdict, why=skipped or verdict.why)
         answers.append(verdict)
-    pod = objects.pods.get(f"{request.namespace}/{request.name}")
+    pod = snapshot.pods.get(f"{request.namespace}/{request.name}")
     is_eviction = request.resource.subresource == "eviction"
-    budget = refusal(pod, objects.budgets) if pod and is_eviction else ""
+    budget = refusal(pod, snapshot.budgets) if pod and is_eviction else ""
     return Prediction(request, tuple(answers), tuple(others), ledger.records, budget)
 
 

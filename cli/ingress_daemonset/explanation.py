@@ -23,8 +23,6 @@ from cli.explain.kinds import (
     event_table,
     events_about,
     latest,
-    objects_about,
-    objects_in,
     snapshot_of,
 )
 from cli.explain.prediction import (
@@ -97,13 +95,9 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
     labelled = inventory.list(PODS, Raw, Selection(namespace, label_selector=NODE_LABEL))
     pods = [each for each in labelled if owner_of(msgspec.convert(each, Pod), [resource])]
     nodes = inventory.list(NODES, FollowedNode)
-    around = replace(
-        objects_in(inventory, [namespace]),
-        pods=objects_about(inventory, pods).pods,
-        budgets=budgets_of(inventory, namespace),
-    )
     found = events_about(inventory, "IngressDaemonSet", namespace, name)
-    snapshot, status = snapshot_of(inventory, around), status_of(resource.status)
+    budgets, status = budgets_of(inventory, namespace), status_of(resource.status)
+    snapshot = replace(snapshot_of(inventory, pods, [namespace]), budgets=budgets)
     return IngressDaemonSetExplanation(
         ingress_daemonset=f"{namespace}/{name}",
         questions=(Question("create", predict(creation_of(INGRESS_DAEMONSETS, raw), snapshot)),),

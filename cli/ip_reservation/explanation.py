@@ -31,12 +31,10 @@ from cli.explain.kinds import (
     events_about,
     events_of,
     latest,
-    objects_about,
     snapshot_of,
 )
 from cli.explain.prediction import (
     Make,
-    Objects,
     Question,
     RecordingLedger,
     Snapshot,
@@ -398,7 +396,7 @@ def predicted(_: Inventory) -> Make:
     return webhooks
 
 
-def snapshot_with_segments(inventory: Inventory, objects: Objects) -> Snapshot:
+def snapshot_with_segments(inventory: Inventory, pods: Iterable[Raw]) -> Snapshot:
     """And what decides about promises to new pods."""
     segments, settings = segments_if_any(inventory), inventory.settings.ip_reservation
     # Its defaults where it cannot be read, and where nothing depends on it.
@@ -406,7 +404,7 @@ def snapshot_with_segments(inventory: Inventory, objects: Objects) -> Snapshot:
     if settings.same_address.enabled:
         with suppress(KubeError):
             calico = calico_ipam(inventory.client, settings.calico_api_version, SECONDS)
-    return replace(snapshot_of(inventory, objects), segments=segments, calico=calico)
+    return replace(snapshot_of(inventory, pods), segments=segments, calico=calico)
 
 
 def counted(segments: Sequence[IPReservation]) -> int:
@@ -479,7 +477,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     segments, cidr = segments_if_any(inventory), canonical(ip)
     records = [each for each in records_of(segments) if each.cidr == cidr]
     raw_pods = inventory.list(PODS, Raw, Selection(field_selector=f"status.podIP={ip}"))
-    snapshot = snapshot_of(inventory, objects_about(inventory, raw_pods))
+    snapshot = snapshot_of(inventory, raw_pods)
     settings, now = snapshot.settings.ip_reservation, snapshot.now
     pool, assigned, cooldown, unknown = "", None, 0, ""
     try:
@@ -586,8 +584,8 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
             f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
             "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
         )
-    objects = objects_about(inventory, [raw] if raw else [])
-    snapshot = snapshot_with_segments(inventory, replace(objects, budgets=budgets_of(inventory, namespace)))
+    snapshot = snapshot_with_segments(inventory, [raw] if raw else [])
+    snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     settings, now = snapshot.settings.ip_reservation, snapshot.now
     present = [msgspec.convert(raw, Pod)] if raw else []
     pods = known_of(inventory, segments, records, present)

@@ -19,7 +19,7 @@ from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADD
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, body
-from cli.explain.kinds import objects_about, snapshot_of
+from cli.explain.kinds import snapshot_of
 from cli.explain.matching import ApiRequest
 from cli.explain.prediction import (
     UNREGISTERED,
@@ -374,8 +374,8 @@ def removal(
     comes_back: bool = True,
 ) -> Removal:
     """Of *pods*, each by its own *request*; without *comes_back* no pods take their places."""
-    objects, segments = objects_about(inventory, pods), segments_if_any(inventory)
-    snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, objects)
+    segments = segments_if_any(inventory)
+    snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, pods)
     predicted = [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
     reserved = tuple(
         ReservedIP(address_of(record.cidr), key_of(pod), record.node, record.owner)
