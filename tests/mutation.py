@@ -33,6 +33,9 @@ TARGETS = {
         "tests/test_elasticity_placement.py",
         "tests/test_elasticity_burst.py",
         "tests/test_elasticity_failover.py",
+        "tests/test_elasticity_wishes.py",
+        "tests/test_elasticity_rollouts.py",
+        "tests/test_elasticity_shares.py",
     ],
     "controllers/ingress_daemonset/planner.py": [
         "tests/test_ingress_daemonset_rollout.py",

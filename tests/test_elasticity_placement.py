@@ -7,14 +7,21 @@ from typing import Any
 
 from api.elasticity import COST, GATE, OUR_COST, PLACEMENT
 from controllers.elasticity.nodes import Nodes
-from controllers.elasticity.patches import TOLERATION, Action, Kind, to_local_nodes, to_super_node
+from controllers.elasticity.patches import (
+    TO_SUPER_NODES,
+    TOLERATION,
+    Action,
+    Kind,
+    to_local_nodes,
+    to_super_node,
+)
 from controllers.elasticity.planner import Past, Plan, plan
 from controllers.elasticity.pods import Pod, decode, facets, oldest_first
 from controllers.elasticity.room import Objections, Quota, counted, counts
 from controllers.elasticity.snapshot import ClusterState, Location, Snapshot, location_of, ordinal_of
 from settings import ElasticitySettings
 from settings.elasticity import Budget, HomeFailover, MaxSuperPods
-from tests.elasticity_world import AWAY, HOME, STUCK, index_of, raw_of, raw_pod
+from tests.elasticity_world import AWAY, HOME, STUCK, fleet, index_of, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
@@ -40,27 +47,55 @@ def taken(quota: Quota, pod: Pod) -> str:
 
 
 class Sky:
-    """Super nodes that answer each pod the same."""
+    """Super nodes that answer each pod the same, and whether they were asked about one that is *bound* to them."""
 
-    def __init__(self, found: Objections | None = NONE) -> None:
-        self._found, self.quota = found, quota(UNLIMITED)
+    def __init__(self, found: Objections | None = NONE, *, asks: bool = False) -> None:
+        self._found, self._asks, self.quota, self.bound = found, asks, quota(UNLIMITED), list[bool]()
 
     def objections(self, pod: Pod, *, bound: bool) -> Objections | None:
+        self.bound.append(bound)
         return self._found
 
     def add(self, pod: Pod, *, bound: bool) -> None:
+        self.bound.append(bound)
         self.quota.add(pod)
 
     def first_tier(self, pod: Pod, *, bound: bool) -> None:
+        self.bound.append(bound)
+
+    def is_asked_for(self, pod: Pod) -> bool:
+        return self._asks
+
+    def gpus(self, pod: Pod) -> None:
         return None
 
-    gpus = is_asked_for = lambda self, _: None
+
+ONE_READY = fleet()
 
 
-def planned(*pods: Pod, switch: bool | None = True, found: Objections | None = NONE, **settings: Any) -> Plan:
-    sky: Any = Sky(found)
-    cluster = ClusterState(Nodes(), ElasticitySettings(**settings), switch, lambda _: None)
-    return plan(Snapshot(pods, {}, cluster, NOW), sky, Past())
+def planned(
+    *pods: Pod, sky: Any = None, switch: bool = True, nodes: Nodes = ONE_READY, **settings: Any
+) -> Plan:
+    cluster = ClusterState(nodes, ElasticitySettings(**settings), switch, lambda _: None)
+    return plan(Snapshot(pods, {}, cluster, NOW), sky or Sky(), Past())
+
+
+@table(
+    "parts, asks, bound",
+    {
+        "beyond N": ({"n": "0"}, False, True),
+        "it asks for super nodes": ({"n": "2"}, True, True),
+        "it tolerates super nodes": ({"n": None, "spec": {"tolerations": [TOLERATION]}}, False, False),
+        "it has no local room": ({"n": None, "gated": False}, False, False),
+    },
+)
+def test_a_pod_is_judged_as_it_will_be(parts: dict[str, Any], asks: bool, bound: bool) -> None:
+    status = {} if parts.get("gated", True) else {"status": {"conditions": [STUCK]}}
+    sky = Sky(asks=asks)
+    (action,) = planned(decode(raw_of(raw_pod("web-1", **parts) | status)), sky=sky).actions
+
+    assert action.kind in TO_SUPER_NODES
+    assert set(sky.bound) == {bound}
 
 
 @table(
@@ -81,7 +116,7 @@ def test_the_first_n_stay_and_the_others_go(
     assert [action.kind for action in made.actions] == kinds
 
 
-FAILOVER = {"home_failover": HomeFailover(enabled=True)}
+FAILOVER = {"home_failover": HomeFailover(enabled=True), "nodes": Nodes()}
 
 
 @table(
@@ -101,7 +136,7 @@ FAILOVER = {"home_failover": HomeFailover(enabled=True)}
     },
 )
 def test_a_pod_beyond_n(found: Objections | None, others: dict[str, Any], kind: Kind, why: str) -> None:
-    made = planned(pod(n="0"), found=found, **others)
+    made = planned(pod(n="0"), sky=Sky(found), **others)
 
     switch = "false" if "switch" in others else "true"
     said = f"global={switch} local=unset LOCAL_REPLICAS=0, 0 local{why}"
