@@ -220,6 +220,7 @@ OF_PODS: dict[tuple[str, ...], list[str]] = {
     ("ipReservation",): [],
     ("ipReservation", "workloadOptIn"): ["nothing of a pod but whether"],
     ("ipReservation", "sameAddress"): ["and end a promised one"],
+    ("ipReservation", "standing"): ["nothing of a pod but whether"],
     ("ipReservation", "workloadOptIn", "elasticity"): ["not change the containers"],
     ("ipReservation", "workloadOptIn", "openGates: controllers"): ["not change the containers"],
 }
