@@ -37,6 +37,14 @@ TARGETS = {
         "tests/test_elasticity_rollouts.py",
         "tests/test_elasticity_shares.py",
     ],
+    "controllers/elasticity/room.py": [
+        "tests/test_elasticity_placement.py",
+        "tests/test_elasticity_fit.py",
+        "tests/test_elasticity_gpus.py",
+        "tests/test_elasticity_tiers.py",
+        "tests/test_elasticity_failover.py",
+        "tests/test_elasticity_wishes.py",
+    ],
     "controllers/ingress_daemonset/planner.py": [
         "tests/test_ingress_daemonset_rollout.py",
         "tests/test_ingress_daemonset_drains.py",

@@ -240,6 +240,7 @@ def test_of_two_super_nodes_the_empty_one_takes_a_pod_unless_their_zone_is_asked
     assert why_not(apart(), TWO, [there("a")]) == ""
     assert why_not(spread(), TWO, [there("a"), there("b")]) == ""
     assert why_not(apart(ZONE), TWO, [there("a")]) == APART.replace(HOSTNAME, ZONE)
+    assert why_not(apart(), (*ONE, super_node(OTHER, unschedulable=True)), [there("a")]) == APART
 
 
 def test_what_is_on_its_way_takes_its_place() -> None:
@@ -284,7 +285,7 @@ def test_a_burst_is_not_bound_to_super_nodes_so_the_spread_counts_all_nodes() ->
     },
 )
 def test_a_pod_asks_for_super_nodes_when_no_other_node_suits_it(spec: dict[str, Any], asks: bool) -> None:
-    assert account_of(ONE).is_asked_for(pod(spec=spec)) is asks
+    assert account_of(TWO).is_asked_for(pod(spec=spec)) is asks
 
 
 @table(

@@ -160,7 +160,7 @@ def nodes_of(*tiers: int, **first: Any) -> Any:
 )
 def test_the_reason_names_the_first_tier_that_takes_the_pod(first: dict[str, Any], said: int) -> None:
     asking = {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "2"}}}]}
-    world = World(settings=configured(1, 2, 3), nodes=nodes_of(1, 2, 3, **first))
+    world = World(settings=configured(1, 2), nodes=nodes_of(1, 2, **first))
     (sent,) = world.create(1, n="0", spec=asking)
     stuck = world.stuck("other", spec=asking)
     world.leader.settle()
