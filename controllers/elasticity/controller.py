@@ -221,8 +221,11 @@ class Elasticity:
 
     def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """What a decision does not read of a pod, the kubelet reports all the time."""
-        if self._counts(old) and (not self._counts(new) or _labels(old) != _labels(new)):
-            self._writer.give_back()
+        names = self._sources.nodes().names
+        if old is not None and counts(old, names):
+            keeps_place = new is not None and counts(new, names)
+            if new is None or not keeps_place or old.metadata.labels != new.metadata.labels:
+                self._writer.give_back()
         if self._role(old) == self._role(new):
             return ()
         return {pod.key for pod in (old, new) if pod is not None}
@@ -242,10 +245,6 @@ class Elasticity:
 
     def _all(self) -> Iterable[str]:
         return dict.fromkeys(pod.key for pod in self._sources.pods.all())
-
-    def _counts(self, pod: Pod | None) -> bool:
-        """Whether it is on a super node, or may come there."""
-        return pod is not None and counts(pod, self._sources.nodes().names)
 
     def _role(self, pod: Pod | None) -> object:
         """All of a pod that a decision reads."""
@@ -271,10 +270,6 @@ def _side_work(name: str, work: Callable[[], None]) -> Controller:
 
 _WATCHED = attrgetter("enabled", "percentages", "return_home.enabled")
 """The settings that say what is watched, and what is kept of it: a change of one begins all of it again."""
-
-
-def _labels(pod: Pod | None) -> object:
-    return pod and pod.metadata.labels
 
 
 def _uids(*pods: Pod) -> set[str]:

@@ -215,8 +215,15 @@ class Topology:
         about = (asks.node_selector, asks.affinity.node_affinity, asks.tolerations, asks.spread, constraint)
         cached = msgspec.json.encode(about)
         if cached not in self._domains:
-            found = [node for node in self._nodes.values() if _is_eligible(request, constraint, node)]
-            self._domains[cached] = found
+            any_affinity = constraint.node_affinity_policy == "Ignore"
+            any_taint = constraint.node_taints_policy == "Ignore"
+            self._domains[cached] = [
+                node
+                for node in self._nodes.values()
+                if all(spread.topology_key in node.metadata.labels for spread in asks.spread)
+                if any_affinity or is_asked_for(request, node)
+                if any_taint or not any(taints(request, node))
+            ]
         return self._domains[cached]
 
     def _count(self, matches: tuple[Match, ...]) -> Counter[str]:
@@ -252,13 +259,6 @@ class Topology:
 def _apart(key: str) -> str:
     """Whichever of the two has the anti-affinity."""
     return f"is without pods that anti-affinity keeps it apart from (by {key})"
-
-
-def _is_eligible(request: Request, constraint: SpreadConstraint, node: WatchedNode) -> bool:
-    has_keys = all(spread.topology_key in node.metadata.labels for spread in request.spec.spread)
-    affine = constraint.node_affinity_policy == "Ignore" or is_asked_for(request, node)
-    tolerated = constraint.node_taints_policy == "Ignore" or not any(taints(request, node))
-    return has_keys and affine and tolerated
 
 
 def _match(term: PodAffinityTerm, pod: Pod, *, unknown: tuple[str, ...] | None) -> Match:

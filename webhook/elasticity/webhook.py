@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -90,7 +89,9 @@ class PlacementWebhook:
             edits.append(("gated", why, gated))
         if pod.spec.scheduler_name == TKE_SCHEDULER:
             name = settings.scheduler_name
-            edits.append(("scheduler", f"{TKE_SCHEDULER} is now {name}", partial(scheduled_by, name)))
+            edits.append(
+                ("scheduler", f"{TKE_SCHEDULER} is now {name}", lambda spec: {**spec, "schedulerName": name})
+            )
         if reaches and (whose := kept_off(pod, request.namespace, settings)):
             edits.append(("kept-off-super-nodes", f"{whose} that tolerates them", kept_off_super_nodes))
         return _changed(raw, edits, wait.reason, (*warnings, *wait.warnings))
@@ -165,10 +166,6 @@ def gated(spec: Spec) -> Spec:
     if any(gate.get("name") == GATE for gate in gates):
         return spec
     return {**spec, "schedulingGates": [*gates, {"name": GATE}]}
-
-
-def scheduled_by(name: str, spec: Spec) -> Spec:
-    return {**spec, "schedulerName": name}
 
 
 def _explained(annotations: Mapping[str, Any] | None, reason: str) -> Mapping[str, Any] | None:

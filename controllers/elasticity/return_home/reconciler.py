@@ -192,13 +192,13 @@ class ReturnReconciler:
         for pod in oldest_first(self._pods.burst()):
             if pod.node_name in nodes.names:
                 found.setdefault(pod.key, []).append(pod)
-        return {key: self._group(key, bursts) for key, bursts in found.items()}
-
-    def _group(self, key: str, bursts: Sequence[Pod]) -> Group:
-        snapshot = self._sources.snapshot(key, {}, self._clock.now())
-        policies = [(pod, snapshot.policy(pod)) for pod in bursts]
-        asking = [Burst(pod, policy.replicas, policy.ordinal) for pod, policy in policies]
-        return Group(self._members(bursts[0]), asking, snapshot.siblings[Location.LOCAL])
+        groups = {}
+        for key, pods in found.items():
+            snapshot = self._sources.snapshot(key, {}, self._clock.now())
+            policies = [(pod, snapshot.policy(pod)) for pod in pods]
+            bursts = [Burst(pod, policy.replicas, policy.ordinal) for pod, policy in policies]
+            groups[key] = Group(self._members(pods[0]), bursts, snapshot.siblings[Location.LOCAL])
+        return groups
 
     def _members(self, pod: Pod) -> list[Pod]:
         """The active pods of its workload; those of a StatefulSet may be of several revisions."""
