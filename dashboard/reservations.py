@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from cli.inventory import Inventory
-from cli.ip_reservation.pools import Headroom, headroom, pools_of
+from cli.ip_reservation.pools import Headroom, headroom
 from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
 from cli.output import Document, duration
 from dashboard.pages import Permissions
@@ -54,7 +54,7 @@ class ReservationsPage(Document, frozen=True):
 
 def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
     segments, settings, now = segments_of(inventory), settings_of(inventory), inventory.now()
-    pools = pools_of(inventory, segments)
+    pools, unknown = headroom(inventory, segments)
     reservations = listed(segments, settings)
     counted = [each for each in reservations if each.expires_at]
     coming = [each for each in counted if not each.kept_by]
@@ -67,8 +67,8 @@ def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
         ),
         tuple(_bars(coming, timedelta(seconds=settings.ip_reserve_time), now)),
         tuple(coming[:NEXT]),
-        headroom(pools, ()),
-        pools.unknown,
+        pools,
+        unknown,
     )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 from api.ingress_daemonset.status import Progressing
 from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, probe_object, probe_pod
-from cli.ingress_daemonset.rollouts import STOPPED, UNKNOWN, StoredResource
+from cli.ingress_daemonset.rollouts import STOPPED, Rollout, StoredResource, rollout_of
 from cli.installation import CONTROLLERS, WEBHOOK, access
 from cli.inventory import Inventory
-from cli.output import Cell, Document, Part, Table, bad, warning
+from cli.output import Cell, Part, Table, bad, fields_of, warning
 from kube.types import key_of
 from settings import Settings
 
@@ -24,27 +24,27 @@ WHAT_STOPPED: Mapping[str, str] = {
 }
 
 
-class RolloutState(Document, frozen=True):
-    namespace: str
-    name: str
-    state: str
-    desired_nodes: int
-    updated_nodes: int
-    ready_nodes: int
-    detached_nodes: int
-    message: str
-
-    @property
-    def moves(self) -> bool:
-        return self.state not in (Progressing.COMPLETE, UNKNOWN)
+SHOWN = [
+    "namespace",
+    "name",
+    "state",
+    "desiredNodes",
+    "updatedNodes",
+    "readyNodes",
+    "detachedNodes",
+    "message",
+]
+"""Fields of a rollout."""
 
 
 class Rollouts(Overview, frozen=True):
-    rollouts: tuple[RolloutState, ...]
+    rollouts: tuple[Rollout, ...]
 
     @property
     def content(self) -> Any:
-        return self.rollouts
+        """What a glance needs of each."""
+        whole = [fields_of(each) | {"message": each.message} for each in self.rollouts]
+        return [{name: value for name, value in each.items() if name in SHOWN} for each in whole]
 
     def state(self, now: datetime) -> Cell:
         moving = sum(each.moves for each in self.rollouts)
@@ -71,23 +71,18 @@ class Rollouts(Overview, frozen=True):
 
 def look(inventory: Inventory) -> tuple[Rollouts, Iterable[Problem]]:
     stored = inventory.list(INGRESS_DAEMONSETS, StoredResource)
-    rollouts, problems = [], []
-    for resource in stored:
-        status, metadata = resource.reported, resource.metadata
-        progressing = status.condition("Progressing")
-        state, message = progressing.reason or UNKNOWN, progressing.message
-        nodes = status.desired_nodes, status.updated_nodes, status.ready_nodes, status.detached_nodes
-        rollouts.append(RolloutState(metadata.namespace, metadata.name, state, *nodes, message))
-        if state in STOPPED:
-            what = f"the rollout of {key_of(metadata)} {WHAT_STOPPED[state]}: {message}"
-            way_out = f"drawbridge rollout get {metadata.name} -n {metadata.namespace};"
+    rollouts, problems = tuple(map(rollout_of, stored)), []
+    for each in rollouts:
+        if each.state in STOPPED:
+            what = f"the rollout of {each.namespace}/{each.name} {WHAT_STOPPED[each.state]}: {each.message}"
+            way_out = f"drawbridge rollout get {each.name} -n {each.namespace};"
             problems.append(Problem(what, f"{way_out} then correct the template, or restore the former one"))
     for resource in stored:
         degraded = resource.reported.condition("Degraded")
         if degraded.status == "True":
             what = f"IngressDaemonSet {key_of(resource.metadata)}: {degraded.message}"
             problems.append(Problem(what, "docs/reference/ingressdaemonset.md#when-it-waits"))
-    return Rollouts(tuple(rollouts)), problems
+    return Rollouts(rollouts), problems
 
 
 def needs(_: Settings) -> Iterator[Needs]:

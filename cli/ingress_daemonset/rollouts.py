@@ -91,6 +91,15 @@ class Rollout(Report, frozen=True):
         return f"{self.generation}/{self.revision}/{self.canary.id if self.canary else ''}"
 
     @property
+    def moves(self) -> bool:
+        return self.state not in (Progressing.COMPLETE, UNKNOWN)
+
+    @property
+    def message(self) -> str:
+        """Of the condition that says its state."""
+        return next((each.message for each in self.conditions if each.type == "Progressing"), "")
+
+    @property
     def is_of_template(self) -> bool:
         """Whether the spec has another template than all nodes had last; what else is done changes no template."""
         return bool(self.revision) and self.spec_revision != self.revision

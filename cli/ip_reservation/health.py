@@ -16,7 +16,7 @@ from cli.errors import unreadable
 from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
 from cli.installation import CALICO, CONTROLLERS, OWN, WEBHOOK, Access, access
 from cli.inventory import Inventory
-from cli.ip_reservation.pools import PoolFacts, headroom, pools_of
+from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
     address_of,
     by_address,
@@ -117,10 +117,10 @@ def _problems(
                 " Calico may assign no IP to any pod",
                 "docs/how-to/break-glass.md#calico-gives-no-address-to-any-pod",
             )
-    pools = pools_of(inventory, segments) if settings.pools.enabled else PoolFacts()
-    if pools.unknown:
-        yield Problem(f"Calico's pools are not known: {pools.unknown}", PAGE)
-    for pool in headroom(pools, ()):
+    pools, unknown = headroom(inventory, segments) if settings.pools.enabled else ((), "")
+    if unknown:
+        yield Problem(f"Calico's pools are not known: {unknown}", PAGE)
+    for pool in pools:
         if pool.free < LOW * pool.addresses:
             yield Problem(
                 f"pool {pool.pool} has {pool.free} of {pool.addresses} IPs free: {pool.assigned} are assigned,"

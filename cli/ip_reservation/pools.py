@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from calico.address_ranges import overlap, range_of
 from calico.pools import (
     BLOCKS,
     POOLS,
     Assigned,
-    Block,
     IPAMBlock,
     IPPool,
     block_of,
@@ -24,16 +23,6 @@ from cli.errors import unreadable
 from cli.inventory import Inventory
 from cli.output import Document, Part, Table, warning
 from kube.errors import KubeError
-
-
-@dataclass(frozen=True)
-class PoolFacts:
-    """*unknown* is why pools or blocks are not known; then there are none."""
-
-    pools: Sequence[IPPool] = ()
-    blocks: Sequence[Block] = ()
-    reservations: Sequence[IPReservation] = ()
-    unknown: str = ""
 
 
 class Headroom(Document, frozen=True):
@@ -50,41 +39,35 @@ class Headroom(Document, frozen=True):
     free: int
     to_be_reserved: int
 
-    @property
-    def is_short(self) -> bool:
-        return self.to_be_reserved > self.free
 
+def headroom(
+    inventory: Inventory, segments: Sequence[IPReservation], reserving: Collection[str] = ()
+) -> tuple[tuple[Headroom, ...], str]:
+    """Of each pool, after a removal that reserves the IPs *reserving*; without any, why pools or blocks are not known.
 
-def pools_of(inventory: Inventory, segments: Sequence[IPReservation]) -> PoolFacts:
-    """Of the first of Calico's groups that serves them; one that may not be read, or is not there, is *unknown*."""
+    They are those of the first of Calico's groups that serves them.
+    """
+    reads: dict[str, Callable[[], Any]] = {
+        "pools": partial(inventory.of_calico, POOLS, IPPool),
+        "blocks": partial(inventory.of_calico, BLOCKS, IPAMBlock),
+    }
     try:
-        found = inventory.cluster.read_all(
-            {
-                "pools": partial(inventory.of_calico, POOLS, IPPool),
-                "blocks": partial(inventory.of_calico, BLOCKS, IPAMBlock),
-            }
-        )
+        known = inventory.cluster.read_all(reads)
     except KubeError as error:
         failure = unreadable(error)
-        return PoolFacts(unknown=f"{failure} ({failure.way_out})")
-    for name, each in found.items():
+        return (), f"{failure} ({failure.way_out})"
+    for name, each in known.items():
         if each is None:
-            return PoolFacts(unknown=f"neither of {' and '.join(GROUPS)} serves Calico's {name}")
-    return PoolFacts(found["pools"], [block_of(block) for block in found["blocks"]], segments)
-
-
-def headroom(facts: PoolFacts, reserving: Iterable[str]) -> tuple[Headroom, ...]:
-    """*reserving* are the IPs that a removal reserves."""
-    assigned, reserved = Assigned(facts.blocks), reserved_ranges(facts.reservations)
-    going = [range_of(each) for each in set(reserving)]
-    found = []
-    for pool in facts.pools:
+            return (), f"neither of {' and '.join(GROUPS)} serves Calico's {name}"
+    assigned, reserved = Assigned(map(block_of, known["blocks"])), reserved_ranges(segments)
+    going, found = [range_of(each) for each in set(reserving)], []
+    for pool in known["pools"]:
         if (whole := pool.range) is not None:
             usage = usage_of(whole, assigned, reserved)
             counts = usage.addresses, usage.assigned, usage.reserved, usage.free
             to_be_reserved = sum(overlap(each, whole) is not None for each in going)
             found.append(Headroom(pool.metadata.name, pool.spec.cidr, *counts, to_be_reserved))
-    return tuple(found)
+    return tuple(found), ""
 
 
 def headroom_parts(pools: Sequence[Headroom], unknown: str) -> Iterator[Part]:
@@ -92,7 +75,7 @@ def headroom_parts(pools: Sequence[Headroom], unknown: str) -> Iterator[Part]:
         yield f"The headroom of Calico's pools is not known: {unknown}"
         return
     for each in pools:
-        if each.is_short:
+        if each.to_be_reserved > each.free:
             yield warning(
                 f"Pool {each.pool} has {each.free} free addresses: replacements of {each.to_be_reserved} pods"
                 " may get none until reservations end."

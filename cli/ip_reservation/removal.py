@@ -32,7 +32,7 @@ from cli.explain.prediction import (
 )
 from cli.inventory import Inventory
 from cli.ip_reservation.explanation import counted, snapshot_with_segments
-from cli.ip_reservation.pools import Headroom, headroom, headroom_parts, pools_of
+from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
 from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session
@@ -384,7 +384,8 @@ def removal(
     )
     back = tuple(returning(predicted, snapshot)) if comes_back else ()
     kept = {ip for each in back if each.promised for ip in each.ips}
-    pools = pools_of(inventory, segments)
+    # An IP that its own pod gets back takes no other one.
+    pools, unknown = headroom(inventory, segments, {each.ip for each in reserved} - kept)
     registered = [each.path for each in snapshot.webhooks]
     return Removal(
         what=what,
@@ -405,9 +406,8 @@ def removal(
         unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted(segments),
         most=snapshot.settings.ip_reservation.ip_reserve_max_count,
-        # An IP that its own pod gets back takes no other one.
-        pools=headroom(pools, {each.ip for each in reserved} - kept),
-        pools_unknown=pools.unknown,
+        pools=pools,
+        pools_unknown=unknown,
         returning=back,
         problem=UNREGISTERED if RESERVES in unregistered(snapshot.settings, registered) else "",
     )
