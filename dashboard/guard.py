@@ -23,17 +23,13 @@ HEADERS = {
 }
 
 
-def _secret() -> str:
-    return secrets.token_urlsafe(32)
-
-
 @dataclass(frozen=True)
 class Guard:
     """*token* is the browser's permission to read; *form* proves that a write comes from a form of the page."""
 
     port: int
-    token: str = field(default_factory=_secret)
-    form: str = field(default_factory=_secret)
+    token: str = field(default_factory=secrets.token_urlsafe)
+    form: str = field(default_factory=secrets.token_urlsafe)
 
     @property
     def url(self) -> str:

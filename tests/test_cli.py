@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 import pytest
@@ -17,7 +16,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cli.app import COMMANDS, SUMMARIES, drawbridge
-from cli.cluster import Cluster, cluster_of
+from cli.cluster import Cluster
 from cli.errors import UNREADABLE, unreadable
 from cli.output import Document, Output, Part, Table, bad, duration, good
 from cli.session import Command, Session, pass_session
@@ -44,17 +43,6 @@ def output(form: str) -> str:
     return file.getvalue()
 
 
-def test_a_table_is_for_people_and_has_no_colors_without_a_terminal() -> None:
-    assert [line.split() for line in output("table").splitlines()] == [["broken"], ["POD"], ["redis-0"]]
-
-
-def test_wide_has_more_columns() -> None:
-    assert [line.split() for line in output("wide").splitlines()][1:] == [
-        ["POD", "NODE"],
-        ["redis-0", "node-1"],
-    ]
-
-
 def test_json_and_yaml_have_every_field() -> None:
     expected = {"podName": "redis-0", "since": "2026-01-02T03:04:05Z"}
 
@@ -76,13 +64,6 @@ def test_a_value_that_is_watched_is_shown_when_it_changes_until_ctrl_c() -> None
         '"podName": "redis-0",',
         '"podName": "redis-1",',
     ]
-
-
-def test_long_lines_are_not_cut_without_a_terminal() -> None:
-    file = io.StringIO()
-    Output(file=file).show(ANSWER, lambda _: [Table(("A",), [("x" * 500,)])])
-
-    assert "x" * 500 in file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -132,11 +113,6 @@ def test_options_stand_before_or_after_the_command(arguments: list[str], expecte
     assert call(*arguments) == (0, f"{expected}\n")
 
 
-def test_a_write_is_confirmed_first() -> None:
-    assert call("write", answer="y\n") == (0, "Delete all? [y/N]: y\ndeleted\n")
-    assert call("write", "--yes") == (0, "deleted\n")
-
-
 def test_a_write_that_is_not_confirmed_changes_nothing() -> None:
     code, printed = call("write", answer="n\n")
     assert (code, printed.splitlines()[-1]) == (1, "Error: declined; nothing was changed")
@@ -167,36 +143,6 @@ def test_an_error_of_the_cluster_has_the_way_out_and_ends_with_3(error: Exceptio
 
     assert expected in failure.way_out
     assert failure.exit_code == UNREADABLE
-
-
-KUBECONFIG = """\
-apiVersion: v1
-kind: Config
-current-context: one
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: u, user: {token: t}}]
-contexts:
-  - {name: one, context: {cluster: c, user: u, namespace: shop}}
-  - {name: two, context: {cluster: c, user: u}}
-"""
-
-
-def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
-    path = tmp_path / "config"
-    path.write_text(KUBECONFIG)
-
-    assert cluster_of(str(path)).namespace == "shop"
-    assert cluster_of(str(path), "two").namespace == "default"
-
-
-def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "config"
-    path.write_text(KUBECONFIG)
-
-    with pytest.raises(NotConfigured, match="three"):
-        cluster_of(str(path), "three")
-    with pytest.raises(NotConfigured, match="there is no kubeconfig at /nowhere"):
-        cluster_of("/nowhere")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

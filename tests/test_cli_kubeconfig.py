@@ -85,6 +85,7 @@ def test_of_several_files_the_first_wins_and_contexts_can_be_chosen(tmp_path: Pa
 
     tokens = [plain_connection(files, name, 4)[0].authorization() for name in (None, "b")]
     assert tokens == [{"Authorization": "Bearer 1"}, {"Authorization": "Bearer 3"}]
+    assert plain_connection(files, "b", 4)[1] == "default"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,13 @@ def test_the_rest_is_left_to_the_official_client(tmp_path: Path, user: Any, clus
 def test_an_unknown_context_is_left_to_it_too(tmp_path: Path) -> None:
     with pytest.raises(NotPlain):
         plain_connection(written(tmp_path / "config"), "other", 4)
+
+
+def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotConfigured, match="three"):
+        cluster_of(written(tmp_path / "config"), "three")
+    with pytest.raises(NotConfigured, match="there is no kubeconfig at /nowhere"):
+        cluster_of("/nowhere")
 
 
 def test_so_is_a_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
