@@ -21,7 +21,7 @@ from controllers.anycast_ip.claim import (
     renewed,
 )
 from controllers.anycast_ip.planner import bound_annotations, plan
-from controllers.anycast_ip.snapshot import GONE, Action, Lookup, Order, Related, Seen, Snapshot
+from controllers.anycast_ip.snapshot import GONE, LAG, Action, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, Lab, original
@@ -71,7 +71,6 @@ ELSEWHERE = address(instance_id="ins-2")
 
 NO_ADDRESS_YET = Seen()
 UNORDERED = Order(in_doubt=False)
-NOTHING_FOUND = Lookup(seconds=60)
 
 
 def looked(*found: Address) -> Seen:
@@ -197,16 +196,16 @@ def test_an_address_is_unbound_from_an_instance_that_runs_while_the_brake_is_off
         pytest.param(GATED, Order(in_doubt=False, tagged=True), Action.ALLOCATE, id="tagged"),
         pytest.param(GATED, Order(tagged=True), Action.ALLOCATE, id="perhaps ordered"),
         pytest.param(GATED, Order(refused=True), Action.FIND, id="token refused"),
-        pytest.param(GATED, Order(refused=True, lookup=Lookup()), Action.FIND, id="token refused, nothing found yet"),
-        pytest.param(GATED, Order(refused=True, lookup=NOTHING_FOUND), Action.RENEW, id="token of nothing"),
-        pytest.param(GATED, Order(lookup=Lookup(FREE)), Action.RECORD, id="found by its name"),
+        pytest.param(GATED, Order(refused=True, nothing_for=0), Action.FIND, id="token refused, nothing found yet"),
+        pytest.param(GATED, Order(refused=True, nothing_for=LAG), Action.RENEW, id="token of nothing"),
+        pytest.param(GATED, Order(found=FREE), Action.RECORD, id="found by its name"),
         pytest.param(GATED, Order(599, tagged=True), Action.ALLOCATE, id="not old yet"),
         pytest.param(GATED, Order(600, tagged=True), Action.FIND, id="old"),
-        pytest.param(GATED, Order(900, tagged=True, lookup=Lookup()), Action.ALLOCATE, id="old, one look is enough"),
+        pytest.param(GATED, Order(900, tagged=True, nothing_for=0), Action.ALLOCATE, id="old, one look is enough"),
         pytest.param(None, Order(tagged=True), Action.ALLOCATE, id="gone, perhaps ordered"),
         pytest.param(None, Order(900, tagged=True), Action.FIND, id="gone, old"),
-        pytest.param(None, Order(900, tagged=True, lookup=Lookup()), Action.FIND, id="gone, old, once not enough"),
-        pytest.param(None, Order(900, lookup=NOTHING_FOUND), Action.UNTAG, id="gone, nothing found"),
+        pytest.param(None, Order(900, tagged=True, nothing_for=0), Action.FIND, id="gone, old, once not enough"),
+        pytest.param(None, Order(900, nothing_for=LAG), Action.UNTAG, id="gone, nothing found"),
         pytest.param(None, UNORDERED, Action.UNTAG, id="gone, never ordered"),
     ],
 )  # fmt: skip

@@ -23,7 +23,7 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
-from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Lookup, Order, Related, Seen, Snapshot
+from controllers.anycast_ip.snapshot import GONE, UNKNOWN, Action, Order, Related, Seen, Snapshot
 from controllers.anycast_ip.snapshot import Pool as View
 from dev.lab.cloud import Knobs
 from kube.resources import CONFIG_MAPS
@@ -148,17 +148,17 @@ OLD = Order(in_doubt=True, age=900)
         pytest.param(Snapshot("u2", node(), ORDERED, order=DOUBTFUL, pool=OFFER), Action.TAG, id="it may be ordered"),
         pytest.param(Snapshot("u2", node(), ORDERED, order=OLD, pool=OFFER), Action.FIND, id="ordered long ago"),
         pytest.param(
-            Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(seconds=5)), pool=OFFER),
+            Snapshot("u2", node(), ORDERED, order=Order(age=900, nothing_for=5), pool=OFFER),
             Action.FIND,
             id="ordered long ago, and not found yet",
         ),
         pytest.param(
-            Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(seconds=60)), pool=OFFER),
+            Snapshot("u2", node(), ORDERED, order=Order(age=900, nothing_for=60), pool=OFFER),
             Action.TAKE,
             id="ordered long ago, and not found for long",
         ),
         pytest.param(
-            Snapshot("u2", node(), ORDERED, order=Order(age=900, lookup=Lookup(FREE)), pool=OFFER),
+            Snapshot("u2", node(), ORDERED, order=Order(age=900, found=FREE), pool=OFFER),
             Action.RECORD,
             id="ordered long ago, and found",
         ),

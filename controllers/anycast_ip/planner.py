@@ -38,7 +38,6 @@ from controllers.anycast_ip.snapshot import (
     Checked,
     Egress,
     Note,
-    Order,
     Snapshot,
     Step,
 )
@@ -51,8 +50,6 @@ SLOW = 150.0
 SURE = 600.0
 """Seconds after which an order is looked up by its name before it is repeated. How long the cloud remembers a
 ClientToken, and how far its index of names lags behind, is not documented; it is taken to be less than this."""
-LAG = 60.0
-"""Seconds for which nothing must be found by the name of an order before it is taken to have brought nothing."""
 
 
 def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
@@ -79,17 +76,14 @@ def is_leaving(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> 
         return True
     if claim.releasing and not wanted(node, settings):
         return True
-    return settings.release_on_label_removal and _lost_its_labels(node, claim, settings)
+    # Other labels in the settings take nothing away: a slip there must not cost a whole cluster its addresses.
+    has_lost_labels = not wanted(node, settings) and not claim.labels.items() <= node.metadata.labels.items()
+    return settings.release_on_label_removal and has_lost_labels
 
 
 def has_left(node: Node | None, claim: Claim, settings: AnycastIPSettings) -> bool:
     """Whether *claim* may pass to another node: its own is gone, or is to lose the address and shows it no more."""
     return is_leaving(node, claim, settings) and _before_leaving(node, settings) is None
-
-
-def _lost_its_labels(node: Node, claim: Claim, settings: AnycastIPSettings) -> bool:
-    """Other labels in the settings take nothing away: a slip there must not cost a whole cluster its addresses."""
-    return not wanted(node, settings) and not claim.labels.items() <= node.metadata.labels.items()
 
 
 def _before_leaving(node: Node | None, settings: AnycastIPSettings) -> Step | None:
@@ -108,18 +102,11 @@ def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
         return Step(Action.FREE)
     if snapshot.claim is None and snapshot.related.found is not None:
         return Step(Action.ADOPT, address=snapshot.related.found)
-    return (
-        Step(Action.NOTHING, _not_selected(settings)) if is_tainted(node) and not is_super(node) else NOTHING
-    )
-
-
-def _not_selected(settings: AnycastIPSettings) -> Note:
+    if not is_tainted(node) or is_super(node):
+        return NOTHING
     labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
-    return Note(
-        "AnycastIpDelayed",
-        f"The node has taint {TAINT.key}, but is not labelled {labels}: give it the label, or take the taint off",
-        "Normal",
-    )
+    text = f"The node has taint {TAINT.key}, but is not labelled {labels}: give it the label, or take the taint off"
+    return Step(Action.NOTHING, Note("AnycastIpDelayed", text, "Normal"))
 
 
 def must_be_closed(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> bool:
@@ -148,31 +135,24 @@ def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
 
 def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     if not instance_of(node):
-        return Step(Action.NOTHING, _no_instance(node))
-    if snapshot.related.rival:
-        return Step(Action.NOTHING, _duplicate(snapshot.related.rival))
+        provider = f"providerID {node.spec.provider_id!r}"
+        text = (
+            f"Neither label cloud.tencent.com/node-instance-id nor {provider} names an instance ins-...: there is"
+            " nothing to bind an address to"
+        )
+        return Step(Action.NOTHING, Note("NoInstanceID", text))
+    if rival := snapshot.related.rival:
+        address = rival.address or "the address that is ordered for it"
+        text = (
+            f"Node {rival.node} names instance {rival.instance}, too, and has {address}: this node stays closed until"
+            " that one is deleted, or names its own instance"
+        )
+        return Step(Action.NOTHING, Note("DuplicateInstanceID", text))
     if snapshot.related.predecessor:
         return Step(Action.INHERIT)
     if snapshot.seen.on_instance is None:
         return Step(Action.LOOK)
     return _from_look(snapshot, snapshot.seen.on_instance, settings)
-
-
-def _no_instance(node: Node) -> Note:
-    return Note(
-        "NoInstanceID",
-        f"Neither label cloud.tencent.com/node-instance-id nor providerID {node.spec.provider_id!r} names an instance"
-        " ins-...: there is nothing to bind an address to",
-    )
-
-
-def _duplicate(rival: Claim) -> Note:
-    address = rival.address or "the address that is ordered for it"
-    return Note(
-        "DuplicateInstanceID",
-        f"Node {rival.node} names instance {rival.instance}, too, and has {address}: this node stays closed until that"
-        " one is deleted, or names its own instance",
-    )
 
 
 def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: AnycastIPSettings) -> Step:
@@ -185,19 +165,17 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
         best = min(mine, key=lambda each: (each.id != found, each.status not in (BIND, BIND_ENI), each.id))
         return Step(Action.LOOK) if best.status == UNBINDING else Step(Action.ADOPT, address=best)
     if bound:
-        return Step(Action.LOOK, _unmanaged(bound[0], settings))
+        kind, what = bound[0].type, f"{bound[0].type} {bound[0].ip or bound[0].id}"
+        text = (
+            f"The instance has {what} already, so that no {settings.address_type} can be bound; give it back, or take"
+            " the label off the node"
+        )
+        return Step(
+            Action.LOOK, Note("AlreadyHasPublicIp" if kind == "WanIP" else "AlreadyHasAnycastIp", text)
+        )
     if snapshot.related.found:
         return Step(Action.ADOPT, address=snapshot.related.found)
     return Step(Action.TAKE if snapshot.pool.offer else Action.CLAIM)
-
-
-def _unmanaged(address: Address, settings: AnycastIPSettings) -> Note:
-    what = f"{address.type} {address.ip or address.id}"
-    return Note(
-        "AlreadyHasAnycastIp" if address.type != "WanIP" else "AlreadyHasPublicIp",
-        f"The instance has {what} already, so that no {settings.address_type} can be bound; give it back, or take"
-        " the label off the node",
-    )
 
 
 def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
@@ -257,22 +235,17 @@ def _plan_order(snapshot: Snapshot) -> Step:
     Whether an old order, or one that the cloud refuses to repeat, brought an address is looked up by its name. One
     look is enough before it is repeated; before it is given up, or renewed, nothing must be found for long.
     """
-    order, lookup = snapshot.order, snapshot.order.lookup
-    is_settled, offer = _has_brought_nothing(order), snapshot.node and snapshot.pool.offer
-    if lookup and lookup.found:
-        return Step(Action.RECORD, address=lookup.found)
-    if offer and (is_settled or not order.in_doubt):
+    order, offer = snapshot.order, snapshot.node and snapshot.pool.offer
+    if order.found:
+        return Step(Action.RECORD, address=order.found)
+    if offer and (order.is_void or not order.in_doubt):
         return Step(Action.TAKE)
     if order.refused:
-        return Step(Action.RENEW if is_settled else Action.FIND)
-    is_old, is_one_look_enough = order.in_doubt and order.age >= SURE, snapshot.node and not offer
-    if is_old and not (lookup and is_one_look_enough) and not is_settled:
+        return Step(Action.RENEW if order.is_void else Action.FIND)
+    is_looked_up = order.nothing_for is not None and snapshot.node and not offer
+    if order.in_doubt and order.age >= SURE and not is_looked_up and not order.is_void:
         return Step(Action.FIND)
     return Step(Action.ALLOCATE if order.tagged else Action.TAG)
-
-
-def _has_brought_nothing(order: Order) -> bool:
-    return order.lookup is not None and order.lookup.found is None and order.lookup.seconds >= LAG
 
 
 def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings) -> Step:
@@ -284,7 +257,7 @@ def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings)
         return Step(Action.FORGET)
     if not claim.address:
         # With the same token, an order in doubt that is repeated brings the address that has to be released.
-        is_settled = _has_brought_nothing(snapshot.order) or not snapshot.order.in_doubt
+        is_settled = snapshot.order.is_void or not snapshot.order.in_doubt
         return Step(Action.UNTAG) if is_settled and not snapshot.pool.has_place else _plan_order(snapshot)
     seen = snapshot.seen.address
     if seen is UNKNOWN:
@@ -314,17 +287,13 @@ def _with_address(seen: Address, claim: Claim, snapshot: Snapshot) -> Step:
     if snapshot.runs is None:
         return Step(Action.EXAMINE)
     if snapshot.runs and snapshot.is_braked:
-        return Step(Action.EXAMINE, _held(seen))
+        text = (
+            f"{seen.id} stays bound for now: {seen.instance_id} still runs, and {MOST} addresses of instances that run"
+            " were unbound within an hour. If no other control plane serves these nodes, confirm it: kubectl -n"
+            f" {NAMESPACE} annotate --overwrite configmap {CLUSTER_UUID} {CONFIRMED}=$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+        )
+        return Step(Action.EXAMINE, Note(HELD, text))
     return Step(Action.UNBIND, address=seen)
-
-
-def _held(seen: Address) -> Note:
-    return Note(
-        HELD,
-        f"{seen.id} stays bound for now: {seen.instance_id} still runs, and {MOST} addresses of instances that run were"
-        f" unbound within an hour. If no other control plane serves these nodes, confirm it: kubectl -n {NAMESPACE}"
-        f" annotate --overwrite configmap {CLUSTER_UUID} {CONFIRMED}=$(date -u +%Y-%m-%dT%H:%M:%SZ)",
-    )
 
 
 def _moved(seen: Address, then: str) -> Note:
@@ -339,13 +308,6 @@ def serves(address: Address, instance: str) -> bool:
     """By its status, not by its instance id alone, which shows while it is still being bound."""
     bound = address.status in (BIND, BIND_ENI) and address.instance_id == instance != ""
     return bound and not address.blocked and not address.arrears
-
-
-def shows(node: Node, address: Address) -> bool:
-    """Whether *node* is open and says that it has *address*."""
-    return (
-        not is_tainted(node) and bound_annotations(node, address).items() <= node.metadata.annotations.items()
-    )
 
 
 def bound_annotations(node: Node, address: Address) -> dict[str, str]:
@@ -365,12 +327,17 @@ def plan_when_bound(
     """*seen* is bound to the instance of *claim*."""
     if not serves(seen, claim.instance):
         return Step(Action.WATCH, stopped(seen))
-    if shows(node, seen):
+    shown = node.metadata.annotations.items()
+    if not is_tainted(node) and bound_annotations(node, seen).items() <= shown:
         return plan_bandwidth(seen, node, claim, settings)
     # A node that is open just shows something else by mistake.
     url = settings.egress_check.url
     if is_tainted(node) and url and egress.passed != Checked(seen.id, seen.ip, url):
-        return Step(Action.CHECK, _closed_by(egress, seen), address=seen)
+        text = (
+            f"{seen.id} is bound, but the check of the node's egress failed: {egress.trouble}; it is repeated, and the"
+            f" node opens when the service sees {seen.ip}"
+        )
+        return Step(Action.CHECK, Note("AnycastIpEgressFailed", text) if egress.trouble else None, seen)
     return Step(Action.OPEN, address=seen)
 
 
@@ -380,13 +347,3 @@ def plan_bandwidth(seen: Address, node: Node, claim: Claim, settings: AnycastIPS
     if claim.ours and wanted and seen.bandwidth not in (0, wanted):
         return Step(Action.RESIZE, address=seen)
     return NOTHING
-
-
-def _closed_by(egress: Egress, seen: Address) -> Note | None:
-    if not egress.trouble:
-        return None
-    return Note(
-        "AnycastIpEgressFailed",
-        f"{seen.id} is bound, but the check of the node's egress failed: {egress.trouble}; it is repeated, and the node"
-        f" opens when the service sees {seen.ip}",
-    )

@@ -57,7 +57,6 @@ from controllers.anycast_ip.snapshot import (
     READS,
     UNKNOWN,
     Action,
-    Lookup,
     Order,
     Pool,
     Related,
@@ -317,9 +316,7 @@ class Reader(_Parts):
             seen = dataclasses.replace(snapshot.seen, on_instance=found, owner=self._owner(found))
             return dataclasses.replace(snapshot, seen=seen)
         if action is Action.FIND and claim:
-            return dataclasses.replace(
-                snapshot, order=dataclasses.replace(snapshot.order, lookup=self._lookup(claim))
-            )
+            return dataclasses.replace(snapshot, order=self._looked_up(snapshot.order, claim))
         if action is Action.EXAMINE and claim:
             return dataclasses.replace(snapshot, runs=self._runs(claim))
         return dataclasses.replace(snapshot, seen=self._watch(claim)) if claim else snapshot
@@ -403,17 +400,14 @@ class Reader(_Parts):
         wanted_ = wanted_bandwidth(node, self._settings())
         return Seen(listed) if wanted_ in (0, listed.bandwidth) else Seen()
 
-    def _lookup(self, claim: Claim) -> Lookup:
-        found = self._cloud.named(claim.name)
-        mine = (
-            each
-            for each in found
-            if not self._claims.having(each.id)
-            and each.tags.get(NODE_INSTANCE) == claim.instance
-            and bound_to(each) in ("", claim.instance)
-        )
+    def _looked_up(self, order: Order, claim: Claim) -> Order:
+        """By its name."""
+        for address in self._cloud.named(claim.name):
+            is_mine = address.tags.get(NODE_INSTANCE) == claim.instance
+            if is_mine and bound_to(address) in ("", claim.instance) and not self._claims.having(address.id):
+                return dataclasses.replace(order, found=address)
         waited = self._memory.waits.seconds(claim.uid, Action.FIND, claim.token)
-        return Lookup(next(mine, None), waited)
+        return dataclasses.replace(order, nothing_for=waited)
 
     def _watch(self, claim: Claim) -> Seen:
         waits = self._memory.waits

@@ -92,26 +92,29 @@ class Related:
     was_wanted: bool = False
 
 
-@dataclass(frozen=True)
-class Lookup:
-    """By the name of an order: *found*, or how many *seconds* nothing has had that name."""
-
-    found: Address | None = None
-    seconds: float = 0.0
+LAG = 60.0
+"""Seconds for which nothing must be found by the name of an order before it is taken to have brought nothing."""
 
 
 @dataclass(frozen=True)
 class Order:
     """*age* is in seconds since the order was meant to go out; *in_doubt*: it may have reached the cloud.
 
-    *refused*: the cloud takes its token no more; *tagged*: its tags exist; *lookup* is None before one was made.
+    *refused*: the cloud takes its token no more; *tagged*: its tags exist. By its name was *found* an address, or for
+    so many seconds *nothing*; both are None before a look.
     """
 
     age: float = 0.0
     in_doubt: bool = True
     refused: bool = False
     tagged: bool = False
-    lookup: Lookup | None = None
+    found: Address | None = None
+    nothing_for: float | None = None
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it has brought nothing."""
+        return self.nothing_for is not None and self.nothing_for >= LAG
 
 
 @dataclass(frozen=True)
