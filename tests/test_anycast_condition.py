@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
-from controllers.anycast_ip.condition import REWORDED, Ready, desired, held_by, patch
+from controllers.anycast_ip.condition import REWORDED, desired, patch
 from controllers.anycast_ip.snapshot import Note
 from controllers.anycast_ip.sources import NODES, NodeCondition, NodeStatus, ReportedNode, decode
 from dev.lab.cloud import Knobs
@@ -19,66 +20,65 @@ from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
 
-QUOTA = Note("FailedAllocateAnycastIp", "AllocateAddresses: no more addresses (LimitExceeded)")
-BOUND_READY = Ready("True", "AnycastIpBound", "203.0.113.9 (eip-1) is bound to the node")
-PENDING = Ready("False", "AnycastIpPending", "The node is closed until its anycast IP is bound")
+SAID = ("FailedAllocateAnycastIp", "AllocateAddresses: no more addresses (LimitExceeded)")
+QUOTA = Note(*SAID)
+LATER = NOW + timedelta(minutes=5)
 OTHERS = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 
 
+def says(status: str, reason: str, message: str, since: datetime = NOW) -> NodeCondition:
+    return NodeCondition(CONDITION, status, reason, message, since)
+
+
+SERVED = says("True", "AnycastIpBound", "203.0.113.9 (eip-1) is bound to the node")
+PENDING = says("False", "AnycastIpPending", "The node is closed until its anycast IP is bound")
+LOST = says("False", "AnycastIpLost", "lost")
+
+
 def a_node(
-    held: Ready | None = None, *, is_open: bool = False, needs: bool = True, uid: str = "u"
+    held: NodeCondition | None = None, *, is_open: bool = False, needs: bool = True, uid: str = "u"
 ) -> ReportedNode:
     marks = {ADDRESS_ID: "eip-1", ADDRESS: "203.0.113.9", BOUND: "u/eip-1"} if is_open else {}
     labels = {NEED_LABEL: "true"} if needs else {}
-    said = NodeCondition(CONDITION, held.status, held.reason, held.message, NOW) if held else None
     return ReportedNode(
         ObjectMeta("n1", uid=uid, labels=labels, annotations=marks),
         NodeSpec("qcloud:///1/ins-n1", () if is_open else (TAINT,)),
-        NodeStatus((said,) if said else ()),
+        NodeStatus((held,) if held else ()),
     )
+
+
+def at(said: NodeCondition) -> NodeCondition:
+    return replace(said, last_transition_time=LATER)
 
 
 @pytest.mark.parametrize(
     ("node", "trouble", "expected"),
     [
         pytest.param(a_node(), None, None, id="none while a node that joins is served"),
-        pytest.param(a_node(is_open=True), None, BOUND_READY, id="true when the node is open"),
-        pytest.param(a_node(is_open=True), QUOTA, BOUND_READY, id="true whatever was in the way before"),
-        pytest.param(
-            a_node(), QUOTA, Ready("False", QUOTA.reason, QUOTA.message), id="false with the reason"
-        ),
-        pytest.param(a_node(BOUND_READY), None, PENDING, id="false when an open node is closed again"),
-        pytest.param(
-            a_node(Ready("False", "AnycastIpLost", "lost")),
-            None,
-            Ready("False", "AnycastIpLost", "lost"),
-            id="as it is, by a new leader that has seen nothing in the way",
-        ),
-        pytest.param(a_node(Ready("Unknown", "", "")), None, PENDING, id="false for what others made of it"),
-        pytest.param(a_node(BOUND_READY, is_open=True, needs=False), None, None, id="none without the label"),
+        pytest.param(a_node(is_open=True), None, at(SERVED), id="true when the node is open"),
+        pytest.param(a_node(is_open=True), QUOTA, at(SERVED), id="true whatever was in the way before"),
+        pytest.param(a_node(SERVED, is_open=True), None, SERVED, id="as it is while it is right"),
+        pytest.param(a_node(), QUOTA, at(says("False", *SAID)), id="false with the reason"),
+        pytest.param(a_node(PENDING), QUOTA, says("False", *SAID), id="reworded, without a transition"),
+        pytest.param(a_node(SERVED), None, at(PENDING), id="false when an open node is closed again"),
+        pytest.param(a_node(LOST), None, LOST, id="as it is, by a new leader that has seen nothing in the way"),
+        pytest.param(a_node(says("Unknown", "", "")), None, at(PENDING), id="false for what others made of it"),
+        pytest.param(a_node(SERVED, is_open=True, needs=False), None, None, id="none without the label"),
         pytest.param(a_node(needs=False), QUOTA, None, id="none for a node that needs no address"),
-        pytest.param(
-            a_node(is_open=True, uid="v"), None, None, id="none by the proof of another node of its name"
-        ),
-        pytest.param(
-            a_node(),
-            Note("a", "x" * 5000),
-            Ready("False", "a", "x" * 1024),
-            id="no longer than that of an Event",
-        ),
+        pytest.param(a_node(is_open=True, uid="v"), None, None, id="none by the proof of another node of its name"),
+        pytest.param(a_node(), Note("a", "x" * 5000), at(says("False", "a", "x" * 1024)), id="no longer than an Event"),
     ],
-)
-def test_the_condition_says(node: ReportedNode, trouble: Note | None, expected: Ready | None) -> None:
-    assert desired(node, trouble, SETTINGS) == expected
+)  # fmt: skip
+def test_the_condition_says(node: ReportedNode, trouble: Note | None, expected: NodeCondition | None) -> None:
+    assert desired(node, trouble, SETTINGS, LATER) == expected
 
 
-def test_the_time_of_the_transition_changes_with_the_status_alone() -> None:
-    later = NOW + timedelta(minutes=5)
-    reworded = patch(a_node(PENDING), Ready("False", QUOTA.reason, QUOTA.message), later)
-    opened = patch(a_node(PENDING, is_open=True), BOUND_READY, later)
+def test_times_have_no_parts_of_a_second() -> None:
+    said = desired(a_node(is_open=True), None, SETTINGS, NOW + timedelta(seconds=1.5))
+    written = patch(said, NOW + timedelta(seconds=2.5))
 
-    assert reworded["lastTransitionTime"] == "2026-01-02T03:04:05Z" == NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert reworded["lastHeartbeatTime"] == opened["lastTransitionTime"] == "2026-01-02T03:09:05Z"
+    assert written["lastTransitionTime"] == "2026-01-02T03:04:06Z"
+    assert written["lastHeartbeatTime"] == "2026-01-02T03:04:07Z"
 
 
 def test_of_the_conditions_of_a_node_only_ours_is_kept() -> None:
@@ -90,13 +90,13 @@ def test_of_the_conditions_of_a_node_only_ours_is_kept() -> None:
     assert decode(b'{"metadata":{"name":"n"}}').condition is None  # type: ignore[arg-type]
 
 
-def says(lab: Lab, name: str = "n1") -> tuple[str, str] | None:
-    held = held_by(lab.node(name))
+def said_by(lab: Lab) -> tuple[str, str] | None:
+    held = lab.node().condition
     return (held.status, held.reason) if held else None
 
 
-def waiting_for(lab: Lab, expected: tuple[str, str] | None, name: str = "n1") -> None:
-    lab.run(lambda: says(lab, name) == expected, 300, f"{expected}, not {says(lab, name)}")
+def waiting_for(lab: Lab, expected: tuple[str, str] | None) -> None:
+    lab.run(lambda: said_by(lab) == expected, 300, f"{expected}, not {said_by(lab)}")
 
 
 def conditions_written(lab: Lab) -> list[Any]:
@@ -150,6 +150,6 @@ def test_a_node_opens_also_where_its_condition_cannot_be_written() -> None:
     lab.join()
 
     lab.run(lab.all_open, 30, "open")
-    assert says(lab) is None
+    assert said_by(lab) is None
     lab.kube.before_write = lambda name, body: None
     waiting_for(lab, ("True", "AnycastIpBound"))

@@ -12,7 +12,6 @@ from prometheus_client import REGISTRY
 from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import claim_for
-from controllers.anycast_ip.condition import held_by
 from controllers.anycast_ip.egress import (
     LABEL,
     LABEL_VALUE,
@@ -155,7 +154,7 @@ def test_a_node_whose_traffic_leaves_otherwise_stays_closed_and_says_so() -> Non
     assert "seen as 203.0.113.9" in message
     assert address.ip in message
     assert lab.recorder.reasons.count(reason) == 1
-    held = held_by(node)
+    held = node.condition
     assert held
     assert (held.status, held.reason) == ("False", "AnycastIpEgressFailed")
     assert value("failing") == 1
@@ -163,7 +162,7 @@ def test_a_node_whose_traffic_leaves_otherwise_stays_closed_and_says_so() -> Non
     lab.kubelet = honest
     lab.run(lab.all_open, 310, "open")
     lab.run(lambda: value("failing") == 0, 10, "none fails")
-    held = held_by(lab.node())
+    held = lab.node().condition
     assert held
     assert held.status == "True"
 

@@ -8,15 +8,16 @@ reader an absent condition is not True.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, wanted
 from controllers.anycast_ip.snapshot import Note
-from controllers.anycast_ip.sources import ReportedNode, Sources
+from controllers.anycast_ip.sources import NodeCondition, ReportedNode, Sources
 from controllers.workqueue import PENDING, WorkQueue
 from kube.errors import Backoff, KubeError, NotFound
 from kube.types import rfc3339
@@ -24,59 +25,39 @@ from settings import AnycastIPSettings
 
 TRUE, FALSE = "True", "False"
 MESSAGE_SIZE = 1024
-
-
 PAUSES = Backoff(base=0.5, cap=300.0)
 REWORDED = 60.0
 """Seconds from one write to the next that changes only why a node waits: clouds refuse in changing words."""
 log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Ready:
-    """What the condition should say."""
-
-    status: str
-    reason: str
-    message: str
-
-
-def desired(node: ReportedNode, trouble: Note | None, settings: AnycastIPSettings) -> Ready | None:
+def desired(
+    node: ReportedNode, trouble: Note | None, settings: AnycastIPSettings, now: datetime
+) -> NodeCondition | None:
     """What *node* should say, None for no condition; *trouble* is what was last in the way, if anything."""
+    held = node.condition
     if not wanted(node, settings):
         return None
     if is_open(node):
         annotations = node.metadata.annotations
-        ip, address = annotations.get(ADDRESS, ""), annotations.get(ADDRESS_ID, "")
-        return Ready(TRUE, "AnycastIpBound", f"{ip} ({address}) is bound to the node")
-    if trouble:
-        return Ready(FALSE, trouble.reason, trouble.message[:MESSAGE_SIZE])
-    held = held_by(node)
-    if held and held.status != FALSE:
-        return Ready(FALSE, "AnycastIpPending", "The node is closed until its anycast IP is bound")
-    return held
+        text = f"{annotations.get(ADDRESS, '')} ({annotations.get(ADDRESS_ID, '')}) is bound to the node"
+        said = NodeCondition(CONDITION, TRUE, "AnycastIpBound", text)
+    elif trouble:
+        said = NodeCondition(CONDITION, FALSE, trouble.reason, trouble.message[:MESSAGE_SIZE])
+    elif held and held.status != FALSE:
+        text = "The node is closed until its anycast IP is bound"
+        said = NodeCondition(CONDITION, FALSE, "AnycastIpPending", text)
+    else:
+        return held
+    since = held.last_transition_time if held and held.status == said.status else None
+    return replace(said, last_transition_time=since or now.replace(microsecond=0))
 
 
-def held_by(node: ReportedNode) -> Ready | None:
-    held = node.condition
-    return Ready(held.status, held.reason, held.message) if held else None
-
-
-def patch(node: ReportedNode, ready: Ready | None, now: datetime) -> dict[str, Any]:
-    """The entry of a strategic merge patch; the time of the transition changes with the status alone."""
-    if ready is None:
+def patch(condition: NodeCondition | None, now: datetime) -> dict[str, Any]:
+    """The entry of a strategic merge patch."""
+    if condition is None:
         return {"type": CONDITION, "$patch": "delete"}
-    held, at = node.condition, rfc3339(now)
-    is_same = held is not None and held.status == ready.status and held.last_transition_time is not None
-    since = rfc3339(held.last_transition_time) if is_same and held and held.last_transition_time else at
-    return {
-        "type": CONDITION,
-        "status": ready.status,
-        "reason": ready.reason,
-        "message": ready.message,
-        "lastHeartbeatTime": at,
-        "lastTransitionTime": since,
-    }
+    return {**msgspec.to_builtins(condition), "lastHeartbeatTime": rfc3339(now)}
 
 
 class ConditionReconciler:
@@ -89,17 +70,19 @@ class ConditionReconciler:
         self.queue = WorkQueue("anycast_ip_conditions", pauses=PAUSES, clock=self._clocks.monotonic)
 
     def reconcile(self, uid: str) -> float | None:
-        node = self._nodes.get(uid)
+        node, now = self._nodes.get(uid), self._clocks.now()
         if node is None:
             self._written.pop(uid, None)
             return None
-        ready, held = desired(node, self._trouble(uid), self._settings()), held_by(node)
-        if ready == held:
+        held, said = node.condition, desired(node, self._trouble(uid), self._settings(), now)
+        if said == held:
             return None
-        if left := self._left(uid, ready, held):
-            return left
+        if held and said and held.status == said.status and uid in self._written:
+            left = self._written[uid] + REWORDED - self._clocks.monotonic()
+            if left > 0:
+                return left
         try:
-            self._nodes.write_condition(node, patch(node, ready, self._clocks.now()))
+            self._nodes.write_condition(node, patch(said, now))
         except NotFound:
             return None
         except KubeError as error:
@@ -108,9 +91,3 @@ class ConditionReconciler:
             return PENDING
         self._written[uid] = self._clocks.monotonic()
         return None
-
-    def _left(self, uid: str, ready: Ready | None, held: Ready | None) -> float:
-        """Seconds until it may be written."""
-        if ready is None or held is None or ready.status != held.status or uid not in self._written:
-            return 0.0
-        return max(0.0, self._written[uid] + REWORDED - self._clocks.monotonic())

@@ -16,7 +16,7 @@ from cloud.errors import CloudError, NotConfigured
 from controllers.anycast_ip.allow_list import AllowList, Announcements
 from controllers.anycast_ip.brake import Brake, Unbinds, read_unbinds
 from controllers.anycast_ip.claim import instance_of
-from controllers.anycast_ip.condition import ConditionReconciler, held_by
+from controllers.anycast_ip.condition import ConditionReconciler
 from controllers.anycast_ip.egress import EgressChecks, ProbePods
 from controllers.anycast_ip.inventory import Inventory
 from controllers.anycast_ip.memory import Locks, Memory, Waits
@@ -193,4 +193,4 @@ def _matters(old: ReportedNode | None, new: ReportedNode | None) -> bool:
 def _view(node: ReportedNode) -> object:
     annotations = node.metadata.annotations
     proof = [annotations.get(each) for each in (ADDRESS_ID, ADDRESS, BOUND)]
-    return node.spec, node.metadata.labels, proof, held_by(node)
+    return node.spec, node.metadata.labels, proof, node.condition
