@@ -12,24 +12,9 @@ from prometheus_client import REGISTRY
 from api.anycast_ip import TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import claim_for
-from controllers.anycast_ip.egress import (
-    LABEL,
-    LABEL_VALUE,
-    Check,
-    ContainerState,
-    ContainerStatus,
-    Outcome,
-    ProbePod,
-    ProbeStatus,
-    Terminated,
-    Waiting,
-    body,
-    decided,
-    judged,
-    outcome_of,
-)
+from controllers.anycast_ip.egress import LABEL, LABEL_VALUE, Outcome, ProbePod, body, outcome_of
 from controllers.anycast_ip.planner import plan
-from controllers.anycast_ip.snapshot import Action, Checked, Egress, Seen, Snapshot
+from controllers.anycast_ip.snapshot import Action, Check, Checked, Seen, Snapshot
 from dev.lab.cloud import Knobs
 from kube.errors import Forbidden, Unreachable
 from kube.resources import PODS
@@ -277,101 +262,86 @@ CLAIM = replace(claim_for(CLOSED, SETTINGS, NOW), address="eip-1")
 OF = Checked("eip-1", "1.2.3.4", URL)
 
 
+def seen(of: Checked) -> Check:
+    return Check(of, passed=True)
+
+
 @pytest.mark.parametrize(
-    ("egress", "settings_", "expected"),
+    ("check", "settings_", "expected"),
     [
-        pytest.param(Egress(), SETTINGS, Action.OPEN, id="not configured"),
-        pytest.param(Egress(), checking(), Action.CHECK, id="not checked"),
-        pytest.param(Egress(passed=OF), checking(), Action.OPEN, id="seen"),
-        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.5", URL)), checking(), Action.CHECK, id="another IP"),
-        pytest.param(Egress(passed=Checked("eip-2", "1.2.3.4", URL)), checking(), Action.CHECK, id="another id"),
-        pytest.param(Egress(passed=Checked("eip-1", "1.2.3.4", "http://b/")), checking(), Action.CHECK, id="elsewhere"),
-        pytest.param(Egress(trouble="seen as 1.1.1.1"), checking(), Action.CHECK, id="failed"),
+        pytest.param(None, SETTINGS, Action.OPEN, id="not configured"),
+        pytest.param(None, checking(), Action.CHECK, id="not checked"),
+        pytest.param(seen(OF), checking(), Action.OPEN, id="seen"),
+        pytest.param(seen(Checked("eip-1", "1.2.3.5", URL)), checking(), Action.CHECK, id="another IP"),
+        pytest.param(seen(Checked("eip-2", "1.2.3.4", URL)), checking(), Action.CHECK, id="another id"),
+        pytest.param(seen(Checked("eip-1", "1.2.3.4", "http://b/")), checking(), Action.CHECK, id="elsewhere"),
+        pytest.param(Check(OF, trouble="seen as 1.1.1.1"), checking(), Action.CHECK, id="failed"),
     ],
 )  # fmt: skip
 def test_a_bound_address_opens_a_node_when_it_was_seen(
-    egress: Egress, settings_: AnycastIPSettings, expected: Action
+    check: Check | None, settings_: AnycastIPSettings, expected: Action
 ) -> None:
-    snapshot = Snapshot("u1", CLOSED, CLAIM, seen=Seen(BOUND), egress=egress)
+    snapshot = Snapshot("u1", CLOSED, CLAIM, seen=Seen(BOUND), egress=check)
     step = plan(snapshot, settings_)
 
     assert step.action is expected
-    assert (step.note is not None) == bool(egress.trouble)
+    assert (step.note is not None) == bool(check and check.trouble)
 
 
-def pod_in(
-    phase: str = "", reason: str = "", terminated: Terminated | None = None, waiting: str = ""
-) -> ProbePod:
-    state = ContainerState(terminated, Waiting(waiting) if waiting else None)
-    return ProbePod(ObjectMeta(), ProbeStatus(phase, reason, "", (ContainerStatus(state),)))
+def pod_in(phase: str = "", **status: Any) -> ProbePod:
+    return ProbePod(status={"phase": phase or "Pending", **status})
+
+
+def waiting(reason: str) -> ProbePod:
+    return pod_in(containerStatuses=[{"state": {"waiting": {"reason": reason}}}])
 
 
 def failed(code: int, message: str = "") -> ProbePod:
-    return pod_in("Failed", terminated=Terminated(code, message))
+    return ProbePod(status=ended(code, message))
 
 
-RUNNING = pod_in("Running")
-PASSED = pod_in("Succeeded", terminated=Terminated(0, "seen as 1.2.3.4"))
-
-
+RUNNING, PASSED = pod_in("Running"), failed(0, "seen as 1.2.3.4")
 UNSEEN, UNUSABLE = "the service does not see that address", "the service gives no usable answer"
-FAILED = "its pod failed"
+FAILED, SLOW = "its pod failed", "its pod has not ended in 60 s"
+WAITING = Check(OF, token="t", created=100.0)
+UNSENT = Check(OF, token="t")
 
 
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        pytest.param(pod_in(), None, id="new"),
-        pytest.param(pod_in("Pending", waiting="ImagePullBackOff"), None, id="pending"),
+        pytest.param(ProbePod(), None, id="new"),
+        pytest.param(waiting("ImagePullBackOff"), None, id="pending"),
         pytest.param(RUNNING, None, id="running"),
         pytest.param(pod_in("Unknown"), None, id="unknown"),
         pytest.param(PASSED, Outcome("passed"), id="passed"),
         pytest.param(failed(1, "seen as ::1"), Outcome("another address", f"{UNSEEN}: seen as ::1"), id="another"),
         pytest.param(failed(1), Outcome("another address", UNSEEN), id="another, without a message"),
         pytest.param(failed(2, "it answered 5\n"), Outcome("no answer", f"{UNUSABLE}: it answered 5"), id="no answer"),
-        pytest.param(failed(2), Outcome("no answer", UNUSABLE), id="no answer, without a message"),
         pytest.param(failed(137), Outcome("no result", f"{FAILED}: exit code 137"), id="killed"),
-        pytest.param(pod_in("Failed", "Evicted"), Outcome("no result", f"{FAILED}: Evicted"), id="evicted"),
+        pytest.param(pod_in("Failed", reason="Evicted"), Outcome("no result", f"{FAILED}: Evicted"), id="evicted"),
     ],
 )  # fmt: skip
 def test_only_the_end_of_a_pod_is_a_result(pod: ProbePod, expected: Outcome | None) -> None:
-    assert outcome_of(pod) == expected
-
-
-WAITING = Check(OF, token="t", created=100.0)
-UNSENT = Check(OF, token="t")
+    assert outcome_of(WAITING, pod, 101, 60.0) == expected
 
 
 @pytest.mark.parametrize(
     ("check", "pod", "looked_at", "expected"),
     [
-        pytest.param(WAITING, RUNNING, 101, None, id="running"),
-        pytest.param(WAITING, PASSED, 101, "passed", id="ended"),
-        pytest.param(WAITING, PASSED, 900, "passed", id="ended, read late"),
-        pytest.param(WAITING, RUNNING, 160, "no result", id="too long"),
-        pytest.param(WAITING, None, 101, "no result", id="deleted"),
+        pytest.param(WAITING, PASSED, 900, Outcome("passed"), id="ended, read late"),
+        pytest.param(WAITING, RUNNING, 160, Outcome("no result", f"{SLOW}: Running"), id="too long"),
+        pytest.param(WAITING, waiting("Slow"), 160, Outcome("no result", f"{SLOW}: Pending Slow"), id="never begun"),
+        pytest.param(WAITING, None, 101, Outcome("no result", "its pod was deleted before it ended"), id="deleted"),
         pytest.param(WAITING, None, 100, None, id="in no list from before its creation"),
         pytest.param(UNSENT, None, 900, None, id="not created for certain"),
-        pytest.param(UNSENT, PASSED, 101, "passed", id="created, but the answer was lost"),
+        pytest.param(UNSENT, PASSED, 101, Outcome("passed"), id="created, but the answer was lost"),
     ],
-)
+)  # fmt: skip
 def test_a_check_ends_with_its_pod_or_its_time(
-    check: Check, pod: ProbePod | None, looked_at: float, expected: str | None
+    check: Check, pod: ProbePod | None, looked_at: float, expected: Outcome | None
 ) -> None:
-    outcome = judged(check, pod, looked_at, 60.0)
-    assert (outcome.result if outcome else None) == expected
-
-
-def test_pauses_grow_with_failures_in_a_row_and_end_with_a_pass() -> None:
-    check, pauses = WAITING, []
-    for _ in range(8):
-        check = decided(check, Outcome("no answer", "none"), 1000.0)
-        pauses.append(check.not_before - 1000.0)
-    assert pauses == sorted(pauses)
-    assert pauses[0] <= 15
-    assert pauses[-1] <= 300 * 1.5
-
-    assert decided(check, Outcome("passed"), 1000.0).trouble == ""
+    assert outcome_of(check, pod, looked_at, 60.0) == expected
 
 
 def test_the_pod_runs_on_its_node_alone_and_may_do_nothing() -> None:

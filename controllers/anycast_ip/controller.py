@@ -17,7 +17,7 @@ from controllers.anycast_ip.allow_list import AllowList, Announcements
 from controllers.anycast_ip.brake import Brake, Unbinds, read_unbinds
 from controllers.anycast_ip.claim import instance_of
 from controllers.anycast_ip.condition import ConditionReconciler
-from controllers.anycast_ip.egress import EgressChecks, ProbePods
+from controllers.anycast_ip.egress import EgressChecks
 from controllers.anycast_ip.inventory import Inventory
 from controllers.anycast_ip.memory import Locks, Memory, Waits
 from controllers.anycast_ip.pool import Adoption, Upkeep
@@ -136,7 +136,7 @@ def assemble(
     inventory = Inventory(cloud, begun.uuid, clock)
     sources = Sources(Nodes(client, informer), claims, inventory, settings, clocks, queue.add)
     brake = Brake(sources, client, begun.unbound, context.annotate)
-    egress = EgressChecks(sources, ProbePods(client, context.namespace))
+    egress = EgressChecks(sources, client, context.namespace)
     memory = Memory(Waits(clock), Locks(), Announcements(clocks.now), brake, egress)
     reporter = Reporter(context.recorder, sources)
     conditions = ConditionReconciler(sources, reporter.trouble)

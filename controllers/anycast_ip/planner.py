@@ -35,8 +35,8 @@ from controllers.anycast_ip.snapshot import (
     UNKNOWN,
     Action,
     Announcement,
+    Check,
     Checked,
-    Egress,
     Note,
     Snapshot,
     Step,
@@ -322,7 +322,7 @@ def stopped(seen: Address) -> Note:
 
 
 def plan_when_bound(
-    seen: Address, node: Node, claim: Claim, egress: Egress, settings: AnycastIPSettings
+    seen: Address, node: Node, claim: Claim, check: Check | None, settings: AnycastIPSettings
 ) -> Step:
     """*seen* is bound to the instance of *claim*."""
     if not serves(seen, claim.instance):
@@ -332,12 +332,15 @@ def plan_when_bound(
         return plan_bandwidth(seen, node, claim, settings)
     # A node that is open just shows something else by mistake.
     url = settings.egress_check.url
-    if is_tainted(node) and url and egress.passed != Checked(seen.id, seen.ip, url):
+    is_checked = check and check.passed and check.of == Checked(seen.id, seen.ip, url)
+    if is_tainted(node) and url and not is_checked:
+        if not check or not check.trouble:
+            return Step(Action.CHECK, address=seen)
         text = (
-            f"{seen.id} is bound, but the check of the node's egress failed: {egress.trouble}; it is repeated, and the"
+            f"{seen.id} is bound, but the check of the node's egress failed: {check.trouble}; it is repeated, and the"
             f" node opens when the service sees {seen.ip}"
         )
-        return Step(Action.CHECK, Note("AnycastIpEgressFailed", text) if egress.trouble else None, seen)
+        return Step(Action.CHECK, Note("AnycastIpEgressFailed", text), seen)
     return Step(Action.OPEN, address=seen)
 
 

@@ -258,7 +258,7 @@ class Reader(_Parts):
         related = dataclasses.replace(self._related(node, claim), was_wanted=uid in self._nodes.wanted)
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
-        egress = self._memory.egress.view(uid)
+        egress = self._memory.egress.of(uid)
         seconds = self._settings().allow_list.announce_before
         announcement = self._memory.announcements.of(claim.address, seconds) if claim and seconds else None
         is_braked = claim is not None and self._memory.brake.holds(claim.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -174,14 +175,20 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Egress:
-    """What checks of a closed node's egress have brought since its address was bound.
+class Check:
+    """Of a closed node's egress since its address was bound. *token* is that of the pod that is awaited, if any.
 
-    *passed* is what the service has seen, *trouble* why the last check failed.
+    The pod was *created* at that time, None before it certainly exists. *trouble* is why the last one failed; after
+    *failures* in a row, the next one begins *not_before*.
     """
 
-    passed: Checked | None = None
+    of: Checked
+    token: str = ""
+    created: float | None = None
+    passed: bool = False
     trouble: str = ""
+    failures: int = 0
+    not_before: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ class Snapshot:
     seen: Seen = Seen()
     pool: Pool = Pool()
     announcement: Announcement | None = None
-    egress: Egress = Egress()
+    egress: Check | None = None
     runs: bool | None = None
     is_braked: bool = False
 
