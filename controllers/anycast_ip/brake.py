@@ -39,7 +39,7 @@ LOOK = 10.0
 class Brake:
     """Safe to share between threads. *unbound* are the addresses that earlier leaders unbound.
 
-    *annotate* writes them all to the leader's Lease after each change. *held* are the uids of claims that wait.
+    *annotate* writes them all to the leader's Lease after each change.
     """
 
     def __init__(
@@ -49,12 +49,11 @@ class Brake:
         unbound: Unbinds,
         annotate: Callable[[Mapping[str, str]], None],
     ) -> None:
-        self._clocks, self._enqueue = sources.clocks, sources.enqueue
+        self._clocks, self._enqueue_all = sources.clocks, sources.enqueue_all
         self._client, self._unbound, self._annotate = client, unbound, annotate
         self._confirmed: datetime | None = None
         self._next = -math.inf
         self._lock = threading.Lock()
-        self.held = set[str]()
 
     def holds(self, address: str) -> bool:
         """Whether it stays bound for now. One whose unbinding has begun does not: trying again takes no more."""
@@ -68,24 +67,20 @@ class Brake:
                 return False
             recent = self._recent() | {address: self._clocks.now()}
             self._unbound = dict(sorted(recent.items(), key=lambda each: each[1])[-MOST:])
-        self._annotate(annotation(self._unbound))
+        times = {each: at.replace(microsecond=0) for each, at in self._unbound.items()}
+        self._annotate({UNBINDS: msgspec.json.encode(times).decode()})
         return True
 
-    def note(self, uid: str, *, is_held: bool) -> None:
-        if is_held:
-            self.held.add(uid)
-        else:
-            self.held.discard(uid)
-
     def look(self) -> None:
-        """Read an operator's word while something waits for it, and reconcile what waits when it counts. KubeError."""
+        """Read an operator's word while something may wait for it, and reconcile all when it counts. KubeError."""
         now = self._clocks.monotonic()
-        if not self.held or now < self._next:
+        if len(self._recent()) < MOST or now < self._next:
             return
         self._next = now + LOOK
+        before = self._confirmed
         self._confirmed = confirmed_in(_annotations(self._client, CONFIG_MAPS, CLUSTER_UUID, NAMESPACE))
-        for uid in sorted(self.held) if self._is_current(self._confirmed) else ():
-            self._enqueue(uid)
+        if self._confirmed != before and self._is_current(self._confirmed):
+            self._enqueue_all()
 
     def _recent(self) -> dict[str, datetime]:
         return {address: at for address, at in self._unbound.items() if self._is_current(at)}
@@ -101,11 +96,6 @@ def confirmed_in(annotations: Mapping[str, str]) -> datetime | None:
     except (KeyError, ValueError):
         return None
     return found if found.tzinfo else None
-
-
-def annotation(unbound: Unbinds) -> dict[str, str]:
-    times = {address: at.replace(microsecond=0) for address, at in unbound.items()}
-    return {UNBINDS: msgspec.json.encode(times).decode()}
 
 
 def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:

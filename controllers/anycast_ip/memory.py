@@ -96,7 +96,6 @@ class Memory:
         """The node is gone, and so is its claim."""
         self.waits.end(uid)
         self.egress.end(uid)
-        self.brake.note(uid, is_held=False)
 
 
 def locked_by(claim: Claim) -> str:

@@ -172,7 +172,6 @@ class Reconciler:
             asked.add(step.action)
             with self._reporting(snapshot, step.action):
                 snapshot = self._reader.read(snapshot, step.action)
-        self._memory.brake.note(uid, is_held=step.action is Action.EXAMINE)
         self._reporter.planned(snapshot, step, settings)
         return snapshot, step
 
