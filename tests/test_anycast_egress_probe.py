@@ -17,7 +17,6 @@ from controllers.anycast_ip.egress_probe import (
     ask,
     main,
     probe,
-    result,
     seen_in,
 )
 from tests.fakes import FakeClock
@@ -42,18 +41,6 @@ def test_an_answer_counts_when_it_has_one_address(status: int, body: bytes, expe
     seen = seen_in(status, body)
     assert seen.address == expected
     assert bool(seen.problem) == (not expected)
-
-
-@pytest.mark.parametrize(
-    ("seen", "code", "message"),
-    [
-        pytest.param(Seen("1.2.3.4"), SEEN, "seen as 1.2.3.4", id="the address"),
-        pytest.param(Seen("1.2.3.5"), ANOTHER, "seen as 1.2.3.5", id="another"),
-        pytest.param(Seen(problem="it answered 500"), NO_ANSWER, "no answer: it answered 500", id="none"),
-    ],
-)
-def test_the_exit_code_is_the_result(seen: Seen, code: int, message: str) -> None:
-    assert result(seen, "1.2.3.4") == (code, message)
 
 
 def test_it_asks_until_the_address_is_seen() -> None:
@@ -99,9 +86,10 @@ def test_a_service_sees_the_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == ["seen as 127.0.0.1", "seen as 127.0.0.1"]
 
 
-def test_a_redirect_is_no_answer() -> None:
+def test_a_redirect_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
     with echo(302) as url:
         assert main([url, "127.0.0.1", "0"]) == NO_ANSWER
+    assert capsys.readouterr().out == "no answer: it answered 302\n"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

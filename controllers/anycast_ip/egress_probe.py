@@ -26,9 +26,9 @@ SEEN, ANOTHER, NO_ANSWER = 0, 1, 2
 PAUSE = 1.0
 PATIENCE = 5.0
 """Seconds for one answer."""
+IPV4 = ("0.0.0.0", 0)
 LONGEST = 4096
 """Bytes of an answer that are read."""
-IPV4 = ("0.0.0.0", 0)
 TERMINATION_LOG = Path("/dev/termination-log")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _WORD = re.compile(rb"[0-9a-fA-F.:]{2,45}")
@@ -42,11 +42,8 @@ class Seen:
     problem: str = ""
 
 
-Ask = Callable[[], Seen]
-
-
 def probe(
-    ask: Ask,
+    ask: Callable[[], Seen],
     expected: str,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
@@ -65,7 +62,12 @@ def ask(url: str) -> Seen:
     """Over IPv4, straight to the host, without a proxy; a redirect is no answer."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = _connection(parts.scheme, parts.netloc)
+    if parts.scheme == "http":
+        connection = HTTPConnection(parts.netloc, timeout=PATIENCE, source_address=IPV4)
+    else:
+        trusted = str(CERTIFICATES) if CERTIFICATES.exists() else None
+        context = ssl.create_default_context(cafile=trusted)
+        connection = HTTPSConnection(parts.netloc, timeout=PATIENCE, source_address=IPV4, context=context)
     try:
         connection.request("GET", target, headers={"Cache-Control": "no-cache", "Connection": "close"})
         response = connection.getresponse()
@@ -74,14 +76,6 @@ def ask(url: str) -> Seen:
         return Seen(problem=f"{type(error).__name__}: {error}")
     finally:
         connection.close()
-
-
-def _connection(scheme: str, host: str) -> HTTPConnection:
-    if scheme == "http":
-        return HTTPConnection(host, timeout=PATIENCE, source_address=IPV4)
-    trusted = str(CERTIFICATES) if CERTIFICATES.exists() else None
-    context = ssl.create_default_context(cafile=trusted)
-    return HTTPSConnection(host, timeout=PATIENCE, source_address=IPV4, context=context)
 
 
 def seen_in(status: int, body: bytes) -> Seen:
@@ -101,19 +95,12 @@ def _address(word: bytes) -> str:
         return ""
 
 
-def result(seen: Seen, expected: str) -> tuple[int, str]:
-    """The exit code and the message."""
-    if seen.address == expected:
-        return SEEN, f"seen as {seen.address}"
-    if seen.address:
-        return ANOTHER, f"seen as {seen.address}"
-    return NO_ANSWER, f"no answer: {seen.problem}"
-
-
 def main(words: Sequence[str]) -> int:
     """The exit code."""
     url, expected, seconds = words
-    code, message = result(probe(lambda: ask(url), expected, float(seconds)), expected)
+    seen = probe(lambda: ask(url), expected, float(seconds))
+    code = SEEN if seen.address == expected else ANOTHER if seen.address else NO_ANSWER
+    message = f"seen as {seen.address}" if seen.address else f"no answer: {seen.problem}"
     print(message)
     with suppress(OSError):  # where there is none, the exit code says enough
         descriptor = os.open(TERMINATION_LOG, os.O_WRONLY | os.O_TRUNC)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
@@ -31,6 +32,8 @@ from telemetry.server import Request, Response, Server, text
 ANY, CIDRS, ADDRESSES = "/", "/cidrs.txt", "/addresses.json"
 PAUSE = 0.05
 """Seconds from one read to the next at least: however many ask, the API server is asked twenty times a second."""
+LEAST = 0.001
+"""The smallest weight of what a client accepts, but for 0."""
 TRY_AGAIN = 10
 """Seconds after which a client may ask again when the list cannot be read."""
 REQUESTS = Counter(
@@ -84,7 +87,11 @@ class Feed:
         except Unavailable as error:
             return self._unavailable(str(error))
         self._problem = ""
-        return _answer(request, found)
+        headers = {"Content-Type": found.content_type, "ETag": found.etag, "Cache-Control": "no-cache"}
+        headers["Vary"] = "Accept"
+        is_known = matches(request.headers.get("if-none-match", ""), found.etag)
+        REQUESTS.labels("unchanged" if is_known else "sent").inc()
+        return Response(304, b"", headers) if is_known else Response(200, found.body, headers)
 
     def _fresh(self) -> tuple[str, str]:
         """Both texts of the ConfigMap, from a read that began after this call; those who wait share one."""
@@ -93,18 +100,15 @@ class Feed:
             if self._began <= asked:
                 self._sleep(max(0.0, self._began + PAUSE - self._clock()))
                 self._began = self._clock()
-                self._found = self._outcome()
+                try:
+                    read = self._read()
+                    self._found = read or Unavailable("the controllers have not written it yet")
+                except (KubeError, ValueError) as error:
+                    self._found = Unavailable(str(error))
             found = self._found
         if isinstance(found, Unavailable):
             raise found
         return found.data.get(JSON, ""), found.data.get(TEXT, "")
-
-    def _outcome(self) -> ConfigMap | Unavailable:
-        try:
-            found = self._read()
-        except (KubeError, ValueError) as error:
-            return Unavailable(str(error))
-        return found or Unavailable("the controllers have not written it yet")
 
     def _unavailable(self, problem: str) -> Response:
         REQUESTS.labels("unavailable").inc()
@@ -116,20 +120,13 @@ class Feed:
         return Response(503, f"{message}\n".encode(), headers)
 
 
-def _answer(request: Request, found: Representation) -> Response:
-    headers = {"Content-Type": found.content_type, "ETag": found.etag, "Cache-Control": "no-cache"}
-    headers["Vary"] = "Accept"
-    is_known = matches(request.headers.get("if-none-match", ""), found.etag)
-    REQUESTS.labels("unchanged" if is_known else "sent").inc()
-    return Response(304, b"", headers) if is_known else Response(200, found.body, headers)
-
-
 @lru_cache(maxsize=2)
 def representations(as_json: str, as_text: str) -> tuple[Representation, Representation]:
     """As plain text and as JSON, of what the ConfigMap has; Unavailable when both do not say the same."""
     try:
         found = ENTRIES.decode(as_json)
-        cidrs = "".join(f"{cidr(each)}\n" for each in dict.fromkeys(each.address for each in found))
+        ips = map(ip_address, dict.fromkeys(each.address for each in found))
+        cidrs = "".join(f"{ip}/{ip.max_prefixlen}\n" for ip in ips)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {error}") from None
     if data_of(found)[TEXT] != as_text:
@@ -137,37 +134,20 @@ def representations(as_json: str, as_text: str) -> tuple[Representation, Represe
     return Representation(PLAIN, cidrs.encode()), Representation("application/json", as_json.encode())
 
 
-def cidr(address: str) -> str:
-    """ValueError when it is no IP."""
-    found = ip_address(address)
-    return f"{found}/{found.max_prefixlen}"
-
-
 def wants_json(request: Request) -> bool:
     """By the path, else by the header Accept: when it names JSON, and plain text not before it."""
     if request.path != ANY:
         return request.path == ADDRESSES
-    weights = _weights(request.headers.get("accept", ""))
-    return weights.get("application/json", 0.0) > 0.0 and weights["application/json"] >= weights.get(
-        "text/plain", 0.0
-    )
+    weights = dict(map(_weight, request.headers.get("accept", "").split(",")))
+    return weights.get("application/json", 0.0) >= max(weights.get("text/plain", 0.0), LEAST)
 
 
-def _weights(accept: str) -> dict[str, float]:
-    """By media type; 0 where the weight cannot be read."""
-    found = {}
-    for each in accept.split(","):
-        media, *parameters = (part.strip() for part in each.split(";"))
-        weights = [part[2:] for part in parameters if part.lower().startswith("q=")]
-        found[media.lower()] = _number(weights[0]) if weights else 1.0
-    return found
-
-
-def _number(weight: str) -> float:
-    try:
-        return float(weight)
-    except ValueError:
-        return 0.0
+def _weight(accepted: str) -> tuple[str, float]:
+    """A media type, and how much it is preferred; 0 where that cannot be read."""
+    media, *parameters = (part.strip().lower() for part in accepted.split(";"))
+    with suppress(ValueError):
+        return media, float(next((each[2:] for each in parameters if each.startswith("q=")), "1"))
+    return media, 0.0
 
 
 def matches(if_none_match: str, etag: str) -> bool:
