@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from api.anycast_ip import TEXT, is_tainted
 from controllers.anycast_ip.allow_list import LONGEST_WRITE, Announcements
-from controllers.anycast_ip.snapshot import LISTED, Announcement
+from controllers.anycast_ip.snapshot import Announcement
 from dev.lab.cloud import Knobs
 from kube.errors import Unreachable
 from settings.anycast_ip import AllowList
@@ -96,11 +96,11 @@ def test_what_this_process_wrote_counts_from_the_answer() -> None:
     found = Announcements(lambda: now[0])
     assert found.of("eip-1", 60.0) == Announcement()
     now[0] = LATER
-    found.written(T0)
+    found.note(T0, is_ours=True)
 
     assert found.of("eip-1", 60.0) == Announcement(LATER, LATER + timedelta(seconds=60))
     now[0] = LATER + timedelta(seconds=59.9)
-    found.written(T0 | {"eip-2": now[0]})
+    found.note(T0 | {"eip-2": now[0]}, is_ours=True)
     assert found.of("eip-1", 60.0)
     now[0] = LATER + timedelta(seconds=60)
     assert found.of("eip-1", 60.0) is None
@@ -119,15 +119,9 @@ def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
     recorded: Any, since: Any
 ) -> None:
     found = Announcements(lambda: NOW)
-    found.read({"eip-1": recorded})
+    found.note({"eip-1": recorded}, is_ours=False)
 
     assert found.of("eip-1", 1e6) == Announcement(since, since + timedelta(seconds=1e6))
-
-
-def test_the_next_look_is_at_the_end_of_the_wait() -> None:
-    assert Announcement().left(NOW) == LISTED
-    assert Announcement(NOW, NOW + timedelta(seconds=90)).left(NOW) == 90.0
-    assert Announcement(NOW, NOW).left(LATER) == 0.0
 
 
 def test_a_node_waits_until_its_new_address_was_listed_long_enough_and_says_until_when() -> None:

@@ -18,6 +18,7 @@ from dev.fake_api import FakeAPI
 from dev.lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from dev.lab.cloud.tls import AUTHORITY
 from dev.lab.waiting import until
+from kube.errors import Backoff
 from kube.leader_election import LeadershipLost
 from kube.types import Node
 from settings import CloudSettings
@@ -113,7 +114,7 @@ def test_without_leadership_nothing_more_is_written() -> None:
 
 @pytest.mark.parametrize("missing", ["region", "keys"])
 def test_what_is_configured_later_needs_no_restart(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "RECONFIGURED", 0.05)
+    monkeypatch.setattr(controller, "RECONFIGURED", Backoff(base=0.05, cap=0.05))
     if missing == "keys":
         monkeypatch.delenv("TENCENTCLOUD_SECRET_ID")
     with running(region="" if missing == "region" else "ap-singapore", credentials="static") as world:

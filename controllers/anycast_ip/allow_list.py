@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 import structlog
@@ -79,7 +79,7 @@ class AllowList:
         return PERIOD
 
     def _report(self, problem: str) -> None:
-        self._announcements.failed(problem)
+        self._announcements.problem = problem
         now = self._clock()
         since = now if self._failing_since is None else self._failing_since
         self._failing_since = since if problem else None
@@ -89,7 +89,7 @@ class AllowList:
         if name != self._name or self._clock() >= self._read_at + REREAD:
             self._found = self._store.read(name, ALLOW_LIST_LABEL)
             self._name, self._read_at = name, self._clock()
-            self._announcements.read(recorded(entries_in(self._found)))
+            self._announcements.note(recorded(entries_in(self._found)), is_ours=False)
             self._enqueue_waiting(entries_in(self._found))
         before = entries_in(self._found)
         listed = self._entries(before)
@@ -97,7 +97,7 @@ class AllowList:
         if self._found is None or self._found.data != data:
             labels = {MANAGED_BY: MANAGER, ALLOW_LIST_LABEL: ALLOW_LIST_VALUE}
             self._found = self._store.write(name, labels, data=data)
-            self._announcements.written(recorded(listed))
+            self._announcements.note(recorded(listed), is_ours=True)
             self._enqueue_waiting(listed, before)
             log.info("allow-list written", name=name, addresses=len(listed))
         ADDRESSES.set(len(listed))
@@ -131,39 +131,27 @@ def entries(
     """
     at = now.replace(microsecond=0)
     since = {(each.id, each.address): min(each.since, at) for each in before}
-    by_id = {each.id: each for each in _in_use_without_claim(before, claims, nodes)}
-    for claim in claims:
-        if (ip := ips.get(claim.address)) and not claim.releasing and not claim.uid.startswith(ORPHAN):
-            by_id[claim.address] = Entry(
-                address=ip,
-                id=claim.address,
-                node="" if claim.pooled else claim.node,
-                state=_state(claim, nodes.get(claim.uid)),
-                since=since.get((claim.address, ip), at),
-            )
-    return tuple(sorted(by_id.values(), key=lambda each: (each.address, each.id)))
-
-
-def _state(claim: Claim, node: Node | None) -> str:
-    if node and is_open(node):
-        return IN_USE
-    return IDLE if claim.pooled else PROMISED
-
-
-def _in_use_without_claim(
-    before: Entries, claims: Collection[Claim], nodes: Mapping[str, Node]
-) -> Iterator[Entry]:
-    """Those of open nodes whose claims were deleted or cannot be read: the nodes are about to get new claims.
-
-    Only what was listed before: a kubelet can write any address to its own node.
-    """
+    # Open nodes whose claims were deleted or cannot be read are about to get new claims. Of these, only what was
+    # listed before: a kubelet can write any address to its own node.
     claimed = {each.uid for each in claims} | {each.address for each in claims}
     shown = {
         (each.metadata.name, each.metadata.annotations.get(ADDRESS_ID, ""))
         for uid, each in nodes.items()
         if uid not in claimed and is_open(each)
     }
-    return (each for each in before if (each.node, each.id) in shown and each.id not in claimed)
+    by_id = {each.id: each for each in before if (each.node, each.id) in shown and each.id not in claimed}
+    for claim in claims:
+        if (ip := ips.get(claim.address)) and not claim.releasing and not claim.uid.startswith(ORPHAN):
+            node = nodes.get(claim.uid)
+            waits = IDLE if claim.pooled else PROMISED
+            by_id[claim.address] = Entry(
+                address=ip,
+                id=claim.address,
+                node="" if claim.pooled else claim.node,
+                state=IN_USE if node and is_open(node) else waits,
+                since=since.get((claim.address, ip), at),
+            )
+    return tuple(sorted(by_id.values(), key=lambda each: (each.address, each.id)))
 
 
 class Announcements:
@@ -173,41 +161,26 @@ class Announcements:
     Of what another leader wrote only the beginning is known, so that the longest time that a write takes is added: a
     change of the leader makes no wait shorter, and none begins again.
 
-    One thread calls `written`, `read` and `failed`; any may call `of`.
+    One thread calls `note`; any may call `of`. *problem* is empty when the list was written since.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._listed: Mapping[str, tuple[datetime, datetime]] = {}
         """By the ids of addresses: since when it is listed as the entry says, and since when for certain."""
-        self._problem = ""
+        self.problem = ""
 
-    def written(self, found: Recorded) -> None:
-        """*found* is what the list is from now on."""
-        self._update(found, lambda _: self._now())
-
-    def read(self, found: Recorded) -> None:
-        """*found* was in the list: written by this process, or by another one."""
-        now = self._now()
-        self._update(found, lambda since: min(now, since + LONGEST_WRITE))
-
-    def failed(self, problem: str) -> None:
-        """Empty when the list was written since."""
-        self._problem = problem
-
-    def _update(self, found: Recorded, certain: Callable[[datetime], datetime]) -> None:
-        new = {address_id: (at, certain(at)) for address_id, at in found.items()}
-        same = {
-            address_id: times
-            for address_id, times in self._listed.items()
-            if found.get(address_id) == times[0]
-        }
+    def note(self, found: Recorded, *, is_ours: bool) -> None:
+        """*found* is what the list is from now on, or what was read in it, when the write was not ours."""
+        now, known = self._now(), self._listed
+        new = {each: (at, now if is_ours else min(now, at + LONGEST_WRITE)) for each, at in found.items()}
+        same = {each: times for each, times in known.items() if found.get(each) == times[0]}
         self._listed = new | same
 
     def of(self, address_id: str, seconds: float) -> Announcement | None:
         """None when it has been listed for *seconds*."""
         times = self._listed.get(address_id)
         if times is None:
-            return Announcement(problem=self._problem)
+            return Announcement(problem=self.problem)
         until = times[1] + timedelta(seconds=seconds)
         return Announcement(times[1], until) if self._now() < until else None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
 from kube.types import ConfigMap, Node, complete
 from settings import AnycastIPSettings
-from settings.anycast_ip import AddressSettings, Pool
+from settings.anycast_ip import Pool
 
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "drawbridge"
 KIND = "drawbridge.io/claim"
@@ -238,16 +238,13 @@ def read(found: ConfigMap) -> Claim:
     """ValueError, naming the object, when another client has written to it."""
     try:
         claim = msgspec.json.decode(found.data.get(FIELD, ""), type=Claim)
+        if name_of(claim.uid) == found.metadata.name:
+            return claim
+        why = f"uid {claim.uid!r} is that of {name_of(claim.uid)}"
     except msgspec.MsgspecError as error:
-        raise _unreadable(found, str(error)) from None
-    if name_of(claim.uid) != found.metadata.name:
-        raise _unreadable(found, f"uid {claim.uid!r} is that of {name_of(claim.uid)}")
-    return claim
-
-
-def _unreadable(found: ConfigMap, why: str) -> ValueError:
+        why = str(error)
     name = f"{found.metadata.namespace}/{found.metadata.name}"
-    return ValueError(f"ConfigMap {name}, data.{FIELD}: {why}; delete it when its address is gone")
+    raise ValueError(f"ConfigMap {name}, data.{FIELD}: {why}; delete it when its address is gone")
 
 
 def terms_of_all(settings: AnycastIPSettings) -> Terms:
@@ -257,21 +254,16 @@ def terms_of_all(settings: AnycastIPSettings) -> Terms:
 
 def terms_for(node: Node, settings: AnycastIPSettings) -> Terms | None:
     """Those of the first entry that selects *node*; None when none does."""
-    selecting = (
-        each for each in settings.addresses if each.node_selector.items() <= node.metadata.labels.items()
-    )
-    return next((_merged(each, settings) for each in selecting), None)
-
-
-def _merged(entry: AddressSettings, settings: AnycastIPSettings) -> Terms:
-    """A package belongs to a way to pay: with another way, that of all nodes is no default."""
-    is_paid_alike = entry.internet_charge_type in ("", settings.internet_charge_type)
-    package = settings.bandwidth_package_id if is_paid_alike else ""
-    return Terms(
-        entry.bandwidth or settings.bandwidth,
-        entry.internet_charge_type or settings.internet_charge_type,
-        entry.bandwidth_package_id or package,
-    )
+    for each in settings.addresses:
+        if each.node_selector.items() <= node.metadata.labels.items():
+            # A package belongs to a way to pay: with another way, that of all nodes is no default.
+            is_paid_alike = each.internet_charge_type in ("", settings.internet_charge_type)
+            return Terms(
+                each.bandwidth or settings.bandwidth,
+                each.internet_charge_type or settings.internet_charge_type,
+                each.bandwidth_package_id or (settings.bandwidth_package_id if is_paid_alike else ""),
+            )
+    return None
 
 
 def terms_of(address: Address) -> Terms:

@@ -42,11 +42,11 @@ from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.store import Store
 from kube.types import ConfigMap
-from settings import AnycastIPSettings, CloudSettings, Settings
+from settings import AnycastIPSettings, Settings
 
 PAUSES = Backoff(base=0.5, cap=30.0)
-RECONFIGURED = 10.0
-"""Seconds between two looks whether the settings are complete."""
+RECONFIGURED = Backoff(base=10.0, cap=10.0)
+"""Between two looks whether the settings are complete."""
 WORKERS = 128
 """So many nodes wait for the cloud at a time: more than a call serves, so that a full one goes at once."""
 PERIOD = 1.0
@@ -60,7 +60,16 @@ log = structlog.stdlib.get_logger(__name__)
 def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops; wait for complete cloud settings before."""
     client = context.client
-    cloud = _connected(lambda: settings().cloud, context)
+
+    def sleep(seconds: float) -> None:
+        if context.stop.wait(seconds):
+            raise Stopping("a wait for the cloud was cut short")
+
+    def connect() -> Cloud:
+        made = caller(settings().cloud, may_write=context.check, writes_within=context.grace, sleep=sleep)
+        return Cloud(made)
+
+    cloud = context.wait_for(connect, RECONFIGURED, "complete settings of the cloud", NotConfigured)
     if cloud is None:
         return
     informer = context.informers.of(NODES, ReportedNode, decode=decode)
@@ -82,25 +91,6 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
                 stack.callback(RUNNING.discard, batcher)
             stack.enter_context(feature.cloud.running())
             context.run(*feature.controllers)
-
-
-def _connected(settings: Callable[[], CloudSettings], context: Context) -> Cloud | None:
-    """As soon as the settings are complete; None when it is time to stop before."""
-    stop = context.stop
-
-    def sleep(seconds: float) -> None:
-        if stop.wait(seconds):
-            raise Stopping("a wait for the cloud was cut short")
-
-    while not stop.is_set():
-        try:
-            return Cloud(
-                caller(settings(), may_write=context.check, writes_within=context.grace, sleep=sleep)
-            )
-        except NotConfigured as error:
-            log.error("cloud not configured", error=str(error))
-            stop.wait(RECONFIGURED)
-    return None
 
 
 @dataclass(frozen=True)
@@ -143,26 +133,24 @@ def assemble(
     reconciler = Reconciler(sources, memory, batched, reporter, queue, conditions.queue.add)
     allow_list = AllowList(sources, memory.announcements, Store(client, context.namespace, ConfigMap))
 
-    def side_work(name: str, reconcile: Reconcile) -> Controller:
-        return Controller(
-            WorkQueue(f"anycast_ip_{name}", pauses=PAUSES, clock=clock), reconcile, first=[name]
-        )
-
-    def periodic(name: str, look: Callable[[], None]) -> Controller:
-        return side_work(name, partial(_look, look))
-
+    looks = {
+        "resync": Resync(sources, context.annotate).look,
+        "orphans": Orphans(sources, context.recorder).look,
+        "pool": Upkeep(sources).look,
+        "adoption": Adoption(sources).look,
+        "egress": egress.look,
+        "brake": brake.look,
+    }
+    side_work: dict[str, Reconcile] = {name: partial(_look, look) for name, look in looks.items()}
+    controllers = [
+        Controller(WorkQueue(f"anycast_ip_{name}", pauses=PAUSES, clock=clock), reconcile, first=[name])
+        for name, reconcile in {**side_work, "allow_list": allow_list.reconcile}.items()
+    ]
     nodes = Watch(informer, partial(_to_reconcile, claims))
-    controllers = (
-        periodic("resync", Resync(sources, context.annotate).look),
-        periodic("orphans", Orphans(sources, context.recorder).look),
-        periodic("pool", Upkeep(sources).look),
-        periodic("adoption", Adoption(sources).look),
-        periodic("egress", egress.look),
-        periodic("brake", brake.look),
-        side_work("allow_list", allow_list.reconcile),
+    controllers += [
         Controller(queue, reconciler.reconcile, nodes, workers=WORKERS),
         Controller(conditions.queue, conditions.reconcile, workers=CONDITION_WORKERS),
-    )
+    ]
     return Feature(sources, reconciler, batched, controllers)
 
 
@@ -176,18 +164,16 @@ def _look(look: Callable[[], None], name: str) -> float:
 
 
 def _to_reconcile(claims: ClaimStore, old: ReportedNode | None, new: ReportedNode | None) -> Iterator[str]:
-    """The node, and claims to its instance: a node that comes or goes may be their heir."""
-    if not _matters(old, new):
+    """The node, and claims to its instance: a node that comes or goes may be their heir.
+
+    Not for what the kubelet reports all the time, nor for annotations and conditions of others.
+    """
+    if old and new and _view(old) == _view(new):
         return
     for node in filter(None, (old, new)):
         yield node.metadata.uid
         for claim in claims.having(instance_of(node)):
             yield claim.uid
-
-
-def _matters(old: ReportedNode | None, new: ReportedNode | None) -> bool:
-    """Not what the kubelet reports all the time, nor annotations and conditions of others."""
-    return old is None or new is None or _view(old) != _view(new)
 
 
 def _view(node: ReportedNode) -> object:

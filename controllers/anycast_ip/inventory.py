@@ -59,7 +59,9 @@ class Inventory:
         with self._lock:
             self.addresses, self._by_owner = {each.id: each for each in found}, by_owner
             self._noted.clear()
-            self._forget_spent(now)
+            # What has not been listed for long cannot be mistaken for a free address.
+            seen = {each: now if each in self.addresses else at for each, at in self._spent.items()}
+            self._spent = {each: at for each, at in seen.items() if now - at < SPENT}
         self.read_at, self.error = now, None
 
     def want_newer(self, than: float) -> bool:
@@ -88,11 +90,6 @@ class Inventory:
         if address_id:
             with self._lock:
                 self._spent[address_id] = self._clock()
-
-    def _forget_spent(self, now: float) -> None:
-        """What has not been listed for long cannot be mistaken for a free address."""
-        seen = {each: now if each in self.addresses else at for each, at in self._spent.items()}
-        self._spent = {each: at for each, at in seen.items() if now - at < SPENT}
 
 
 QUOTAS = "drawbridge.io/anycast-ip-quotas"

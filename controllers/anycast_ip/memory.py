@@ -93,7 +93,7 @@ class Memory:
     egress: EgressChecks
 
     def forget(self, uid: str) -> None:
-        """The node is gone, and so is its claim."""
+        """The node, or the address that it waited for, is gone."""
         self.waits.end(uid)
         self.egress.end(uid)
 

@@ -96,14 +96,13 @@ def missing(
     idle = [each.uid for each in claims if each.pooled and not each.releasing]
     no_spares = min(settings.size, sum(uid in useless for uid in idle))
     wanted = settings.min_idle - len(idle) + no_spares
-    return max(0, min([wanted, *(_left(each, claims) for each in quotas if each.id in (TOTAL, DAILY))]))
-
-
-def _left(quota: Quota, claims: Collection[Claim]) -> int:
-    """*quota* was read some time ago: more addresses may be in use by now."""
     pending = sum(not each.address for each in claims)
-    in_use = len(claims) - pending if quota.id == TOTAL else 0
-    return quota.limit - max(quota.current, in_use) - pending
+    for quota in quotas:
+        if quota.id in (TOTAL, DAILY):
+            # It was read some time ago: more addresses may be in use by now.
+            in_use = len(claims) - pending if quota.id == TOTAL else 0
+            wanted = min(wanted, quota.limit - max(quota.current, in_use) - pending)
+    return max(0, wanted)
 
 
 class Adoption:

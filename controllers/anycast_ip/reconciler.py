@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -64,10 +64,7 @@ from controllers.anycast_ip.snapshot import (
     Snapshot,
     Step,
     Unseen,
-    address_in,
-    claim_in,
-    node_in,
-    offer_in,
+    present,
 )
 from controllers.anycast_ip.sources import Sources
 from controllers.workqueue import PENDING, Stopping, WorkQueue
@@ -97,6 +94,8 @@ AT_A_TIME = 24
 few, so that no decision is older than their part in its line."""
 
 FIRST_WATCH = 0.7
+LISTED = 10.0
+"""Seconds from one look whether an address is listed to the next; its node is queued when it was written, too."""
 LAGS = 2
 """Refusals to delete a tag that the index of tags may explain; after them its carriers are read."""
 SETTLE, LONGEST_SETTLE = 2.0, 120.0
@@ -183,33 +182,26 @@ class Reconciler:
         return Step(Action.NOTHING, refusal("FailedAllocateAnycastIp", error) if error else None)
 
     def _act(self, snapshot: Snapshot, step: Step) -> float | None:
+        uid, related = snapshot.uid, snapshot.related
         if step.action is Action.NOTHING:
-            self._rest(snapshot)
+            if snapshot.node is None and snapshot.claim is None:
+                self._memory.forget(uid)
+                self._nodes.wanted.discard(uid)
+                self._reporter.forget(uid)
+            if related.heir:
+                self._queue.add(related.heir)
             return None
         if step.action in READS:
-            return self._memory.waits.again(snapshot.uid, step.action)
+            return self._memory.waits.again(uid, step.action)
         with self._reporting(snapshot, step.action):
             again = self._actions[step.action](snapshot, step)
         self._reporter.done(snapshot, step)
-        self._pass_on(snapshot, step)
-        return 0.0 if again is None and step.action is not Action.OPEN else again
-
-    def _pass_on(self, snapshot: Snapshot, step: Step) -> None:
-        """Reconcile the others that the change concerns."""
         if step.action is Action.KEEP:
             self.try_refused()
-        elif step.action is Action.INHERIT and snapshot.related.predecessor:
-            self._queue.add(snapshot.related.predecessor.uid)
-        elif step.action is Action.TAKE and snapshot.pool.offer:
-            self._queue.add(snapshot.pool.offer.uid)
-
-    def _rest(self, snapshot: Snapshot) -> None:
-        if snapshot.node is None and snapshot.claim is None:
-            self._memory.forget(snapshot.uid)
-            self._nodes.wanted.discard(snapshot.uid)
-            self._reporter.forget(snapshot.uid)
-        if snapshot.related.heir:
-            self._queue.add(snapshot.related.heir)
+        former = {Action.INHERIT: related.predecessor, Action.TAKE: snapshot.pool.offer}.get(step.action)
+        if former:
+            self._queue.add(former.uid)
+        return 0.0 if again is None and step.action is not Action.OPEN else again
 
     @contextmanager
     def _reporting(self, snapshot: Snapshot, action: Action) -> Iterator[None]:
@@ -254,17 +246,14 @@ class Reader(_Parts):
             self._nodes.wanted.add(uid)
         if not node or not is_tainted(node) or uid not in self._nodes.wanted:
             self._memory.egress.end(uid)  # it belongs to one wait of the node
-        related = dataclasses.replace(self._related(node, claim), was_wanted=uid in self._nodes.wanted)
+        related = self._related(node, claim)
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
         egress = self._memory.egress.of(uid)
         seconds = self._settings().allow_list.announce_before
         announcement = self._memory.announcements.of(claim.address, seconds) if claim and seconds else None
-        is_braked = claim is not None and self._memory.brake.holds(claim.address)
         pool = self._pool(node, claim)
-        return Snapshot(
-            uid, node, claim, related, order, seen, pool, announcement, egress, is_braked=is_braked
-        )
+        return Snapshot(uid, node, claim, related, order, seen, pool, announcement, egress)
 
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
         if node and claim and claim.address:
@@ -288,58 +277,60 @@ class Reader(_Parts):
         )
 
     def _is_free(self, offer: Claim, node: Node) -> bool:
-        """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance."""
-        listed = self._inventory.addresses.get(offer.address)
+        """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance.
+
+        With one way to pay for all, what was ordered before it was configured is good enough.
+        """
+        settings, listed = self._settings(), self._inventory.addresses.get(offer.address)
         if len(self._claims.having(offer.address)) > 1 or self._heir(offer):
             return False
-        is_right = listed is None or is_usable(listed, self._settings())
-        return is_right and self._is_paid_right(offer, listed, node)
-
-    def _is_paid_right(self, offer: Claim, listed: Address | None, node: Node) -> bool:
-        """With one way to pay for all, what was ordered before it was configured is good enough."""
-        settings = self._settings()
-        if not settings.addresses:
-            return True
+        if listed and not is_usable(listed, settings):
+            return False
         found = terms_of(listed) if listed else offer.terms or terms_of_all(settings)
-        return is_paid_as(found, terms_for(node, settings) or terms_of_all(settings))
+        wanted_ = terms_for(node, settings) or terms_of_all(settings)
+        return not settings.addresses or is_paid_as(found, wanted_)
 
     def read(self, snapshot: Snapshot, action: Action) -> Snapshot:
         """*snapshot* with the answer to what *action* asks, and the pool as it is by then. CloudError, RetryAfter."""
-        answered = self._answered(snapshot, action)
-        return dataclasses.replace(answered, pool=self._pool(snapshot.node, snapshot.claim))
-
-    def _answered(self, snapshot: Snapshot, action: Action) -> Snapshot:
-        claim = snapshot.claim
+        claim, seen = snapshot.claim, snapshot.seen
         if action is Action.LOOK and snapshot.node:
             found = self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
-            seen = dataclasses.replace(snapshot.seen, on_instance=found, owner=self._owner(found))
-            return dataclasses.replace(snapshot, seen=seen)
-        if action is Action.FIND and claim:
-            return dataclasses.replace(snapshot, order=self._looked_up(snapshot.order, claim))
-        if action is Action.EXAMINE and claim:
-            return dataclasses.replace(snapshot, runs=self._runs(claim))
-        return dataclasses.replace(snapshot, seen=self._watch(claim)) if claim else snapshot
+            owners = (self._user_of(each.id) for each in found if bound_to(each))
+            owner = next((each.node for each in owners if each), "")
+            seen = dataclasses.replace(seen, on_instance=found, owner=owner)
+            snapshot = dataclasses.replace(snapshot, seen=seen)
+        elif claim and action is Action.FIND:
+            snapshot = dataclasses.replace(snapshot, order=self._looked_up(snapshot.order, claim))
+        elif claim and action is Action.EXAMINE:
+            is_braked = self._memory.brake.holds(claim.address)
+            snapshot = dataclasses.replace(snapshot, runs=self._runs(claim), is_braked=is_braked)
+        elif claim:
+            snapshot = dataclasses.replace(snapshot, seen=self._watch(claim))
+        return dataclasses.replace(snapshot, pool=self._pool(snapshot.node, claim))
 
     def _related(self, node: Node | None, claim: Claim | None) -> Related:
-        if claim is None:
-            return self._of_node(node) if node else Related()
-        if self._is_leaving(claim):
-            return Related(heir=self._heir(claim), elsewhere=self._is_elsewhere(claim))
-        return Related()
-
-    def _of_node(self, node: Node) -> Related:
-        instance = instance_of(node)
-        found = self._found(node, instance)
-        if not instance or not wanted(node, self._settings()):
-            return Related(found=found)
-        there, settings = self._claims.having(instance), self._settings()
+        related = Related(was_wanted=node is not None and node.metadata.uid in self._nodes.wanted)
+        if claim:
+            if not self._is_leaving(claim):
+                return related
+            heir, elsewhere = self._heir(claim), self._is_elsewhere(claim)
+            return dataclasses.replace(related, heir=heir, elsewhere=elsewhere)
+        if node is None or not (instance := instance_of(node)):
+            return related
+        # One that is claimed by no node, and is there or free.
+        listed = self._inventory.unspent((node.metadata.name, instance))
+        free = [each for each in listed if bound_to(each) in ("", instance)]
+        found = next((each for each in free if not self._claims.having(each.id)), None)
+        related, settings = dataclasses.replace(related, found=found), self._settings()
+        if not wanted(node, settings):
+            return related
         left = [
-            claim
-            for claim in there
-            if self._is_idle(claim) or has_left(self._nodes.get(claim.uid), claim, settings)
+            each
+            for each in self._claims.having(instance)
+            if self._is_idle(each) or has_left(self._nodes.get(each.uid), each, settings)
         ]
-        predecessor = max(left, key=lambda claim: claim.asked, default=None)
-        return Related(predecessor=predecessor, rival=self._user_of(instance), found=found)
+        predecessor = max(left, key=lambda each: each.asked, default=None)
+        return dataclasses.replace(related, predecessor=predecessor, rival=self._user_of(instance))
 
     def _is_leaving(self, claim: Claim) -> bool:
         return is_leaving(self._nodes.get(claim.uid), claim, self._settings())
@@ -356,17 +347,6 @@ class Reader(_Parts):
         there = self._claims.having(value)
         return next((each for each in there if not self._is_leaving(each) and not self._is_idle(each)), None)
 
-    def _owner(self, found: Iterable[Address]) -> str:
-        """For a node without a claim: another node, which stays, and whose claim has one of *found*."""
-        owners = (self._user_of(each.id) for each in found if bound_to(each))
-        return next((each.node for each in owners if each), "")
-
-    def _found(self, node: Node, instance: str) -> Address | None:
-        """One that is claimed by no node, and is there or free."""
-        listed = self._inventory.unspent((node.metadata.name, instance)) if instance else ()
-        free = [each for each in listed if bound_to(each) in ("", instance)]
-        return next((each for each in free if not self._claims.having(each.id)), None)
-
     def _heir(self, claim: Claim) -> str:
         """The uid of a node that takes *claim* over: the only one on its instance, as far as claims say."""
         if self._user_of(claim.instance):
@@ -380,8 +360,12 @@ class Reader(_Parts):
 
         Of two claims that leave, the one with the greater uid remains, but first one that has left the pool.
         """
+
+        def precedence(each: Claim) -> tuple[bool, str]:
+            return each.pooled is None, each.uid
+
         others = self._claims.having(claim.address or claim.token)
-        return any(_precedence(each) > _precedence(claim) or not self._is_leaving(each) for each in others)
+        return any(precedence(each) > precedence(claim) or not self._is_leaving(each) for each in others)
 
     def _order(self, claim: Claim) -> Order:
         return Order(
@@ -458,10 +442,6 @@ class Reader(_Parts):
         return state is not None and state not in ENDING
 
 
-def _precedence(claim: Claim) -> tuple[bool, str]:
-    return claim.pooled is None, claim.uid
-
-
 def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
     error = NotBelieved(
         f"{claim.address} is not listed, and does not count as gone before another address of the cluster, or an"
@@ -487,27 +467,27 @@ class Actions(_Parts):
 
     def _renew(self, snapshot: Snapshot, _: Step) -> None:
         self._forget_address(snapshot)
-        claim, node = claim_in(snapshot), snapshot.node
+        claim, node = present(snapshot.claim), snapshot.node
         terms = terms_for(node, self._settings()) if node else claim.terms
         self._claims.put_order(renewed(claim, self._clocks.now(), terms))
 
     def _new_claim(self, snapshot: Snapshot) -> Claim:
-        return claim_for(node_in(snapshot), self._settings(), self._clocks.now())
+        return claim_for(present(snapshot.node), self._settings(), self._clocks.now())
 
     def _adopt(self, snapshot: Snapshot, step: Step) -> None:
-        claim, address = self._new_claim(snapshot), address_in(step)
+        claim, address = self._new_claim(snapshot), present(step.address)
         self._claims.put(with_address(claim, address, self._inventory.cluster_uuid))
         log.info("address adopted", node=claim.node, uid=claim.uid, address=address.id)
 
     def _inherit(self, snapshot: Snapshot, _: Step) -> None:
         """The new claim comes first: of two with the same address, the one without a node is just dropped."""
         if before := snapshot.related.predecessor:
-            self._claims.put(inherited(before, node_in(snapshot)))
+            self._claims.put(inherited(before, present(snapshot.node)))
             self._claims.drop(before.uid)
 
     def _take(self, snapshot: Snapshot, _: Step) -> None:
         """As in an inheritance, the new claim comes first. No other reconcile is about the offer meanwhile."""
-        offer = offer_in(snapshot)
+        offer = present(snapshot.pool.offer)
         with self._memory.locks.held({locked_by(offer)}):
             if self._claims.get(offer.uid) != offer:
                 raise Busy(offer.address)
@@ -518,26 +498,25 @@ class Actions(_Parts):
 
     def _keep(self, snapshot: Snapshot, step: Step) -> None:
         claim = self._confirmed(snapshot)
-        self._claims.put(replace(claim, pooled=self._clocks.now(), ip=address_in(step).ip))
+        self._claims.put(replace(claim, pooled=self._clocks.now(), ip=present(step.address).ip))
 
     def _record(self, snapshot: Snapshot, step: Step) -> None:
-        address = address_in(step)
-        self._claims.put(replace(claim_in(snapshot), address=address.id, ip=address.ip))
+        address = present(step.address)
+        self._claims.put(replace(present(snapshot.claim), address=address.id, ip=address.ip))
 
     def _forget(self, snapshot: Snapshot, _: Step) -> None:
         self._forget_address(snapshot)
         self._claims.drop(snapshot.uid)
 
     def _forget_address(self, snapshot: Snapshot) -> None:
-        address = claim_in(snapshot).address
+        address = present(snapshot.claim).address
         self._inventory.spend(address)
         self._inventory.released.discard(address)
-        self._memory.waits.end(snapshot.uid)
-        self._memory.egress.end(snapshot.uid)
+        self._memory.forget(snapshot.uid)
 
     def _resize(self, snapshot: Snapshot, _: Step) -> float:
-        claim, waits = claim_in(snapshot), self._memory.waits
-        bandwidth = wanted_bandwidth(node_in(snapshot), self._settings())
+        claim, waits = present(snapshot.claim), self._memory.waits
+        bandwidth = wanted_bandwidth(present(snapshot.node), self._settings())
         if left := waits.left(claim.uid, Action.RESIZE, f"{claim.address} {bandwidth}"):
             return left
         pause = waits.again(claim.uid, Action.RESIZE)
@@ -546,11 +525,11 @@ class Actions(_Parts):
         return pause
 
     def _tag(self, snapshot: Snapshot, _: Step) -> None:
-        self._cloud.create_tags(snapshot.uid, self._order_for(claim_in(snapshot)).tags.items())
+        self._cloud.create_tags(snapshot.uid, self._order_for(present(snapshot.claim)).tags.items())
 
     def _allocate(self, snapshot: Snapshot, _: Step) -> float:
         """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
-        claim = claim_in(snapshot)
+        claim = present(snapshot.claim)
         was_in_doubt = claim.token not in self._claims.unsent
         self._claims.unsent.discard(claim.token)
         self._memory.waits.end(snapshot.uid, Action.FIND)
@@ -570,8 +549,9 @@ class Actions(_Parts):
 
     def _announce(self, snapshot: Snapshot, _: Step) -> float:
         """What is being released is not listed, and would wait forever."""
-        self._stays(claim_in(snapshot))
-        return snapshot.announcement.left(self._clocks.now()) if snapshot.announcement else 0.0
+        self._stays(present(snapshot.claim))
+        until = snapshot.announcement.until if snapshot.announcement else None
+        return max(0.0, (until - self._clocks.now()).total_seconds()) if until else LISTED
 
     def _stays(self, claim: Claim) -> None:
         self._inventory.released.discard(claim.address)
@@ -579,7 +559,7 @@ class Actions(_Parts):
             self._claims.put(replace(claim, releasing=False, pooled=None))
 
     def _bind(self, snapshot: Snapshot, _: Step) -> float:
-        claim, waits = claim_in(snapshot), self._memory.waits
+        claim, waits = present(snapshot.claim), self._memory.waits
         if left := waits.left(claim.uid, Action.BIND, claim.address):
             return left
         self._stays(claim)
@@ -608,29 +588,37 @@ class Actions(_Parts):
 
     def _confirmed(self, snapshot: Snapshot) -> Claim:
         """What cannot be undone rests on a fresh read: the node has left, and no newer one has its instance."""
-        claim = claim_in(snapshot)
+        claim = present(snapshot.claim)
         node = self._nodes.read(claim.node) if claim.node != POOL else None
-        if node and self._keeps(node, claim):
+        if node is None:
+            return claim
+        if node.metadata.uid == claim.uid:
+            stays = not is_leaving(node, claim, self._settings())
+        else:
+            stays = instance_of(node) == claim.instance and wanted(node, self._settings())
+        if stays:
             raise StillThere(f"the API server has node {claim.node}")
         return claim
 
-    def _keeps(self, node: Node, claim: Claim) -> bool:
-        """Whether *node* is the one of *claim*, and stays, or is another one on its instance."""
-        if node.metadata.uid == claim.uid:
-            return not is_leaving(node, claim, self._settings())
-        return instance_of(node) == claim.instance and wanted(node, self._settings())
-
     def _untag(self, snapshot: Snapshot, _: Step) -> float:
         """Delete the tags and the claim. Tags that another claim or another cluster uses stay."""
-        claim, uid, waits = claim_in(snapshot), snapshot.uid, self._memory.waits
+        claim, uid, waits = present(snapshot.claim), snapshot.uid, self._memory.waits
         waited = waits.seconds(uid, Action.RELEASE, claim.address)
         if waited < self._settle:
             return self._settle - waited
         tags = {tag for tag in claim.tags if not self._is_needed(tag, claim)}
         in_use = self._cloud.delete_tags(uid, sorted(tags))
-        self._adapt(uid, waited, refused=bool(in_use))
-        if kept := in_use.keys() - self._of_others(uid, in_use):
-            return self._untag_later(uid, kept)
+        tries = waits.times(uid, Action.UNTAG)
+        if not in_use:
+            self._settle = max(SETTLE, 0.98 * self._settle)
+        elif not tries:
+            self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
+        if kept := in_use.keys() - (self._of_others(in_use) if tries >= LAGS else set()):
+            pause = waits.again(uid, Action.UNTAG)
+            if tries < LAGS:
+                return pause
+            error = StateConflict("Attached", f"tags {set(kept)} are in use", action="DeleteTags")
+            raise RetryAfter(error, pause)
         self._claims.end_order(claim.token)
         self._forget_address(snapshot)
         self._claims.drop(uid)
@@ -642,21 +630,10 @@ class Actions(_Parts):
         stay = [each for each in others if self._nodes.get(each.uid) or (each.pooled and not each.releasing)]
         return bool(stay) or any(each.uid > claim.uid for each in others)
 
-    def _adapt(self, uid: str, waited: float, *, refused: bool) -> None:
-        if not refused:
-            self._settle = max(SETTLE, 0.98 * self._settle)
-        elif not self._memory.waits.times(uid, Action.UNTAG):
-            self._settle = min(LONGEST_SETTLE, max(self._settle, 2 * waited))
-
-    def _of_others(self, uid: str, tags: Collection[Tag]) -> set[Tag]:
+    def _of_others(self, tags: Collection[Tag]) -> set[Tag]:
         """Of tags that cannot be deleted for long, those that only addresses of others carry."""
-        if self._memory.waits.times(uid, Action.UNTAG) < LAGS:
-            return set()
-        return {
-            tag
-            for tag, carriers in self._cloud.carriers(tags).items()
-            if carriers and all(self._is_of_others(carrier) for carrier in carriers)
-        }
+        carriers = self._cloud.carriers(tags)
+        return {tag for tag, found in carriers.items() if found and all(map(self._is_of_others, found))}
 
     def _is_of_others(self, carrier: Address) -> bool:
         """Of another cluster, or of a user who has moved it: it exists, and no claim has it any more."""
@@ -664,20 +641,12 @@ class Actions(_Parts):
             return True
         return not self._claims.having(carrier.id) and self._cloud.address(carrier.id) is not None
 
-    def _untag_later(self, uid: str, tags: Collection[Tag]) -> float:
-        waits = self._memory.waits
-        pause = waits.again(uid, Action.UNTAG)
-        if waits.times(uid, Action.UNTAG) > LAGS:
-            error = StateConflict("Attached", f"tags {set(tags)} are in use", action="DeleteTags")
-            raise RetryAfter(error, pause)
-        return pause
-
     def _check(self, snapshot: Snapshot, step: Step) -> float:
         """When the pod has ended, the node is reconciled again."""
-        return self._memory.egress.check(node_in(snapshot), address_in(step))
+        return self._memory.egress.check(present(snapshot.node), present(step.address))
 
     def _open(self, snapshot: Snapshot, step: Step) -> float | None:
-        node, address, now = node_in(snapshot), address_in(step), self._clocks.now()
+        node, address, now = present(snapshot.node), present(step.address), self._clocks.now()
         # What it shows may be renewed while it is open.
         history = with_transition(node, now, OPEN, address.id) if is_tainted(node) else {}
         self._nodes.write(node, {**bound_annotations(node, address), **history})
@@ -686,15 +655,15 @@ class Actions(_Parts):
         return None if is_right else 0.0
 
     def _close(self, snapshot: Snapshot, _: Step) -> None:
-        node, now = node_in(snapshot), self._clocks.now()
+        node, now = present(snapshot.node), self._clocks.now()
         lost = node.metadata.annotations.get(ADDRESS_ID, "")
         history = {} if is_tainted(node) else with_transition(node, now, CLOSED, lost)
         self._nodes.write(node, {**UNMARKED, **history}, TAINT)
         log.warning("open node without its address tainted", node=snapshot.name, uid=snapshot.uid)
 
     def _strip(self, snapshot: Snapshot, _: Step) -> None:
-        self._nodes.write(node_in(snapshot), {**UNMARKED, HISTORY: None})
+        self._nodes.write(present(snapshot.node), {**UNMARKED, HISTORY: None})
         self._nodes.wanted.discard(snapshot.uid)
 
     def _free(self, snapshot: Snapshot, _: Step) -> None:
-        self._nodes.write(node_in(snapshot), {})
+        self._nodes.write(present(snapshot.node), {})

@@ -69,24 +69,33 @@ class Reporter:
         for state in STATES:
             NODES_BY_STATE.labels(state).set_function(partial(self._nodes_in, state))
 
+    def _nodes_in(self, state: str) -> int:
+        return list(self._states.values()).count(state)
+
     def planned(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
         """Count the node by its state, and report the note of *step*."""
-        self._count(snapshot.uid, state_of(snapshot, step, settings))
+        self._states[snapshot.uid] = state_of(snapshot, step, settings)
         if step.action is Action.ANNOUNCE:
             self._announced.add(snapshot.uid)
         if step.note:
             self.note(snapshot, step.note)
 
     def done(self, snapshot: Snapshot, step: Step) -> None:
-        if step.action is Action.OPEN:
-            self._count(snapshot.uid, "open")
-            self._opened(snapshot)
+        uid, node = snapshot.uid, snapshot.node
+        if step.action is Action.OPEN and node:
+            self._states[uid] = "open"
+            created, is_first = node.metadata.creation_timestamp, ADDRESS_ID not in node.metadata.annotations
+            if is_first and created and uid not in self._announced:
+                OPENED.observe((self._now() - created).total_seconds())
+            self._announced.discard(uid)
+            text = "The anycast IP is bound: the node is open for work"
+            self.note(snapshot, Note("AnycastIpBound", text, "Normal"))
         elif step.action is Action.KEEP:
             self.note(snapshot, Note("AnycastIpKept", "Kept in the pool for the next node", "Normal"))
         elif step.action is Action.TAKE and snapshot.pool.offer:
             text = f"{snapshot.pool.offer.address} is taken from the pool: no order is needed"
             self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
-        elif step.action is Action.CLOSE and snapshot.node and is_proven_bound(snapshot.node):
+        elif step.action is Action.CLOSE and node and is_proven_bound(node):
             text = "The address is not bound to the node any more: tainted again"
             self.note(snapshot, Note("AnycastIpLost", text))
 
@@ -94,7 +103,7 @@ class Reporter:
         """The node is gone, and so is its claim."""
         self._notes.pop(uid, None)
         self._announced.discard(uid)
-        self._count(uid, "")
+        self._states.pop(uid, None)
 
     def note(self, snapshot: Snapshot, note: Note) -> None:
         """On the node, or on the claim when the node is gone, unless it was the last one."""
@@ -127,31 +136,10 @@ class Reporter:
             log.info("action failed", action=action, uid=snapshot.uid, node=snapshot.name, error=str(cause))
             return
         of = Action.WATCH if isinstance(cause, StillThere) else action
-        self.note(snapshot, refusal(REASONS.get(of, "AnycastIpDelayed"), cause, self._quota_text(cause)))
-
-    def _opened(self, snapshot: Snapshot) -> None:
-        metadata = snapshot.node.metadata if snapshot.node else None
-        is_first = metadata and ADDRESS_ID not in metadata.annotations
-        if is_first and snapshot.uid not in self._announced and metadata and metadata.creation_timestamp:
-            OPENED.observe((self._now() - metadata.creation_timestamp).total_seconds())
-        self._announced.discard(snapshot.uid)
-        self.note(
-            snapshot, Note("AnycastIpBound", "The anycast IP is bound: the node is open for work", "Normal")
-        )
-
-    def _count(self, uid: str, state: str) -> None:
-        if state:
-            self._states[uid] = state
-        else:
-            self._states.pop(uid, None)
-
-    def _nodes_in(self, state: str) -> int:
-        return list(self._states.values()).count(state)
-
-    def _quota_text(self, error: Exception) -> str:
         used_up = [each for each in self._inventory.quotas if each.current >= each.limit]
-        spent = [f"{each.id} {each.current}/{each.limit}" for each in used_up]
-        return f"; quotas used up: {', '.join(spent)}" if isinstance(error, QuotaExceeded) and spent else ""
+        spent = ", ".join(f"{each.id} {each.current}/{each.limit}" for each in used_up)
+        more = f"; quotas used up: {spent}" if isinstance(cause, QuotaExceeded) and spent else ""
+        self.note(snapshot, refusal(REASONS.get(of, "AnycastIpDelayed"), cause, more))
 
 
 def refusal(reason: str, error: Exception, more: str = "") -> Note:

@@ -60,8 +60,12 @@ class Resync:
 
     def look(self) -> None:
         """CloudError."""
-        settings = self._sources.settings()
-        is_due, have_changed = self._due(settings.resync_period) <= self._clock(), settings != self._settings
+        settings, began = self._sources.settings(), self._began
+        if self._failures:
+            began += PAUSES.delay(self._failures)
+        elif self._settings is not None and not self._inventory.is_wanted:
+            began += settings.resync_period
+        is_due, have_changed = began <= self._clock(), settings != self._settings
         self._settings = settings
         try:
             if is_due:
@@ -69,13 +73,6 @@ class Resync:
         finally:
             if is_due or have_changed:
                 self._sources.enqueue_all()
-
-    def _due(self, period: float) -> float:
-        """On the clock; a change of the period counts from the last resync on."""
-        if self._failures:
-            return self._began + PAUSES.delay(self._failures)
-        is_wanted = self._settings is None or self._inventory.is_wanted
-        return self._began if is_wanted else self._began + period
 
     def _read(self) -> None:
         self._began = self._clock()
@@ -132,24 +129,16 @@ class Orphans:
 
     def look(self) -> None:
         """Search if it is due; a search that fails is repeated in the next period. CloudError, KubeError."""
-        settings = self._settings().reverse_reconcile
-        if self._is_due(settings):
-            self._search(settings)
-
-    def _is_due(self, settings: ReverseReconcile) -> bool:
+        settings, inventory, now = self._settings().reverse_reconcile, self._sources.inventory, self._clock()
         if settings.mode == "off":
             self._since.clear()
-            return False
-        if self._clock() < self._searched + settings.period or self._sources.inventory.read_at is None:
-            return False
-        self._searched = self._clock()
-        return True
-
-    def _search(self, settings: ReverseReconcile) -> None:
+            return
+        if now < self._searched + settings.period or inventory.read_at is None:
+            return
+        self._searched = now
         if self._sources.claims.has_unmanaged:
             log.warning("search for orphans skipped", reason="there are claims of another cluster")
             return
-        inventory = self._sources.inventory
         # A report is not worth another call.
         addresses = inventory.read() if settings.mode == "release" else list(inventory.addresses.values())
         claims = self._sources.claims.claims

@@ -145,10 +145,6 @@ class Pool:
     stays_anyway: bool = False
 
 
-LISTED = 10.0
-"""Seconds from one look whether an address is listed to the next; its node is queued when it was written, too."""
-
-
 @dataclass(frozen=True)
 class Announcement:
     """An address that is not to be bound yet: listed *since*, and to be bound from *until* on.
@@ -159,10 +155,6 @@ class Announcement:
     since: datetime | None = None
     until: datetime | None = None
     problem: str = ""
-
-    def left(self, now: datetime) -> float:
-        """Seconds until the next look."""
-        return max(0.0, (self.until - now).total_seconds()) if self.until else LISTED
 
 
 @dataclass(frozen=True)
@@ -218,24 +210,8 @@ class Snapshot:
 T = TypeVar("T")
 
 
-def _present(found: T | None, what: str) -> T:
+def present(found: T | None) -> T:
     """The planner plans no action without what it is about."""
     if found is None:
-        raise ValueError(what)
+        raise ValueError("an action was planned without its node, claim or address")
     return found
-
-
-def claim_in(snapshot: Snapshot) -> Claim:
-    return _present(snapshot.claim, f"node {snapshot.name} has no address claim")
-
-
-def offer_in(snapshot: Snapshot) -> Claim:
-    return _present(snapshot.pool.offer, f"the pool has no address for node {snapshot.name}")
-
-
-def node_in(snapshot: Snapshot) -> Node:
-    return _present(snapshot.node, f"node {snapshot.name} is gone")
-
-
-def address_in(step: Step) -> Address:
-    return _present(step.address, f"to {step.action} needs an address")

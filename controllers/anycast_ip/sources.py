@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -206,15 +207,13 @@ class Nodes:
 
     def __init__(self, client: Client, informer: Informer[ReportedNode]) -> None:
         self._client, self._informer, self.list = client, informer, informer.list
+        self.on_instance = partial(informer.by_index, "instance")
         self.wanted = set[str]()
         informer.add_index("uid", lambda node: (node.metadata.uid,))
         informer.add_index("instance", lambda node: (instance_of(node),))
 
     def get(self, uid: str) -> ReportedNode | None:
         return next(iter(self._informer.by_index("uid", uid)), None)
-
-    def on_instance(self, instance: str) -> Sequence[ReportedNode]:
-        return self._informer.by_index("instance", instance)
 
     def read(self, name: str) -> Node | None:
         """From the API server."""
