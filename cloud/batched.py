@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
-
-import structlog
 
 from cloud.circuit_breaker import CircuitBreaker
 from cloud.client import FILTER_VALUES, PAGE, RELEASES, TAGS, Cloud
@@ -20,8 +17,6 @@ from runtime import futures, threading, time
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class _Request(Generic[K, V]):
 
 
 class Batcher(Generic[K, V]):
-    """Safe to share between threads.
+    """Safe to share between threads: of those who wait, the first one calls for all who share its call.
 
     *call* has one answer or error for each item, in order, or raises. An error that may concern one item only divides
     the batch until that item stands alone.
@@ -52,20 +47,16 @@ class Batcher(Generic[K, V]):
 
     def __init__(
         self,
-        name: str,
         call: Callable[[Sequence[K]], Sequence[V | Exception]],
         shape: Shape,
         breaker: CircuitBreaker,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name, self._call, self._shape = name, call, shape
-        self._breaker, self._clock = breaker, clock
+        self._call, self._shape, self._breaker, self._clock = call, shape, breaker, clock
         self._waiting: deque[_Request[K, V]] = deque()
-        self._free_at, self._closed = -math.inf, False
-        self._since: dict[int, float] = {}
+        self._free_at, self._sending = -math.inf, 0
         self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        self.wait: Callable[[futures.Future[V]], V] = futures.Future.result
+        self.wait: Callable[[futures.Future[V]], V] = self._served
 
     def ask(self, item: K, key: str = "") -> V:
         """Wait for the answer; *key*, by default the item, distinguishes callers when some are refused."""
@@ -82,86 +73,67 @@ class Batcher(Generic[K, V]):
         request.answer.set_running_or_notify_cancel()
         with self._changed:
             self._waiting.append(request)
-            self._changed.notify()
+            if len(self._waiting) == self._shape.size:
+                self._changed.notify_all()
         return request.answer
-
-    def start(self) -> None:
-        for number in range(self._shape.senders):
-            name = f"{self.name}-{number}"
-            self._threads.append(threading.Thread(target=self._run, args=(number,), name=name, daemon=True))
-            self._threads[-1].start()
-
-    def close(self) -> None:
-        """Finish the calls that are under way; what waits is never sent."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
 
     @property
     def due(self) -> float:
         """When the next batch may go, on the clock."""
-        with self._changed:
-            return self._due()
+        if not self._waiting or self._sending == self._shape.senders:
+            return math.inf
+        return -math.inf if len(self._waiting) >= self._shape.size else self._free_at
 
     def step(self) -> bool:
         """Send one batch if one is due."""
         with self._changed:
-            batch = self._take()
+            batch = self._take() if self.due <= self._clock() else ()
         if batch:
             self._send(batch)
         return bool(batch)
 
-    def longest_running(self) -> float:
-        began = list(self._since.values())
-        return self._clock() - min(began) if began else 0.0
+    def _served(self, answer: futures.Future[V]) -> V:
+        while batch := self._next(answer):
+            self._send(batch)
+        return answer.result()
 
-    def _run(self, number: int) -> None:
-        while batch := self._next():
-            self._since[number] = self._clock()
-            try:
-                self._send(batch)
-            except BaseException as error:
-                # Also SystemExit: callers wait for this thread.
-                log.exception("batch failed", batcher=self.name)
-                for request in batch:
-                    if not request.answer.done():
-                        request.answer.set_exception(error)
-            finally:
-                del self._since[number]
-
-    def _next(self) -> Sequence[_Request[K, V]]:
+    def _next(self, answer: futures.Future[V]) -> Sequence[_Request[K, V]]:
+        """What to send, the caller's own request first; nothing once it has the *answer*."""
         with self._changed:
-            while not self._closed:
-                if batch := self._take():
-                    return batch
-                due = self._due()
-                self._changed.wait(None if due == math.inf else max(0.0, due - self._clock()))
+            while not answer.done():
+                due = self.due if self._waiting and self._waiting[0].answer is answer else math.inf
+                if due <= self._clock():
+                    return self._take()
+                self._changed.wait(None if due == math.inf else due - self._clock())
         return ()
 
-    def _due(self) -> float:
-        if not self._waiting:
-            return math.inf
-        return -math.inf if len(self._waiting) >= self._shape.size else self._free_at
-
     def _take(self) -> Sequence[_Request[K, V]]:
-        now = self._clock()
-        if self._due() > now:
-            return ()
-        self._free_at = now + self._shape.distance
+        self._free_at = self._clock() + self._shape.distance
+        self._sending += 1
+        self._changed.notify_all()  # another one is the first now
         return [self._waiting.popleft() for _ in range(min(self._shape.size, len(self._waiting)))]
 
     def _send(self, batch: Sequence[_Request[K, V]]) -> None:
-        admitted = []
-        for request in batch:
-            if later := self._breaker.admit(request.key):
-                request.answer.set_exception(later)
-            else:
-                admitted.append(request)
-        if admitted:
-            for request, answer in zip(admitted, self._answers(admitted), strict=True):
-                self._resolve(request, answer)
+        try:
+            admitted = []
+            for request in batch:
+                if later := self._breaker.admit(request.key):
+                    request.answer.set_exception(later)
+                else:
+                    admitted.append(request)
+            if admitted:
+                for request, answer in zip(admitted, self._answers(admitted), strict=True):
+                    self._resolve(request, answer)
+        except BaseException as error:
+            # Also SystemExit: others wait for their answers.
+            for request in batch:
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+            raise
+        finally:
+            with self._changed:
+                self._sending -= 1
+                self._changed.notify_all()
 
     def _answers(self, requests: Sequence[_Request[K, V]]) -> Sequence[V | Exception]:
         answers: dict[int, V | Exception] = {}
@@ -210,35 +182,22 @@ class BatchedCloud:
         self.batchers: list[Batcher[Any, Any]] = []
         alone = Shape(senders=SENDERS)
         self._quota = CircuitBreaker(clock, closed)
-        self.address = self._batcher("addresses", self._read_addresses, Shape(PAGE, distance=0.7)).ask
+        self.address = self._batcher(_found(self._addresses), Shape(PAGE, distance=0.7)).ask
         """By its id; None when the cloud does not list it."""
-        self.addresses_on = self._batcher(
-            "addresses-on", self._read_instance_addresses, Shape(FILTER_VALUES, distance=0.3)
-        ).ask
+        self.addresses_on = self._batcher(self._addresses_on, Shape(FILTER_VALUES, distance=0.3)).ask
         """All addresses of the instance, of any type."""
-        self._instances = self._batcher("instances", self._read_instances, Shape(PAGE, distance=1.0))
-        self._carriers = self._batcher("carriers", self._read_carriers, Shape(FILTER_VALUES, distance=1.0))
-        self.named = self._batcher("names", _each(cloud.addresses_named), Shape()).ask
-        self._allocations = self._batcher("allocate", _each(self._allocate), alone, self._quota)
-        self._binds = self._batcher("associate", _each(self._associate), alone)
-        self.disassociate = self._batcher("disassociate", _each(cloud.disassociate), alone).ask
-        self.release = self._batcher("release", self._release, Shape(RELEASES, distance=1.2)).ask
+        self._instances = self._batcher(_found(cloud.instances), Shape(PAGE, distance=1.0))
+        self._carriers = self._batcher(self._carried, Shape(FILTER_VALUES, distance=1.0))
+        self.named = self._batcher(_each(cloud.addresses_named), Shape()).ask
+        self._allocations = self._batcher(_each(self._allocate), alone, self._quota)
+        self._binds = self._batcher(_each(self._associate), alone)
+        self.disassociate = self._batcher(_each(cloud.disassociate), alone).ask
+        self.release = self._batcher(_found(self._release), Shape(RELEASES, distance=1.2)).ask
         """By its id; Gone also for an address of another account or region."""
-        self._bandwidths = self._batcher("bandwidth", self._set_bandwidths, Shape(RELEASES, distance=1.2))
+        self._bandwidths = self._batcher(self._set_bandwidths, Shape(RELEASES, distance=1.2))
         # Each node has two tags.
-        self._new_tags = self._batcher("create-tags", self._create_tags, Shape(5 * TAGS, distance=0.4))
-        self._old_tags = self._batcher("delete-tags", self._delete_tags, Shape(5 * TAGS, distance=1.0))
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Send calls for the length of the block."""
-        for each in self.batchers:
-            each.start()
-        try:
-            yield
-        finally:
-            for each in self.batchers:
-                each.close()
+        self._new_tags = self._batcher(self._create_tags, Shape(5 * TAGS, distance=0.4))
+        self._old_tags = self._batcher(self._delete_tags, Shape(5 * TAGS, distance=1.0))
 
     def instance_states(self, instances: Iterable[str]) -> list[str | None]:
         """None for each that the cloud does not list."""
@@ -273,29 +232,23 @@ class BatchedCloud:
 
     def _batcher(
         self,
-        name: str,
         call: Callable[[Sequence[K]], Sequence[V | Exception]],
         shape: Shape,
         breaker: CircuitBreaker | None = None,
     ) -> Batcher[K, V]:
         breaker = breaker or CircuitBreaker(self._clock, self._closed)
-        made = Batcher(f"cloud-{name}", call, shape, breaker, self._clock)
+        made = Batcher(call, shape, breaker, self._clock)
         self.batchers.append(made)
         return made
 
-    def _read_addresses(self, ids: Sequence[str]) -> Sequence[Address | None]:
-        found = {each.id: each for each in self._cloud.addresses(ids)}
-        return [found.get(each) for each in ids]
+    def _addresses(self, ids: Sequence[str]) -> Mapping[str, Address]:
+        return {each.id: each for each in self._cloud.addresses(ids)}
 
-    def _read_instance_addresses(self, instances: Sequence[str]) -> Sequence[tuple[Address, ...]]:
+    def _addresses_on(self, instances: Sequence[str]) -> Sequence[tuple[Address, ...]]:
         found = self._cloud.addresses_on(instances)
         return [tuple(each for each in found if each.instance_id == instance) for instance in instances]
 
-    def _read_instances(self, ids: Sequence[str]) -> Sequence[str | None]:
-        found = self._cloud.instances(ids)
-        return [found.get(each) for each in ids]
-
-    def _read_carriers(self, tags: Sequence[Tag]) -> Sequence[Sequence[Address]]:
+    def _carried(self, tags: Sequence[Tag]) -> Sequence[Sequence[Address]]:
         found: dict[Tag, list[Address]] = {tag: [] for tag in tags}
         for key in {key for key, _ in tags}:
             values = {value for each, value in tags if each == key}
@@ -314,11 +267,11 @@ class BatchedCloud:
     def _associate(self, pair: tuple[str, str]) -> None:
         self._cloud.associate(*pair)
 
-    def _release(self, ids: Sequence[str]) -> Sequence[CloudError | None]:
+    def _release(self, ids: Sequence[str]) -> Mapping[str, CloudError]:
         refused = self._cloud.release(ids)
         if len(refused) < len(set(ids)):
             self._quota.try_again()  # what was given back may be had again
-        return [refused.get(each) for each in ids]
+        return refused
 
     def _set_bandwidths(self, wanted: Sequence[tuple[str, int]]) -> Sequence[CloudError | None]:
         """One call for all that get the same."""
@@ -340,13 +293,20 @@ class BatchedCloud:
         with self._tagging:
             self._existing -= tags
         refused = self._cloud.delete_tags(tags)
-        return [_of_caller(tags, refused) for tags in unwanted]
-
-
-def _of_caller(tags: Collection[Tag], refused: Refused) -> Refused | CloudError:
-    mine = {tag: refused[tag] for tag in tags if tag in refused}
-    return next((error for error in mine.values() if not isinstance(error, StateConflict)), mine)
+        mine = [{tag: refused[tag] for tag in tags if tag in refused} for tags in unwanted]
+        return [
+            next((error for error in each.values() if not isinstance(error, StateConflict)), each)
+            for each in mine
+        ]
 
 
 def _each(call: Callable[[K], V]) -> Callable[[Sequence[K]], Sequence[V]]:
     return lambda items: [call(each) for each in items]
+
+
+def _found(call: Callable[[Sequence[K]], Mapping[K, V]]) -> Callable[[Sequence[K]], Sequence[V | None]]:
+    def ask(items: Sequence[K]) -> Sequence[V | None]:
+        found = call(items)
+        return [found.get(each) for each in items]
+
+    return ask

@@ -26,7 +26,7 @@ from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
 
 from cloud.apis import Api, Service
-from cloud.errors import CloudError, Unavailable, Unreachable
+from cloud.errors import Unavailable, Unreachable
 from cloud.responses import decoded
 from cloud.types import Keys
 from runtime import threading, time
@@ -42,45 +42,46 @@ logging.getLogger("tencentcloud_sdk_common").setLevel(logging.WARNING)
 
 
 class Transport:
-    """Safe to share between threads: each has separate clients and connections.
+    """Safe to share between threads: each call has a client of the SDK, with its connection, for itself.
 
     Without *source* nothing is signed, which only the exchange of one identity for another allows.
     """
 
     def __init__(self, settings: CloudSettings, region: str, source: Source | None) -> None:
         self._settings, self._region, self._source = settings, region, source
-        self._own = threading.local()
+        self._idle: dict[Service, list[Any]] = {}
 
     def call(self, api: Api, params: Mapping[str, object], type: type[T], timeout: float) -> T:
-        deadline = time.monotonic() + timeout
-        with _translated(api.action):
-            response = self._send(api, params, timeout)
-            content = _read(response.raw, deadline)
-        return decoded(content, response.status_code, type, api.action)
-
-    def _send(self, api: Api, params: Mapping[str, object], timeout: float) -> requests.Response:
-        client = self._client(api.service)
+        deadline, idle = time.monotonic() + timeout, self._idle.setdefault(api.service, [])
+        try:
+            client = idle.pop()
+        except IndexError:
+            client = self._new_client(api.service)
         # The other half is for the cloud: what is sent late is carried out later still.
-        client.request.conn.timeout = urllib3.Timeout(
-            connect=min(CONNECT_TIMEOUT, timeout / 2), total=timeout
-        )
-        # Its public methods judge the answer, too; this is the part of them that signs and sends.
-        response: requests.Response = client._call(
-            api.action, dict(params), {"SkipSign": self._source is None}
-        )
-        return response
-
-    def _client(self, service: Service) -> Any:
-        clients = self._own.__dict__.setdefault("clients", {})
-        if service not in clients:
-            clients[service] = self._new_client(service)
-        return clients[service]
+        connect = min(CONNECT_TIMEOUT, timeout / 2)
+        client.request.conn.timeout = urllib3.Timeout(connect=connect, total=timeout)
+        try:
+            with _translated(api.action):
+                # Its public methods judge the answer, too; this is the part of them that signs and sends.
+                answer = client._call(api.action, dict(params), {"SkipSign": self._source is None})
+                content = _read(answer.raw, deadline)
+        finally:
+            idle.append(client)
+        return decoded(content, answer.status_code, type, api.action)
 
     def _new_client(self, service: Service) -> Any:
+        settings = self._settings
+        http_profile = HttpProfile(
+            endpoint=settings.endpoint or None,
+            rootDomain=settings.root_domain,
+            proxy=settings.proxy or None,
+            certification=settings.ca_file or True,  # True: the environment's bundle, else certifi's
+        )
+        profile = ClientProfile(httpProfile=http_profile, language="en-US", request_client="drawbridge")
         signer = _Signer(self._source) if self._source else None
-        client = CommonClient(service.name, service.version, signer, self._region, _profile(self._settings))
+        client = CommonClient(service.name, service.version, signer, self._region, profile)
         client.request.conn._session = _Session()
-        if not self._settings.proxy:
+        if not settings.proxy:
             # Then requests takes the environment's, and understands its NO_PROXY.
             client.request.conn.proxy = None
         return client
@@ -97,29 +98,15 @@ class _Signer:
         return keys.secret_id, keys.secret_key, keys.token
 
 
-def _profile(settings: CloudSettings) -> Any:
-    http_profile = HttpProfile(
-        endpoint=settings.endpoint or None,
-        rootDomain=settings.root_domain,
-        proxy=settings.proxy or None,
-        certification=settings.ca_file or True,  # True: the environment's bundle, else certifi's
-    )
-    return ClientProfile(httpProfile=http_profile, language="en-US", request_client="drawbridge")
-
-
 @contextlib.contextmanager
 def _translated(action: str) -> Iterator[None]:
     try:
         yield
     except TencentCloudSDKException as error:
-        raise _network_error(error, action) from error
+        kind = Unreachable if _never_connected(error.__context__) else Unavailable
+        raise kind(error.code, error.message, action=action) from error
     except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
         raise Unavailable("Network", str(error) or type(error).__name__, action=action) from error
-
-
-def _network_error(error: Any, action: str) -> CloudError:
-    kind = Unreachable if _never_connected(error.__context__) else Unavailable
-    return kind(error.code, error.message, action=action)
 
 
 def _never_connected(error: object) -> bool:

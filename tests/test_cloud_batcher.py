@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -26,7 +27,7 @@ class Desk:
         self.spoil: dict[str, Exception] = {}
         self.closed = 0
         self.breaker = CircuitBreaker(self.clock, self._closed)
-        self.batcher: Batcher[str, str] = Batcher("desk", self._call, shape, self.breaker, self.clock)
+        self.batcher: Batcher[str, str] = Batcher(self._call, shape, self.breaker, self.clock)
 
     def _closed(self) -> None:
         self.closed += 1
@@ -154,20 +155,45 @@ def test_something_that_changed_lets_the_refused_try_at_once() -> None:
 
 
 def test_threads_share_calls_and_are_released_when_a_call_ends_its_thread() -> None:
-    desk = Desk(Shape(size=100, distance=0.05))
-    # Before the start: the clock stands still, and what misses the first call would wait for ever.
-    answers = [desk.batcher.submit(each) for each in names(50)]
-    desk.batcher.start()
-    try:
-        assert [each.result(10) for each in answers] == [each.upper() for each in names(50)]
+    desk = Desk(Shape(size=50, distance=3600))
+    desk.ask("first")
+    with ThreadPoolExecutor(50) as pool:
+        assert [*pool.map(desk.batcher.ask, names(50))] == [each.upper() for each in names(50)]
+        assert [len(each) for each in desk.calls] == [1, 50]
         desk.spoil = {"bad": SystemExit()}  # type: ignore[dict-item]
-        desk.clock.advance(1)
-        assert isinstance(desk.batcher.submit("bad").exception(10), SystemExit)
-        desk.clock.advance(1)
-        assert desk.batcher.submit("a").result(10) == "A"
-    finally:
-        desk.batcher.close()
-    assert not [each for each in threading.enumerate() if each.name.startswith("desk-")]
+        answers = [pool.submit(desk.batcher.ask, each) for each in ("bad", *names(49))]
+        assert all(isinstance(each.exception(10), SystemExit) for each in answers)
+    desk.clock.advance(3600)
+
+    assert desk.batcher.ask("a") == "A"
+
+
+def test_who_waits_first_calls_when_it_is_time() -> None:
+    desk = Desk(Shape(size=50, distance=0.2))
+    desk.batcher = Batcher(desk._call, Shape(size=50, distance=0.2), desk.breaker)
+    began = time.monotonic()
+    with ThreadPoolExecutor(20) as pool:
+        for _ in range(3):
+            assert [*pool.map(desk.batcher.ask, names(20))] == [each.upper() for each in names(20)]
+
+    assert time.monotonic() - began >= 0.2 * (len(desk.calls) - 1)
+    assert 3 <= len(desk.calls) <= 6
+
+
+def test_so_many_calls_at_a_time_as_there_may_be() -> None:
+    at_a_time, go = [0], threading.Event()
+
+    def call(items: Sequence[str]) -> Sequence[str]:
+        at_a_time[0] += 1
+        assert go.wait(30)
+        return items
+
+    batcher: Batcher[str, str] = Batcher(call, Shape(senders=3), CircuitBreaker())
+    with ThreadPoolExecutor(10) as pool:
+        answers = [pool.submit(batcher.ask, each) for each in names(10)]
+        until(lambda: at_a_time[0] == 3 and len(batcher._waiting) == 7)
+        go.set()
+        assert [each.result(30) for each in answers] == names(10)
 
 
 def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_need_them() -> None:
@@ -178,14 +204,10 @@ def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_nee
     fake = FakeTransport(CreateTags=create)
     cloud = BatchedCloud(Cloud(calls(fake, FakeClock())), clock=FakeClock())
     shared, one, two = ("k", "shared"), ("k", "1"), ("k", "2")
-    with ThreadPoolExecutor(2) as pool:
-        answers = [
-            pool.submit(cloud.create_tags, *wanted) for wanted in (("a", [shared, one]), ("b", [shared, two]))
-        ]
-        until(lambda: sum(len(batcher._waiting) for batcher in cloud.batchers) == 2)
-        for batcher in cloud.batchers:
-            batcher.step()
-        errors = [answer.exception(10) for answer in answers]
+    wanted = {"a": [shared, one], "b": [shared, two]}
+    answers = [cloud._new_tags.submit(tags, key) for key, tags in wanted.items()]
+    assert cloud._new_tags.step()
+    errors = [answer.exception() for answer in answers]
 
     assert (type(errors[0]), type(errors[1])) == (type(None), Rejected)
     assert (cloud.has_tags([shared, one]), cloud.has_tags([two])) == (True, False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +34,6 @@ from controllers.anycast_ip.sources import (
 )
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller, Watch
-from controllers.liveness import RUNNING
 from controllers.manager import Context
 from controllers.workqueue import Reconcile, Stopping, WorkQueue
 from kube.errors import Backoff, KubeError
@@ -85,12 +83,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if begun and not context.stop.is_set():
         feature = assemble(context, cloud, informer, lambda: settings().anycast_ip, begun, CLOCK)
         feature.sources.enqueue_all()
-        with ExitStack() as stack:
-            for batcher in feature.cloud.batchers:
-                RUNNING.add(batcher)
-                stack.callback(RUNNING.discard, batcher)
-            stack.enter_context(feature.cloud.running())
-            context.run(*feature.controllers)
+        context.run(*feature.controllers)
 
 
 @dataclass(frozen=True)
