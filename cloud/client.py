@@ -27,7 +27,6 @@ FILTER_VALUES = 100
 RELEASES = 20
 """The cloud documents no limit; the smallest that any of its batches has. Changes of bandwidths have none, either."""
 TAGS = 10
-NO_MORE: Mapping[str, object] = {}
 
 
 def caller(
@@ -118,39 +117,42 @@ class Cloud:
         One of another account is Gone, as one is that was released. When the outcome of a call is not known, that is
         raised.
         """
-        return self._each(apis.RELEASE, "AddressIds", {each: each for each in ids}, RELEASES)
+        return self._each(apis.RELEASE, lambda some: {"AddressIds": some}, ids, RELEASES)
 
     def set_bandwidth(self, ids: Collection[str], bandwidth: int) -> dict[str, CloudError]:
         """Give addresses so many Mbps, bound or not; returns those that were refused, and why."""
-        rest = {"InternetMaxBandwidthOut": bandwidth}
-        items = {each: each for each in ids}
-        return self._each(apis.MODIFY_BANDWIDTH, "AddressIds", items, RELEASES, rest=rest)
+
+        def asked(some: Sequence[str]) -> Mapping[str, object]:
+            return {"AddressIds": some, "InternetMaxBandwidthOut": bandwidth}
+
+        return self._each(apis.MODIFY_BANDWIDTH, asked, ids, RELEASES)
 
     def create_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Make sure that they can be carried; one that is there is as good. Returns those that cannot be created."""
-        refused = self._each(apis.CREATE_TAGS, "Tags", _by_tag(tags), TAGS, TagExists)
+        refused = self._each(apis.CREATE_TAGS, _tags, tags, TAGS, TagExists)
         return {tag: error for tag, error in refused.items() if not isinstance(error, TagExists)}
 
     def delete_tags(self, tags: Collection[Tag]) -> dict[Tag, CloudError]:
         """Returns those that cannot go, because something still carries them; one that is gone is deleted."""
-        refused = self._each(apis.DELETE_TAGS, "Tags", _by_tag(tags), TAGS)
+        refused = self._each(apis.DELETE_TAGS, _tags, tags, TAGS)
         return {tag: error for tag, error in refused.items() if not isinstance(error, Gone)}
 
     def _each(
         self,
         api: Api,
-        field: str,
-        items: Mapping[K, object],
+        asked: Callable[[Sequence[K]], Mapping[str, object]],
+        items: Collection[K],
         size: int,
         *also: type[CloudError],
-        rest: Mapping[str, object] = NO_MORE,
     ) -> dict[K, CloudError]:
-        """Call *api* for all items, each of which has its form in the list *field*; returns the refused."""
+        """Call *api* for all items, with what is *asked* for some; returns the refused."""
 
         def call(some: Sequence[K]) -> None:
-            self._call(api, {field: [items[each] for each in some], **rest}, responses.Done)
+            self._call(api, asked(some), responses.Done)
 
-        refused = in_halves(call, list(items), (*ITEM_REFUSED, *also), general=PERHAPS_FOR_ALL, size=size)
+        distinct = list(dict.fromkeys(items))
+        spoiling: tuple[type[CloudError], ...] = (*ITEM_REFUSED, *also)
+        refused = in_halves(call, distinct, spoiling, general=PERHAPS_FOR_ALL, size=size)
         if without_keys := [error for error in refused.values() if isinstance(error, NotConfigured)]:
             raise without_keys[0]
         return refused
@@ -165,8 +167,8 @@ class Cloud:
         return [row.value() for row in answer.address_set], answer.total_count
 
 
-def _by_tag(tags: Collection[Tag]) -> dict[Tag, object]:
-    return {(key, value): {"TagKey": key, "TagValue": value} for key, value in tags}
+def _tags(some: Sequence[Tag]) -> Mapping[str, object]:
+    return {"Tags": [{"TagKey": key, "TagValue": value} for key, value in some]}
 
 
 def _allocation(order: Order) -> dict[str, object]:

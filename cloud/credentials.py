@@ -76,23 +76,16 @@ def _static(settings: CloudSettings, environ: Mapping[str, str]) -> Keys | None:
 
 
 def _keys(values: Mapping[str, str]) -> Keys | None:
-    secret_id, secret_key, token = (
-        _signable(_first(values, names), names) for names in (IDS, SECRETS, TOKENS)
-    )
+    found = []
+    for names in (IDS, SECRETS, TOKENS):
+        value = next((given for name in names if (given := values.get(name, "").strip())), "")
+        # Libraries quote a header that they refuse, and errors are logged.
+        if not (value.isascii() and value.isprintable()):
+            what = f"{names[0]}, or what stands for it, has a line break or a character that is not ASCII"
+            raise _missing(f"{what}; write it on one line")
+        found.append(value)
+    secret_id, secret_key, token = found
     return Keys(secret_id, secret_key, token or None) if secret_id and secret_key else None
-
-
-def _first(values: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((found for name in names if (found := values.get(name, "").strip())), "")
-
-
-def _signable(value: str, names: tuple[str, ...]) -> str:
-    # Libraries quote a header that they refuse, and errors are logged.
-    if value.isascii() and value.isprintable():
-        return value
-    raise _missing(
-        f"{names[0]}, or what stands for it, has a line break or a character that is not ASCII; write it on one line"
-    )
 
 
 def _files(directory: Path) -> dict[str, str]:
@@ -190,10 +183,20 @@ def _metadata(url: str) -> bytes:
 
 def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> TemporaryKeys:
     """The keys of the role that TKE's environment names, for the token that it mounts."""
-    region, provider, token_file, role = (_required(environ, name) for name in TKE_IDENTITY)
+    for name in TKE_IDENTITY:
+        if not environ.get(name):
+            raise _missing(
+                f"{name} is not set: annotate the ServiceAccount with tke.cloud.tencent.com/role-arn"
+            )
+    region, provider, token_file, role = (environ[name] for name in TKE_IDENTITY)
+    try:
+        token = Path(token_file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"{token_file} cannot be read: {type(error).__name__}"
+        raise _missing(f"TKE_WEB_IDENTITY_TOKEN_FILE {why}") from error
     params = {
         "ProviderId": provider,
-        "WebIdentityToken": _token(token_file),
+        "WebIdentityToken": token,
         "RoleArn": role,
         "RoleSessionName": "drawbridge",
         "DurationSeconds": LIFETIME,
@@ -201,17 +204,3 @@ def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> Te
     unsigned = Transport(settings, region, None)
     answer = unsigned.call(ASSUME_ROLE, params, _Assumed, settings.attempt_timeout)
     return answer.credentials.until(answer.expired_time)
-
-
-def _required(environ: Mapping[str, str], name: str) -> str:
-    if value := environ.get(name):
-        return value
-    raise _missing(f"{name} is not set: annotate the ServiceAccount with tke.cloud.tencent.com/role-arn")
-
-
-def _token(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = type(error).__name__
-        raise _missing(f"TKE_WEB_IDENTITY_TOKEN_FILE {path} cannot be read: {why}") from error

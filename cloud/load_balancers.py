@@ -6,11 +6,11 @@ which ends with the process that began it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from cloud import apis, responses
 from cloud.caller import Caller
-from cloud.responses import HealthRow, ListenerHealthRow, ListenerRow, RuleHealthRow, TargetRow
+from cloud.responses import ListenerRow, TargetRow
 from cloud.types import Backend, backend_key
 
 RULES, TARGETS_OF_RULE, TARGETS = 100, 50, 500
@@ -31,18 +31,33 @@ class LoadBalancers:
         """All of them. Gone when there is no such load balancer."""
         asked = {"LoadBalancerId": load_balancer}
         found = self._call(apis.DESCRIBE_TARGETS, asked, responses.Listeners)
-        return [backend for listener in found.listeners or () for backend in _backends(listener)]
+        return [
+            Backend(
+                listener=listener.listener_id,
+                location=location,
+                instance=row.instance_id or "" if row.type in (None, INSTANCE) else "",
+                address=next(iter(row.private_ip_addresses or ()), ""),
+                port=row.port,
+                weight=row.weight or 0,
+            )
+            for listener, location, row in _targets(found.listeners)
+        ]
 
     def healthy(self, load_balancer: str) -> dict[str, bool]:
         """By the keys of backends; one whose listener has no health check counts as healthy."""
         asked = {"LoadBalancerIds": [load_balancer]}
         found = self._call(apis.DESCRIBE_TARGET_HEALTH, asked, responses.TargetHealth)
+        ours = (each for each in found.load_balancers or () if each.load_balancer_id == load_balancer)
+        targets = (target for each in ours for target in _targets(each.listeners))
         return {
-            key: is_healthy
-            for each in found.load_balancers or ()
-            if each.load_balancer_id == load_balancer
-            for listener in each.listeners or ()
-            for key, is_healthy in _health(listener)
+            # The target's id is that of its instance, else there is only its address.
+            backend_key(
+                listener.listener_id,
+                location,
+                (row.target_id if (row.target_id or "").startswith("ins-") else row.ip) or "",
+                row.port,
+            ): bool(row.health_status) or row.health_status_detail == OFF
+            for listener, location, row in targets
         }
 
     def set_weights(self, load_balancer: str, weights: Mapping[Backend, int]) -> None:
@@ -54,58 +69,29 @@ class LoadBalancers:
 
 def batches(weights: Mapping[Backend, int]) -> Iterator[list[dict[str, object]]]:
     """The lists for calls that set *weights*."""
+    by_rule: dict[tuple[str, str], list[dict[str, object]]] = {}
+    for backend, weight in sorted(weights.items(), key=lambda each: each[0].key):
+        name = {"InstanceId": backend.instance} if backend.instance else {"EniIp": backend.address}
+        target = {**name, "Port": backend.port, "Weight": weight}
+        by_rule.setdefault((backend.listener, backend.location), []).append(target)
     batch: list[dict[str, object]] = []
     count = 0
-    for rule, targets in _rules(weights):
-        if batch and (len(batch) == RULES or count + len(targets) > TARGETS):
-            yield batch
-            batch, count = [], 0
-        batch.append({**rule, "Targets": targets})
-        count += len(targets)
+    for (listener, location), all_targets in by_rule.items():
+        rule = {"ListenerId": listener} | ({"LocationId": location} if location else {})
+        for start in range(0, len(all_targets), TARGETS_OF_RULE):
+            targets = all_targets[start : start + TARGETS_OF_RULE]
+            if batch and (len(batch) == RULES or count + len(targets) > TARGETS):
+                yield batch
+                batch, count = [], 0
+            batch.append({**rule, "Targets": targets})
+            count += len(targets)
     if batch:
         yield batch
 
 
-def _rules(weights: Mapping[Backend, int]) -> Iterator[tuple[dict[str, str], Sequence[dict[str, object]]]]:
-    """Each listener or rule with some of its targets."""
-    by_rule: dict[tuple[str, str], list[dict[str, object]]] = {}
-    for backend, weight in sorted(weights.items(), key=lambda each: each[0].key):
-        by_rule.setdefault((backend.listener, backend.location), []).append(_target(backend, weight))
-    for (listener, location), targets in by_rule.items():
-        rule = {"ListenerId": listener} | ({"LocationId": location} if location else {})
-        for start in range(0, len(targets), TARGETS_OF_RULE):
-            yield rule, targets[start : start + TARGETS_OF_RULE]
-
-
-def _target(backend: Backend, weight: int) -> dict[str, object]:
-    name = {"InstanceId": backend.instance} if backend.instance else {"EniIp": backend.address}
-    return {**name, "Port": backend.port, "Weight": weight}
-
-
-def _backends(listener: ListenerRow) -> Iterator[Backend]:
-    yield from (_backend(listener.listener_id, "", each) for each in listener.targets or ())
-    for rule in listener.rules or ():
-        yield from (_backend(listener.listener_id, rule.location_id, each) for each in rule.targets or ())
-
-
-def _backend(listener: str, location: str, row: TargetRow) -> Backend:
-    return Backend(
-        listener=listener,
-        location=location,
-        instance=row.instance_id or "" if row.type in (None, INSTANCE) else "",
-        address=next(iter(row.private_ip_addresses or ()), ""),
-        port=row.port,
-        weight=row.weight or 0,
-    )
-
-
-def _health(listener: ListenerHealthRow) -> Iterator[tuple[str, bool]]:
-    for rule in listener.rules or ():
-        for row in rule.targets or ():
-            yield _key(listener, rule, row), bool(row.health_status) or row.health_status_detail == OFF
-
-
-def _key(listener: ListenerHealthRow, rule: RuleHealthRow, row: HealthRow) -> str:
-    """The target's id is that of its instance, else there is only its address."""
-    target = row.target_id if (row.target_id or "").startswith("ins-") else row.ip
-    return backend_key(listener.listener_id, rule.location_id or "", target or "", row.port)
+def _targets(listeners: Iterable[ListenerRow] | None) -> Iterator[tuple[ListenerRow, str, TargetRow]]:
+    """With the listener, and the location if there is one."""
+    for listener in listeners or ():
+        yield from ((listener, "", row) for row in listener.targets or ())
+        for rule in listener.rules or ():
+            yield from ((listener, rule.location_id or "", row) for row in rule.targets or ())

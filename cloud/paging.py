@@ -28,22 +28,18 @@ def everything(page: Callable[[int], Page]) -> list[Address]:
     """
     seen: dict[str, Address] = {}
     for _ in range(PASSES):
-        rows, totals = _one_pass(page)
-        seen |= {row.id: row for row in rows}
-        if totals == {len({row.id for row in rows})}:
+        rows, totals = list[Address](), set[int]()
+        while True:
+            more, total = page(len(rows))
+            rows += more
+            totals.add(total)
+            if not more or len(rows) >= total:
+                break
+        found = {row.id: row for row in rows}
+        seen |= found
+        if totals == {len(found)}:
             break
     return list(seen.values())
-
-
-def _one_pass(page: Callable[[int], Page]) -> tuple[list[Address], set[int]]:
-    rows: list[Address] = []
-    totals: set[int] = set()
-    while True:
-        more, total = page(len(rows))
-        rows += more
-        totals.add(total)
-        if not more or len(rows) >= total:
-            return rows, totals
 
 
 def in_halves(

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from cloud.errors import CloudError, Throttled, Unavailable, kind_of
+from cloud.errors import Throttled, Unavailable, kind_of
 from cloud.types import ADDRESS_TYPES, Address, Quota
 
 T = TypeVar("T")
@@ -97,20 +97,26 @@ class Instances(Pascal):
 
 
 class TargetRow(Pascal):
+    """A target, or its health."""
+
     port: int
     type: str | None = None
     weight: int | None = None
     instance_id: str | None = None
     private_ip_addresses: list[str] | None = None
+    ip: str | None = msgspec.field(default=None, name="IP")
+    target_id: str | None = None
+    health_status: bool | None = None
+    health_status_detail: str | None = None
 
 
 class RuleRow(Pascal):
-    location_id: str
+    location_id: str | None = None
     targets: list[TargetRow] | None = None
 
 
 class ListenerRow(Pascal):
-    """A listener of layer 7 has rules, one of layer 4 has targets itself."""
+    """A listener of layer 7 has rules, one of layer 4 has targets itself, and one rule for their health."""
 
     listener_id: str
     targets: list[TargetRow] | None = None
@@ -121,31 +127,13 @@ class Listeners(Pascal):
     listeners: list[ListenerRow] | None
 
 
-class HealthRow(Pascal):
-    port: int
-    ip: str | None = msgspec.field(default=None, name="IP")
-    target_id: str | None = None
-    health_status: bool | None = None
-    health_status_detail: str | None = None
-
-
-class RuleHealthRow(Pascal):
-    location_id: str | None = None
-    targets: list[HealthRow] | None = None
-
-
-class ListenerHealthRow(Pascal):
-    listener_id: str
-    rules: list[RuleHealthRow] | None = None
-
-
-class LoadBalancerHealthRow(Pascal):
+class LoadBalancerRow(Pascal):
     load_balancer_id: str
-    listeners: list[ListenerHealthRow] | None = None
+    listeners: list[ListenerRow] | None = None
 
 
 class TargetHealth(Pascal):
-    load_balancers: list[LoadBalancerHealthRow] | None
+    load_balancers: list[LoadBalancerRow] | None
 
 
 class _Envelope(Pascal):
@@ -179,12 +167,8 @@ def decoded(content: bytes, status: int, type: type[T], action: str) -> T:  # no
             raise kind(problem.code, problem.message, action=action, request_id=outcome.request_id)
         return msgspec.json.decode(response, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _unusable(content, status, error, action) from error
-
-
-def _unusable(content: bytes, status: int, error: Exception, action: str) -> CloudError:
-    # What looks like JSON is not quoted: it may hold the credentials that someone asked for.
-    begin = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    found = str(error) if begin in b"{[" else content[:200].decode(errors="replace")
-    kind = Throttled if status == 429 else Unavailable
-    return kind(f"HTTP{status}", f"this is no answer of the cloud's: {found!r}", action=action)
+        # What looks like JSON is not quoted: it may hold the credentials that someone asked for.
+        is_json = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in b"{["
+        found = str(error) if is_json else content[:200].decode(errors="replace")
+        text = f"this is no answer of the cloud's: {found!r}"
+        raise (Throttled if status == 429 else Unavailable)(f"HTTP{status}", text, action=action) from error
