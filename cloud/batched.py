@@ -121,9 +121,14 @@ class Batcher(Generic[K, V]):
                     request.answer.set_exception(later)
                 else:
                     admitted.append(request)
-            if admitted:
-                for request, answer in zip(admitted, self._answers(admitted), strict=True):
-                    self._resolve(request, answer)
+            for request, answer in zip(admitted, self._answers(admitted), strict=True):
+                if isinstance(answer, PERHAPS_FOR_ALL):
+                    request.answer.set_exception(self._breaker.refused(request.key, answer))
+                elif isinstance(answer, Exception):
+                    request.answer.set_exception(answer)
+                else:
+                    self._breaker.served(request.key)
+                    request.answer.set_result(answer)
         except BaseException as error:
             # Also SystemExit: others wait for their answers.
             for request in batch:
@@ -147,15 +152,6 @@ class Batcher(Generic[K, V]):
         except Exception as error:
             return [answers.get(each, error) for each in everyone]
         return [answers[each] for each in everyone]
-
-    def _resolve(self, request: _Request[K, V], answer: V | Exception) -> None:
-        if isinstance(answer, PERHAPS_FOR_ALL):
-            request.answer.set_exception(self._breaker.refused(request.key, answer))
-        elif isinstance(answer, Exception):
-            request.answer.set_exception(answer)
-        else:
-            self._breaker.served(request.key)
-            request.answer.set_result(answer)
 
 
 SENDERS = 12

@@ -123,8 +123,8 @@ class Caller:
             try:
                 return self._attempt(api, params, type, deadline)
             except CloudError as error:
-                if api.writes:
-                    open_since = left_open(open_since, error)
+                if api.writes and not isinstance(error, _TURNED_AWAY):
+                    open_since = error if isinstance(error, _OUTCOME_UNKNOWN) else None
                 delay = delay_of(error, attempt, repeatable=api.repeatable, chance=self._chance())
                 if delay is None or self._clock() + delay >= deadline - self._least:
                     raise open_since or error  # noqa: B904 - the open one is the cause that counts
@@ -157,13 +157,6 @@ def delay_of(error: CloudError, attempt: int, *, repeatable: bool, chance: float
     if not passing:
         return None
     return min(LONGEST, FIRST * 2.0 ** min(attempt - 1, 10)) * (1 + chance) / 2
-
-
-def left_open(before: CloudError | None, error: CloudError) -> CloudError | None:
-    """The error that leaves open whether a write was carried out, after *error*, when it was *before* until then."""
-    if isinstance(error, _TURNED_AWAY):
-        return before
-    return error if isinstance(error, _OUTCOME_UNKNOWN) else None
 
 
 @contextmanager

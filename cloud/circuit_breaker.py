@@ -60,10 +60,15 @@ class CircuitBreaker:
             now = self._clock()
             mine = self._refusals.setdefault(key, _Refusal(error))
             mine.error, mine.times = error, mine.times + 1
-            mine.own = mine.own and _is_policy(mine)
+            mine.own = mine.own and isinstance(error, NotPermitted)
             mine.until = now + _pause(mine.times)
-            if not mine.own and (self._error or self._suspects() >= ENOUGH):
-                self._open(key, error, now)
+            suspects = sum(not each.own for each in self._refusals.values())
+            # One that was under way already says no more than the first.
+            is_new = self._until <= now or key == self._probe or self._error is None
+            if not mine.own and is_new and (self._error or suspects >= ENOUGH):
+                self._times += 1
+                self._error, self._probe = self._error or error, ""
+                self._until = now + _pause(self._times)
             self._refusals = {k: each for k, each in self._refusals.items() if each.until > now - KEPT}
             until = mine.until if self._error is None else self._until + REFUSED_LATER
             return RetryAfter(error, until - now)
@@ -75,7 +80,11 @@ class CircuitBreaker:
                 return
             was_open, self._error, self._times = self._error is not None, None, 0
             self._refusals.pop(key, None)
-            again = [each for each in self._refusals.values() if was_open or not _is_policy(each)]
+            again = [
+                each
+                for each in self._refusals.values()
+                if was_open or not isinstance(each.error, NotPermitted)
+            ]
             for each in self._refusals.values():
                 each.own = True
             for each in again:
@@ -92,20 +101,6 @@ class CircuitBreaker:
             for each in self._refusals.values():
                 each.until, each.times = -math.inf, 0
         self._closed()
-
-    def _suspects(self) -> int:
-        return sum(not each.own for each in self._refusals.values())
-
-    def _open(self, key: str, error: CloudError, now: float) -> None:
-        if self._until > now and key != self._probe and self._error:
-            return  # it was under way already, and says no more than the first
-        self._times += 1
-        self._error, self._probe = self._error or error, ""
-        self._until = now + _pause(self._times)
-
-
-def _is_policy(refusal: _Refusal) -> bool:
-    return isinstance(refusal.error, NotPermitted)
 
 
 def _pause(times: int) -> float:

@@ -7,7 +7,6 @@ STS in exchange for the pod's identity. Those are renewed in time, and used to t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -106,21 +105,13 @@ def _text(path: Path) -> str:
         raise _missing(f"{path} cannot be read: {type(error).__name__}") from error
 
 
-@dataclass(frozen=True)
-class TemporaryKeys:
-    """*end* is in Unix time."""
-
-    keys: Keys
-    end: float
-
-
 class CredentialCache:
     """A source of the keys that *fetch* brings."""
 
-    def __init__(self, fetch: Callable[[], TemporaryKeys], *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, fetch: Source, *, clock: Callable[[], float] = time.time) -> None:
         self._fetch, self._clock = fetch, clock
         self._lock = threading.Lock()
-        self._held: TemporaryKeys | None = None
+        self._held: Keys | None = None
         self._failure: CloudError = ENDED
         self._look_at = float("-inf")
 
@@ -129,18 +120,14 @@ class CredentialCache:
         with self._lock:
             now = self._clock()
             if now >= self._look_at:
-                self._renew(now)
+                try:
+                    self._held, self._failure = self._fetch(), ENDED
+                except CloudError as error:
+                    self._failure = error
+                self._look_at = max(now + PAUSE, self._held.end - AHEAD if self._held else now)
             if self._held and now < self._held.end:
-                return self._held.keys
+                return self._held
             raise self._failure.with_traceback(None)
-
-    def _renew(self, now: float) -> None:
-        try:
-            self._held, self._failure = self._fetch(), ENDED
-        except CloudError as error:
-            self._failure = error
-        ends = self._held.end - AHEAD if self._held else now
-        self._look_at = max(now + PAUSE, ends)
 
 
 class _TmpKeys(Pascal):
@@ -148,8 +135,8 @@ class _TmpKeys(Pascal):
     tmp_secret_key: str
     token: str
 
-    def until(self, end: float) -> TemporaryKeys:
-        return TemporaryKeys(Keys(self.tmp_secret_id, self.tmp_secret_key, self.token), end)
+    def until(self, end: float) -> Keys:
+        return Keys(self.tmp_secret_id, self.tmp_secret_key, self.token, end)
 
 
 class _RoleKeys(_TmpKeys):
@@ -161,7 +148,7 @@ class _Assumed(Pascal):
     expired_time: float
 
 
-def from_machine(role: str, url: str = METADATA) -> TemporaryKeys:
+def from_machine(role: str, url: str = METADATA) -> Keys:
     """The keys of *role*, or of the only one that the machine has when it is empty."""
     content = _metadata(url + (role or _metadata(url).decode(errors="replace").strip()))
     try:
@@ -181,7 +168,7 @@ def _metadata(url: str) -> bytes:
     return answer.data
 
 
-def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> TemporaryKeys:
+def from_pod_identity(settings: CloudSettings, environ: Mapping[str, str]) -> Keys:
     """The keys of the role that TKE's environment names, for the token that it mounts."""
     for name in TKE_IDENTITY:
         if not environ.get(name):

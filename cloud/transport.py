@@ -61,10 +61,14 @@ class Transport:
         connect = min(CONNECT_TIMEOUT, timeout / 2)
         client.request.conn.timeout = urllib3.Timeout(connect=connect, total=timeout)
         try:
-            with _translated(api.action):
-                # Its public methods judge the answer, too; this is the part of them that signs and sends.
-                answer = client._call(api.action, dict(params), {"SkipSign": self._source is None})
-                content = _read(answer.raw, deadline)
+            # Its public methods judge the answer, too; this is the part of them that signs and sends.
+            answer = client._call(api.action, dict(params), {"SkipSign": self._source is None})
+            content = _read(answer.raw, deadline)
+        except TencentCloudSDKException as error:
+            kind = Unreachable if _never_connected(error.__context__) else Unavailable
+            raise kind(error.code, error.message, action=api.action) from error
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+            raise Unavailable("Network", str(error) or error.__class__.__name__, action=api.action) from error
         finally:
             idle.append(client)
         return decoded(content, answer.status_code, type, api.action)
@@ -96,17 +100,6 @@ class _Signer:
     def get_credential_info(self) -> tuple[str, str, str | None]:
         keys = self._source()
         return keys.secret_id, keys.secret_key, keys.token
-
-
-@contextlib.contextmanager
-def _translated(action: str) -> Iterator[None]:
-    try:
-        yield
-    except TencentCloudSDKException as error:
-        kind = Unreachable if _never_connected(error.__context__) else Unavailable
-        raise kind(error.code, error.message, action=action) from error
-    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
-        raise Unavailable("Network", str(error) or type(error).__name__, action=action) from error
 
 
 def _never_connected(error: object) -> bool:

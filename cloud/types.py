@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -89,8 +90,9 @@ def backend_key(listener: str, location: str, target: str, port: int) -> str:
 
 @dataclass(frozen=True)
 class Keys:
-    """What calls are signed with; *token* belongs to keys that end."""
+    """What calls are signed with; *token* belongs to keys that *end*, in Unix time."""
 
     secret_id: str
     secret_key: str = field(repr=False)
     token: str | None = field(default=None, repr=False)
+    end: float = math.inf

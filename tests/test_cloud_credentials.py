@@ -13,7 +13,7 @@ import pytest
 
 from cloud import credentials
 from cloud.client import Cloud, caller
-from cloud.credentials import CredentialCache, TemporaryKeys
+from cloud.credentials import CredentialCache
 from cloud.errors import CloudError, NotConfigured, Unavailable
 from cloud.transport import Source
 from cloud.types import Keys
@@ -23,7 +23,7 @@ from tests.fakes import FakeClock
 from tests.misbehaving_server import answers, hangs, in_turn, resets, serving
 
 ENVIRONMENT = {"TENCENTCLOUD_SECRET_ID": "env", "TENCENTCLOUD_SECRET_KEY": "k"}
-ROLE, OIDC = (TemporaryKeys(Keys(each, "k", "t"), math.inf) for each in ("role", "oidc"))
+ROLE, OIDC = (Keys(each, "k", "t", math.inf) for each in ("role", "oidc"))
 TKE = dict.fromkeys(credentials.TKE_IDENTITY, "x")
 
 
@@ -142,11 +142,11 @@ class Fetches:
         self.clock, self.times = clock, 0
         self.failure: CloudError | None = None
 
-    def __call__(self) -> TemporaryKeys:
+    def __call__(self) -> Keys:
         self.times += 1
         if self.failure:
             raise self.failure
-        return TemporaryKeys(Keys(f"id-{self.times}", "k", "t"), self.clock() + 3600)
+        return Keys(f"id-{self.times}", "k", "t", self.clock() + 3600)
 
 
 def test_keys_are_fetched_once_and_again_before_they_end() -> None:
@@ -191,7 +191,7 @@ def test_a_service_that_fails_is_not_asked_with_every_call() -> None:
 
 
 def test_keys_that_had_ended_when_they_came_name_the_clock() -> None:
-    keys = CredentialCache(lambda: TemporaryKeys(Keys("a", "b", "c"), 5.0), clock=FakeClock(10.0))
+    keys = CredentialCache(lambda: Keys("a", "b", "c", 5.0), clock=FakeClock(10.0))
     with pytest.raises(NotConfigured, match="clock"):
         keys()
 
@@ -199,7 +199,7 @@ def test_keys_that_had_ended_when_they_came_name_the_clock() -> None:
 def test_threads_that_need_keys_at_once_fetch_them_once() -> None:
     fetches, second = Fetches(FakeClock(0.0)), threading.Event()
 
-    def slowly() -> TemporaryKeys:
+    def slowly() -> Keys:
         found = fetches()
         second.wait(0.1)  # another thread has time to come here, too
         return found
@@ -229,7 +229,7 @@ ROLE_KEYS = {
 def test_the_role_of_the_machine_is_found_and_its_keys_read() -> None:
     with serving(in_turn(answers(b"node-role\n"), answers(ROLE_KEYS))) as server:
         found = credentials.from_machine("", server.url + "/roles/")
-    assert found == TemporaryKeys(Keys("AKIDrole", "key", "token"), 1_800_000_000)
+    assert found == Keys("AKIDrole", "key", "token", 1_800_000_000)
     assert [asked.path for asked in server.asked] == ["/roles/", "/roles/node-role"]
 
 
@@ -277,7 +277,7 @@ def test_the_pods_identity_is_exchanged_for_keys(identity: dict[str, str]) -> No
     keys = {"TmpSecretId": "AKIDoidc", "TmpSecretKey": "key", "Token": "token"}
     with serving(in_turn(says(Credentials=keys, ExpiredTime=1_800_000_000))) as server:
         found = credentials.from_pod_identity(settings(server), identity)
-    assert found == TemporaryKeys(Keys("AKIDoidc", "key", "token"), 1_800_000_000)
+    assert found == Keys("AKIDoidc", "key", "token", 1_800_000_000)
     (asked,) = server.asked
     assert asked.headers["authorization"] == "SKIP"
     assert asked.headers["x-tc-region"] == "ap-hongkong"
