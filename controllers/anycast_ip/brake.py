@@ -77,8 +77,12 @@ class Brake:
         if len(self._recent()) < MOST or now < self._next:
             return
         self._next = now + LOOK
-        before = self._confirmed
-        self._confirmed = confirmed_in(_annotations(self._client, CONFIG_MAPS, CLUSTER_UUID, NAMESPACE))
+        before, said = self._confirmed, _annotations(self._client, CONFIG_MAPS, CLUSTER_UUID, NAMESPACE)
+        try:
+            found = datetime.fromisoformat(said[CONFIRMED].strip())
+            self._confirmed = found if found.tzinfo else None
+        except (KeyError, ValueError):
+            self._confirmed = None
         if self._confirmed != before and self._is_current(self._confirmed):
             self._enqueue_all()
 
@@ -87,15 +91,6 @@ class Brake:
 
     def _is_current(self, at: datetime | None) -> bool:
         return at is not None and -SKEW <= self._clocks.now() - at < PERIOD
-
-
-def confirmed_in(annotations: Mapping[str, str]) -> datetime | None:
-    """None where nothing is confirmed, or where it is no time with a zone."""
-    try:
-        found = datetime.fromisoformat(annotations[CONFIRMED].strip())
-    except (KeyError, ValueError):
-        return None
-    return found if found.tzinfo else None
 
 
 def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:

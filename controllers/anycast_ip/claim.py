@@ -129,8 +129,12 @@ def _ordered(uid: str, node: str, instance: str, settings: AnycastIPSettings, no
         token=_token(uid, now),
         name=f"{settings.cluster_id}-aia-{uid[:12]}",
         asked=now,
-        tags=((NODE_NAME, node), (NODE_INSTANCE, instance)),
+        tags=_tags(node, instance),
     )
+
+
+def _tags(node: str, instance: str) -> tuple[Tag, ...]:
+    return (NODE_NAME, node), (NODE_INSTANCE, instance)
 
 
 def lent_claim(address: Address, now: datetime) -> Claim:
@@ -143,7 +147,7 @@ def orphan_claim(address: Address, now: datetime) -> Claim:
     """With it, *address* is released like any other whose node is gone."""
     node, instance = address.tags[NODE_NAME], address.tags[NODE_INSTANCE]
     claim = _found(f"{ORPHAN}{address.id}", node, instance, address, now)
-    return replace(claim, tags=((NODE_NAME, node), (NODE_INSTANCE, instance)))
+    return replace(claim, tags=_tags(node, instance))
 
 
 def _found(uid: str, node: str, instance: str, address: Address, now: datetime) -> Claim:
@@ -167,7 +171,7 @@ def with_address(claim: Claim, address: Address, cluster_uuid: str) -> Claim:
 
 def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
     """*claim* on another address, still to be ordered, with the tags of the former order, to be deleted some day."""
-    tags = (NODE_NAME, claim.node), (NODE_INSTANCE, claim.instance)
+    tags = _tags(claim.node, claim.instance)  # last, because they are what the order names
     return replace(
         claim,
         token=_token(claim.uid, now),

@@ -114,13 +114,15 @@ class Adoption:
 
     def look(self) -> None:
         """Once for each list of the cluster's addresses, and for each change of the tags. CloudError, KubeError."""
-        tags, read_at = self._sources.settings().pool.adopt, self._inventory.read_at
-        if tags and read_at is not None and self._looked_at != (tags, read_at):
-            self._looked_at = (tags, read_at)
-            self._adopt(*min(tags.items()))
-
-    def _adopt(self, key: str, value: str) -> None:
-        cloud = self._inventory.cloud
+        tags, read_at, cloud = (
+            self._sources.settings().pool.adopt,
+            self._inventory.read_at,
+            self._inventory.cloud,
+        )
+        if not tags or read_at is None or self._looked_at == (tags, read_at):
+            return
+        self._looked_at = (tags, read_at)
+        key, value = min(tags.items())
         listed = self._free(cloud.addresses_tagged(key, [value]))
         # A list by tags may be old, and never is one adopted that is bound.
         for address in self._free(cloud.addresses([each.id for each in listed])):

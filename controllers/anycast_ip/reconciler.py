@@ -85,7 +85,6 @@ WITNESSES = 10
 AGAIN = 60.0
 SLIP = 3600.0
 """Seconds for which a changed type of addresses may be a slip: what is idle, and of the former one, stays as long."""
-NO_POOL = Pool()
 WITHOUT_INVENTORY = (Action.NOTHING, Action.CLOSE, Action.FREE)
 """Actions for which no address has to be known."""
 
@@ -256,25 +255,21 @@ class Reader(_Parts):
         return Snapshot(uid, node, claim, related, order, seen, pool, announcement, egress)
 
     def _pool(self, node: Node | None, claim: Claim | None) -> Pool:
-        if node and claim and claim.address:
-            return NO_POOL
-        if claim and not node:
-            return self._place(claim)
-        pooled = self._claims.having(POOLED)
-        if not pooled or not node:
-            return NO_POOL
-        return Pool(offer=next((each for each in in_line(pooled) if self._is_free(each, node)), None))
-
-    def _place(self, claim: Claim) -> Pool:
-        """What is of a former type takes no place from others."""
         settings, now = self._settings(), self._clocks.now()
-        counted = [each for each in self._claims.having(POOLED) if not self._sources.has_former_type(each)]
-        unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, settings.address_type)
-        is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
-        return Pool(
-            has_place=has_place(claim, counted, settings.pool, now),
-            stays_anyway=is_spared and not claim.lent,
-        )
+        if claim and not node:
+            pooled = self._claims.having(POOLED)
+            # What is of a former type takes no place from others.
+            counted = [each for each in pooled if not self._sources.has_former_type(each)]
+            unchanged = self._memory.waits.seconds(claim.uid, Action.KEEP, settings.address_type)
+            is_spared = is_recent(claim, settings.pool, now) or unchanged < SLIP
+            return Pool(
+                has_place=has_place(claim, counted, settings.pool, now),
+                stays_anyway=is_spared and not claim.lent,
+            )
+        if not node or (claim and claim.address):
+            return Pool()
+        idle = in_line(self._claims.having(POOLED))
+        return Pool(offer=next((each for each in idle if self._is_free(each, node)), None))
 
     def _is_free(self, offer: Claim, node: Node) -> bool:
         """Whether *node* may have it: no other claim has it yet, and no new node is on its former instance.

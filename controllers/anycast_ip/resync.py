@@ -151,18 +151,16 @@ class Orphans:
         now = self._clock()
         ripe = due(found, self._since, settings, now)
         self._since = {each.id: self._since.get(each.id, now) for each in found}
-        for each in ripe:
-            self._handle(each, settings)
-
-    def _handle(self, address: Address, settings: ReverseReconcile) -> None:
-        node, releases = address.tags[NODE_NAME], settings.mode == "release"
-        log.warning("orphan found", address=address.id, node=node, released=releases)
-        text = f"{address.id} belongs to node {node}, which is gone: " + (
-            "it is released" if releases else "reverseReconcile.mode release would release it"
-        )
-        about = Regarding(CONFIG_MAPS.api_version, "ConfigMap", CLUSTER_UUID, NAMESPACE)
-        self._recorder.event(about, "OrphanedAnycastIp", text, type="Warning")
-        if releases:
-            claim = orphan_claim(address, self._sources.clocks.now())
-            self._sources.claims.put(claim)
-            self._sources.enqueue(claim.uid)
+        releases = settings.mode == "release"
+        for address in ripe:
+            node = address.tags[NODE_NAME]
+            log.warning("orphan found", address=address.id, node=node, released=releases)
+            text = f"{address.id} belongs to node {node}, which is gone: " + (
+                "it is released" if releases else "reverseReconcile.mode release would release it"
+            )
+            about = Regarding(CONFIG_MAPS.api_version, "ConfigMap", CLUSTER_UUID, NAMESPACE)
+            self._recorder.event(about, "OrphanedAnycastIp", text, type="Warning")
+            if releases:
+                claim = orphan_claim(address, self._sources.clocks.now())
+                self._sources.claims.put(claim)
+                self._sources.enqueue(claim.uid)
