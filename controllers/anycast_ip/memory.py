@@ -84,7 +84,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Memory:
-    """What this process remembers between two reconciles of a node; it can find out all of it again after a restart."""
+    """All of it: a new leader begins without it."""
 
     waits: Waits
     locks: Locks

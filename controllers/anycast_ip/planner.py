@@ -34,7 +34,6 @@ from controllers.anycast_ip.snapshot import (
     GONE,
     UNKNOWN,
     Action,
-    Announcement,
     Check,
     Checked,
     Note,
@@ -213,20 +212,16 @@ def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
         return Step(Action.FORGET)
     if seen.blocked or seen.arrears:
         return Step(Action.WATCH, stopped(seen))
-    if snapshot.announcement:
-        return Step(Action.ANNOUNCE, _announced(seen, snapshot.announcement), seen)
-    return Step(Action.BIND, address=seen)
-
-
-def _announced(seen: Address, announcement: Announcement) -> Note | None:
-    """None while it is about to be listed."""
+    if not (announcement := snapshot.announcement):
+        return Step(Action.BIND, address=seen)
     if announcement.problem:
-        return Note("AnycastIpDelayed", f"{seen.id} must be in the allow-list first: {announcement.problem}")
+        text = f"{seen.id} must be in the allow-list first: {announcement.problem}"
+        return Step(Action.ANNOUNCE, Note("AnycastIpDelayed", text), seen)
     if announcement.since is None or announcement.until is None:
-        return None
+        return Step(Action.ANNOUNCE, address=seen)  # it is about to be listed
     since, until = rfc3339(announcement.since), rfc3339(announcement.until)
     text = f"{seen.ip} ({seen.id}) is in the allow-list since {since}, and is bound at {until}"
-    return Note(ANNOUNCED, text, "Normal")
+    return Step(Action.ANNOUNCE, Note(ANNOUNCED, text, "Normal"), seen)
 
 
 def _plan_order(snapshot: Snapshot) -> Step:

@@ -100,9 +100,6 @@ LAGS = 2
 SETTLE, LONGEST_SETTLE = 2.0, 120.0
 """Seconds from the end of an address until its tags can be deleted; longer if the cloud says so."""
 UNMARKED: Mapping[str, str | None] = {ADDRESS_ID: None, ADDRESS: None, BOUND: None}
-Run = Callable[[Snapshot, Step], float | None]
-"""One action: it returns the seconds until the next look, or raises what prevents it. None is at once, but after the
-opening of a node, whose bandwidth is right, there is nothing more to do."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -372,11 +369,11 @@ class Reader(_Parts):
 
     def _listed(self, node: Node | None, claim: Claim | None) -> Seen:
         """For a node that is not open, a list that may be old proves nothing."""
-        listed = self._inventory.addresses.get(claim.address) if node and claim and is_open(node) else None
-        if listed is None or claim is None or node is None or not serves(listed, claim.instance):
+        if not node or not claim or not is_open(node):
             return Seen()
-        wanted_ = wanted_bandwidth(node, self._settings())
-        return Seen(listed) if wanted_ in (0, listed.bandwidth) else Seen()
+        listed, width = self._inventory.addresses.get(claim.address), wanted_bandwidth(node, self._settings())
+        is_right = listed and serves(listed, claim.instance) and width in (0, listed.bandwidth)
+        return Seen(listed) if listed and is_right else Seen()
 
     def _looked_up(self, order: Order, claim: Claim) -> Order:
         """By its name."""
@@ -447,14 +444,19 @@ def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
 
 
 class Actions(_Parts):
-    """Run one action, on the claim, the cloud or the node: each by the method that has its name."""
+    """Run one action, on the claim, the cloud or the node: each by the method that has its name.
+
+    It returns the seconds until the next look, or raises what prevents it. None is at once, but after the opening of a
+    node, whose bandwidth is right, there is nothing more to do.
+    """
 
     def __init__(self, sources: Sources, memory: Memory, cloud: BatchedCloud) -> None:
         super().__init__(sources, memory, cloud)
         self._settle = SETTLE
-        runs = [action for action in Action if action not in (*READS, Action.NOTHING)]
-        self.by_name: Mapping[Action, Run] = {
-            action: getattr(self, f"_{action.name.lower()}") for action in runs
+        self.by_name: Mapping[Action, Callable[[Snapshot, Step], float | None]] = {
+            action: getattr(self, f"_{action.name.lower()}")
+            for action in Action
+            if action not in (*READS, Action.NOTHING)
         }
 
     def _claim(self, snapshot: Snapshot, _: Step) -> None:

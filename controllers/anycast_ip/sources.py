@@ -99,7 +99,7 @@ class ClaimStore:
                 log.error("address claim skipped", name=each.metadata.name, error=str(error))
                 continue
             if claim.cluster == cluster:
-                self._enter(claim)
+                self._note(claim.uid, claim)
             else:
                 self.has_unmanaged = True
                 log.error("address claim skipped", name=each.metadata.name, error=ANOTHER_CLUSTER)
@@ -108,7 +108,7 @@ class ClaimStore:
         """Write *claim* over the former one of its node, if there was one."""
         claim = replace(claim, cluster=self._cluster)
         self._store.write(name_of(claim.uid), LABELS, data=data(claim))
-        self._enter(claim)
+        self._note(claim.uid, claim)
 
     def put_order(self, claim: Claim) -> None:
         """Write *claim*, whose address is still to be ordered."""
@@ -122,23 +122,21 @@ class ClaimStore:
     def drop(self, uid: str) -> None:
         """Conflict, once, when it is not as we wrote it: another leader may have begun again with it."""
         self._store.delete(name_of(uid))
-        with self._lock:
-            self._unindex(uid)
-            self._claims.pop(uid, None)
+        self._note(uid, None)
 
-    def _enter(self, claim: Claim) -> None:
+    def _note(self, uid: str, claim: Claim | None) -> None:
         with self._lock:
-            self._unindex(claim.uid)
-            self._claims[claim.uid] = claim
+            if before := self._claims.get(uid):
+                for value in _values(before):
+                    self._index[value].discard(uid)
+                    if not self._index[value]:
+                        del self._index[value]
+            if claim is None:
+                self._claims.pop(uid, None)
+                return
+            self._claims[uid] = claim
             for value in _values(claim):
-                self._index.setdefault(value, set()).add(claim.uid)
-
-    def _unindex(self, uid: str) -> None:
-        for value in _values(self._claims[uid]) if uid in self._claims else ():
-            uids = self._index[value]
-            uids.discard(uid)
-            if not uids:
-                del self._index[value]
+                self._index.setdefault(value, set()).add(uid)
 
 
 def _values(claim: Claim) -> set[Hashable]:
