@@ -1,38 +1,14 @@
-"""Claims and the cluster's uuid as objects of the cluster."""
+"""The cluster's uuid as an object of the cluster."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from controllers.anycast_ip.claim import CLUSTER_UUID, Claim
-from controllers.anycast_ip.sources import ClaimStore, cluster_identity
+from controllers.anycast_ip.claim import CLUSTER_UUID
+from controllers.anycast_ip.sources import cluster_identity
 from tests.anycast_world import Kube
-from tests.factories import NOW
-
-CLAIM = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW, tags=(("k", "v"),))
-
-
-def store_of(kube: Kube) -> ClaimStore:
-    client: Any = kube
-    return ClaimStore(client, "drawbridge")
-
-
-def test_claims_outlive_the_process() -> None:
-    kube = Kube()
-    first = store_of(kube)
-    first.put(CLAIM)
-    first.put(replace(CLAIM, address="eip-1"))
-    second = store_of(kube)
-    second.load()
-    assert second.claims == {"u1": replace(CLAIM, address="eip-1")}
-    second.drop("u1")
-    second.drop("u1")
-
-    assert kube.objects == {}
-    assert second.claims == {}
 
 
 def test_the_clusters_uuid_is_made_once_and_kept() -> None:

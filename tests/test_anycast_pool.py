@@ -19,7 +19,6 @@ from controllers.anycast_ip.claim import (
     claim_for,
     read,
     spare_for,
-    taken,
 )
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.pool import has_place, in_line, missing
@@ -195,13 +194,6 @@ OLD = Order(in_doubt=True, age=900)
 )  # fmt: skip
 def test_the_next_action(snapshot: Snapshot, expected: Action) -> None:
     assert plan(snapshot, SETTINGS).action is expected
-
-
-def test_an_address_keeps_the_tags_that_it_has_at_the_cloud() -> None:
-    claim = taken(kept(1), replace(ORDERED, tags=(("k", "v"),)))
-
-    assert (claim.uid, claim.instance, claim.address, claim.pooled) == ("u2", "ins-n2", "eip-1", None)
-    assert claim.tags == (*kept(1).tags, ("k", "v"))
 
 
 def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order() -> None:

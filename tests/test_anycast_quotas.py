@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloud.types import Quota
-from controllers.anycast_ip.inventory import QUOTAS, QuotasRead, annotation, quotas_in
+from controllers.anycast_ip.inventory import QUOTAS, annotation, quotas_in
 from dev.fake_api import FakeAPI
 from dev.lab.cloud import Knobs
 from tests import cli
@@ -17,12 +17,6 @@ from tests.factories import NOW
 
 LEASES, NODES = cli.resource("Lease"), cli.resource("Node")
 LEFT = [Quota("TOTAL_EIP_QUOTA", 18, 20), Quota("DAILY_EIP_APPLY", 39, 40)]
-
-
-def test_what_the_leader_writes_is_read_again() -> None:
-    at = NOW.replace(microsecond=0)
-
-    assert quotas_in(annotation(LEFT, NOW)) == QuotasRead(at, tuple(LEFT))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"at":"now","quotas":[]}', '{"quotas":[{"id":1}]}'])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,16 +11,12 @@ from msgspec.structs import replace
 from api.anycast_ip import ADDRESS_ID, is_tainted, wanted
 from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim, data, name_of
-from controllers.anycast_ip.inventory import Inventory
-from controllers.anycast_ip.resync import Resync
 from controllers.anycast_ip.sources import ClaimStore
-from controllers.clock import Clock
 from dev.lab.cloud import Knobs
 from dev.lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, Sender, open_lab, stored
 from tests.factories import NOW
-from tests.fakes import FakeClock
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
 
@@ -150,28 +144,6 @@ def test_an_address_of_ours_is_taken_back_after_its_type_was_changed_in_the_sett
     lab.run(lab.is_clean, 120, "clean")
 
     assert address.id not in lab.world.addresses
-
-
-def test_a_resync_that_breaks_comes_again_soon() -> None:
-    class Broken:
-        def addresses_tagged(self, *_: object) -> Any:
-            raise ValueError("a bug")
-
-    cloud: Any = Broken()
-    clock = FakeClock()
-    inventory = Inventory(cloud, "u", clock)
-    lab = Lab()
-    sources = dataclasses.replace(lab.feature.sources, inventory=inventory, clocks=Clock(monotonic=clock))
-    resync = Resync(sources, lambda annotations: None)
-    began, skipped = clock(), []
-    for _ in range(3):
-        with suppress(ValueError):
-            resync.look()
-            skipped.append(clock() - began)
-        clock.advance(1.0)
-
-    assert skipped == [1.0]
-    assert inventory.read_at is None
 
 
 def held(kube: Any, cluster: str) -> ClaimStore:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT
 from cloud.types import Address
-from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for, wanted_bandwidth
+from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import Action, Seen, Snapshot
 from dev.lab.cloud import Knobs
@@ -131,10 +131,6 @@ def test_the_bandwidth_of_an_open_node_is_corrected(
 def test_a_node_opens_before_its_bandwidth_is_corrected() -> None:
     snapshot = Snapshot("u1", node(net="wide"), CLAIM, seen=Seen(BOUND))
     assert plan(snapshot, BOTH).action is Action.OPEN
-
-
-def test_without_entries_no_bandwidth_is_wanted() -> None:
-    assert wanted_bandwidth(node(net="wide"), SETTINGS) == 0
 
 
 def lab_with(settings: AnycastIPSettings = BOTH, **knobs: Any) -> Lab:

@@ -19,7 +19,6 @@ from api.anycast_ip import (
     transitions_of,
     with_transition,
 )
-from dev.lab.cloud import Knobs
 from kube.types import Node, ObjectMeta
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, open_lab
@@ -116,19 +115,7 @@ def test_a_node_that_lost_its_address_says_when_and_which() -> None:
 
 
 def test_it_goes_with_the_other_annotations() -> None:
-    lab = open_lab(settings=replace_settings(release_on_label_removal=True))
+    lab = open_lab(settings=SETTINGS.model_copy(update={"release_on_label_removal": True}))
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
 
     lab.run(lambda: HISTORY not in lab.node().metadata.annotations, 60, "gone")
-
-
-def replace_settings(**changes: Any) -> Any:
-    return SETTINGS.model_copy(update=changes)
-
-
-def test_a_node_that_waits_has_none() -> None:
-    lab = Lab(Knobs(quota_total=0, tag_keys=100000, tag_values=100000))
-    lab.join()
-    lab.run_for(120)
-
-    assert changed(lab) == []
