@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from cloud.circuit_breaker import CircuitBreaker
-from cloud.client import FILTER_VALUES, PAGE, RELEASES, TAGS, Cloud
+from cloud.client import FILTER_VALUES, PAGE, RELEASES, TAGS, Cloud, in_halves
 from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, StateConflict, TagMissing
-from cloud.paging import in_halves
 from cloud.types import Address, Order, Tag
 from runtime import futures, threading, time
 

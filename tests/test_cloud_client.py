@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.client import Cloud
+from cloud.client import Cloud, everything, in_halves
 from cloud.errors import Gone, NotPermitted, StateConflict
-from cloud.paging import everything, in_halves
 from cloud.types import ADDRESS_TYPES, Address, Order
 from tests.cloud_server import FakeTransport, calls, error
 from tests.fakes import FakeClock

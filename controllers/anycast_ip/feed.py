@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 
@@ -51,18 +50,6 @@ class Unavailable(Exception):
     """There is no list to answer with; the message says why."""
 
 
-@dataclass(frozen=True)
-class Representation:
-    """The list in one format; *etag* is the same on all replicas as long as the body is."""
-
-    content_type: str
-    body: bytes
-
-    @property
-    def etag(self) -> str:
-        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
-
-
 class Feed:
     """`respond` is for any number of threads. *read* brings the ConfigMap, or None; KubeError, ValueError."""
 
@@ -83,15 +70,18 @@ class Feed:
             REQUESTS.labels("not_found").inc()
             return text(404, f"not found; here are {ANY}, {CIDRS} and {ADDRESSES}")
         try:
-            found = representations(*self._fresh())[wants_json(request)]
+            is_json = wants_json(request)
+            body = representations(*self._fresh())[is_json]
         except Unavailable as error:
             return self._unavailable(str(error))
         self._problem = ""
-        headers = {"Content-Type": found.content_type, "ETag": found.etag, "Cache-Control": "no-cache"}
-        headers["Vary"] = "Accept"
-        is_known = matches(request.headers.get("if-none-match", ""), found.etag)
+        # The same on all replicas as long as the body is.
+        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        headers = {"Content-Type": "application/json" if is_json else PLAIN, "ETag": etag}
+        headers |= {"Cache-Control": "no-cache", "Vary": "Accept"}
+        is_known = matches(request.headers.get("if-none-match", ""), etag)
         REQUESTS.labels("unchanged" if is_known else "sent").inc()
-        return Response(304, b"", headers) if is_known else Response(200, found.body, headers)
+        return Response(304, b"", headers) if is_known else Response(200, body, headers)
 
     def _fresh(self) -> tuple[str, str]:
         """Both texts of the ConfigMap, from a read that began after this call; those who wait share one."""
@@ -121,7 +111,7 @@ class Feed:
 
 
 @lru_cache(maxsize=2)
-def representations(as_json: str, as_text: str) -> tuple[Representation, Representation]:
+def representations(as_json: str, as_text: str) -> tuple[bytes, bytes]:
     """As plain text and as JSON, of what the ConfigMap has; Unavailable when both do not say the same."""
     try:
         found = ENTRIES.decode(as_json)
@@ -131,7 +121,7 @@ def representations(as_json: str, as_text: str) -> tuple[Representation, Represe
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {error}") from None
     if data_of(found)[TEXT] != as_text:
         raise Unavailable(f"its ConfigMap has been changed, and is repaired soon: {TEXT} differs from {JSON}")
-    return Representation(PLAIN, cidrs.encode()), Representation("application/json", as_json.encode())
+    return cidrs.encode(), as_json.encode()
 
 
 def wants_json(request: Request) -> bool:
