@@ -93,6 +93,16 @@ def test_pods_end_or_never_become_ready_as_their_image_says(place: Modelled) -> 
     assert not ready(place)
 
 
+def test_a_pod_is_ready_once_its_readiness_probe_is_answered(place: Modelled) -> None:
+    began, kubelets = place.clock, place.kubernetes.kubelets
+    kubelets.answers = lambda pod: (place.clock - began).total_seconds() > 60
+    bare(place, "one", "web:1")
+    place.run(60)
+    assert not ready(place)
+    place.run(5)
+    assert ready(place)
+
+
 def test_a_deleted_pod_stops_before_it_goes_and_gives_its_address_back(place: Modelled) -> None:
     bare(place, "one", "stubborn:1", terminationGracePeriodSeconds=20)
     place.until(lambda: bool(ready(place)), "it to be ready")

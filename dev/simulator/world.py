@@ -190,6 +190,7 @@ class World:
         reader.get = self.checkers.get
         os.environ.update(TENCENTCLOUD_SECRET_ID="key-id", TENCENTCLOUD_SECRET_KEY="a-secret")  # noqa: S106
         self.kubernetes = Kubernetes(self.api, self.dice, self.calico, self.spawn, self.note)
+        self.kubernetes.kubelets.answers = self.checkers.is_ready
         for name, model in self.kubernetes.models.items():
             self.run_model(model, name)
         self.run_model(self.checkers, "health checkers")

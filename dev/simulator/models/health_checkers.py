@@ -57,6 +57,13 @@ class HealthCheckers:
         checker = self._of(node, port)
         return 0 if checker is None else 503 if checker.answer() else 200
 
+    def is_ready(self, pod: Raw) -> bool:
+        """What the readiness probe of a health checker is answered: whether it has seen its Deployment."""
+        running = self._running.get(pod["metadata"]["uid"])
+        return FOR not in (pod["metadata"].get("labels") or {}) or (
+            running is not None and running[1].state().seen_seconds_ago is not None
+        )
+
     def get(self, host: str, port: int, path: str, seconds: float, longest: int) -> Answer:
         """In place of ``healthchecker.answers.get``."""
         self._kernel.sleep(LATENCY)

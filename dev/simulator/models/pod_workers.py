@@ -7,6 +7,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-terminatio
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -33,6 +34,7 @@ MANAGER = "kubelet"
 SUPER_NODE = ("node.kubernetes.io/instance-type", "eklet")
 Worker = tuple[str, str]
 """The uid of a pod, and its node: each kubelet knows those that are bound to its own."""
+PROBE_PERIOD = timedelta(seconds=2)
 STATUS_SYNC = 10.0
 """Seconds between two tries to delete what has ended."""
 
@@ -71,6 +73,8 @@ class PodWorkers:
         self._pods: dict[Worker, Sandbox] = {}
         self.silent: dict[str, datetime] = {}
         """Nodes whose kubelets do not report, since when."""
+        self.answers: Callable[[Raw], bool] = lambda pod: True
+        """What the readiness probe of a pod is answered that runs for a while."""
 
     def _sync(self, key: Key, pod: Raw, now: datetime) -> None:
         each = self._pods.get(worker_of(pod))
@@ -124,6 +128,8 @@ class PodWorkers:
             self._start(each, now)
         elif each.stage is Stage.DOWN:
             self._run(each, now)
+        elif each.stage is Stage.RUNNING and not self.answers(each.pod):
+            each.at = now + PROBE_PERIOD
         elif each.stage is Stage.RUNNING:
             each.stage = Stage.READY
             seconds = lasts(each.pod, self._dice)
