@@ -30,6 +30,8 @@ SECTIONS = {
 }
 REST = 660.0
 """Seconds; a rollout whose pods do not come up ends after 600."""
+KEPT = 300.0
+"""Seconds for which a pool keeps an address; the clock of the leader that released it may be another one's."""
 SETTLES = 60.0
 """Seconds from the start to the first operation."""
 CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
@@ -72,15 +74,17 @@ def drawn(seed: int) -> Scenario:
     features = [each for each in FEATURES if dice.random() < 0.6] or [dice.choice(FEATURES)]
     busy = dice.uniform(120, 420)
     skew = SHORT_SKEW if "ip_reservation" in features else LONGEST_SKEW
+    values = values_for(features, dice)
+    is_kept = "pool" in values["anycastIP"]
     return Scenario(
         seed,
         features,
-        values_for(features, dice),
+        values,
         dice.randint(3, 6),
         [dice.uniform(-skew, skew) if dice.random() < 0.5 else 0.0 for _ in range(4)],
         operations(features, dice, busy),
         busy,
-        REST,
+        max(REST, KEPT + 2 * skew + SETTLES) if is_kept else REST,
     )
 
 
@@ -99,7 +103,7 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
     if "anycast_ip" in features:
         own["anycastIP"] = {"releaseOnLabelRemoval": dice.random() < 0.5}
         if dice.random() < 0.3:
-            own["anycastIP"]["pool"] = {"retain": {"count": 2, "age": "5m"}}
+            own["anycastIP"]["pool"] = {"retain": {"count": 2, "age": f"{KEPT:.0f}s"}}
     if "elasticity" in features:
         own["elasticity"] = {}
         if dice.random() < 0.4:
