@@ -31,12 +31,8 @@ OPENED = Histogram(
     buckets=(2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
 )
 
-REASONS = {
-    Action.TAG: "FailedAllocateAnycastIp",
-    Action.ALLOCATE: "FailedAllocateAnycastIp",
-    Action.FIND: "FailedAllocateAnycastIp",
-    Action.LOOK: "FailedAllocateAnycastIp",
-    Action.CLAIM: "FailedAllocateAnycastIp",
+ORDERING = (Action.TAG, Action.ALLOCATE, Action.FIND, Action.LOOK, Action.CLAIM)
+REASONS = dict.fromkeys(ORDERING, "FailedAllocateAnycastIp") | {
     Action.BIND: "FailedAssociateAnycastIp",
     Action.CHECK: "AnycastIpEgressFailed",
     Action.OPEN: "FailedUntaintNode",
@@ -44,7 +40,7 @@ REASONS = {
     Action.UNBIND: "FailedReleaseAnycastIp",
     Action.RELEASE: "FailedReleaseAnycastIp",
 }
-"""The first three reasons are the original's."""
+"""Those of orders, binds and openings are the original's."""
 LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
 PATIENCE = 3
 """Failures in a row before an Event reports one that may pass."""
