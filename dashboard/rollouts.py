@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
-from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.status import Phase
-from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.template import FollowedNode, readable
 from cli.cluster import Cluster
 from cli.errors import Failure
 from cli.ingress_daemonset.command import Patch, aborted, revisions_of, stored_of, undo
@@ -24,10 +23,9 @@ from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Document
 from controllers.ingress_daemonset.children import Workload, Writes
-from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.nodes import NodeRollout, why
-from controllers.ingress_daemonset.rollout import budget
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.pacing import resolved
+from controllers.ingress_daemonset.rollout import Snapshot, budget
 from dashboard.pages import Permissions
 from kube.client import Client
 from kube.errors import Conflict
@@ -110,7 +108,7 @@ def read(inventory: Inventory, permissions: Permissions) -> RolloutsPage:
         except (msgspec.ValidationError, ValueError) as error:
             return RolloutView(rollout, (), {}, 0, 0, False, str(error), may_change)
         children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
-        snapshot = Snapshot(resource, found["nodes"], {"Deployment": children}, now, Writes(), {})
+        snapshot = Snapshot(resource, found["nodes"], children, now, Writes(), {})
         rollouts, rolling = snapshot.rollouts(), resource.spec.update_strategy.rolling_update
         nodes = tuple(_nodes(rollouts, {each.node: each.reason for each in rollout.waiting_for}, now))
         counted = Counter(each.shown for each in nodes)

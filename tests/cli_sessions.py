@@ -29,7 +29,7 @@ from api.ingress_daemonset.types import resource
 from calico.ipam_config import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import LABELS, POOL, Claim, data, name_of
-from controllers.ingress_daemonset.children import revision_of
+from controllers.ingress_daemonset.children import version_of
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ip_reservation.history import packed
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
@@ -337,7 +337,7 @@ def _time(text: str) -> datetime:
 
 
 def _read(text: str) -> Any:
-    text = re.sub(r"@(\S+:\d+)\b", lambda found: revision_of(resource(_web(found[1]))), text)
+    text = re.sub(r"@(\S+:\d+)\b", lambda found: version_of(resource(_web(found[1]))).revision, text)
     return yaml.safe_load(re.sub(r"@([+-])(\d+)([smhd])", _moment, text) or "{}")
 
 

@@ -12,13 +12,12 @@ import msgspec
 import yaml
 
 from api.ingress_daemonset import API_VERSION, KIND
-from api.ingress_daemonset.template import Problem
 from api.ingress_daemonset.types import IngressDaemonSet
 from dev.fake_api import merged
 from kube.errors import KubeError
 from settings import IngressDaemonSetSettings
 from webhook.admission import Decision, Request, parse, render
-from webhook.ingress_daemonset.validate import PortUser
+from webhook.ingress_daemonset.validate import PortUser, Problem
 from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 DATA = Path(__file__).parent / "data"

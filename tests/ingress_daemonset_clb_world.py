@@ -15,7 +15,7 @@ from cloud.caller import Before, Caller, Timeouts, Timing
 from cloud.errors import Throttled, Unavailable, kind_of
 from cloud.load_balancers import LoadBalancers
 from controllers.clock import Clock
-from controllers.ingress_daemonset.load_balancers import BackendsByNode
+from controllers.ingress_daemonset.detachment import BackendsByNode
 from controllers.ingress_daemonset.object_cache import LoadBalancerCache
 from controllers.ingress_daemonset.weights import CloudEdge, WeightReconciler, WeightStore
 from controllers.workqueue import PENDING, WorkQueue

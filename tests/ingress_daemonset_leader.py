@@ -19,8 +19,7 @@ from controllers.clock import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import Reconciler
-from controllers.ingress_daemonset.detachment import Reading
-from controllers.ingress_daemonset.load_balancers import BackendsByNode
+from controllers.ingress_daemonset.detachment import BackendsByNode, Reading
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
 from controllers.ingress_daemonset.readers import Ask, Checker, readers_of
 from controllers.ingress_daemonset.reporter import Reporter

@@ -12,11 +12,9 @@ import msgspec
 
 from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset import FINALIZER
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from api.ingress_daemonset.types import resource as with_defaults
-from controllers.ingress_daemonset import rollout_annotations
-from controllers.ingress_daemonset.canary import Measurement, Query
 from controllers.ingress_daemonset.children import (
     Action,
     Children,
@@ -28,13 +26,14 @@ from controllers.ingress_daemonset.children import (
     Workload,
     Writes,
 )
-from controllers.ingress_daemonset.detachment import Reading
+from controllers.ingress_daemonset.detachment import Reading, deployment_mark_of
 from controllers.ingress_daemonset.drift import Answers
-from controllers.ingress_daemonset.failures import resolved
+from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.nodes import NodeRollout
+from controllers.ingress_daemonset.pacing import Measurement, Query, resolved
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.revisions import Revision
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.rollout import Snapshot
 from dev.fake_api import merged
 from settings.ingress_daemonset import HealthChecker
 from tests.factories import NOW
@@ -114,7 +113,7 @@ class World:
     def plan(self, writes: Writes | None = None) -> Plan:
         """With the rollouts of the plan before, which must not matter."""
         snapshot = self.snapshot(writes)
-        planned, fresh = (plan(snapshot, CHECKER, before) for before in (self._rollouts, ()))
+        planned, fresh = (plan(snapshot, before) for before in (self._rollouts, ()))
         assert replace(planned, rollouts=()) == replace(fresh, rollouts=())
         self._rollouts, self.query = planned.rollouts, planned.query
         return planned
@@ -130,7 +129,11 @@ class World:
         readings = {name: tuple(self._readings(name)) for name in self.nodes}
         given, rollback = resolved(with_defaults(copy.deepcopy(self.raw)), self.revisions)
         self._measure()
-        return Snapshot(given, nodes, children, self.now, writes, readings, rollback, self.measured)
+        checkers = plan_health_checkers(given, children, CHECKER)
+        found = Snapshot(
+            given, nodes, children["Deployment"], self.now, writes, readings, rollback, self.measured
+        )
+        return replace(found, checkers=checkers)
 
     def _measure(self) -> None:
         """As the last plan asked for it, when that is due."""
@@ -275,7 +278,7 @@ def makes_a_generation(kind: Kind, old: Raw, new: Raw) -> bool:
 def state_of(deployment: Raw, now: datetime) -> State:
     """What a health checker says that sees it."""
     metadata = workload(deployment).metadata
-    mark = rollout_annotations.on_deployment(metadata.annotations)
+    mark = deployment_mark_of(metadata.annotations)
     if mark is None or mark.key not in metadata.annotations:
         available = deployment.get("status", {}).get("availableReplicas", 0)
         is_short = available < deployment["spec"]["replicas"]

@@ -9,7 +9,7 @@ import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.types import resource
-from controllers.ingress_daemonset.children import revision_of
+from controllers.ingress_daemonset.children import version_of
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dev.fake_api import FakeAPI
 from tests import cli
@@ -33,7 +33,7 @@ def cluster(verb: str) -> FakeAPI:
     raw = raw_with("proxy:2", rolling={"window": WINDOW}, paused=verb == "resume")
     raw["status"] = {
         "conditions": [{"type": "Progressing", "status": "True", "reason": "CanaryPaused"}],
-        "currentRevision": revision_of(resource(raw_with("proxy:1"))),
+        "currentRevision": version_of(resource(raw_with("proxy:1"))).revision,
         "canary": {"id": "a-1", "revision": "a", "nodes": 1},
     }
     api.put(INGRESS_DAEMONSETS, raw)
@@ -80,7 +80,7 @@ def replace_canary(held: Raw) -> None:
 
 
 def complete(held: Raw) -> None:
-    held["status"]["currentRevision"] = revision_of(resource(raw_with("proxy:2")))
+    held["status"]["currentRevision"] = version_of(resource(raw_with("proxy:2"))).revision
 
 
 CHANGED = "was changed in the meantime"

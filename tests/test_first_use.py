@@ -42,12 +42,11 @@ from webhook.admission import _Eviction
 from webhook.elasticity.webhook import NewPod
 from controllers.elasticity.nodes import WatchedNode
 from controllers.elasticity.pods import PodSpec
-from controllers.ingress_daemonset.rollout_annotations import Mark
+from controllers.ingress_daemonset.detachment import Mark
 from controllers.ingress_daemonset.children import Grant, Workload
 from healthchecker.checker import Deployment
-from api.ingress_daemonset import node_matching
 from api.ingress_daemonset.types import IngressDaemonSet
-from api.ingress_daemonset.template import Template
+from api.ingress_daemonset.template import FollowedNode, Template
 from kube.types import ObjectMeta
 
 def of_client(kind):
@@ -79,7 +78,7 @@ together(*[object(WatchedNode, '{{"metadata": {META}, "status": {{"conditions": 
 together(*[object(PodSpec, '{{"containers": [{{"name": "a", "ports": []}}]}}')] * 3)
 together(*[object(IngressDaemonSet, '''{INGRESS_DAEMONSET}''')] * 3)
 together(*[object(Template, '''{TEMPLATE}''')] * 3)
-together(*[object(node_matching.FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
+together(*[object(FollowedNode, '{{"metadata": {META}, "status": {{"conditions": [{{}}]}}}}')] * 3)
 together(*[object(Workload, '''{WORKLOAD}''')] * 3)
 together(*[object(Deployment, '''{WORKLOAD}''')] * 3)
 together(*[object(Grant, '''{GRANT}''')] * 3)

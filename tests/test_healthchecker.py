@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from api import ingress_daemonset
 from api.health_checks import DEFAULT_ANNOTATION, SCHEDULED, State, deployment_name
-from controllers.ingress_daemonset import rollout_annotations
 from healthchecker import checker
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
@@ -297,4 +296,3 @@ def test_the_program_carries_none_of_the_big_libraries() -> None:
 def test_the_words_are_those_of_admission_and_the_controllers() -> None:
     assert DEFAULT_ANNOTATION == ingress_daemonset.TO_BE_UPDATED
     assert checker.KIND == ingress_daemonset.KIND
-    assert SCHEDULED == rollout_annotations.SCHEDULED

@@ -90,7 +90,7 @@ def test_the_next_node_waits_for_the_health_checks_of_the_attached_one_as_long_a
         here = attached("n1", "n2", grace=0, healthCheckNodePorts=[10080])
         here.reported["n1"] = state
         here.turn()
-        checker = "the health checker of n1 on port 10080"
+        checker = "the health checker at 10.0.0.1:10080"
         assert waiting_for(here)["n1"] == (
             "Attaching",
             f"it is attached, and waits for traffic: {checker} {said}",

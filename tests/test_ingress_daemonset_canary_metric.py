@@ -9,7 +9,7 @@ import pytest
 
 from api.ingress_daemonset.status import MetricStatus
 from api.ingress_daemonset.types import Metric, time_of
-from controllers.ingress_daemonset.canary import (
+from controllers.ingress_daemonset.pacing import (
     Measurement,
     Query,
     filled,

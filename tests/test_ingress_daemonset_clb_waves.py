@@ -9,10 +9,9 @@ import pytest
 
 from controllers.ingress_daemonset.children import Target, Writes
 from controllers.ingress_daemonset.forecast import forecast
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.rollout import Snapshot
 from tests.factories import NOW
 from tests.ingress_daemonset_clb_world import BALANCER, KEY, WEIGHT, ClbLeader, rolling
-from tests.ingress_daemonset_world import CHECKER
 
 Raw = dict[str, Any]
 ZONE = "zone"
@@ -98,9 +97,9 @@ def test_the_estimated_end_has_the_grace_at_load_balancers() -> None:
 
 def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:
     here = in_waves({"n1": "b", "n2": "a"}, pause=60)
-    nodes, children = here.cache.list("Node"), {"Deployment": here.cache.in_namespace("Deployment", "edge")}
+    nodes, deployments = here.cache.list("Node"), here.cache.in_namespace("Deployment", "edge")
     resource = here.cache.get(Target("IngressDaemonSet", "edge", "web"))
-    found = forecast(Snapshot(resource, nodes, children, here.now(), Writes(), {}), CHECKER, 5)
+    found = forecast(Snapshot(resource, nodes, deployments, here.now(), Writes(), {}), 5)
 
     first, second = found.steps
     assert (first.node, second.node) == ("n2", "n1")

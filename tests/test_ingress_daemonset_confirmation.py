@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from api.health_checks import State
-from controllers.ingress_daemonset.detachment import Reading, doubt_of
-from kube.types import ObjectMeta
+from controllers.ingress_daemonset.detachment import Reading, detach_doubt, doubt_of
 from tests.ingress_daemonset_world import World, raw_resource
 
 PORT, GRACE, TIMEOUT = 10080, 20, 60
-DEPLOYMENT = ObjectMeta(name="web-n1", uid="u1")
 CONFIRMED = State(503, "to be updated", uid="u1", scheduled="mark", detached_seconds=GRACE)
 
 
@@ -41,6 +40,7 @@ def reading(state: State | None, port: int = PORT, error: str | None = None) -> 
     [
         ([], "the health checker on port 10080 has not been read yet"),
         ([reading(None, error="timed out")], "10.0.0.1:10080 cannot be read: timed out"),
+        ([Reading("fd00::1", PORT, error="x")], "at [fd00::1]:10080 cannot be read: x"),
         ([reading(State(200, uid="u1"))], "answers 200: it has not seen"),
         (
             [reading(State(503, "1 of 2 replicas", uid="u1", detached_seconds=99))],
@@ -63,14 +63,10 @@ def reading(state: State | None, port: int = PORT, error: str | None = None) -> 
     ],
 )
 def test_why_a_health_checker_does_not_confirm(readings: list[Reading], said: str) -> None:
-    doubt = doubt_of([PORT], readings, DEPLOYMENT, "mark", GRACE)
+    doubt = doubt_of([PORT], readings, partial(detach_doubt, "u1", "mark", GRACE))
 
     assert said in (doubt or "")
     assert bool(said) is bool(doubt)
-
-
-def test_an_address_of_ip_6_is_bracketed() -> None:
-    assert "at [fd00::1]:10080 cannot be read" in Reading("fd00::1", PORT, error="x").doubt(DEPLOYMENT, "", 0)
 
 
 def images(where: World) -> set[str]:

@@ -11,7 +11,7 @@ from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.health_checks import daemon_sets
 from controllers.ingress_daemonset.readers import checkers_of
 from controllers.ingress_daemonset.reporter import Reporter
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Undrained
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
@@ -148,6 +148,6 @@ def test_each_detachment_has_one_event() -> None:
 
 def test_a_forecast_has_no_connections() -> None:
     given = resource(healthCheckNodePorts=[PORT], rolling=WAITING)
-    snapshot = Snapshot(given, [node("n1")], {"Deployment": []}, NOW, NO_WRITES, {})
+    snapshot = Snapshot(given, [node("n1")], [], NOW, NO_WRITES, {})
 
-    assert forecast(snapshot, CHECKER, 1).left == ()
+    assert forecast(snapshot, 1).left == ()

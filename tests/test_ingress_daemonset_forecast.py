@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.ingress_daemonset.node_matching import EXCLUDED
 from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.template import EXCLUDED
 from api.ingress_daemonset.types import time_of
-from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Kind, Writes
-from controllers.ingress_daemonset.estimate import ASSUMED, measured, seconds_of_pods
+from controllers.ingress_daemonset.detachment import deployment_mark_of
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
-from controllers.ingress_daemonset.object_cache import LABELS, RESOURCES
+from controllers.ingress_daemonset.object_cache import RESOURCES
 from controllers.ingress_daemonset.planner import plan
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.rollout import Snapshot
+from controllers.ingress_daemonset.status import ASSUMED, measured, seconds_of_pods
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
-from tests.ingress_daemonset_world import CHECKER, DETACHED, TIMESTAMP, complete, is_ready, merge
+from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, complete, is_ready, merge
 
 Raw = dict[str, Any]
 PODS = 40.0
@@ -52,12 +52,12 @@ def outdated(*names: str, troubles: Mapping[str, Raw] | None = None, **spec: Any
 
 def snapshot_of(here: Leader) -> Snapshot:
     resource = next(iter(here.cache.list("IngressDaemonSet")))
-    children = {kind: here.cache.in_namespace(kind, "edge") for kind in LABELS}
-    return Snapshot(resource, here.cache.list("Node"), children, here.now(), Writes(), {})
+    deployments = here.cache.in_namespace("Deployment", "edge")
+    return Snapshot(resource, here.cache.list("Node"), deployments, here.now(), Writes(), {})
 
 
 def foreseen(here: Leader, pods: float = PODS) -> Forecast:
-    return forecast(snapshot_of(here), CHECKER, pods)
+    return forecast(snapshot_of(here), pods)
 
 
 class Rollout:
@@ -96,7 +96,7 @@ class Rollout:
         now = self.here.now()
         for raw in self._of("Deployment").values():
             template = raw["spec"]["template"]["spec"]
-            mark = rollout_annotations.on_deployment(raw["metadata"]["annotations"])
+            mark = deployment_mark_of(raw["metadata"]["annotations"])
             step = self.steps.get(template["nodeName"]) or (
                 Step(template["nodeName"], mark.at) if mark else None
             )
@@ -239,7 +239,7 @@ def test_nothing_is_foreseen_at_rest_while_paused_or_at_the_end_of_the_object() 
 def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     here = outdated(*NAMES, rolling={"maxUnavailableNodes": 1, **BY_NODE})
     whole = foreseen(here)
-    part = forecast(snapshot_of(here), CHECKER, PODS, plans=20)
+    part = forecast(snapshot_of(here), PODS, plans=20)
 
     assert (
         part.steps == whole.steps[: len(part.steps)] or part.steps[:-1] == whole.steps[: len(part.steps) - 1]
@@ -248,8 +248,8 @@ def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     assert part.ends_at is not None
     assert whole.ends_at is not None
     assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
-    begun = forecast(snapshot_of(here), CHECKER, PODS, plans=1)
-    status = plan(snapshot_of(here), CHECKER).status or {}
+    begun = forecast(snapshot_of(here), PODS, plans=1)
+    status = plan(snapshot_of(here)).status or {}
     assert begun.ends_at == time_of(status["rollout"]["estimatedEnd"])
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.ingress_daemonset.node_matching import matches, tolerations, where_of
-from api.ingress_daemonset.template import PodSpec, template_of
+from api.ingress_daemonset.template import PodSpec, template_of, tolerations, where_of
 from tests.ingress_daemonset_world import node, resource
 
 ZONES = {"zone": "a", "size": "8"}
@@ -42,14 +41,14 @@ def asks(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
     ],
 )
 def test_the_template_says_which_nodes(pod: dict[str, Any], expected: bool) -> None:
-    assert matches(where_of(resource(pod)), node(labels=ZONES), runs=False) is expected
+    assert where_of(resource(pod)).matches(node(labels=ZONES), runs=False) is expected
 
 
 def test_both_selectors_count() -> None:
     both = resource({"nodeSelector": {"zone": "a"}}, nodeSelector={"size": "8"})
-    assert matches(where_of(both), node(labels=ZONES), runs=False)
-    assert not matches(where_of(both), node(labels={"zone": "a"}), runs=False)
-    assert not matches(where_of(both), node(labels={"size": "8"}), runs=False)
+    assert where_of(both).matches(node(labels=ZONES), runs=False)
+    assert not where_of(both).matches(node(labels={"zone": "a"}), runs=False)
+    assert not where_of(both).matches(node(labels={"size": "8"}), runs=False)
 
 
 @pytest.mark.parametrize(
@@ -70,23 +69,23 @@ def test_taints_count_as_for_daemon_sets(
     taint: dict[str, str], tolerated: list[dict[str, str]], newcomer: bool, runs: bool
 ) -> None:
     tainted, wanted = node(taints=[taint]), resource({"tolerations": tolerated})
-    assert matches(where_of(wanted), tainted, runs=False) is newcomer
-    assert matches(where_of(wanted), tainted, runs=True) is runs
+    assert where_of(wanted).matches(tainted, runs=False) is newcomer
+    assert where_of(wanted).matches(tainted, runs=True) is runs
 
 
 def test_a_virtual_node_never_matches() -> None:
     virtual = node(labels={"node.kubernetes.io/instance-type": "eklet"})
-    assert not matches(where_of(resource({"tolerations": [{"operator": "Exists"}]})), virtual, runs=True)
+    assert not where_of(resource({"tolerations": [{"operator": "Exists"}]})).matches(virtual, runs=True)
 
 
 def test_a_node_that_is_being_deleted_does_not_match() -> None:
-    assert not matches(where_of(resource()), node(deletionTimestamp="2026-01-02T03:04:05Z"), runs=True)
+    assert not where_of(resource()).matches(node(deletionTimestamp="2026-01-02T03:04:05Z"), runs=True)
 
 
 def test_a_node_without_a_network_is_for_pods_with_its_own_only() -> None:
     taint = {"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}
-    assert matches(where_of(resource({"hostNetwork": True})), node(taints=[taint]), runs=False)
-    assert not matches(where_of(resource()), node(taints=[taint]), runs=False)
+    assert where_of(resource({"hostNetwork": True})).matches(node(taints=[taint]), runs=False)
+    assert not where_of(resource()).matches(node(taints=[taint]), runs=False)
 
 
 def test_a_toleration_that_is_there_is_not_added_again() -> None:
@@ -97,4 +96,4 @@ def test_a_toleration_that_is_there_is_not_added_again() -> None:
 
 def test_what_is_null_is_absent() -> None:
     pod = {"tolerations": None, "nodeSelector": None, "affinity": {"nodeAffinity": None}}
-    assert matches(where_of(resource(pod)), node(), runs=False)
+    assert where_of(resource(pod)).matches(node(), runs=False)

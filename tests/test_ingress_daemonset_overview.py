@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.controller import changes
-from controllers.ingress_daemonset.estimate import seconds_of_pods
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.revisions import plan_revisions
-from controllers.ingress_daemonset.status import HISTORY_SIZE
+from controllers.ingress_daemonset.status import HISTORY_SIZE, seconds_of_pods
 from dev.fake_api import merged
 from tests.ingress_daemonset_rolling import Rolling
-from tests.ingress_daemonset_world import CHECKER, DETACHED, World, raw_node, raw_resource
+from tests.ingress_daemonset_world import DETACHED, World, raw_node, raw_resource
 
 Raw = dict[str, Any]
 CRD = "charts/drawbridge/files/ingressdaemonsets.yaml"
@@ -261,7 +260,7 @@ def test_the_end_is_that_of_a_forecast(parts: Raw) -> None:
     rolling.turn()
     ends = _time(rolling.rollout["estimatedEnd"])
     pods = seconds_of_pods(rolling.world.plan().rollouts)
-    foreseen = forecast(rolling.world.snapshot(), CHECKER, pods).ends_at
+    foreseen = forecast(rolling.world.snapshot(), pods).ends_at
 
     assert foreseen
     assert abs(ends - foreseen) <= (foreseen - rolling.world.now) * 0.15 + timedelta(seconds=10)

@@ -16,7 +16,7 @@ import pytest
 
 from controllers.clock import Clock
 from controllers.ingress_daemonset import readers
-from controllers.ingress_daemonset.canary import Measurement, Query
+from controllers.ingress_daemonset.pacing import Measurement, Query
 from controllers.ingress_daemonset.readers import LONGEST, Inconclusive, ask, measure, value_of
 from settings.ingress_daemonset import Prometheus
 from tests.factories import NOW

@@ -11,7 +11,7 @@ import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from api.ingress_daemonset.types import IngressDaemonSet, resource
-from controllers.ingress_daemonset.children import revision_of
+from controllers.ingress_daemonset.children import version_of
 from controllers.ingress_daemonset.revisions import (
     CONTROLLER_REVISIONS,
     Revision,
@@ -211,7 +211,7 @@ def _broken(_call: Request) -> Reply:
 def test_the_last_template_that_all_nodes_had_is_kept_whatever_the_limit() -> None:
     """An abort returns to it, also one of several templates in a row."""
     raw = raw_with("proxy:4", revisionHistoryLimit=1)
-    raw["status"] = {"currentRevision": revision_of(with_image("proxy:1"))}
+    raw["status"] = {"currentRevision": version_of(with_image("proxy:1")).revision}
     held = [revision(image, number) for number, image in enumerate(IMAGES, start=1)]
 
     assert [image_of(each) for each in plan_revisions(resource(raw), held).surplus] == ["proxy:2"]

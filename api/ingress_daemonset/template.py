@@ -1,50 +1,17 @@
-"""Faults of a pod template: what cannot run several times on a node, or in a Deployment."""
+"""The pod template of an IngressDaemonSet, as far as it is read, and on which nodes its pods run: as a DaemonSet's."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from api.ingress_daemonset import NODE_LABEL
-from api.ingress_daemonset.types import IngressDaemonSet, Spec, is_some, resource
-from kube.selectors import REQUIRED, NodeSelector
-from kube.types import ObjectMeta, Toleration, Value, complete
-
-Problem = tuple[str, str]
-"""The path of a field, and what is wrong with it and how to correct it."""
-MOST_PROBLEMS = 20
-"""That a refusal names."""
-
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-
-
-def is_key(text: str) -> bool:
-    """As ``IsQualifiedName`` of Kubernetes: a name of at most 63 characters, optionally after a domain."""
-    prefix, slash, name = text.rpartition("/")
-    if slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix)):
-        return False
-    return _NAME.fullmatch(name) is not None
-
-
-def key_problems(path: str, key: str) -> Iterator[Problem]:
-    if not is_key(key):
-        wrong = f"{key[:80]!r} is not the key of a label or an annotation"
-        yield path, f"{wrong}; write for example example.com/name"
-
-
-def label_problems(path: str, labels: Mapping[str, str]) -> Iterator[Problem]:
-    for key, value in labels.items():
-        yield from key_problems(path, key)
-        if value and not _NAME.fullmatch(value):
-            wrong = f"{value[:80]!r} is not the value of a label"
-            yield f"{path}[{key}]", f"{wrong}; use at most 63 letters, digits, '-', '_' and '.'"
-
-
-PATH = "spec.template"
+from api.ingress_daemonset.types import IngressDaemonSet, Spec, resource
+from kube.selectors import REQUIRED, NodeSelector, is_tolerated, selects
+from kube.types import Condition, Node, ObjectMeta, Toleration, Value, complete, is_super
 
 
 class Port(Value, frozen=True):
@@ -97,87 +64,6 @@ def readable(raw: Mapping[str, Any]) -> IngressDaemonSet:
     return resource(raw)
 
 
-def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:
-    yield from _labels(template)
-    yield from _pod(template.spec)
-    yield from _containers(template.spec)
-    yield from _host_ports(spec, template.spec)
-    yield from _health_ports(spec, template.spec)
-    yield from _node_selectors(spec, template.spec)
-
-
-def _labels(template: Template) -> Iterator[Problem]:
-    path = f"{PATH}.metadata.labels"
-    if not template.metadata.labels:
-        yield path, "it is empty: give at least one label, by which the pods are found"
-    if NODE_LABEL in template.metadata.labels:
-        yield f"{path}[{NODE_LABEL}]", "this label says on which node a pod is; leave it out"
-    yield from label_problems(path, template.metadata.labels)
-
-
-def _pod(pod: PodSpec) -> Iterator[Problem]:
-    if pod.node_name:
-        yield (
-            f"{PATH}.spec.nodeName",
-            f"it is {pod.node_name!r}; leave it out, and choose nodes by nodeSelector",
-        )
-    if pod.restart_policy != "Always":
-        yield f"{PATH}.spec.restartPolicy", f"it is {pod.restart_policy!r}; leave it out, or write Always"
-    if pod.active_deadline_seconds is not None:
-        yield f"{PATH}.spec.activeDeadlineSeconds", "these pods run for good; leave it out"
-
-
-def _containers(pod: PodSpec) -> Iterator[Problem]:
-    taken = {each.name for each in pod.init_containers}
-    for index, container in enumerate(pod.containers):
-        path = f"{PATH}.spec.containers[{index}]"
-        if not container.name:
-            yield f"{path}.name", "it is missing"
-        if container.name in taken:
-            yield f"{path}.name", f"{container.name!r} is used twice; give each container another name"
-        if not container.image:
-            yield f"{path}.image", "it is missing"
-        taken |= {container.name} - {""}
-
-
-def _host_ports(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
-    """On the host network ports are removed; otherwise the kubelet would refuse a node's second pod."""
-    surge = is_some(spec.update_strategy.rolling_update.max_surged_pods_per_node)
-    if pod.host_network or (spec.pods_per_node < 2 and not surge):
-        return
-    for path, port in _ports(pod):
-        if port.host_port:
-            yield (
-                f"{path}.hostPort",
-                f"{port.host_port} can be had once on a node, and there may be several pods: leave hostPort out and"
-                " use a NodePort Service, or set hostNetwork",
-            )
-
-
-def _health_ports(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
-    for path, port in _ports(pod):
-        bound = port.host_port or (port.container_port if pod.host_network else 0)
-        if bound in spec.health_check_node_ports and port.protocol == "TCP":
-            yield path, f"{bound} is one of healthCheckNodePorts, too; give one of them another port"
-
-
-def _node_selectors(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
-    for key, value in spec.node_selector.items():
-        if (other := pod.node_selector.get(key, value)) != value:
-            yield (
-                f"spec.nodeSelector[{key}]",
-                f"it is {value!r}, but {other!r} in the template's: no node can have both; write the same in both",
-            )
-    yield from label_problems("spec.nodeSelector", spec.node_selector)
-    yield from label_problems(f"{PATH}.spec.nodeSelector", pod.node_selector)
-
-
-def _ports(pod: PodSpec) -> Iterator[tuple[str, Port]]:
-    for index, container in enumerate(pod.containers):
-        for number, port in enumerate(container.ports):
-            yield f"{PATH}.spec.containers[{index}].ports[{number}]", port
-
-
 def _without_nulls(part: Any) -> Any:
     """As in Kubernetes: a field that is null is absent."""
     if isinstance(part, Mapping):
@@ -186,3 +72,106 @@ def _without_nulls(part: Any) -> Any:
 
 
 complete(Template)
+
+
+OF_DAEMONS = (
+    Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"),
+    Toleration(key="node.kubernetes.io/unreachable", operator="Exists", effect="NoExecute"),
+    Toleration(key="node.kubernetes.io/disk-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/memory-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/pid-pressure", operator="Exists", effect="NoSchedule"),
+    Toleration(key="node.kubernetes.io/unschedulable", operator="Exists", effect="NoSchedule"),
+)
+"""As the DaemonSet controller adds them to its pods."""
+OF_HOST_NETWORK = Toleration(
+    key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
+)
+CORDONED = "node.kubernetes.io/unschedulable"
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""The label of nodes that cloud controllers leave out."""
+TO_BE_DELETED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taints of nodes that an autoscaler is about to drain and delete."""
+
+
+class Address(Value, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(Value, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[Address, ...] = ()
+
+
+class FollowedNode(Node, frozen=True):
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def ready(self) -> bool:
+        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
+
+    @property
+    def ready_since(self) -> datetime | None:
+        """By the clock that has written it; None, too, while it is not Ready."""
+        found = (each for each in self.status.conditions if (each.type, each.status) == ("Ready", "True"))
+        return next((each.last_transition_time for each in found), None)
+
+    @property
+    def cordoned(self) -> bool:
+        return self.spec.unschedulable or any(each.key == CORDONED for each in self.spec.taints)
+
+    @property
+    def to_be_deleted(self) -> bool:
+        return any(each.key in TO_BE_DELETED for each in self.spec.taints)
+
+    @property
+    def excluded(self) -> bool:
+        return EXCLUDED in self.metadata.labels
+
+    @property
+    def address(self) -> str:
+        """The InternalIP, on which pods of the host network listen; empty when it has none yet."""
+        found = (each.address for each in self.status.addresses if each.type == "InternalIP")
+        return next(found, "")
+
+
+@dataclass(frozen=True)
+class Where:
+    """What an IngressDaemonSet requires of nodes."""
+
+    labels: Mapping[str, str]
+    affinity: NodeSelector | None
+    tolerations: tuple[Toleration, ...]
+
+    def matches(self, node: FollowedNode, *, runs: bool) -> bool:
+        """*runs* is whether pods run there already; a cordoned node matches like any other."""
+        labels = node.metadata.labels
+        if is_super(node) or node.metadata.deletion_timestamp is not None:
+            return False
+        if any(labels.get(key) != value for key, value in self.labels.items()):
+            return False
+        if self.affinity is not None and not selects(self.affinity, node.name, labels):
+            return False
+        repelling = ("NoExecute",) if runs else ("NoExecute", "NoSchedule")
+        taints = (each for each in node.spec.taints if each.effect in repelling)
+        return all(is_tolerated(each, self.tolerations) for each in taints)
+
+
+def where_of(resource: IngressDaemonSet) -> Where:
+    """msgspec.ValidationError."""
+    pod = template_of(resource.spec).spec
+    labels = {**pod.node_selector, **resource.spec.node_selector}
+    return Where(labels, pod.affinity.node_affinity.required, tolerations(pod))
+
+
+def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
+    """Of the *pod*, and those that all pods of DaemonSets have."""
+    added = (*OF_DAEMONS, OF_HOST_NETWORK) if pod.host_network else OF_DAEMONS
+    return (*pod.tolerations, *(each for each in added if each not in pod.tolerations))
+
+
+complete(Address, NodeStatus, FollowedNode)

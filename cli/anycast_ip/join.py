@@ -11,8 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from api.anycast_ip import PATH, TAINT, is_ours, is_proven_bound, is_tainted, recorded, wanted
-from api.ingress_daemonset.node_matching import FollowedNode, Where, matches, tolerations, where_of
-from api.ingress_daemonset.template import Template
+from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
 from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in, quotas_read
 from cli.anycast_ip.node import opens_when, terms_in_words
 from cli.errors import Failure
@@ -294,9 +293,9 @@ def _where(daemon_set: DaemonSet) -> Where:
 
 def _when(where: Where, closed: FollowedNode, opened: FollowedNode) -> str:
     """Nothing when the pods never start there."""
-    if matches(where, closed, runs=False):
+    if where.matches(closed, runs=False):
         return "at once"
-    return "when the node opens" if matches(where, opened, runs=False) else ""
+    return "when the node opens" if where.matches(opened, runs=False) else ""
 
 
 @click.command("join", cls=Command)

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
 from api.ingress_daemonset.status import EndedRollout, RolloutStatus, WavesStatus, status_of
-from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.template import FollowedNode, readable, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from cli.errors import Failure
 from cli.explain.kinds import (
@@ -120,7 +119,7 @@ def _on_nodes(
     where = where_of(resource)
     for node in nodes:
         there = [each for each in pods if each["spec"].get("nodeName") == node.name]
-        if (is_match := matches(where, node, runs=bool(there))) or there:
+        if (is_match := where.matches(node, runs=bool(there))) or there:
             names = tuple(each["metadata"]["name"] for each in there)
             predicted = (predict(eviction_of(each), snapshot) for each in there)
             denials = (message for each in predicted for message in each.denials)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, RollingUpdate
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of
@@ -21,10 +21,10 @@ from cli.output import Document, Part, Report, Table, count_of, duration, title,
 from cli.session import Command, Session, pass_session
 from cli.simulate.effects import Change, Effect
 from controllers.ingress_daemonset.children import Workload, Writes
-from controllers.ingress_daemonset.estimate import measured, seconds_of_pods
-from controllers.ingress_daemonset.failures import resolved
 from controllers.ingress_daemonset.forecast import Left, Step, forecast
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.pacing import resolved
+from controllers.ingress_daemonset.rollout import Snapshot
+from controllers.ingress_daemonset.status import measured, seconds_of_pods
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
 Raw = dict[str, Any]
@@ -142,7 +142,7 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     def snapshot_of(raw: Raw) -> Snapshot:
         """Not paused: what is paused has nothing to foresee."""
         resource = readable_or_failure({**raw, "spec": {**raw["spec"], "paused": False}})
-        return Snapshot(resource, nodes, {"Deployment": deployments}, now, Writes(), {})
+        return Snapshot(resource, nodes, deployments, now, Writes(), {})
 
     what = f"after the change to {', '.join(images)}" if images else "as it is under way"
     snapshot = snapshot_of(with_images(stored, images) if images else stored)
@@ -160,7 +160,7 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         raise Failure(why, "write --image to see another template")
     rollouts = snapshot.rollouts()
     pods, plans = seconds_of_pods(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
-    ahead = forecast(snapshot, inventory.settings.ingress_daemonset.health_checker, pods, plans)
+    ahead = forecast(snapshot, pods, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
     pause, canary = None, ahead.pause
     if canary:

@@ -24,7 +24,7 @@ from api.ingress_daemonset.status import (
 from api.ingress_daemonset.types import Metadata, resource
 from cli.errors import Failure
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, title, warning
-from controllers.ingress_daemonset.children import applied_digest, revision_of_template
+from controllers.ingress_daemonset.children import revision_of_template, version_of
 from kube.types import Value, rfc3339
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
@@ -243,7 +243,7 @@ def update_now(stored: StoredResource) -> dict[str, Any] | None:
         raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
     rolled_out = stored.reported.rollout
     known = rolled_out.digest if rolled_out else ""
-    digest = known or applied_digest(resource({"metadata": {}, "spec": spec}))
+    digest = known or version_of(resource({"metadata": {}, "spec": spec})).all
     if stored.metadata.annotations.get(UPDATE_NOW) == digest:
         return None
     return {"metadata": {"annotations": {UPDATE_NOW: digest}}}

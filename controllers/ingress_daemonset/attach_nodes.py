@@ -18,7 +18,7 @@ import structlog
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
 from api.ingress_daemonset.types import IngressDaemonSet, Metadata
-from controllers.ingress_daemonset import rollout_annotations
+from controllers.ingress_daemonset.detachment import Changes, attach_deployment, attach_node_for_all
 from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -63,7 +63,7 @@ class Detached:
 
     resource: Resource
     held: ObjectMeta
-    changes: rollout_annotations.Changes
+    changes: Changes
 
 
 def attach_all(
@@ -108,11 +108,13 @@ def suspend_all(client: Client, now: datetime) -> bool:
 
 def detached(client: Client) -> list[Detached]:
     """KubeError."""
-    deployments = client.list(DEPLOYMENTS, type=Marked, label_selector=NODE_LABEL).items
-    ours = [each.metadata for each in deployments if _is_ours(each.metadata)]
+    deployments = [
+        each.metadata for each in client.list(DEPLOYMENTS, type=Marked, label_selector=NODE_LABEL).items
+    ]
     nodes = [each.metadata for each in client.list(NODES, type=Marked).items]
-    found = [Detached(DEPLOYMENTS, each, rollout_annotations.unschedule(each.annotations)) for each in ours]
-    found += [Detached(NODES, each, rollout_annotations.attach_for_all(each.annotations)) for each in nodes]
+    ours = [each for each in deployments if each.controller and each.controller.kind == KIND]
+    found = [Detached(DEPLOYMENTS, each, attach_deployment(each.annotations)) for each in ours]
+    found += [Detached(NODES, each, attach_node_for_all(each.annotations)) for each in nodes]
     return [each for each in found if each.changes]
 
 
@@ -144,10 +146,6 @@ def _ingress_daemonsets(client: Client) -> list[Marked]:
         return []
 
 
-def _is_ours(held: ObjectMeta) -> bool:
-    return held.controller is not None and held.controller.kind == KIND
-
-
 def _patch(client: Client, resource: Resource, held: ObjectMeta, **metadata: object) -> None:
     body = {"metadata": {"uid": held.uid, "resourceVersion": held.resource_version, **metadata}}
     client.patch(resource, held.name, body, held.namespace or None, timeout=CALL_TIMEOUT)
@@ -160,7 +158,13 @@ def _named(left: Sequence[Detached]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m controllers.ingress_daemonset.attach_nodes", description=__doc__
+    )
+    parser.add_argument("--settle", default="10s", help="how long no node must have been detached")
+    parser.add_argument("--leader", default="120s", help="how long the leader has to attach nodes")
+    parser.add_argument("--within", default="180s", help="how long all may take")
+    given = parser.parse_args(arguments)
     logs.configure("info")
     patience = Patience(seconds(given.settle), seconds(given.leader), seconds(given.within))
     if not (left := attach_all(Client.from_environment(), patience)):
@@ -172,16 +176,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file=sys.stderr,
     )
     return 1
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m controllers.ingress_daemonset.attach_nodes", description=__doc__
-    )
-    parser.add_argument("--settle", default="10s", help="how long no node must have been detached")
-    parser.add_argument("--leader", default="120s", help="how long the leader has to attach nodes")
-    parser.add_argument("--within", default="180s", help="how long all may take")
-    return parser
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ import msgspec
 
 from api.health_checks import deployment_name, shortened
 from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
-from api.ingress_daemonset.node_matching import tolerations
-from api.ingress_daemonset.template import template_of
-from api.ingress_daemonset.types import IngressDaemonSet, Metadata, RollingUpdate, is_some
+from api.ingress_daemonset.template import template_of, tolerations
+from api.ingress_daemonset.types import IngressDaemonSet, Metadata, is_some
 from kube.types import Condition, ObjectMeta, Value, complete
 
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -118,8 +117,8 @@ def delete(kind: Kind, held: ObjectMeta) -> Delete:
 
 DEFAULT_GRACE = 30
 """Seconds: the API server's default."""
-COMPLETE = "NewReplicaSetAvailable"
-"""The reason of the condition Progressing of a Deployment whose rollout has ended."""
+COMPLETE, STUCK = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
+"""Reasons of the condition Progressing of a Deployment: its rollout has ended, or is late by its own deadline."""
 
 
 class Child(Value, frozen=True, dict=True):
@@ -184,19 +183,9 @@ class Workload(Child, frozen=True, dict=True):
         return observed and complete and self.available
 
     @property
-    def was_complete(self) -> bool:
-        """Whether its last rollout has ended; pods may have been lost since."""
-        return self._progress.reason == COMPLETE
-
-    @property
-    def is_stuck(self) -> bool:
-        """By the Deployment controller's own deadline."""
-        return self._progress.reason == "ProgressDeadlineExceeded"
-
-    @property
-    def _progress(self) -> Condition:
-        found = (each for each in self.status.conditions if each.type == "Progressing")
-        return next(found, Condition())
+    def progress(self) -> str:
+        """The reason of its condition Progressing: how far its last rollout is; pods may have been lost since."""
+        return next((each.reason for each in self.status.conditions if each.type == "Progressing"), "")
 
     @cached_property
     def template_digest(self) -> str:
@@ -284,26 +273,23 @@ def _strategy(resource: IngressDaemonSet) -> dict[str, Any]:
         # The kubelet refuses a pod while another holds its ports, even a terminating one.
         return {"type": "Recreate"}
     rolling = resource.spec.update_strategy.rolling_update
-    surge, unavailable = rolling.max_surged_pods_per_node, _unavailable(rolling)
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}
-
-
-def _unavailable(rolling: RollingUpdate) -> int | str:
+    surge, unavailable = rolling.max_surged_pods_per_node, rolling.max_unavailable_pods_per_node
     if rolling.detaches:
-        return "100%"
-    moves = is_some(rolling.max_unavailable_pods_per_node) or is_some(rolling.max_surged_pods_per_node)
-    # The API server refuses a Deployment in which both are 0.
-    return rolling.max_unavailable_pods_per_node if moves else 1
+        unavailable = "100%"
+    elif not is_some(unavailable) and not is_some(surge):
+        # The API server refuses a Deployment in which both are 0.
+        unavailable = 1
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}
 
 
 def template_for(resource: IngressDaemonSet, node: str) -> dict[str, Any]:
     template = resource.spec.template
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
-    tolerated = [msgspec.to_builtins(each) for each in tolerations(template_of(resource.spec).spec)]
-    spec = {**spec, "nodeName": node, "tolerations": tolerated}
     if shares_ports(resource) and _crowds(resource):
         spec = without_ports(spec)
+    tolerated = [msgspec.to_builtins(each) for each in tolerations(template_of(resource.spec).spec)]
     labels = {**(meta.get("labels") or {}), NODE_LABEL: shortened(node)}
+    spec = {**spec, "nodeName": node, "tolerations": tolerated}
     return {"metadata": {**meta, "labels": labels}, "spec": spec}
 
 
@@ -317,26 +303,25 @@ def _crowds(resource: IngressDaemonSet) -> bool:
     return resource.spec.pods_per_node > 1 or is_some(surge)
 
 
-def template_digest(resource: IngressDaemonSet) -> str:
-    """Of the template as nodes get it; the revision is only of the part that the user writes."""
-    return shared_digest(template_for(resource, ""))[:10]
+class Version(NamedTuple):
+    """What nodes are to have: the *revision* ends the name of the ControllerRevision of what the user writes.
+
+    *template* is a digest of it as nodes get it, and *all* of its size, too. When it *is_current*, it is the last one
+    that all nodes had: the way back to it waits for nothing.
+    """
+
+    revision: str
+    template: str
+    all: str
+    is_current: bool
 
 
-def applied_digest(resource: IngressDaemonSet) -> str:
-    """Of all that nodes get."""
-    return digest({"template": template_digest(resource), **size_of(resource)})[:10]
-
-
-def is_current(resource: IngressDaemonSet) -> bool:
-    """Whether the template is the last one that all nodes had: the way back to it waits for nothing."""
-    if revision_of(resource) != resource.stored.current_revision:
-        return False
-    return resource.stored.current_digest in ("", template_digest(resource))
-
-
-def revision_of(resource: IngressDaemonSet) -> str:
-    """With which the name of the template's ControllerRevision ends."""
-    return revision_of_template(resource.spec.template)
+def version_of(resource: IngressDaemonSet) -> Version:
+    revision, stored = revision_of_template(resource.spec.template), resource.stored
+    template = shared_digest(template_for(resource, ""))[:10]
+    everything = digest({"template": template, **size_of(resource)})[:10]
+    is_current = revision == stored.current_revision and stored.current_digest in ("", template)
+    return Version(revision, template, everything, is_current)
 
 
 def revision_of_template(template: Raw) -> str:

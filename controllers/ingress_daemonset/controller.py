@@ -6,8 +6,7 @@ answer or as uncertain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -18,7 +17,7 @@ import structlog
 from prometheus_client import Histogram
 
 from api.ingress_daemonset import KIND, REVISION_OF
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller
@@ -26,7 +25,7 @@ from controllers.executor import Executor
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
 from controllers.ingress_daemonset.detachment import Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
-from controllers.ingress_daemonset.failures import resolved
+from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.object_cache import (
     LABELS,
     RESOURCES,
@@ -34,12 +33,12 @@ from controllers.ingress_daemonset.object_cache import (
     ObjectCache,
     informers_of,
 )
-from controllers.ingress_daemonset.pacing import suspended
+from controllers.ingress_daemonset.pacing import resolved, suspended
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.readers import Readers, ask, by_node, checkers_of, readers_of
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
-from controllers.ingress_daemonset.snapshot import Snapshot, first_seen
+from controllers.ingress_daemonset.rollout import Snapshot, first_seen
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -80,7 +79,23 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     if not context.wait_synced(*informers.values(), revisions):
         return
     history = RevisionReconciler(context, revisions, informers["IngressDaemonSet"].get)
-    with reconciling(context, cache, settings) as reconciler:
+    reporter = Reporter(context.recorder)
+
+    def ours() -> IngressDaemonSetSettings:
+        return settings().ingress_daemonset
+
+    def ask_prometheus(query: str) -> float:
+        return ask(ours().prometheus, query)
+
+    # All work that is submitted has ended afterwards.
+    with (
+        Executor("ingress-daemonset", WRITERS) as submit,
+        Executor("ingress-daemonset", READERS) as submit_read,
+        Executor("ingress-daemonset", QUERIES) as submit_query,
+    ):
+        writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
+        readers = readers_of(submit_read, submit_query, context.stop, ask_prometheus, CLOCK)
+        reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
         main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
         templates = Controller("ingress_daemonset_revisions", history.reconcile, rate=PAUSES)
         enqueue_changes(cache, main.queue, reconciler.pace)
@@ -92,7 +107,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
             at_load_balancers = weights.reconciler_of(context, cache, known, settings, main.queue.add)
             controllers.append(at_load_balancers.controller)
             queue_all.append(at_load_balancers.enqueue_all)
-        resync = Resync(lambda: settings().ingress_daemonset, queue_all)
+        resync = Resync(ours, queue_all)
         context.run(*controllers, Controller("ingress_daemonset_resync", resync.reconcile, first=["all"]))
 
 
@@ -130,26 +145,6 @@ def require_served(client: Client) -> bool:
     return True
 
 
-@contextmanager
-def reconciling(
-    context: Context, cache: ObjectCache, settings: Callable[[], Settings]
-) -> Iterator[Reconciler]:
-    """A Reconciler with its executors; all work that it submitted has ended afterwards."""
-    reporter = Reporter(context.recorder)
-
-    def ask_prometheus(query: str) -> float:
-        return ask(settings().ingress_daemonset.prometheus, query)
-
-    with (
-        Executor("ingress-daemonset", WRITERS) as submit,
-        Executor("ingress-daemonset", READERS) as submit_read,
-        Executor("ingress-daemonset", QUERIES) as submit_query,
-    ):
-        writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
-        readers = readers_of(submit_read, submit_query, context.stop, ask_prometheus, CLOCK)
-        yield Reconciler(cache, writer, readers, reporter, lambda: settings().ingress_daemonset, CLOCK)
-
-
 def enqueue_changes(cache: ObjectCache, queue: WorkQueue, pace: Callable[[str], float]) -> None:
     def enqueue(key: str) -> None:
         queue.add_after(key, pace(key))
@@ -180,15 +175,18 @@ def enqueue_templates(
     """A change of a template, of the one that is proven, or of a revision by another client."""
 
     def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
-        if new and (old is None or _templates(old) != _templates(new)):
+        if (
+            old
+            and new
+            and old.spec == new.spec
+            and old.stored.current_revision == new.stored.current_revision
+        ):
+            return
+        if new:
             enqueue(key_of(new.metadata))
 
     cache.on_change("IngressDaemonSet", on_resource)
     revisions.on_change(partial(enqueue_owner, enqueue))
-
-
-def _templates(resource: IngressDaemonSet) -> tuple[object, ...]:
-    return resource.spec, resource.stored.current_revision
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
@@ -256,7 +254,9 @@ class Reconciler:
         self._writer.settle()
         resource = self._cache.get(Target("IngressDaemonSet", *key.split("/")))
         if resource is None:
-            self._forget(key)
+            self._last.pop(key, None)
+            self._reporter.forget(key)
+            self._writer.retries.forget(key)
             return None
         last = self._last.setdefault(key, LastReconcile())
         unlabelled = self._read_unlabelled()
@@ -267,7 +267,10 @@ class Reconciler:
         snapshot = self._snapshot(resource, by_node(answers), last)
         if asked:
             snapshot = replace(snapshot, measured=measured.get(asked))
-        planned = self._plan(snapshot, last)
+        began = self._clock.monotonic()
+        planned = last.planned = plan(snapshot, last.planned.rollouts)
+        last.took = self._clock.monotonic() - began
+        PLAN_SECONDS.observe(last.took)
         wanted = checkers_of(planned.rollouts, planned.unanswered)
         are_asked = wanted <= checkers and planned.query in (asked, None)
         learned = self._writer.run(resource.metadata, planned.steps)
@@ -285,29 +288,20 @@ class Reconciler:
         soonest = min((each for each in dues if each is not None), default=None)
         return None if soonest is None else max(soonest, self.pace(key))
 
-    def _forget(self, key: str) -> None:
-        self._last.pop(key, None)
-        self._reporter.forget(key)
-        self._writer.retries.forget(key)
-
     def _snapshot(self, resource: IngressDaemonSet, readings: Readings, last: LastReconcile) -> Snapshot:
         namespace, cache = resource.metadata.namespace, self._cache
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
-        nodes, now = cache.list("Node"), self._clock.now()
-        last.seen = first_seen(last.seen, resource, nodes, children["Deployment"], now)
+        deployments, nodes, now = children["Deployment"], cache.list("Node"), self._clock.now()
+        last.seen = first_seen(last.seen, resource, nodes, deployments, now)
         writes = self._writer.retries.writes(namespace, last.seen)
         resource, rollback = resolved(resource, cache.revisions(namespace))
-        if not self._settings().enabled:
+        settings = self._settings()
+        if not settings.enabled:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
         backends = cache.backends(resource, [each.name for each in nodes])
-        return Snapshot(resource, nodes, children, now, writes, readings, rollback, backends=backends)
-
-    def _plan(self, snapshot: Snapshot, last: LastReconcile) -> Plan:
-        began = self._clock.monotonic()
-        last.planned = plan(snapshot, self._settings().health_checker, last.planned.rollouts)
-        last.took = self._clock.monotonic() - began
-        PLAN_SECONDS.observe(last.took)
-        return last.planned
+        checkers = plan_health_checkers(resource, children, settings.health_checker)
+        first = Snapshot(resource, nodes, deployments, now, writes, readings)
+        return replace(first, rollback=rollback, backends=backends, checkers=checkers)
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:
         """From its managed fields, which are read only for this: they are most of an object. None on failure."""

@@ -5,14 +5,17 @@ Health checkers and load balancers prove that a detachment has reached the load 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+import msgspec
+
 from api.health_checks import SCHEDULED, State, deployment_name
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset import DETACHED_BY
+from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import (
     OFF,
     PREFERRED,
@@ -22,11 +25,121 @@ from api.ingress_daemonset.types import (
     RollingUpdate,
     time_of,
 )
-from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
-from controllers.ingress_daemonset.load_balancers import NodeBackends, by_load_balancer
-from controllers.ingress_daemonset.rollout_annotations import Mark
-from kube.types import ObjectMeta
+from kube.types import Value, complete
+
+Changes = dict[str, str | None]
+
+
+class Mark(Value, frozen=True):
+    """Since when we detach, by the annotation *key*.
+
+    *put* is false for an annotation that was there before and stays; *stale* is the timestamp that was there before.
+    With *attached*, it is since when the node is attached, and the load balancer may not send it traffic yet. With
+    *leaving*, it is since when the node does not match.
+    """
+
+    at: datetime
+    key: str = ""
+    put: bool = True
+    stale: str = ""
+    attached: bool = False
+    leaving: bool = False
+
+
+Holders = dict[str, Mark]
+complete(Mark)
+
+
+def deployment_mark_of(annotations: Mapping[str, str]) -> Mark | None:
+    try:
+        return msgspec.json.decode(annotations[SCHEDULED], type=Mark) if SCHEDULED in annotations else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def holders_of(annotations: Mapping[str, str]) -> Holders:
+    """By the uid of the IngressDaemonSet; none if they are unreadable: then the annotation is another writer's."""
+    try:
+        return msgspec.json.decode(annotations.get(DETACHED_BY) or "{}", type=Holders)
+    except msgspec.MsgspecError:
+        return {}
+
+
+def detach_deployment(
+    annotations: Mapping[str, str], wanted: Annotation | None, now: datetime, *, leaving: bool = False
+) -> Changes:
+    """Detach a Deployment; without *wanted* write only the mark, which health checkers ignore."""
+    if wanted is None:
+        return {SCHEDULED: _text(Mark(now, put=False, leaving=leaving))}
+    old = deployment_mark_of(annotations)
+    put = wanted.key not in annotations or (old is not None and old.put and old.key == wanted.key)
+    others = {old.key: None} if old and old.put and old.key != wanted.key else {}
+    value = wanted.value if put else annotations[wanted.key]
+    return {**others, wanted.key: value, SCHEDULED: _text(Mark(now, wanted.key, put, leaving=leaving))}
+
+
+def attach_deployment(annotations: Mapping[str, str]) -> Changes:
+    mark = deployment_mark_of(annotations)
+    if mark is None:
+        return {}
+    return dict.fromkeys((SCHEDULED, mark.key) if mark.put and mark.key in annotations else (SCHEDULED,))
+
+
+def settle_deployment(annotations: Mapping[str, str], now: datetime) -> Changes:
+    """Attach a Deployment, with a mark that still counts against the budget."""
+    return attach_deployment(annotations) | {SCHEDULED: _text(Mark(now, put=False, attached=True))}
+
+
+def detach_node(
+    annotations: Mapping[str, str], uid: str, wanted: Annotation, timestamp: str, now: datetime
+) -> Changes:
+    """Detach a Node, which is confirmed under the key *timestamp*.
+
+    If the node is detached already, the timestamp that is there belongs to that same detachment.
+    """
+    holders = holders_of(annotations)
+    same = [mark for mark in holders.values() if mark.key == wanted.key]
+    if wanted.key not in annotations:
+        mark = Mark(now, wanted.key, stale=annotations.get(timestamp, ""))
+    else:
+        put, stale = any(each.put for each in same), next((each.stale for each in same), "")
+        mark = Mark(now, wanted.key, put, stale)
+    value = annotations.get(wanted.key, wanted.value)
+    return {
+        **_released(holders, uid, wanted.key),
+        wanted.key: value,
+        DETACHED_BY: _text({**holders, uid: mark}),
+    }
+
+
+def attach_node(annotations: Mapping[str, str], uid: str) -> Changes:
+    """Attach a Node; the annotation stays while another IngressDaemonSet needs it."""
+    holders = holders_of(annotations)
+    if uid not in holders:
+        return {}
+    rest = {each: mark for each, mark in holders.items() if each != uid}
+    return {**_released(holders, uid, ""), DETACHED_BY: _text(rest) if rest else None}
+
+
+def attach_node_for_all(annotations: Mapping[str, str]) -> Changes:
+    """Attach a Node for all IngressDaemonSets at once; annotations that others put there stay."""
+    holders = holders_of(annotations)
+    keys = {mark.key for mark in holders.values() if mark.put}
+    return dict.fromkeys((*keys, DETACHED_BY)) if holders else {}
+
+
+def _released(holders: Holders, uid: str, kept: str) -> Changes:
+    mine = holders.get(uid)
+    if mine is None or not mine.put or mine.key == kept:
+        return {}
+    needed = any(mark.key == mine.key for each, mark in holders.items() if each != uid)
+    return {} if needed else {mine.key: None}
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value, order="deterministic").decode()
+
 
 SERVING, REFUSED = 200, 503
 
@@ -40,36 +153,87 @@ class Reading:
     state: State | None = None
     error: str | None = None
 
-    def doubt(self, deployment: ObjectMeta, scheduled: str, grace: float) -> str | None:
-        """Why it does not confirm that *deployment* is detached for *scheduled*; None when it does."""
-        address = f"[{self.address}]" if ":" in self.address else self.address
-        checker = f"the health checker at {address}:{self.port}"
-        if self.state is None:
-            return f"{checker} cannot be read: {self.error}"
-        if self.state.status != REFUSED:
-            return f"{checker} answers {self.state.status}: it has not seen the detachment"
-        if (self.state.uid, self.state.scheduled) != (deployment.uid, scheduled):
-            return f"{checker} answers 503, but not for this detachment: {self.state.reason}"
-        if self.state.detached_seconds < grace:
-            return f"{checker} has not answered 503 for the whole grace of {grace:g} s"
-        return None
-
 
 Readings = Mapping[str, tuple[Reading, ...]]
 """By node name."""
 
 
 def doubt_of(
-    ports: Sequence[int], readings: Sequence[Reading], deployment: ObjectMeta, scheduled: str, grace: float
+    ports: Sequence[int], readings: Sequence[Reading], judge: Callable[[State], str | None]
 ) -> str | None:
-    """Why not all checkers on *ports* confirm; None when they do."""
+    """Why not all checkers on *ports* answer as they should: *judge* says what is wrong. None when they do."""
     by_port = {each.port: each for each in readings}
     for port in ports:
-        if port not in by_port:
+        found = by_port.get(port)
+        if found is None:
             return f"the health checker on port {port} has not been read yet"
-        if found := by_port[port].doubt(deployment, scheduled, grace):
-            return found
+        checker = (
+            f"the health checker at {f'[{found.address}]' if ':' in found.address else found.address}:{port}"
+        )
+        if found.state is None:
+            return f"{checker} cannot be read: {found.error}"
+        if wrong := judge(found.state):
+            return f"{checker} {wrong}"
     return None
+
+
+def detach_doubt(uid: str, scheduled: str, grace: float, state: State) -> str | None:
+    """Why it does not confirm that the Deployment of *uid* is detached for *scheduled*."""
+    if state.status != REFUSED:
+        return f"answers {state.status}: it has not seen the detachment"
+    if (state.uid, state.scheduled) != (uid, scheduled):
+        return f"answers 503, but not for this detachment: {state.reason}"
+    if state.detached_seconds < grace:
+        return f"has not answered 503 for the whole grace of {grace:g} s"
+    return None
+
+
+@dataclass(frozen=True)
+class NodeBackends:
+    """The backends of a node at *load_balancer*, as they were last read; *error* says why they are not known.
+
+    All of them have read weight 0 since *detached_since*. *restored*: none of them waits for its former weight.
+    *unhealthy* ones get no traffic yet.
+    """
+
+    load_balancer: str
+    detached_since: datetime | None = None
+    restored: bool = False
+    unhealthy: int = 0
+    error: str | None = None
+
+    @property
+    def detach_doubt(self) -> str | None:
+        """Why it may still send traffic; None when it does not."""
+        if self.error:
+            return f"load balancer {self.load_balancer} {self.error}"
+        if self.detached_since is None:
+            return (
+                f"load balancer {self.load_balancer} has not answered weight 0 for all backends of the node"
+            )
+        return None
+
+    @property
+    def attach_doubt(self) -> str | None:
+        """Why it may not have the former weights again; None when it has."""
+        if self.error:
+            return f"load balancer {self.load_balancer} {self.error}"
+        return None if self.restored else f"weights at load balancer {self.load_balancer} are not restored"
+
+    @property
+    def health_doubt(self) -> str | None:
+        if not self.unhealthy:
+            return None
+        return f"load balancer {self.load_balancer} finds {self.unhealthy} backends of the node unhealthy"
+
+
+BackendsByNode = Mapping[str, tuple[NodeBackends, ...]]
+
+
+def by_load_balancer(wanted: Sequence[str], known: Sequence[NodeBackends]) -> list[NodeBackends]:
+    """One for each of *wanted*."""
+    found = {each.load_balancer: each for each in known}
+    return [found.get(each, NodeBackends(each, error="has not been read yet")) for each in wanted]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,20 +272,25 @@ class Detachment:
     @cached_property
     def annotations(self) -> dict[str, str]:
         """Of the Deployment; none of an unmanaged one."""
-        return self.deployment.metadata.annotations if self.deployment and not self.unmanaged else {}
+        return self.managed.metadata.annotations if self.managed else {}
 
     @cached_property
     def deployment_mark(self) -> Mark | None:
-        return rollout_annotations.on_deployment(self.annotations)
+        return deployment_mark_of(self.annotations)
 
     @cached_property
     def node_mark(self) -> Mark | None:
-        return rollout_annotations.on_node(self.node.metadata.annotations).get(self.uid)
+        return holders_of(self.node.metadata.annotations).get(self.uid)
 
     @cached_property
     def unmanaged(self) -> bool:
         held = self.deployment
         return held is not None and not held.is_managed(self.uid, self.body)
+
+    @cached_property
+    def managed(self) -> Workload | None:
+        """Its Deployment, if it is ours."""
+        return None if self.unmanaged else self.deployment
 
     @cached_property
     def marked_at(self) -> datetime:
@@ -187,17 +356,13 @@ class Detachment:
         """Why the detachment is not confirmed; None when it is, or need not be."""
         if self.rolling.confirm == OFF:
             return None
-        doubts = (each.detach_doubt for each in self.at_load_balancers)
-        return self._checkers_doubt or next(filter(None, doubts), None)
-
-    @property
-    def _checkers_doubt(self) -> str | None:
         ports, annotation = self.resource.spec.health_check_node_ports, self.rolling.deployment_annotation
-        if not ports or annotation is None or self.deployment is None:
-            return None
-        scheduled = self.annotations.get(SCHEDULED, "")
-        grace = annotation.grace_period_seconds
-        return doubt_of(ports, self.readings, self.deployment.metadata, scheduled, grace)
+        if annotation and self.deployment:
+            uid, scheduled = self.deployment.metadata.uid, self.annotations.get(SCHEDULED, "")
+            judge = partial(detach_doubt, uid, scheduled, annotation.grace_period_seconds)
+            if doubt := doubt_of(ports, self.readings, judge):
+                return doubt
+        return next(filter(None, (each.detach_doubt for each in self.at_load_balancers)), None)
 
     @cached_property
     def at_load_balancers(self) -> list[NodeBackends]:
@@ -267,19 +432,14 @@ class Detachment:
 
         An answer before they have seen this *generation* of the Deployment does not count.
         """
-        by_port = {each.port: each for each in self.readings}
         ports = () if self.rolling.confirm == OFF else self.resource.spec.health_check_node_ports
-        for port in ports:
-            checker, reading = f"the health checker of {self.node.name} on port {port}", by_port.get(port)
-            if reading is None:
-                return f"{checker} has not been read yet"
-            if reading.state is None:
-                return f"{checker} cannot be read: {reading.error}"
-            if reading.state.status != SERVING:
-                return f"{checker} answers {reading.state.status}: {reading.state.reason}"
-            if reading.state.generation < generation:
-                return f"{checker} has not seen yet that the node is attached"
-        return None
+
+        def judge(state: State) -> str | None:
+            if state.status != SERVING:
+                return f"answers {state.status}: {state.reason}"
+            return "has not seen yet that the node is attached" if state.generation < generation else None
+
+        return doubt_of(ports, self.readings, judge)
 
     @property
     def settles(self) -> bool:

@@ -70,10 +70,6 @@ class Drift(Enum):
     def calls_for_update(self) -> bool:
         return self in (Drift.OUTDATED, Drift.DRIFTED)
 
-    @property
-    def is_accepted(self) -> bool:
-        return self in (Drift.NONE, Drift.UNRECORDED)
-
 
 @dataclass(frozen=True)
 class Altered:
@@ -170,12 +166,8 @@ def covers(desired: Any, live: Any, *, quantity: bool = False) -> bool:
         return len(desired) == len(listed) and all(map(covers, desired, listed))
     if desired == live or (not desired and not live):
         return True
-    return quantity and live is not None and _is_same_amount(desired, live)
-
-
-def _is_same_amount(one: Any, other: Any) -> bool:
     try:
-        return amount(str(one)) == amount(str(other))
+        return quantity and live is not None and amount(str(desired)) == amount(str(live))
     except ValueError:
         return False
 
@@ -226,18 +218,14 @@ class Alteration:
 
 def alteration(found: Managed) -> Alteration:
     """By the manager, other than us, that owns most of the template."""
-    theirs = [each for each in found.metadata.managed_fields if not each.subresource and not _is_ours(each)]
-    fields = [Alteration(each.manager, tuple(_template_fields(each))) for each in theirs]
-    return max(fields, key=lambda each: len(each.fields), default=Alteration())
-
-
-def _is_ours(entry: ManagedFields) -> bool:
-    return f"f:{APPLIED_TEMPLATE}" in _at(entry.fields, ("f:metadata", "f:annotations"))
-
-
-def _template_fields(entry: ManagedFields) -> Iterator[str]:
-    template = _at(entry.fields, ("f:spec", "f:template"))
-    yield from _paths(template, "spec.template") if template else ()
+    altered = list[Alteration]()
+    for each in found.metadata.managed_fields:
+        is_ours = f"f:{APPLIED_TEMPLATE}" in _at(each.fields, ("f:metadata", "f:annotations"))
+        if not each.subresource and not is_ours:
+            template = _at(each.fields, ("f:spec", "f:template"))
+            paths = tuple(_paths(template, "spec.template")) if template else ()
+            altered.append(Alteration(each.manager, paths))
+    return max(altered, key=lambda each: len(each.fields), default=Alteration())
 
 
 def _at(fields: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:

@@ -15,42 +15,36 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace as changed
 
-from api.ingress_daemonset.node_matching import FollowedNode
 from api.ingress_daemonset.status import (
-    CanaryStatus,
     Phase,
     Promotion,
     Status,
-    WavesStatus,
     raw_of,
     status_of,
 )
+from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import OFF, Annotation, Canary, IngressDaemonSet, Timestamp, Weights
-from controllers.ingress_daemonset.canary import promoted, stored_canary
 from controllers.ingress_daemonset.children import (
     COMPLETE,
     Action,
     Change,
-    Children,
     Create,
     Delete,
     Workload,
     WorkloadStatus,
     Writes,
+    version_of,
 )
 from controllers.ingress_daemonset.drift import Answers
+from controllers.ingress_daemonset.health_checks import HealthCheckers
 from controllers.ingress_daemonset.nodes import NodeRollout, why
+from controllers.ingress_daemonset.pacing import promoted, stored_canary
 from controllers.ingress_daemonset.planner import Plan, plan
-from controllers.ingress_daemonset.rollout import budget
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.rollout import Snapshot, budget
 from kube.types import Condition, Value
-from settings.ingress_daemonset import HealthChecker
 
 T = TypeVar("T", bound=Value)
-NONE: Children = {"DaemonSet": (), "RoleBinding": ()}
-"""Health checkers are not simulated, so their objects may be left out."""
 FIELDS = ("currentRevision", "currentDigest", "canary", "waves")
-DONE = (Condition("Progressing", "True", COMPLETE),)
 
 
 class SimulatedCluster:
@@ -60,37 +54,29 @@ class SimulatedCluster:
         self.now, self._pods = snapshot.now, timedelta(seconds=pods)
         self._first, self._resource = snapshot, snapshot.resource
         self._nodes = {each.name: each for each in snapshot.nodes}
-        self._deployments: dict[str, Workload] = {
-            each.metadata.name: each for each in snapshot.children["Deployment"]
-        }
+        self._deployments: dict[str, Workload] = {each.metadata.name: each for each in snapshot.deployments}
         self._answers = Answers()
         self._available_at: dict[str, datetime] = {}
         """By names of Deployments whose pods are starting."""
         for each in snapshot.rollouts():
             starts = each.phase in (Phase.UPDATING, Phase.STARTING) and not each.is_stuck(self.now)
             if starts and each.deployment is not None:
-                since = each.baseline.updated if each.baseline else None
                 self._deployments[each.name] = _unfinished(each.deployment)
-                self._start_pods(each.name, each.node, since or self.now)
+                self._start_pods(each.name, each.node, each.updated_at or self.now)
 
     def snapshot(self) -> Snapshot:
         return replace(
             self._first,
             resource=self._resource,
             nodes=tuple(self._nodes.values()),
-            children={**NONE, **self._first.children, "Deployment": tuple(self._deployments.values())},
+            deployments=tuple(self._deployments.values()),
             now=self.now,
             writes=Writes(seen=self._first.writes.seen),
         )
 
-    def apply(self, actions: Iterable[Action]) -> bool:
-        """Whether any of them concerns the rollout: health checkers do not."""
-        followed = [
-            each for each in actions if each.target.kind in ("Deployment", "Node", "IngressDaemonSet")
-        ]
-        for each in followed:
+    def apply(self, actions: Iterable[Action]) -> None:
+        for each in actions:
             self._apply(self._answers.expected(each))
-        return bool(followed)
 
     def report(self, status: Mapping[str, Any]) -> bool:
         """Store what later plans read of *status*; whether it changed. A person promotes a canary at once."""
@@ -110,6 +96,7 @@ class SimulatedCluster:
     def stored(self) -> Status:
         return self._resource.stored
 
+    @property
     def next_event(self) -> datetime | None:
         return min(self._available_at.values(), default=None)
 
@@ -118,7 +105,10 @@ class SimulatedCluster:
         self.now = moment
         for name in [name for name, at in self._available_at.items() if at <= moment]:
             del self._available_at[name]
-            self._deployments[name] = _complete(self._deployments[name])
+            held = self._deployments[name]
+            count, done = held.replicas, (Condition("Progressing", "True", COMPLETE),)
+            status = WorkloadStatus(held.metadata.generation, count, count, count, done)
+            self._deployments[name] = changed(held, status=status)
 
     def _start_pods(self, name: str, node: FollowedNode | None, since: datetime) -> None:
         """Those that are late come now."""
@@ -131,7 +121,8 @@ class SimulatedCluster:
             case Delete():
                 self._deployments.pop(name, None)
             case Create(body=body):
-                created = msgspec.convert(_with_identity(body), Workload)
+                identity = {"uid": f"simulated-{name}", "generation": 1}
+                created = msgspec.convert({**body, "metadata": {**body["metadata"], **identity}}, Workload)
                 self._deployments[name] = created
                 self._start_pods(name, self._nodes.get(created.node), self.now)
             case Change(body=body) if kind == "IngressDaemonSet":
@@ -142,32 +133,19 @@ class SimulatedCluster:
             case Change(body=body) if kind == "Node":
                 self._nodes[name] = _patched(self._nodes[name], body)
             case Change(body=body):
-                self._change_deployment(name, body)
-
-    def _change_deployment(self, name: str, body: Mapping[str, Any]) -> None:
-        held = _patched(self._deployments[name], body)
-        metadata = changed(held.metadata, generation=held.metadata.generation + 1)
-        status = changed(held.status, observed_generation=metadata.generation)
-        held = changed(held, metadata=metadata, status=status)
-        self._deployments[name] = _unfinished(held) if "template" in body.get("spec", {}) else held
-        self._answers.learn(self._deployments[name])
-        if "spec" in body:
-            self._start_pods(name, self._nodes.get(held.node), self.now)
+                held = _patched(self._deployments[name], body)
+                metadata = changed(held.metadata, generation=held.metadata.generation + 1)
+                status = changed(held.status, observed_generation=metadata.generation)
+                held = changed(held, metadata=metadata, status=status)
+                self._deployments[name] = _unfinished(held) if "template" in body.get("spec", {}) else held
+                self._answers.learn(self._deployments[name])
+                if "spec" in body:
+                    self._start_pods(name, self._nodes.get(held.node), self.now)
 
 
 def _unfinished(held: Workload) -> Workload:
     """None of its pods is new, whatever its controller has noticed of that."""
     return changed(held, status=changed(held.status, updated_replicas=0, conditions=()))
-
-
-def _complete(held: Workload) -> Workload:
-    generation, count = held.metadata.generation, held.replicas
-    return changed(held, status=WorkloadStatus(generation, count, count, count, DONE))
-
-
-def _with_identity(body: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = body["metadata"]
-    return {**body, "metadata": {**metadata, "uid": f"simulated-{metadata['name']}", "generation": 1}}
 
 
 def _patched(held: T, patch: Mapping[str, Any]) -> T:
@@ -249,22 +227,22 @@ class Forecast:
         return tuple(tuple(wave) for _, wave in groupby(self.steps, key=lambda each: each.begins_at))
 
 
-def forecast(snapshot: Snapshot, defaults: HealthChecker, pods: float, plans: int | None = None) -> Forecast:
+def forecast(snapshot: Snapshot, pods: float, plans: int | None = None) -> Forecast:
     """*plans* bounds the work: that many calls of the planner. Only graces, pauses and *pods* take time, in seconds."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Forecast(0, 0)
-    snapshot = replace(snapshot, resource=foreseeable(snapshot.resource))
+    # Health checkers are not simulated.
+    snapshot = replace(snapshot, resource=foreseeable(snapshot.resource), checkers=HealthCheckers())
     cluster, record = SimulatedCluster(snapshot, pods), _Record(snapshot.now)
     bound = SLACK + PLANS_PER_NODE * len(snapshot.nodes) if plans is None else plans
     for _ in range(bound):
-        planned = plan(cluster.snapshot(), defaults, record.rollouts)
+        planned = plan(cluster.snapshot(), record.rollouts)
         record.note(planned.rollouts, cluster.now)
-        is_changed = cluster.apply(planned.actions)
-        if cluster.report(planned.status or {}) or is_changed:
-            record.pause = _pause(cluster.stored.canary) or record.pause
-            record.note_wave(cluster.stored.waves)
+        cluster.apply(planned.actions)
+        if cluster.report(planned.status or {}) or planned.actions:
+            record.note_pauses(cluster.stored)
             continue
-        events = [each for each in (cluster.next_event(), planned.requeue_at) if each is not None]
+        events = [each for each in (cluster.next_event, planned.requeue_at) if each is not None]
         if not events:
             return record.forecast(cluster.now)
         cluster.advance(min(events))
@@ -301,7 +279,7 @@ def _with_good_metric(resource: IngressDaemonSet, canary: Canary | None) -> Cana
     if canary is None or canary.metric is None:
         return canary
     seconds = max(canary.pause.duration_seconds, canary.metric.for_seconds, 1)
-    metric = stored_canary(resource).metric
+    metric = stored_canary(resource, version_of(resource)).metric
     if metric and metric.failed_at:
         seconds = 0
     return changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
@@ -317,8 +295,12 @@ class _Record:
     wave_pauses: tuple[WavePause, ...] = ()
     _steps: dict[str, Step] = field(default_factory=dict)
 
-    def note_wave(self, waves: WavesStatus | None) -> None:
-        """One that is complete, once."""
+    def note_pauses(self, stored: Status) -> None:
+        """After the canary, and after a wave that is complete, once."""
+        canary, waves = stored.canary, stored.waves
+        if canary and canary.complete_since and canary.promoted_at:
+            is_by_hand = canary.promoted_by == Promotion.BY_HAND
+            self.pause = Pause(canary.complete_since, None if is_by_hand else canary.promoted_at)
         if waves and waves.completed_at:
             found = WavePause(waves.current or "", waves.completed_at)
             if found not in self.wave_pauses:
@@ -326,25 +308,21 @@ class _Record:
 
     def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
         unchanged = set(map(id, self.rollouts))
-        for each in rollouts:
-            if id(each) not in unchanged:
-                self._note(each, now)
         self.rollouts = rollouts
-
-    def _note(self, rollout: NodeRollout, now: datetime) -> None:
-        name = rollout.node.name
-        step = self._steps.get(name)
-        if step is None and rollout.in_flight and not rollout.draining:
-            since = [mark.at for mark in (rollout.deployment_mark, rollout.node_mark) if mark]
-            step = Step(name, min(since, default=now))
-        if step is None or step.ends_at is not None:
-            return
-        if step.replaced_at is None and rollout.phase in (Phase.UPDATING, Phase.ATTACHING):
-            updated = rollout.baseline.updated if rollout.baseline else None
-            step = replace(step, replaced_at=updated or now)
-        if not rollout.in_flight:
-            step = replace(step, ends_at=now)
-        self._steps[name] = step
+        for each in rollouts:
+            step = self._steps.get(each.node.name)
+            if id(each) in unchanged or (step and step.ends_at):
+                continue
+            if step is None:
+                if not each.in_flight or each.draining:
+                    continue
+                since = [mark.at for mark in (each.deployment_mark, each.node_mark) if mark]
+                step = Step(each.node.name, min(since, default=now))
+            if step.replaced_at is None and each.phase in (Phase.UPDATING, Phase.ATTACHING):
+                step = replace(step, replaced_at=each.updated_at or now)
+            if not each.in_flight:
+                step = replace(step, ends_at=now)
+            self._steps[each.node.name] = step
 
     def forecast(self, now: datetime) -> Forecast:
         """Of a play that has come to rest: what is not up to date by now never will be."""
@@ -366,10 +344,3 @@ class _Record:
         limit = budget(self.rollouts[0].resource, len(self.rollouts)) if self.rollouts else 0
         steps = tuple(sorted(self._steps.values(), key=lambda step: (step.begins_at, step.node)))
         return Forecast(len(self.rollouts), limit, steps, pause=self.pause, wave_pauses=self.wave_pauses)
-
-
-def _pause(canary: CanaryStatus | None) -> Pause | None:
-    if canary is None or canary.complete_since is None or canary.promoted_at is None:
-        return None
-    is_by_hand = canary.promoted_by == Promotion.BY_HAND
-    return Pause(canary.complete_since, None if is_by_hand else canary.promoted_at)

@@ -1,8 +1,10 @@
-"""The desired health-check DaemonSets, one for each port, and their permissions."""
+"""Health checkers: one DaemonSet for each port, their permissions, and what has to be written of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,13 +12,11 @@ from msgspec.structs import replace
 
 from api import health_checks
 from api.health_checks import deployment_name
-from api.ingress_daemonset.node_matching import tolerations
-from api.ingress_daemonset.template import template_of
-from api.ingress_daemonset.types import Connections, IngressDaemonSet, RollingUpdate, is_some
+from api.ingress_daemonset.template import template_of, tolerations
+from api.ingress_daemonset.types import IngressDaemonSet, is_some
 from controllers.ingress_daemonset.children import (
     Action,
     Children,
-    Grant,
     Kind,
     Workload,
     change,
@@ -77,43 +77,38 @@ def access(resource: IngressDaemonSet, cluster_role: str) -> list[dict[str, Any]
 
 
 def _daemon_set(resource: IngressDaemonSet, port: int, given: HealthChecker) -> dict[str, Any]:
-    name = deployment_name(resource.metadata.name, str(port))
+    name, rolling = (
+        deployment_name(resource.metadata.name, str(port)),
+        resource.spec.update_strategy.rolling_update,
+    )
     labels = {FOR: name}
-    pod = {"metadata": {"labels": labels}, "spec": _pod_spec(resource, port, given)}
+    # The load balancer sends a node nothing while its health checker is replaced: as many at a time as may be off.
+    limit = rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes
+    pace = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit if is_some(limit) else 1}}
+    asked = resource.spec.template.get("spec") or {}
+    tolerated = tolerations(replace(template_of(resource.spec).spec, host_network=True))
+    pod: dict[str, Any] = {
+        "nodeSelector": {**(asked.get("nodeSelector") or {}), **resource.spec.node_selector}
+    }
+    if affinity := (asked.get("affinity") or {}).get("nodeAffinity"):
+        pod["affinity"] = {"nodeAffinity": affinity}
+    pod |= {
+        "hostNetwork": True,
+        "serviceAccountName": resource.spec.health_checker.service_account_name or ACCOUNT,
+        "tolerations": [msgspec.to_builtins(each) for each in tolerated],
+        "containers": [_container(resource, port, given)],
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": metadata(resource, name, labels),
         "spec": {
             "selector": {"matchLabels": labels},
-            "template": pod,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
             "revisionHistoryLimit": 1,
-            **_pace(resource.spec.update_strategy.rolling_update),
+            "minReadySeconds": max(SETTLED, rolling.attach_grace_period_seconds),
+            "updateStrategy": pace,
         },
-    }
-
-
-def _pace(rolling: RollingUpdate) -> dict[str, Any]:
-    """The load balancer sends a node nothing while its health checker is replaced: as many at a time as may be off."""
-    limit = rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit if is_some(limit) else 1}}
-    return {
-        "minReadySeconds": max(SETTLED, rolling.attach_grace_period_seconds),
-        "updateStrategy": strategy,
-    }
-
-
-def _pod_spec(resource: IngressDaemonSet, port: int, given: HealthChecker) -> dict[str, Any]:
-    asked = resource.spec.template.get("spec") or {}
-    pod = replace(template_of(resource.spec).spec, host_network=True)
-    affinity = (asked.get("affinity") or {}).get("nodeAffinity")
-    where = {"nodeSelector": {**(asked.get("nodeSelector") or {}), **resource.spec.node_selector}}
-    where |= {"affinity": {"nodeAffinity": affinity}} if affinity else {}
-    return where | {
-        "hostNetwork": True,
-        "serviceAccountName": resource.spec.health_checker.service_account_name or ACCOUNT,
-        "tolerations": [msgspec.to_builtins(each) for each in tolerations(pod)],
-        "containers": [_container(resource, port, given)],
     }
 
 
@@ -136,97 +131,85 @@ def _container(resource: IngressDaemonSet, port: int, given: HealthChecker) -> d
 
 
 def _environment(resource: IngressDaemonSet, port: int) -> list[dict[str, Any]]:
-    annotation = resource.spec.update_strategy.rolling_update.deployment_annotation
-    key = annotation.key if annotation else health_checks.DEFAULT_ANNOTATION
+    rolling, checker = resource.spec.update_strategy.rolling_update, resource.spec.health_checker
+    annotation, wanted = rolling.deployment_annotation, rolling.connections
     said = {
         health_checks.INGRESS_DAEMONSET: resource.metadata.name,
         health_checks.PORT: str(port),
-        health_checks.ANNOTATION: key,
-        health_checks.ON_OUTAGE: resource.spec.health_checker.on_api_server_outage,
-        health_checks.BOUND: str(resource.spec.health_checker.outage_tolerance_seconds),
+        health_checks.ANNOTATION: annotation.key if annotation else health_checks.DEFAULT_ANNOTATION,
+        health_checks.ON_OUTAGE: checker.on_api_server_outage,
+        health_checks.BOUND: str(checker.outage_tolerance_seconds),
     }
+    # Without connections nothing, so that health checkers stay as they are.
+    if wanted and (endpoint := wanted.endpoint):
+        said[health_checks.CONNECTION_METRIC] = f"{endpoint.port} {endpoint.path} {endpoint.metric}"
+    elif wanted:
+        said[health_checks.CONNECTION_PORTS] = ",".join(map(str, wanted.ports))
     fields = {health_checks.NODE: "spec.nodeName", health_checks.NAMESPACE: "metadata.namespace"}
-    said |= _counting(resource.spec.update_strategy.rolling_update.connections)
     return [{"name": name, "value": value} for name, value in said.items()] + [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
     ]
 
 
-def _counting(wanted: Connections | None) -> dict[str, str]:
-    """Without *wanted* nothing, so that health checkers stay as they are."""
-    if wanted is None:
-        return {}
-    if endpoint := wanted.endpoint:
-        return {health_checks.CONNECTION_METRIC: f"{endpoint.port} {endpoint.path} {endpoint.metric}"}
-    return {health_checks.CONNECTION_PORTS: ",".join(map(str, wanted.ports))}
+@dataclass(frozen=True)
+class HealthCheckers:
+    """What has to be written of DaemonSets and RoleBindings; *unmanaged* ones have a name of ours and are left alone.
+
+    *altered* are DaemonSets that are left as another writer made them.
+    """
+
+    actions: Mapping[Kind, Sequence[Action]] = field(default_factory=dict)
+    altered: tuple[Altered, ...] = ()
+    unmanaged: tuple[str, ...] = ()
 
 
-Body = dict[str, Any]
+def plan_health_checkers(
+    resource: IngressDaemonSet, held: Children, defaults: HealthChecker
+) -> HealthCheckers:
+    """*held* are all objects of the namespace that bear our labels or names."""
+    uid = resource.metadata.uid
+    bodies = [*daemon_sets(resource, defaults), *access(resource, defaults.cluster_role)]
+    desired = {create(body["kind"], body).target: body for body in bodies}
+    known = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
+    actions: dict[Kind, list[Action]] = {kind: [] for kind in KINDS}
+    altered, unmanaged = list[Altered](), list[str]()
+    for each, body in desired.items():
+        live = known.get(each)
+        if live is None:
+            if each.kind == "DaemonSet":
+                annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
+                body = body | {"metadata": body["metadata"] | {"annotations": annotations}}
+            actions[each.kind].append(create(each.kind, body))
+        elif not live.is_managed(uid, body):
+            unmanaged.append(each.name)
+        elif isinstance(live, Workload):
+            drift = drift_of(
+                live, digest(body["spec"]), live.spec_digest, partial(covers, body["spec"], live.spec)
+            )
+            actions[each.kind] += _daemon_set_changes(live, body["spec"], drift)
+            if drift is Drift.ALTERED:
+                altered.append(Altered(each.kind, each.name, live.spec_digest))
+        elif live.role != body["roleRef"]:  # it can never be changed: the next reconcile creates another one
+            actions[each.kind].append(delete(each.kind, live.metadata))
+        elif not covers(body["subjects"], live.subjects):
+            actions[each.kind].append(change(each.kind, live.metadata, {}, subjects=body["subjects"]))
+    for each, live in known.items():
+        if each not in desired and live.is_of(uid) and not live.is_terminating:
+            actions[each.kind].append(delete(each.kind, live.metadata))
+    return HealthCheckers(actions, tuple(altered), tuple(unmanaged))
 
 
-class ChildResources:
-    """The desired and the held children of *resource*, but for Deployments."""
-
-    def __init__(self, resource: IngressDaemonSet, held: Children, defaults: HealthChecker) -> None:
-        self._uid = resource.metadata.uid
-        self._held = {target(kind, each.metadata): each for kind in KINDS for each in held[kind]}
-        bodies = [*daemon_sets(resource, defaults), *access(resource, defaults.cluster_role)]
-        self._desired = {create(body["kind"], body).target: body for body in bodies}
-        self._pairs = [(each, self._held.get(each), body) for each, body in self._desired.items()]
-
-    def actions(self, kind: Kind) -> Iterable[Action]:
-        for each, held, body in self._pairs:
-            if each.kind == kind and held is None:
-                yield create(kind, _with_baseline(body) if kind == "DaemonSet" else body)
-            elif each.kind == kind and held and held.is_managed(self._uid, body):
-                yield from _changes(kind, held, body)
-        for each, held in self._held.items():
-            ours = held.is_of(self._uid) and not held.is_terminating
-            if ours and each.kind == kind and each not in self._desired:
-                yield delete(kind, held.metadata)
-
-    def altered(self) -> Iterable[Altered]:
-        """DaemonSets that are left as another writer made them."""
-        for each, held, body in self._pairs:
-            ours = each.kind == "DaemonSet" and held and held.is_managed(self._uid, body)
-            if held and ours and _drift(held, body) is Drift.ALTERED:
-                yield Altered(each.kind, each.name, held.spec_digest)
-
-    def unmanaged(self) -> list[str]:
-        """The names of objects that have a name of ours; they are left alone."""
-        return [
-            each.name for each, held, body in self._pairs if held and not held.is_managed(self._uid, body)
-        ]
-
-
-def _with_baseline(body: Body) -> Body:
-    annotations = annotations_of(Baseline(digest(body["spec"]), generation=1))
-    return body | {"metadata": body["metadata"] | {"annotations": annotations}}
-
-
-def _changes(kind: Kind, held: Workload | Grant, body: Body) -> Iterable[Action]:
-    if isinstance(held, Workload):
-        yield from _daemonset_changes(held, body)
-        return
-    if held.role != body["roleRef"]:  # it can never be changed: the next reconcile creates another one
-        yield delete(kind, held.metadata)
-    elif not covers(body["subjects"], held.subjects):
-        yield change(kind, held.metadata, {}, subjects=body["subjects"])
-
-
-def _daemonset_changes(held: Workload, body: Body) -> Iterable[Action]:
+def _daemon_set_changes(held: Workload, desired: dict[str, Any], drift: Drift) -> Iterable[Action]:
     """Unlike a Deployment, a DaemonSet gets no new generation for its annotations."""
-    drift, old = _drift(held, body), baseline_of(held.metadata.annotations) or Baseline()
-    now, desired = held.metadata.generation, digest(body["spec"])
+    old, wanted, now = (
+        baseline_of(held.metadata.annotations) or Baseline(),
+        digest(desired),
+        held.metadata.generation,
+    )
     if drift.calls_for_update:
-        asked = rewritten(Baseline(desired, generation=now + 1), drift, old, held.spec_digest)
-        spec = overwrite(body["spec"], held.spec)
-        yield change("DaemonSet", held.metadata, {"annotations": annotations_of(asked)}, spec=spec)
+        asked = rewritten(Baseline(wanted, generation=now + 1), drift, old, held.spec_digest)
+        annotations = {"annotations": annotations_of(asked)}
+        yield change("DaemonSet", held.metadata, annotations, spec=overwrite(desired, held.spec))
     elif drift is Drift.UNRECORDED:
-        known = Baseline(desired, generation=now, digest=held.spec_digest, undone=old.undone)
+        known = Baseline(wanted, generation=now, digest=held.spec_digest, undone=old.undone)
         yield change("DaemonSet", held.metadata, {"annotations": annotations_of(known)})
-
-
-def _drift(held: Workload, body: Body) -> Drift:
-    desired = body["spec"]
-    return drift_of(held, digest(desired), held.spec_digest, lambda: covers(desired, held.spec))

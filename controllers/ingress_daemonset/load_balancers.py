@@ -14,56 +14,8 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from cloud.types import Backend
+from controllers.ingress_daemonset.detachment import NodeBackends
 from kube.types import Value, complete
-
-
-@dataclass(frozen=True)
-class NodeBackends:
-    """The backends of a node at *load_balancer*, as they were last read; *error* says why they are not known.
-
-    All of them have read weight 0 since *detached_since*. *restored*: none of them waits for its former weight.
-    *unhealthy* ones get no traffic yet.
-    """
-
-    load_balancer: str
-    detached_since: datetime | None = None
-    restored: bool = False
-    unhealthy: int = 0
-    error: str | None = None
-
-    @property
-    def detach_doubt(self) -> str | None:
-        """Why it may still send traffic; None when it does not."""
-        if self.error:
-            return f"load balancer {self.load_balancer} {self.error}"
-        if self.detached_since is None:
-            return (
-                f"load balancer {self.load_balancer} has not answered weight 0 for all backends of the node"
-            )
-        return None
-
-    @property
-    def attach_doubt(self) -> str | None:
-        """Why it may not have the former weights again; None when it has."""
-        if self.error:
-            return f"load balancer {self.load_balancer} {self.error}"
-        return None if self.restored else f"weights at load balancer {self.load_balancer} are not restored"
-
-    @property
-    def health_doubt(self) -> str | None:
-        if not self.unhealthy:
-            return None
-        return f"load balancer {self.load_balancer} finds {self.unhealthy} backends of the node unhealthy"
-
-
-BackendsByNode = Mapping[str, tuple[NodeBackends, ...]]
-
-
-def by_load_balancer(wanted: Sequence[str], known: Sequence[NodeBackends]) -> list[NodeBackends]:
-    """One for each of *wanted*."""
-    found = {each.load_balancer: each for each in known}
-    return [found.get(each, NodeBackends(each, error="has not been read yet")) for each in wanted]
-
 
 LATE = timedelta(seconds=120)
 """A write arrives so late at most: more than LONGEST_CALL, and the task that it begins."""
@@ -128,7 +80,7 @@ class BalancerSnapshot:
     def node_of(self, backend: Backend) -> str:
         """The node of *detached* or *attached* whose backend it is; empty for others'."""
         known = self.memory.get(backend.key)
-        if known and known.node in self._names:
+        if known and (known.node in self.detached or known.node in self.attached):
             return known.node
         return self._by_identity.get(backend.instance or backend.address, "")
 
@@ -152,10 +104,6 @@ class BalancerSnapshot:
         for each in self.backends:
             found.setdefault(self.node_of(each), []).append(each)
         return found
-
-    @cached_property
-    def _names(self) -> set[str]:
-        return {*self.detached, *self.attached}
 
     @cached_property
     def _by_identity(self) -> Mapping[str, str]:
@@ -212,16 +160,12 @@ def summed_up(
                 NodeBackends(load_balancer, error="has backends that cannot be matched: the node is gone"),
             )
         else:
-            is_off = all(_stays_off(each, seen.memory, now) for each in seen.by_node.get(name, ()))
+            mine = [(each.weight, seen.memory.get(each.key)) for each in seen.by_node.get(name, ())]
+            is_off = not any(weight or (known and known.may_rise(now)) for weight, known in mine)
             yield name, NodeBackends(load_balancer, since.get(name, now) if is_off else None)
     waiting = {seen.memory[each.key].node for each in seen.backends if seen.is_restorable(each)}
     for name in {*seen.attached, *waiting} - seen.detached.keys():
         yield name, NodeBackends(load_balancer, restored=name not in waiting)
-
-
-def _stays_off(backend: Backend, memory: FormerWeights, now: datetime) -> bool:
-    known = memory.get(backend.key)
-    return not backend.weight and not (known and known.may_rise(now))
 
 
 def unhealthy(node: str, seen: BalancerSnapshot, healthy: Mapping[str, bool]) -> int:

@@ -7,7 +7,7 @@ the last template that all nodes had, and the new one in their turn, until that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from api.ingress_daemonset import NODE_LABEL, TEMPLATE_HASH
-from api.ingress_daemonset.node_matching import matches, where_of
 from api.ingress_daemonset.status import Phase
-from controllers.ingress_daemonset import rollout_annotations
+from api.ingress_daemonset.types import IngressDaemonSet, time_of
 from controllers.ingress_daemonset.children import (
+    COMPLETE,
+    LONG_AGO,
+    STUCK,
     Action,
     Workload,
     change,
@@ -30,7 +32,16 @@ from controllers.ingress_daemonset.children import (
     size_of,
     target,
 )
-from controllers.ingress_daemonset.detachment import Detachment, after
+from controllers.ingress_daemonset.detachment import (
+    Changes,
+    Detachment,
+    after,
+    attach_deployment,
+    attach_node,
+    detach_deployment,
+    detach_node,
+    settle_deployment,
+)
 from controllers.ingress_daemonset.drift import (
     Altered,
     Baseline,
@@ -42,23 +53,21 @@ from controllers.ingress_daemonset.drift import (
     overwrite,
     rewritten,
 )
-from controllers.ingress_daemonset.rollout_annotations import Changes
 from kube.types import rfc3339
 
-
-@dataclass(frozen=True)
-class DrainStatus:
-    """What the status of the IngressDaemonSet has about the drain of a node."""
-
-    requested: str = ""
-    evictable: bool = False
+LINGER = timedelta(seconds=60)
+"""A node stays detached for so long after the last denied eviction, so that it can be retried."""
 
 
 @dataclass(frozen=True, eq=False)
 class NodeRollout(Detachment):
-    """A node with its Deployment, which is updated, drained or left as it is."""
+    """A node with its Deployment, which is updated, drained or left as it is.
 
-    drain: DrainStatus = DrainStatus()
+    The status of the IngressDaemonSet says when a drain was *drain_requested*, and that its pods are *evictable*.
+    """
+
+    drain_requested: str = ""
+    evictable: bool = False
 
     @cached_property
     def uncertain(self) -> bool:
@@ -94,15 +103,15 @@ class NodeRollout(Detachment):
     @cached_property
     def lost(self) -> bool:
         """Whether a Ready node lacks pods that it had: its health checks fail."""
-        if self.absent or self.unmanaged or self.deployment is None:
-            return False
-        return self.node.ready and self._had_pods and not self.deployment.available
+        present = None if self.absent else self.managed
+        return self.node.ready and present is not None and self._had_pods and not present.available
 
     @property
     def _had_pods(self) -> bool:
         """Those that were replaced count, too: the node served before, though an uninstall has attached it since."""
-        replaced = self.baseline is not None and self.baseline.updated is not None
-        return replaced or (self.deployment is not None and self.deployment.was_complete)
+        return self.updated_at is not None or (
+            self.deployment is not None and self.deployment.progress == COMPLETE
+        )
 
     @property
     def lacks_pods(self) -> bool:
@@ -112,7 +121,11 @@ class NodeRollout(Detachment):
     @property
     def has_its_pods(self) -> bool:
         """As many as its Deployment should have: a node whose number changes has the former one until its turn."""
-        return self.deployment is not None and not self.unmanaged and self.deployment.available
+        return self.managed is not None and self.managed.available
+
+    @property
+    def available_pods(self) -> int:
+        return self.managed.status.available_replicas if self.managed else 0
 
     @property
     def unavailable(self) -> bool:
@@ -137,15 +150,24 @@ class NodeRollout(Detachment):
         """Whether its pods are about to be evicted, and it can be detached before."""
         if self.absent or self.unmanaged or not self.resource.spec.detaches_for_evictions:
             return False
-        return bool(self.drain.requested) or self.node.to_be_deleted
+        return bool(self.drain_requested) or self.node.to_be_deleted
 
-    @cached_property
-    def may_be_evictable(self) -> bool:
-        """Whether the status says so, or a write of it may still arrive; until withdrawn, it is not attached."""
-        return (
-            self.drain.evictable
-            or target("IngressDaemonSet", self.resource.metadata) in self.writes.uncertain
-        )
+    def drain_is_over(self, now: datetime) -> bool:
+        """Whether the request has timed out; on a node that is cordoned or about to be deleted it does not."""
+        if self.node.cordoned or self.node.to_be_deleted:
+            return False
+        return drain_ends_at(self.resource, self.drain_requested) <= now
+
+    def may_evict(self, now: datetime) -> bool:
+        """Whether evictions from it may pass; once they may, they do while it stays detached."""
+        if self.drain_is_over(now):
+            return False
+        if self.draining:
+            stays = self.evictable and self.in_flight
+            return stays or (not self.uncertain and self.is_released(now))
+        # An unmanaged or a terminating Deployment is not detached by us.
+        held = self.deployment is not None and (self.absent or self.unmanaged)
+        return held and bool(self.drain_requested) and self.resource.spec.detaches_for_evictions
 
     @cached_property
     def degraded(self) -> bool:
@@ -185,12 +207,8 @@ class NodeRollout(Detachment):
     @cached_property
     def needs_size(self) -> bool:
         """Whether its Deployment has another number of pods, or another minReadySeconds, and no policy made it so."""
-        held, baseline, size = self.deployment, self.baseline, size_of(self.resource)
-        if (
-            held is None
-            or self.unmanaged
-            or all(covers(each, held.spec.get(name)) for name, each in size.items())
-        ):
+        held, baseline, size = self.managed, self.baseline, size_of(self.resource)
+        if held is None or not _differing(size, held):
             return False
         return baseline is None or baseline.size != digest(size) or not baseline.is_answered_by(held)
 
@@ -234,14 +252,14 @@ class NodeRollout(Detachment):
         """Whether its first pods have the desired template, or get it: no others were replaced there."""
         if self.absent:
             return True
-        return not self.needs_template and self.baseline is not None and self.baseline.updated is None
+        return not self.needs_template and self.baseline is not None and self.updated_at is None
 
     @property
     def altered(self) -> Altered | None:
         """The Deployment, if it is left as another writer made it."""
-        if self.deployment is None or self.unmanaged or self.drift is not Drift.ALTERED:
+        if self.managed is None or self.drift is not Drift.ALTERED:
             return None
-        return Altered("Deployment", self.name, self.deployment.template_digest)
+        return Altered("Deployment", self.name, self.managed.template_digest)
 
     @property
     def is_detaching(self) -> bool:
@@ -253,18 +271,14 @@ class NodeRollout(Detachment):
         return self.phase is Phase.DETACHING and not self._was_updated
 
     @property
-    def _updated_at(self) -> datetime | None:
+    def updated_at(self) -> datetime | None:
+        """When it was last updated; its first pods are no update."""
         return self.baseline.updated if self.baseline else None
-
-    @property
-    def proven_at(self) -> datetime | None:
-        """When pods of its template have lasted that were not the first ones; they may have failed since."""
-        return after(at, self.resource.spec.progress_deadline_seconds) if (at := self._updated_at) else None
 
     @property
     def _was_updated(self) -> bool:
         """Since it was detached."""
-        return self._updated_at is not None and self._updated_at >= self.marked_at
+        return self.updated_at is not None and self.updated_at >= self.marked_at
 
     @property
     def is_stranded(self) -> bool:
@@ -274,21 +288,21 @@ class NodeRollout(Detachment):
     def is_stuck(self, now: datetime) -> bool:
         if self.phase is not Phase.UPDATING or self.deployment is None:
             return False
-        if self.deployment.is_stuck:
+        if self.deployment.progress == STUCK:
             return (judged_at := self.judged_at) is None or judged_at <= now
         return (overdue_at := self.overdue_at) is not None and overdue_at <= now
 
     @cached_property
     def judged_at(self) -> datetime | None:
         """When the Deployment's deadline can have passed; its condition may still be that of the template before."""
-        if self.deployment is None or not self.deployment.is_stuck or self._deadline_begins is None:
+        if self.deployment is None or self.deployment.progress != STUCK or self._deadline_begins is None:
             return None
         return after(self._deadline_begins, self.resource.spec.progress_deadline_seconds)
 
     @property
     def _deadline_begins(self) -> datetime | None:
         """With its update, and again when the node is back: while it is NotReady, it proves nothing."""
-        updated, back = self._updated_at, self.node.ready_since
+        updated, back = self.updated_at, self.node.ready_since
         return max(updated, back) if updated and back else updated
 
     @cached_property
@@ -324,55 +338,47 @@ def _place(template: dict[str, Any]) -> tuple[Any, Any]:
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 
 
-def with_former(rollout: NodeRollout, former: Mapping[str, Any]) -> NodeRollout:
-    """*rollout* of a new node, with the template *former*, if its pods may run there."""
-    spec = msgspec.structs.replace(rollout.resource.spec, template=dict(former))
-    resource = msgspec.structs.replace(rollout.resource, spec=spec)
-    if not matches(where_of(resource), rollout.node, runs=False):
-        return rollout
-    return replace(rollout, resource=resource)
-
-
-def has_lasted(rollouts: Iterable[NodeRollout], now: datetime) -> bool:
-    """Whether the desired template replaced pods progressDeadlineSeconds ago that a Ready node has."""
-    current = (each for each in rollouts if each.node.ready and each.phase is Phase.CURRENT)
-    return any((proven_at := each.proven_at) is not None and proven_at <= now for each in current)
+def drain_ends_at(resource: IngressDaemonSet, requested: str) -> datetime:
+    """When a request ends on a node that is not cordoned; an unreadable one has ended."""
+    asked = time_of(requested)
+    return after(asked, resource.spec.drain_timeout_seconds) + LINGER if asked else LONG_AGO
 
 
 def why(rollout: NodeRollout, now: datetime) -> str:
+    """Why it is in its phase: what it waits for, or what happens."""
     not_ready = "" if rollout.node.ready else "; the node is NotReady"
     return _sentence(rollout, now) + not_ready
 
 
 def _sentence(rollout: NodeRollout, now: datetime) -> str:
-    name = rollout.name
+    name, held = rollout.name, rollout.deployment
     if rollout.refusal:
         return rollout.refusal
     match rollout.phase:
         case Phase.UNMANAGED:
-            ours = rollout.deployment is not None and rollout.deployment.is_of(rollout.uid)
+            ours = held is not None and held.is_of(rollout.uid)
             what = "has another selector, which cannot be changed" if ours else "is not managed by Drawbridge"
             return f"Deployment {name} {what}: delete or rename it"
         case Phase.DETACHING:
             return "the rollout is paused" if rollout.resource.spec.paused else _detaching(rollout, now)
+        case Phase.DRAINING if rollout.evictable:
+            return "it is detached to be drained: its pods may be evicted"
+        case Phase.DRAINING if not rollout.in_flight:
+            return "it is to be drained, and waits for room in maxUnavailableNodes"
         case Phase.DRAINING:
-            return _draining(rollout, now)
+            return f"it is to be drained; {_detaching(rollout, now)}"
         case Phase.UPDATING if rollout.is_stuck(now):
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
-            held = rollout.deployment
             wanted = held.replicas if held else rollout.resource.spec.pods_per_node
-            return f"{available_pods(rollout)} of {wanted} pods are available"
-        case Phase.ATTACHING if (
-            rollout.settled_at and rollout.settled_at <= now and rollout.attach_doubt(now)
-        ):
-            return f"it is attached, and waits for traffic: {rollout.attach_doubt(now)}"
-        case Phase.ATTACHING if rollout.settled_at is not None:
-            return (
-                f"it is attached; the load balancer has until {rfc3339(rollout.settled_at)} to send traffic"
-            )
+            return f"{rollout.available_pods} of {wanted} pods are available"
         case Phase.ATTACHING:
-            return "all pods are available; its annotations are being removed"
+            settled_at = rollout.settled_at
+            if settled_at is None:
+                return "all pods are available; its annotations are being removed"
+            if settled_at <= now and (doubt := rollout.attach_doubt(now)):
+                return f"it is attached, and waits for traffic: {doubt}"
+            return f"it is attached; the load balancer has until {rfc3339(settled_at)} to send traffic"
         case Phase.OUTDATED if rollout.drift is Drift.DRIFTED:
             return f"Deployment {name} was changed by another writer; it waits for its turn to be restored"
         case Phase.OUTDATED:
@@ -383,22 +389,17 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return "it is up to date"
 
 
-def _draining(rollout: NodeRollout, now: datetime) -> str:
-    if rollout.drain.evictable:
-        return "it is detached to be drained: its pods may be evicted"
-    if not rollout.in_flight:
-        return "it is to be drained, and waits for room in maxUnavailableNodes"
-    return f"it is to be drained; {_detaching(rollout, now)}"
-
-
 def _detaching(rollout: NodeRollout, now: datetime) -> str:
     if rollout.deployment_unmarked or rollout.node_unmarked:
         return "it is being detached"
     if rollout.is_doubted(now):
-        return f"its detachment is not confirmed: {rollout.doubt}; {_way_out(rollout)}"
+        ends = rollout.doubt_ends_at
+        goes_on = f"the update goes on without a confirmation at {rfc3339(ends)}" if ends else ""
+        way_out = goes_on or "see why, or set confirm to preferred or off"
+        return f"its detachment is not confirmed: {rollout.doubt}; {way_out}"
     if rollout.is_confirmed(now) and rollout.waits_for_connections(now):
-        ends = rfc3339(rollout.connections_end_at or now)
-        return f"{open_connections(rollout)}; its pods are replaced at {ends} at the latest"
+        ends_at = rfc3339(rollout.connections_end_at or now)
+        return f"{open_connections(rollout)}; its pods are replaced at {ends_at} at the latest"
     if (detached_at := rollout.detached_at) is not None:
         return f"the load balancer has until {rfc3339(detached_at)} to stop sending traffic"
     key = rollout.rolling.timestamp.key if rollout.rolling.timestamp else ""
@@ -413,17 +414,6 @@ def open_connections(rollout: NodeRollout) -> str:
     errors = (each.state.connections_error if each.state else each.error for each in rollout.readings)
     why = next((each for each in errors if each), "no health checker has said so")
     return f"it is not known how many connections are open: {why}"
-
-
-def _way_out(rollout: NodeRollout) -> str:
-    if (ends := rollout.doubt_ends_at) is not None:
-        return f"the update goes on without a confirmation at {rfc3339(ends)}"
-    return "see why, or set confirm to preferred or off"
-
-
-def available_pods(rollout: NodeRollout) -> int:
-    held = None if rollout.unmanaged else rollout.deployment
-    return held.status.available_replicas if held else 0
 
 
 class Clearance(NamedTuple):
@@ -441,7 +431,8 @@ def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> I
     if rollout.unmanaged:
         return
     if rollout.deployment is None:
-        yield create("Deployment", _with_baseline(rollout))
+        annotations = {"annotations": annotations_of(_asked(rollout, 1))}
+        yield create("Deployment", rollout.body | {"metadata": rollout.body["metadata"] | annotations})
         return
     if rollout.absent:
         return
@@ -453,58 +444,42 @@ def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> I
         yield change("Node", rollout.node.metadata, {"annotations": on_node})
 
 
-def _with_baseline(rollout: NodeRollout) -> dict[str, Any]:
-    metadata = rollout.body["metadata"]
-    return rollout.body | {"metadata": metadata | {"annotations": annotations_of(_asked(rollout, 1))}}
-
-
 def _deployment_changes(
     rollout: NodeRollout, held: Workload, clearance: Clearance, now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    annotations, update = _annotations_and_update(rollout, held, clearance, now)
-    if not update and rollout.needs_size and rollout.resizes_at_once:
-        spec = _settings(rollout, held) | _differing(size_of(rollout.resource), held)
-    else:
-        spec = _settings(rollout, held) | update
+    """Of its metadata, and of its spec."""
+    wanted, mark, baseline = rollout.rolling.deployment_annotation, rollout.deployment_mark, rollout.baseline
+    size = _differing(size_of(rollout.resource), held) if rollout.needs_size else {}
+    annotations, update = Changes(), dict[str, Any]()
+    if _is_over(rollout, clearance):
+        annotations = _attached(rollout, now)
+    elif _should_detach(rollout, clearance) and rollout.deployment_unmarked:
+        annotations = detach_deployment(rollout.annotations, wanted, now)
+        if baseline and baseline.updated and baseline.updated >= now:
+            # It comes before this detachment, though it may have been made by a clock that is ahead.
+            before = msgspec.structs.replace(baseline, updated=now - timedelta(seconds=1))
+            annotations = annotations | annotations_of(before)
+    elif clearance.begun and rollout.outdated and not clearance.waits and rollout.is_released(now):
+        if mark is None or rollout.returns:
+            annotations = detach_deployment(rollout.annotations, None, now)
+        update = size
+        if rollout.needs_template:
+            template = overwrite(rollout.body["spec"]["template"], held.spec.get("template"))
+            update = {**size, "template": template}
+    elif wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations:
+        # Another writer has removed it during the update.
+        annotations = {wanted.key: wanted.value}
+    settings, spec = settings_of(rollout.resource), update
+    is_by_policy = baseline and baseline.settings == digest(settings) and baseline.is_answered_by(held)
+    if not is_by_policy:
+        spec = _differing(settings, held) | spec
+    if not update and rollout.resizes_at_once:
+        spec = spec | size
     if annotations or spec or rollout.drift is Drift.UNRECORDED:
-        # The mark may be of a clock that is ahead.
-        times = (max(now, rollout.marked_at), None) if update else _times(rollout, now)
-        annotations = annotations | _recorded(rollout, held, spec, *times)
+        annotations = annotations | _recorded(rollout, held, spec, now, updates=bool(update))
     labels = rollout.body["metadata"]["labels"]
     metadata = {} if covers(labels, held.metadata.labels) else {"labels": labels}
     return metadata | ({"annotations": annotations} if annotations else {}), spec
-
-
-def _annotations_and_update(
-    rollout: NodeRollout, held: Workload, clearance: Clearance, now: datetime
-) -> tuple[Changes, dict[str, Any]]:
-    if _is_over(rollout, clearance):
-        return _attached(rollout, now), {}
-    wanted, mark = rollout.rolling.deployment_annotation, rollout.deployment_mark
-    if _should_detach(rollout, clearance) and rollout.deployment_unmarked:
-        marked = rollout_annotations.schedule(rollout.annotations, wanted, now)
-        return marked | _before(now, rollout.baseline), {}
-    if clearance.begun and rollout.outdated and not clearance.waits and rollout.is_released(now):
-        is_marked = mark is not None and not rollout.returns
-        marked = {} if is_marked else rollout_annotations.schedule(rollout.annotations, None, now)
-        return marked, _update(rollout, held)
-    # Another writer may have removed it during the update.
-    lost = wanted and mark and wanted.key == mark.key and wanted.key not in rollout.annotations
-    return ({wanted.key: wanted.value} if wanted and lost else {}), {}
-
-
-def _before(now: datetime, baseline: Baseline | None) -> Changes:
-    """The last update comes before a detachment of *now*, though it may have been made by a clock that is ahead."""
-    if baseline is None or baseline.updated is None or baseline.updated < now:
-        return {}
-    return annotations_of(msgspec.structs.replace(baseline, updated=now - timedelta(seconds=1)))
-
-
-def _update(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
-    size = _differing(size_of(rollout.resource), held) if rollout.needs_size else {}
-    if not rollout.needs_template:
-        return size
-    return {**size, "template": overwrite(rollout.body["spec"]["template"], held.spec.get("template"))}
 
 
 def _attached(rollout: NodeRollout, now: datetime) -> Changes:
@@ -512,18 +487,16 @@ def _attached(rollout: NodeRollout, now: datetime) -> Changes:
     settled_at = rollout.settled_at
     if settled_at is not None:
         waits = settled_at > now or rollout.attach_doubt(now)
-        return {} if waits else rollout_annotations.unschedule(rollout.annotations)
+        return {} if waits else attach_deployment(rollout.annotations)
     if rollout.deployment_mark and rollout.settles:
-        return rollout_annotations.settle(rollout.annotations, now)
-    return rollout_annotations.unschedule(rollout.annotations)
+        return settle_deployment(rollout.annotations, now)
+    return attach_deployment(rollout.annotations)
 
 
 def _recorded(
-    rollout: NodeRollout, held: Workload, spec: Mapping[str, Any], updated: datetime | None, took: int | None
+    rollout: NodeRollout, held: Workload, spec: Mapping[str, Any], now: datetime, *, updates: bool
 ) -> Changes:
-    """The baseline after a write of *spec*, which makes a generation.
-
-    *updated* is when the node was updated, or is by this write, and *took* as in the baseline.
+    """The baseline after a write of *spec*, which makes a generation; *updates* is whether it is the node's update.
 
     While the template is not as we applied it, the baseline stays; one without digest gets it before the generation
     moves on, because the template may be desired again.
@@ -531,37 +504,29 @@ def _recorded(
     old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
     if rollout.needs_size and spec.keys().isdisjoint(size_of(rollout.resource)):
         asked = msgspec.structs.replace(asked, size="")
+    updated, took = old.updated, old.took
+    if updates:
+        # The mark may be of a clock that is ahead.
+        updated, took = max(now, rollout.marked_at), None
+    elif (
+        updated and took is None and rollout.phase is Phase.ATTACHING and rollout.marked_at <= updated <= now
+    ):
+        # It is attached for the first time since.
+        took = round((now - updated).total_seconds())
     asked = msgspec.structs.replace(asked, updated=updated, took=took)
     if "template" in spec:
         return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
-    if rollout.drift.is_accepted:
+    if rollout.drift in (Drift.NONE, Drift.UNRECORDED):
         return annotations_of(msgspec.structs.replace(asked, undone=old.undone, digest=held.template_digest))
     if old.template and not old.digest and old.is_answered_by(held):
         return annotations_of(msgspec.structs.replace(old, digest=held.template_digest))
     return {}
 
 
-def _times(rollout: NodeRollout, now: datetime) -> tuple[datetime | None, int | None]:
-    """When the node was updated, and in how many seconds, which is known when it is attached for the first time."""
-    old = rollout.baseline or Baseline()
-    if old.updated is None or old.took is not None or rollout.phase is not Phase.ATTACHING:
-        return old.updated, old.took
-    is_of_this = rollout.marked_at <= old.updated <= now
-    return old.updated, round((now - old.updated).total_seconds()) if is_of_this else None
-
-
 def _asked(rollout: NodeRollout, generation: int) -> Baseline:
     shared, resource = shared_digest(rollout.body["spec"]["template"]), rollout.resource
     size, settings = digest(size_of(resource)), digest(settings_of(resource))
     return Baseline(rollout.desired_hash, shared, size, settings, generation)
-
-
-def _settings(rollout: NodeRollout, held: Workload) -> dict[str, Any]:
-    """Those that differ, unless a policy made them of ours."""
-    desired, baseline = settings_of(rollout.resource), rollout.baseline
-    if baseline and baseline.settings == digest(desired) and baseline.is_answered_by(held):
-        return {}
-    return _differing(desired, held)
 
 
 def _differing(desired: Mapping[str, Any], held: Workload) -> dict[str, Any]:
@@ -576,12 +541,12 @@ def _differing(desired: Mapping[str, Any], held: Workload) -> dict[str, Any]:
 def _node_changes(rollout: NodeRollout, clearance: Clearance, now: datetime) -> Changes:
     held, wanted = rollout.node.metadata.annotations, rollout.rolling.node_annotation
     if _is_over(rollout, clearance):
-        return rollout_annotations.attach(held, rollout.uid)
+        return attach_node(held, rollout.uid)
     lost = rollout.phase is Phase.UPDATING and rollout.node_mark is not None
     if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, clearance) or lost):
         return {}
     timestamp = rollout.rolling.timestamp
-    return rollout_annotations.detach(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
+    return detach_node(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
 
 
 def _should_detach(rollout: NodeRollout, clearance: Clearance) -> bool:
@@ -593,7 +558,9 @@ def _should_detach(rollout: NodeRollout, clearance: Clearance) -> bool:
 
 def _is_over(rollout: NodeRollout, clearance: Clearance) -> bool:
     """Whether the node is to be attached; one that waits is given back, unless its pods were touched."""
-    if rollout.draining or rollout.may_be_evictable:
+    owner = target("IngressDaemonSet", rollout.resource.metadata)
+    # The status says that its pods may be evicted, or a write of that may still arrive: until withdrawn, it stays.
+    if rollout.draining or rollout.evictable or owner in rollout.writes.uncertain:
         return False
     if rollout.returns and rollout.outdated and not clearance.begun:
         return True

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from api.ingress_daemonset.node_matching import FollowedNode
-from api.ingress_daemonset.template import readable
+from api.ingress_daemonset.template import FollowedNode, readable
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers, not_allowed
 from controllers.clock import CLOCK, Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Grant, Kind, Target, Workload
+from controllers.ingress_daemonset.detachment import BackendsByNode, NodeBackends
 from controllers.ingress_daemonset.health_checks import FOR
-from controllers.ingress_daemonset.load_balancers import BackendsByNode, NodeBackends
 from controllers.ingress_daemonset.revisions import Revision
 from kube.client import Client
 from kube.errors import KubeError, NotFound

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from api.ingress_daemonset import FINALIZER
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER
 from api.ingress_daemonset.status import Phase
-from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.ingress_daemonset import drains, rollout_annotations
-from controllers.ingress_daemonset.canary import Query
-from controllers.ingress_daemonset.children import Action, Change, change, target
+from api.ingress_daemonset.types import time_of
+from controllers.ingress_daemonset.children import LONG_AGO, Action, change, target
 from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.nodes import Clearance, NodeRollout, node_actions
-from controllers.ingress_daemonset.pacing import suspended, suspended_until
-from controllers.ingress_daemonset.rollout import Rollout, marked_nodes
-from controllers.ingress_daemonset.snapshot import Snapshot
+from controllers.ingress_daemonset.nodes import Clearance, NodeRollout, drain_ends_at, node_actions
+from controllers.ingress_daemonset.pacing import Query, suspended, suspended_until
+from controllers.ingress_daemonset.rollout import Rollout, Snapshot
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained, status_of, unconfirmed, undrained
-from settings.ingress_daemonset import HealthChecker
 from settings.windows import closes_at
 
 Step = tuple[Action, ...]
@@ -52,13 +47,24 @@ class Plan:
         return tuple(action for step in self.steps for action in step)
 
 
-def plan(snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollout] = ()) -> Plan:
-    """*defaults* are for health checkers; *before* has the rollouts of the last plan."""
-    if snapshot.resource.metadata.deletion_timestamp is not None:
-        return Plan(tuple((action,) for action in _ending(snapshot)))
-    if suspended_until(snapshot.resource, snapshot.now):
-        snapshot = replace(snapshot, resource=suspended(snapshot.resource))
-    rollout = Rollout(snapshot, defaults, before)
+AHEAD = timedelta(seconds=10)
+"""By how much the clock of the webhook server that wrote a request may be ahead of this one."""
+
+
+def plan(snapshot: Snapshot, before: Sequence[NodeRollout] = ()) -> Plan:
+    """*before* has the rollouts of the last plan."""
+    resource = snapshot.resource
+    if resource.metadata.deletion_timestamp is not None:
+        # Attach nodes first: without the finalizer, it is unknown whose annotations they bear.
+        actions = list[Action](snapshot.attachments().values())
+        # The API server allows no new finalizer on a terminating object.
+        if FINALIZER in resource.metadata.finalizers and not actions and not snapshot.writes.may_detach:
+            others = [each for each in resource.metadata.finalizers if each != FINALIZER]
+            actions.append(change("IngressDaemonSet", resource.metadata, {"finalizers": others}))
+        return Plan(tuple((action,) for action in actions))
+    if suspended_until(resource, snapshot.now):
+        snapshot = replace(snapshot, resource=suspended(resource))
+    rollout = Rollout(snapshot, before)
     return Plan(
         (*((each,) for each in _single_actions(rollout)), *(step for step in _steps(rollout) if step)),
         _requeue_at(rollout),
@@ -78,22 +84,56 @@ def _single_actions(rollout: Rollout) -> Iterable[Action]:
     under_way = any(
         node.in_flight or node.draining or (begins and node.phase is Phase.OUTDATED) for node in rollout.nodes
     )
+    # Only during a rollout: at rest, a deletion needs no Drawbridge.
     needed = bool(rollout.left) or under_way or rollout.writes.may_detach
-    yield from (finalizer := [*_finalizer(resource, needed=needed)])
+    if needed != (FINALIZER in resource.metadata.finalizers):
+        others = [each for each in resource.metadata.finalizers if each != FINALIZER]
+        finalizers = [*others, FINALIZER] if needed else others
+        yield change("IngressDaemonSet", resource.metadata, {"finalizers": finalizers})
     # It would be for the same version as the finalizer.
-    if not finalizer and target("IngressDaemonSet", resource.metadata) not in uncertain:
-        yield from drains.update_status(resource, rollout.nodes, rollout.departures, rollout.now)
-    for node in rollout.left:
-        if target("Node", node.metadata) not in uncertain:
-            yield _attach(resource, node)
+    elif target("IngressDaemonSet", resource.metadata) not in uncertain:
+        yield from _drains(rollout)
+    yield from (each for each in rollout.left.values() if each.target not in uncertain)
     yield from (each.action for each in rollout.departures if each.action)
-    yield from rollout.children.actions("DaemonSet")
+    yield from rollout.checkers.actions.get("DaemonSet", ())
+
+
+def _drains(rollout: Rollout) -> Iterable[Action]:
+    """Say in the status which nodes may be drained, clear requests that have ended, and correct those of the future.
+
+    Only for this version of it: the webhook writes requests there meanwhile.
+    """
+    resource, now, detaches = rollout.resource, rollout.now, rollout.resource.spec.detaches_for_evictions
+    requests, evictable = resource.stored.drain_requests, resource.stored.evictable_nodes
+    by_node = {node.node.name: node for node in rollout.nodes}
+
+    def has_ended(name: str) -> bool:
+        if name in by_node:
+            return by_node[name].drain_is_over(now)
+        return drain_ends_at(resource, requests[name]) <= now
+
+    ended = {name for name in requests if not detaches or has_ended(name)}
+    wanted = {name for name, node in by_node.items() if node.may_evict(now)}
+    if detaches:
+        # Those nodes have nothing of ours that could be detached.
+        wanted |= requests.keys() - by_node.keys() - {each.held.node for each in rollout.departures} - ended
+    moment = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    added = dict.fromkeys(sorted(wanted - evictable.keys()), moment)
+    early = [name for name, at in requests.items() if (time_of(at) or LONG_AGO) > now + AHEAD]
+    status = {
+        DRAIN_REQUESTS: dict.fromkeys(sorted(early), moment) | dict.fromkeys(sorted(ended)),
+        EVICTABLE_NODES: dict.fromkeys(sorted(evictable.keys() - wanted)) | added,
+    }
+    if parts := {name: part for name, part in status.items() if part}:
+        yield change("IngressDaemonSet", resource.metadata, {}, "status", status=parts)
 
 
 def _steps(rollout: Rollout) -> Iterable[Step]:
-    yield tuple(rollout.children.actions("RoleBinding"))
-    updates = {*rollout.updates()}
-    chosen = updates | rollout.drained(updates) if _has_finalizer(rollout.resource) else set()
+    yield tuple(rollout.checkers.actions.get("RoleBinding", ()))
+    chosen = set[NodeRollout]()
+    if FINALIZER in rollout.resource.metadata.finalizers:
+        updates = {*rollout.updates()}
+        chosen = updates | rollout.drained(updates)
     waiting = rollout.waiting()
     for node in rollout.nodes:
         if not node.uncertain:
@@ -104,7 +144,7 @@ def _steps(rollout: Rollout) -> Iterable[Step]:
 def _requeue_at(rollout: Rollout) -> datetime | None:
     resource, now, failures = rollout.resource, rollout.now, rollout.failures
     waits = [each.goes_at for each in rollout.departures]
-    waits += [drains.times_out(resource, requested) for requested in resource.stored.drain_requests.values()]
+    waits += [drain_ends_at(resource, requested) for requested in resource.stored.drain_requests.values()]
     waits += [failures.ends_at(node) for node in failures.nodes]
     waits.append(suspended_until(resource, now))
     if rollout.canary:
@@ -119,29 +159,3 @@ def _requeue_at(rollout: Rollout) -> datetime | None:
         if node.is_detaching:
             waits += [node.detached_at, node.doubt_ends_at, node.connections_end_at]
     return min((each for each in waits if each is not None and each > now), default=None)
-
-
-def _ending(snapshot: Snapshot) -> Iterable[Action]:
-    """Attach nodes first: without the finalizer, it is unknown whose annotations they bear."""
-    marked = marked_nodes(snapshot)
-    yield from (_attach(snapshot.resource, node) for node in marked)
-    # The API server allows no new finalizer on a terminating object.
-    if _has_finalizer(snapshot.resource):
-        yield from _finalizer(snapshot.resource, needed=bool(marked) or snapshot.writes.may_detach)
-
-
-def _finalizer(resource: IngressDaemonSet, *, needed: bool) -> Iterable[Action]:
-    """Only during a rollout: at rest, a deletion needs no Drawbridge."""
-    if needed != _has_finalizer(resource):
-        others = [each for each in resource.metadata.finalizers if each != FINALIZER]
-        finalizers = [*others, FINALIZER] if needed else others
-        yield change("IngressDaemonSet", resource.metadata, {"finalizers": finalizers})
-
-
-def _has_finalizer(resource: IngressDaemonSet) -> bool:
-    return FINALIZER in resource.metadata.finalizers
-
-
-def _attach(resource: IngressDaemonSet, node: FollowedNode) -> Change:
-    changes = rollout_annotations.attach(node.metadata.annotations, resource.metadata.uid)
-    return change("Node", node.metadata, {"annotations": changes})

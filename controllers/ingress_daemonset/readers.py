@@ -22,9 +22,9 @@ from api.health_checks import STATE_PATH, State
 from api.ingress_daemonset.types import OFF
 from controllers.clock import Clock
 from controllers.executor import Submit
-from controllers.ingress_daemonset.canary import Measurement, Query
 from controllers.ingress_daemonset.detachment import Reading, Readings
 from controllers.ingress_daemonset.nodes import NodeRollout
+from controllers.ingress_daemonset.pacing import Measurement, Query
 from healthchecker.answers import OK, answer_of, get
 from kube.types import complete
 from runtime import threading, time
@@ -134,19 +134,14 @@ def read(checker: Checker) -> Reading:
     try:
         if not checker.address:
             raise ValueError("its Node has no InternalIP")
-        reading = Reading(checker.address, checker.port, _state(checker))
+        answer = get(checker.address, checker.port, STATE_PATH, TIMEOUT, LONGEST)
+        if answer.status != OK:
+            raise ValueError(f"it answers {answer.status} at {STATE_PATH}, and not as a health checker does")
+        reading = Reading(checker.address, checker.port, msgspec.json.decode(answer.body, type=State))
     except (OSError, http.client.HTTPException, ValueError) as error:
         reading = Reading(checker.address, checker.port, error=str(error) or type(error).__name__)
     READS.labels("error" if reading.state is None else "ok").inc()
     return reading
-
-
-def _state(checker: Checker) -> State:
-    """OSError, HTTPException, or ValueError for an unreadable answer."""
-    answer = get(checker.address, checker.port, STATE_PATH, TIMEOUT, LONGEST)
-    if answer.status != OK:
-        raise ValueError(f"it answers {answer.status} at {STATE_PATH}, and not as a health checker does")
-    return msgspec.json.decode(answer.body, type=State)
 
 
 MEASUREMENTS = Counter(
@@ -228,15 +223,26 @@ def ask(prometheus: Prometheus, query: str) -> float:
     if not prometheus.url:
         raise Inconclusive("no Prometheus is configured: set ingressDaemonSet.prometheus.url")
     url = urlsplit(prometheus.url)
-    headers = {"Content-Type": "application/x-www-form-urlencoded", **_authorization(prometheus)}
+    host = (url.hostname or "", url.port)
+    connection = http.client.HTTPConnection(*host, timeout=QUERY_TIMEOUT)
+    if url.scheme != "http":
+        trusted = ssl.create_default_context(cafile=prometheus.ca_file or None)
+        connection = http.client.HTTPSConnection(*host, timeout=QUERY_TIMEOUT, context=trusted)
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    if prometheus.token_file:
+        # Read each time: tokens of ServiceAccounts are replaced.
+        headers["Authorization"] = f"Bearer {Path(prometheus.token_file).read_text().strip()}"
     body = urlencode({"query": query, "timeout": f"{QUERY_TIMEOUT:g}s"})
     path = url.path.rstrip("/") + PATH
-    return value_of(*answer_of(_connection(prometheus), "POST", path, body, headers, longest=LONGEST))
+    return value_of(*answer_of(connection, "POST", path, body, headers, longest=LONGEST))
 
 
 def value_of(status: int, body: bytes) -> float:
     """Of an answer. Inconclusive for one that has no value, several, or none that can be compared."""
-    answer = _decoded(status, body)
+    try:
+        answer = msgspec.json.decode(body, type=Answer)
+    except (msgspec.MsgspecError, RecursionError):
+        raise Inconclusive(f"it answers {status}, and not as Prometheus does") from None
     if status != OK or answer.status != "success":
         raise Inconclusive(f"it answers {status}: {_line(answer.error)}")
     text = _text(answer.data)
@@ -247,13 +253,6 @@ def value_of(status: int, body: bytes) -> float:
     if not math.isfinite(value):
         raise Inconclusive(f"the query has the value {text}, which is no finite number")
     return value
-
-
-def _decoded(status: int, body: bytes) -> Answer:
-    try:
-        return msgspec.json.decode(body, type=Answer)
-    except (msgspec.MsgspecError, RecursionError):
-        raise Inconclusive(f"it answers {status}, and not as Prometheus does") from None
 
 
 def _text(data: Result) -> str:
@@ -276,18 +275,3 @@ def _text(data: Result) -> str:
 def _line(text: str) -> str:
     """What fits into a sentence of a status."""
     return "".join(each if each.isprintable() else " " for each in text[:LONGEST_ERROR]) or "without a reason"
-
-
-def _authorization(prometheus: Prometheus) -> dict[str, str]:
-    """Read each time: tokens of ServiceAccounts are replaced."""
-    if not prometheus.token_file:
-        return {}
-    return {"Authorization": f"Bearer {Path(prometheus.token_file).read_text().strip()}"}
-
-
-def _connection(prometheus: Prometheus) -> http.client.HTTPConnection:
-    url = urlsplit(prometheus.url)
-    if url.scheme == "http":
-        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=QUERY_TIMEOUT)
-    trusted = ssl.create_default_context(cafile=prometheus.ca_file or None)
-    return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=QUERY_TIMEOUT, context=trusted)

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import Counter, Gauge
 
 from api.ingress_daemonset import API_VERSION, KIND, PROMOTE
-from api.ingress_daemonset.status import CanaryStatus, Degraded, Promotion, RollbackStatus, Status, status_of
+from api.ingress_daemonset.status import CanaryStatus, Degraded, Promotion, Status, status_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.children import Action, Change, Create, Delete
 from controllers.ingress_daemonset.drift import Alteration, Altered
@@ -234,7 +234,11 @@ def news(old: Status, new: Status, promoted_by_hand: str = "") -> Iterator[News]
         yield "CanaryUnmeasured", message, "Warning"
     yield from _promoted(old.canary, new.canary, promoted_by_hand)
     if new.rollback and new.rollback != old.rollback:
-        yield "RollbackStarted", _rollback(new.rollback), "Warning"
+        said = (
+            f"{new.rollback.reason}: nodes return from template {new.rollback.revision} to {new.rollback.to_revision}."
+            " The spec is left as it is, and its template is not tried again before it changes"
+        )
+        yield "RollbackStarted", said, "Warning"
     bad, message = _said(new, "Degraded")
     if bad in BAD and bad != old.condition("Degraded").reason:
         yield bad, message, "Warning"
@@ -243,13 +247,6 @@ def news(old: Status, new: Status, promoted_by_hand: str = "") -> Iterator[News]
 def _said(status: Status, kind: str) -> tuple[str, str]:
     condition = status.condition(kind)
     return condition.reason, condition.message
-
-
-def _rollback(found: RollbackStatus) -> str:
-    return (
-        f"{found.reason}: nodes return from template {found.revision} to {found.to_revision}."
-        " The spec is left as it is, and its template is not tried again before it changes"
-    )
 
 
 def _promoted(old: CanaryStatus | None, new: CanaryStatus | None, by_hand: str) -> Iterator[News]:

@@ -1,22 +1,191 @@
-"""An IngressDaemonSet with its nodes at one moment: which may begin, which wait, what holds it up."""
+"""What one plan is decided on, and an IngressDaemonSet with its nodes at that moment: which may begin, which wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 
-from api.ingress_daemonset.node_matching import FollowedNode
+import msgspec
+
+from api.health_checks import deployment_name
 from api.ingress_daemonset.status import Phase
-from api.ingress_daemonset.types import IngressDaemonSet, share
-from controllers.ingress_daemonset import drains, rollout_annotations
-from controllers.ingress_daemonset.canary import canary_of
-from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.failures import failures_of, halting, is_return
-from controllers.ingress_daemonset.health_checks import ChildResources
-from controllers.ingress_daemonset.nodes import NodeRollout, has_lasted, with_former
-from controllers.ingress_daemonset.pacing import closed_window_of, waves_of, window_of
-from controllers.ingress_daemonset.snapshot import Snapshot
-from settings.ingress_daemonset import HealthChecker
+from api.ingress_daemonset.template import FollowedNode, where_of
+from api.ingress_daemonset.types import OFF, PREFERRED, IngressDaemonSet, share, time_of
+from controllers.ingress_daemonset.children import (
+    Action,
+    Change,
+    Seen,
+    Target,
+    Workload,
+    Writes,
+    change,
+    delete,
+    target,
+    version_of,
+)
+from controllers.ingress_daemonset.detachment import (
+    BackendsByNode,
+    NodeBackends,
+    Readings,
+    after,
+    attach_node,
+    by_load_balancer,
+    deployment_mark_of,
+    detach_deployment,
+    holders_of,
+)
+from controllers.ingress_daemonset.drift import Altered, Drift
+from controllers.ingress_daemonset.health_checks import HealthCheckers
+from controllers.ingress_daemonset.nodes import NodeRollout
+from controllers.ingress_daemonset.pacing import (
+    ClosedWindow,
+    Failures,
+    Measurement,
+    Rollback,
+    canary_of,
+    failures_of,
+    halting,
+    waves_of,
+    window_of,
+)
+from settings.windows import closes_at, opens_at
+
+RETURN = 10
+"""Seconds for which a node that no longer matches keeps its pods: its label may come back, as when it is replaced."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """*deployments* are all of the namespace that bear our label, or have a name of ours.
+
+    *readings* are of the health checkers of nodes that are being detached, *backends* of load balancers.
+    """
+
+    resource: IngressDaemonSet
+    nodes: Sequence[FollowedNode]
+    deployments: Sequence[Workload]
+    now: datetime
+    writes: Writes
+    readings: Readings
+    rollback: Rollback = field(default_factory=Rollback)
+    measured: Measurement | None = None
+    """The last answer to the query of the last plan."""
+    backends: BackendsByNode = field(default_factory=dict)
+    checkers: HealthCheckers = field(default_factory=HealthCheckers)
+
+    def rollouts(self, before: Sequence[NodeRollout] = ()) -> list[NodeRollout]:
+        """One for each node on which pods run or should run; unchanged ones are reused from *before*."""
+        resource, uid, known = self.resource, self.resource.metadata.uid, dict[str, NodeRollout]()
+        # A NodeRollout depends on the spec and the uid, and on cached objects, which are replaced when they change.
+        if before and (before[0].resource.spec, before[0].uid, before[0].writes) == (
+            resource.spec,
+            uid,
+            self.writes,
+        ):
+            known = {each.node.name: each for each in before}
+        held = {each.metadata.name: each for each in self.deployments}
+        where, found = where_of(resource), list[NodeRollout]()
+        for node in sorted(self.nodes, key=lambda each: each.name):
+            name, old = node.name, known.get(node.name)
+            deployment = held.get(deployment_name(resource.metadata.name, name))
+            seen = (self.readings.get(name, ()), self.backends.get(name, ()))
+            drain = (resource.stored.drain_requests.get(name, ""), name in resource.stored.evictable_nodes)
+            if (
+                old
+                and old.node is node
+                and old.deployment is deployment
+                and (old.readings, old.backends, old.drain_requested, old.evictable) == (*seen, *drain)
+            ):
+                found.append(old)
+            elif where.matches(node, runs=deployment is not None and deployment.is_of(uid)):
+                found.append(NodeRollout(resource, node, deployment, self.writes, *seen, *drain))
+        return found
+
+    def attachments(self) -> dict[str, Change]:
+        """By the names of the nodes that bear a mark of the IngressDaemonSet: what attaches them."""
+        uid = self.resource.metadata.uid
+        changes = ((node, attach_node(node.metadata.annotations, uid)) for node in self.nodes)
+        return {
+            node.name: change("Node", node.metadata, {"annotations": each}) for node, each in changes if each
+        }
+
+
+def first_seen(
+    before: Seen,
+    resource: IngressDaemonSet,
+    nodes: Iterable[FollowedNode],
+    deployments: Iterable[Workload],
+    now: datetime,
+) -> Seen:
+    """When each mark was first seen, and each timestamp of a detachment; those that are gone are forgotten.
+
+    With another leader, graces begin again.
+    """
+    uid, wanted = resource.metadata.uid, resource.spec.update_strategy.rolling_update.timestamp
+    found = list[tuple[Target, datetime]]()
+    for held in deployments:
+        if mark := deployment_mark_of(held.metadata.annotations):
+            found.append((target("Deployment", held.metadata), mark.at))
+    for node in nodes:
+        annotations, marked = node.metadata.annotations, target("Node", node.metadata)
+        if mark := holders_of(annotations).get(uid):
+            found.append((marked, mark.at))
+        if wanted and (at := time_of(annotations.get(wanted.key, ""))):
+            found.append((marked, at))
+    return {each: before.get(each, now) for each in found}
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A Deployment whose node has left: the action for it now, or when it is deleted.
+
+    It *counts* against the budget, since its node may come back. *doubt* is why a load balancer may still send traffic
+    to the node, though the graces were over at *safe_at*.
+    """
+
+    held: Workload
+    action: Action | None = None
+    goes_at: datetime | None = None
+    counts: bool = False
+    doubt: str | None = None
+    safe_at: datetime | None = None
+
+
+def departure(snapshot: Snapshot, held: Workload, *, exists: bool) -> Departure:
+    """Its pods go when the load balancer sends the node nothing more; *exists* is whether the node does."""
+    resource, now, annotations = snapshot.resource, snapshot.now, held.metadata.annotations
+    rolling = resource.spec.update_strategy.rolling_update
+    annotation, weights = rolling.deployment_annotation, rolling.weights
+    serves, found = held.status.available_replicas > 0, Departure(held, counts=exists)
+    if target("Deployment", held.metadata) in snapshot.writes.uncertain:
+        return found
+    # Nothing is waited for where no pod gets traffic, or by which nothing could be detached.
+    grace, backends = RETURN if exists else 0, list[NodeBackends]()
+    if serves and annotation and (resource.spec.health_check_node_ports or weights):
+        grace = max(grace, *(each.grace_period_seconds for each in (annotation, weights) if each))
+    if weights and rolling.confirm != OFF and (serves or exists):
+        backends = by_load_balancer(weights.load_balancers, snapshot.backends.get(held.node, ()))
+    if not grace and not backends:
+        return replace(found, action=delete("Deployment", held.metadata))
+    mark = deployment_mark_of(annotations)
+    if mark is None or not mark.leaving or (mark.key and mark.key not in annotations):
+        changes = detach_deployment(annotations, annotation, now, leaving=True)
+        return replace(found, action=change("Deployment", held.metadata, {"annotations": changes}))
+    began, weighed = (
+        snapshot.writes.began(mark.at, target("Deployment", held.metadata)),
+        weights.grace_period_seconds if weights else 0,
+    )
+    weightless = (after(each.detached_since, weighed) for each in backends if each.detached_since)
+    safe_at = max([after(began, grace), *weightless])
+    if safe_at > now:
+        return replace(found, goes_at=safe_at)
+    doubt = next(filter(None, (each.detach_doubt for each in backends)), None)
+    ends_at = after(safe_at, rolling.confirm_timeout_seconds) if rolling.confirm == PREFERRED else None
+    if doubt and (ends_at is None or ends_at > now):
+        return replace(found, goes_at=ends_at, doubt=doubt, safe_at=safe_at)
+    return replace(found, action=delete("Deployment", held.metadata))
 
 
 def budget(resource: IngressDaemonSet, nodes: int) -> int:
@@ -25,44 +194,49 @@ def budget(resource: IngressDaemonSet, nodes: int) -> int:
     return share(rolling.max_unavailable_nodes if rolling.detaches else rolling.max_degraded_nodes, nodes)
 
 
-def marked_nodes(snapshot: Snapshot) -> list[FollowedNode]:
-    """Nodes that bear a mark of the IngressDaemonSet."""
-    uid = snapshot.resource.metadata.uid
-    return [node for node in snapshot.nodes if rollout_annotations.attach(node.metadata.annotations, uid)]
-
-
 class Rollout:
-    """*defaults* are for health checkers; *before* has the nodes of the last plan.
+    """*before* has the nodes of the last plan.
 
-    *left* bear a mark, and nothing of ours is left to update there; *departures* are Deployments without a node.
-    *canary* is None unless only its nodes may begin, *closed* while the *window* is open, or there is none.
+    *left* bear a mark, and nothing of ours is left to update there: what attaches them, by their names. *departures*
+    are Deployments without a node. *canary* is None unless only its nodes may begin, *closed* while the *window* is
+    open, or there is none. *returns*: nodes go back to the template that all of them had, and nothing holds that up.
     """
 
-    def __init__(self, snapshot: Snapshot, defaults: HealthChecker, before: Sequence[NodeRollout]) -> None:
+    def __init__(self, snapshot: Snapshot, before: Sequence[NodeRollout]) -> None:
         resource = snapshot.resource
         self.resource, self.writes, self.now = resource, snapshot.writes, snapshot.now
-        self.rollback = snapshot.rollback
+        self.rollback, self.checkers = snapshot.rollback, snapshot.checkers
         self.rolling = resource.spec.update_strategy.rolling_update
-        self.children = ChildResources(resource, snapshot.children, defaults)
+        self.version = version_of(resource)
         self.nodes = snapshot.rollouts(before)
+        served = {node.node.name for node in self.nodes if not node.unmanaged}
+        self.left = {name: each for name, each in snapshot.attachments().items() if name not in served}
+        desired, existing = {node.name for node in self.nodes}, {each.name for each in snapshot.nodes}
+        self.departures = [
+            departure(snapshot, each, exists=each.node in existing)
+            for each in snapshot.deployments
+            if each.metadata.name not in desired
+            and each.is_of(resource.metadata.uid)
+            and not each.is_terminating
+        ]
         self.limit = budget(resource, len(self.nodes))
-        self.window, self.closed = window_of(resource), closed_window_of(resource, self.now)
-        self.failures = failures_of(resource, self.nodes, self.now)
+        self.window, self.closed = window_of(resource, self.version), None
+        if self.window and not closes_at(self.window, self.now):
+            self.closed = ClosedWindow(self.window, self.version.is_current, opens_at(self.window, self.now))
+        returns = self.version.is_current and any(node.drift is Drift.OUTDATED for node in self.nodes)
+        self.failures = Failures() if returns else failures_of(resource, self.version, self.nodes, self.now)
         self.halting = halting(self.nodes, self.failures, self.now)
         """The nodes because of which it halts, and what is wrong."""
-        self._halts = bool(self.halting) and not is_return(resource, self.nodes)
-        served = {node.node.name for node in self.nodes if not node.unmanaged}
-        self.left = [node for node in marked_nodes(snapshot) if node.name not in served]
-        desired = {node.name for node in self.nodes}
-        without_node = [each for each in snapshot.children["Deployment"] if each.metadata.name not in desired]
-        self.departures = drains.departures(snapshot, without_node)
-        self.canary = canary_of(resource, self.nodes, snapshot.measured, is_blocked=self._is_blocked)
-        self.waves = None if self.canary else waves_of(resource, self.nodes)
+        self._halts = bool(self.halting) and not returns
+        self.canary = canary_of(
+            resource, self.version, self.nodes, snapshot.measured, is_blocked=self._is_blocked
+        )
+        self.waves = None if self.canary else waves_of(resource, self.version, self.nodes)
 
     @cached_property
     def altered(self) -> tuple[Altered, ...]:
         """Objects that another writer changes repeatedly, so that they are left as they are."""
-        return (*(node.altered for node in self.nodes if node.altered), *self.children.altered())
+        return (*(node.altered for node in self.nodes if node.altered), *self.checkers.altered)
 
     @property
     def upcoming(self) -> list[NodeRollout]:
@@ -78,21 +252,28 @@ class Rollout:
 
     def with_first_template(self, node: NodeRollout) -> NodeRollout:
         """*node*, with another template if it is new, and may not have the present one yet."""
-        former = self.rollback.former
-        if former is None or node.deployment is not None or self._may_begin_with(node):
+        former, is_over = self.rollback.former, self._is_proven and self.closed is None and not self.canary
+        may_have_present = (
+            is_over and not self.resource.spec.paused and (not self.waves or self.waves.has_come(node))
+        )
+        if former is None or node.deployment is not None or may_have_present:
             return node
-        return with_former(node, former)
-
-    def _may_begin_with(self, node: NodeRollout) -> bool:
-        """Whether a new node gets the present template."""
-        if self.resource.spec.paused or self.canary or self.closed or not self._is_proven:
-            return False
-        return self.waves is None or self.waves.has_come(node)
+        spec = msgspec.structs.replace(self.resource.spec, template=dict(former))
+        resource = msgspec.structs.replace(self.resource, spec=spec)
+        # With that template, its pods may run on other nodes only.
+        return replace(node, resource=resource) if where_of(resource).matches(node.node, runs=False) else node
 
     @cached_property
     def _is_proven(self) -> bool:
-        """Pods that crash a while after they are available fail within the deadline."""
-        return not self.failures.nodes and not self.halting and has_lasted(self.nodes, self.now)
+        """Whether nothing fails, and the template replaced pods progressDeadlineSeconds ago that a Ready node has.
+
+        Pods that crash a while after they are available fail within that time. The first pods of a node prove nothing.
+        """
+        if self.failures.nodes or self.halting:
+            return False
+        current = (node for node in self.nodes if node.node.ready and node.phase is Phase.CURRENT)
+        deadline = self.resource.spec.progress_deadline_seconds
+        return any(node.updated_at and after(node.updated_at, deadline) <= self.now for node in current)
 
     def waiting(self) -> set[NodeRollout]:
         """Those whose template stays as it is for now."""
@@ -100,7 +281,7 @@ class Rollout:
             return {*self.nodes}
         others = set[NodeRollout]()
         if self.canary:
-            others = {*self.nodes} - self.canary.nodes
+            others = {*self.nodes} - {*self.canary.begun, *self.canary.begins}
         elif self.waves:
             others = self.waves.withheld
         others = {node for node in others if not (self._is_blocked and node.is_stranded)}
@@ -172,8 +353,8 @@ class Rollout:
     @cached_property
     def _used(self) -> int:
         """Of the budget. Nodes keep their place in it until it is known that they have left."""
-        leaving = {node.name for node in self.left} if self.rolling.detaches else set()
-        return self._counted + len(leaving | {each.node for each in self.departures if each.counts})
+        leaving = self.left.keys() if self.rolling.detaches else set[str]()
+        return self._counted + len(leaving | {each.held.node for each in self.departures if each.counts})
 
     @cached_property
     def _is_blocked(self) -> bool:
@@ -188,7 +369,7 @@ class Rollout:
         decision, while anyone who reaches the webhook can request an eviction. One that lacks pods does wait: it has
         them again in a moment, and would be detached for as long as a drain lasts.
         """
-        draining = [node for node in self.nodes if node.draining and not drains.is_over(node, self.now)]
+        draining = [node for node in self.nodes if node.draining and not node.drain_is_over(self.now)]
         failing = self.failures.nodes
         off = {node for node in self.nodes if node.out_of_service} | updates
         taken = off | {node for node in self.nodes if node.lacks_pods or node.node.name in failing}

@@ -8,10 +8,12 @@ they have taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import islice
 from math import ceil
+from statistics import median
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,35 +22,136 @@ from api.ingress_daemonset.status import (
     CONDITIONS,
     LEAVING,
     Available,
+    CanaryStatus,
     Condition,
     Degraded,
     EndedRollout,
+    FailuresStatus,
     Phase,
     Progressing,
+    Promotion,
     Result,
+    RollbackStatus,
     RolloutStatus,
     Status,
     raw_of,
 )
-from controllers.ingress_daemonset.canary import canary_status, standstill
-from controllers.ingress_daemonset.children import (
-    LONG_AGO,
-    applied_digest,
-    is_current,
-    revision_of,
-    template_digest,
+from controllers.ingress_daemonset.children import LONG_AGO
+from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
+from controllers.ingress_daemonset.pacing import (
+    FORMER,
+    LOST,
+    ROLLING,
+    promoted,
+    stored_canary,
+    suspended_until,
 )
-from controllers.ingress_daemonset.drains import Departure
-from controllers.ingress_daemonset.drift import Altered
-from controllers.ingress_daemonset.estimate import estimated_end
-from controllers.ingress_daemonset.failures import FORMER, LOST, ROLLING, Failures, rollback_status
-from controllers.ingress_daemonset.nodes import NodeRollout, available_pods, open_connections, why
-from controllers.ingress_daemonset.pacing import suspended_until
 from controllers.ingress_daemonset.rollout import Rollout
 from kube.types import rfc3339
+from settings.windows import end_of
+
+ASSUMED = 30.0
+"""Seconds that pods take to be replaced, where no rollout was measured; minReadySeconds come on top."""
+OVERDUE = 0.25
+"""Of a turn: what a node still takes that has had its time."""
+LATE = 3
+"""Turns after which it is not known when a node that is under way will be done."""
+STEP = 10
+"""Seconds to which an estimate is rounded up."""
+TOLERANCE = 0.1
+"""Of the time that is left: a better estimate that differs by less is not worth a write."""
+
+
+def estimated_end(
+    status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout], history: Sequence[EndedRollout]
+) -> datetime | None:
+    """When all nodes that are *left* are done; None while a node takes far longer than its turn.
+
+    The estimate before, in *status*, stays while it is nearly as good.
+    """
+    now, waves, window = rollout.now, rollout.waves, rollout.window
+    turn = _turn(status, rollout, left, history)
+    if any(_spent(node, now) > LATE * turn for node in left if node.in_flight):
+        return None
+    parts = (waves.left() if waves else None) or [[*left]]
+    seconds = sum(_seconds_left(part, status.at_a_time, turn, now) for part in parts)
+    seconds += waves.still_paused(now).total_seconds() if waves else 0
+    end = end_of(window, now, seconds) if window else now + timedelta(seconds=seconds)
+    before = status.estimated_end
+    if end and before and before > now:
+        tolerated = max(STEP, TOLERANCE * (before - now).total_seconds())
+        if abs((end - before).total_seconds()) <= tolerated:
+            return before
+    return datetime.fromtimestamp(ceil(end.timestamp() / STEP) * STEP, now.tzinfo) if end else None
+
+
+def measured(rollouts: Iterable[NodeRollout], since: datetime = LONG_AGO) -> list[int]:
+    """Seconds that the pods of each node took in its last update, of those that were updated *since* then."""
+    baselines = (node.baseline for node in rollouts if node.baseline)
+    return [
+        each.took for each in baselines if each.took is not None and each.updated and each.updated >= since
+    ]
+
+
+def seconds_of_pods(rollouts: Sequence[NodeRollout], since: datetime = LONG_AGO) -> float:
+    """Until the pods of a node are replaced: by those that were *since* then, else by earlier ones, else assumed."""
+    ready = max((node.resource.spec.min_ready_seconds for node in rollouts), default=0)
+    times = measured(rollouts, since) or measured(rollouts)
+    return max(ready, median(times)) if times else ASSUMED + ready
+
+
+def _turn(
+    status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout], history: Sequence[EndedRollout]
+) -> float:
+    """Seconds that a node takes."""
+    since, rolling, waves = status.started_at or rollout.now, rollout.rolling, rollout.waves
+    ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights, rolling.timestamp)
+    graces = max((each.grace_period_seconds for each in ways if each), default=0)
+    turn = graces + seconds_of_pods(rollout.nodes, since) + rolling.attach_grace_period_seconds
+    if rollout.window or not (rolling.timestamp or rolling.connections or rolling.weights):
+        return turn
+    limit = status.at_a_time
+    if (done := status.nodes - len(left)) >= limit:
+        in_flight = sum(node.in_flight for node in left)
+        canary = stored_canary(rollout.resource, rollout.version)
+        paused = waves.paused_for(rollout.now) if waves else timedelta()
+        # How long the promoted canary was paused for is no pace of the nodes.
+        if canary.complete_since and canary.promoted_at:
+            paused += canary.promoted_at - canary.complete_since
+        took = rollout.now - paused - since
+        return max(turn, float(took.total_seconds() * limit / (done + in_flight / 2)))
+    whole = (each for each in history if each.result == Result.COMPLETE and each.nodes)
+    if (last := next(whole, None)) is None or waves:
+        return turn
+    return max(turn, float(last.seconds / ceil(last.nodes / max(1, last.at_a_time))))
+
+
+def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: datetime) -> float:
+    """Each of *limit* places gets free after the turn of its node, and takes the next one that waits."""
+    busy = [_seconds_of(node, turn, now) for node in left if node.in_flight]
+    waiting = sum(not node.in_flight for node in left)
+    places = sorted([*busy, *[0.0] * (limit - len(busy))])[:limit]
+    ends = [free + turn * len(range(place, waiting, limit)) for place, free in enumerate(places)]
+    return max([*ends, *busy])
+
+
+def _seconds_of(node: NodeRollout, turn: float, now: datetime) -> float:
+    """Until its turn is over; the mark of one that was attached begins with that."""
+    if node.settled_at:
+        return max(0.0, (node.settled_at - now).total_seconds())
+    return max(turn - _spent(node, now), turn * OVERDUE)
+
+
+def _spent(node: NodeRollout, now: datetime) -> float:
+    """Seconds since its turn began."""
+    began = [mark.at for mark in (node.deployment_mark, node.node_mark) if mark]
+    return (now - min(began, default=now)).total_seconds()
+
 
 HISTORY_SIZE = 10
 NEXT_NODES = 5
+FAILED = 5
+"""Nodes that a rollback names at most."""
 SHOWN = 10
 """Nodes that a status names at most."""
 UP_TO_DATE = (
@@ -74,32 +177,40 @@ Reason = tuple[Available | Progressing | Degraded, str]
 
 
 def status_of(rollout: Rollout) -> dict[str, Any]:
-    resource, now = rollout.resource, rollout.now
+    resource, nodes, now = rollout.resource, rollout.nodes, rollout.now
     progressing = _progressing(rollout)
-    reasons = (_available(rollout.nodes), progressing, _degraded(rollout))
-    leaving = [_leaving(each) for each in rollout.departures if each.goes_at or each.doubt]
+    reasons = (_available(nodes), progressing, _degraded(rollout))
     return {
         "observedGeneration": resource.metadata.generation,
-        **_counts(rollout.nodes),
+        "desiredNodes": len(nodes),
+        "updatedNodes": sum(each.deployment is not None and each.phase in UP_TO_DATE for each in nodes),
+        "readyNodes": sum(each.has_its_pods for each in nodes),
+        "detachedNodes": sum(each.detached for each in nodes),
+        "unavailableNodes": sum(each.unavailable for each in nodes),
+        "degradedNodes": sum(each.degraded for each in nodes),
         "conditions": [_condition(resource.stored, each, now) for each in reasons],
-        "waitingFor": [*leaving, *_waiting_for(rollout.nodes, now)][:SHOWN],
+        "waitingFor": [*islice(_waiting_for(rollout), SHOWN)],
         **_overview(rollout, progressing[0]),
-        **rollback_status(resource, rollout.halting, rollout.canary, rollout.rollback, now),
+        **_rollback(rollout),
     }
 
 
 def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
     """The rollout as a whole; *progressing* is the reason of that condition."""
-    resource, stored, now = rollout.resource, rollout.resource.stored, rollout.now
-    old, history, revision = stored.rollout, stored.history, revision_of(resource)
+    stored, now = rollout.resource.stored, rollout.now
+    old, history, version = stored.rollout, stored.history, rollout.version
     failed = rollout.rollback.stored.revision if rollout.rollback.stored else ""
     failing = rollout.failures.nodes
     left = [node for node in rollout.nodes if node.phase in ROLLING or node.node.name in failing]
-    runs = bool(left) and progressing not in ENDED and (old is not None or any(map(_is_behind, left)))
-    if old and not (runs and old.to_revision == revision):
-        result = (
-            Result.ROLLED_BACK if failed == old.to_revision else _result(old, revision, left, progressing)
-        )
+    # A node that is attached again after a drain is not behind.
+    behind = any(node.phase in (Phase.OUTDATED, Phase.DETACHING) for node in left)
+    runs = bool(left) and progressing not in ENDED and (old is not None or behind)
+    if old and not (runs and old.to_revision == version.revision):
+        result = Result(progressing) if left and progressing in ENDED else Result.SUPERSEDED
+        if failed == old.to_revision:
+            result = Result.ROLLED_BACK
+        elif old.to_revision == version.revision and not left:
+            result = Result.COMPLETE
         ended = _ended(old, result, rollout)
         # Templates that no node got would displace what did happen.
         is_kept = ended.nodes or ended.result not in (Result.COMPLETE, Result.SUPERSEDED)
@@ -108,26 +219,52 @@ def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
     is_done = not left and bool(rollout.nodes)
     current, digest = stored.current_revision, stored.current_digest
     if is_done:
-        current, digest = revision, template_digest(resource)
+        current, digest = version.revision, version.template
     known = {"currentRevision": current, "currentDigest": digest}
     found |= {name: each for name, each in known.items() if each}
-    is_over = is_done or is_current(resource)
-    found |= canary_status(resource, rollout.canary, now, is_over=is_over)
-    waves = rollout.waves.status(now) if rollout.waves and not is_over else None
-    if waves and waves.digest:
-        found["waves"] = raw_of(waves)
+    if not (is_done or version.is_current):
+        if canary := _canary(rollout):
+            found["canary"] = raw_of(canary)
+        if rollout.waves and (waves := rollout.waves.status(now)).digest:
+            found["waves"] = raw_of(waves)
     if runs:
         began = now.replace(microsecond=0)
-        status = old or RolloutStatus(failed or stored.current_revision, revision, started_at=began)
+        status = old or RolloutStatus(failed or stored.current_revision, version.revision, started_at=began)
         status = _so_far(status, left, rollout)
         end = None if progressing in BLOCKED else estimated_end(status, rollout, left, history)
-        found["rollout"] = raw_of(replace(status, digest=applied_digest(resource), estimated_end=end))
-    return found | rollout.failures.status()
+        found["rollout"] = raw_of(replace(status, digest=version.all, estimated_end=end))
+    if failing:
+        found["failures"] = raw_of(FailuresStatus(rollout.failures.digest, dict(failing)))
+    return found
 
 
-def _is_behind(node: NodeRollout) -> bool:
-    """Not one that is attached again after a drain."""
-    return node.phase in (Phase.OUTDATED, Phase.DETACHING)
+def _canary(rollout: Rollout) -> CanaryStatus | None:
+    """None without one."""
+    if rollout.canary:
+        return rollout.canary.status(rollout.version, rollout.now)
+    wanted, old = rollout.rolling.canary, stored_canary(rollout.resource, rollout.version)
+    return promoted(old, Promotion.BY_HAND, rollout.now) if wanted and old.id else None
+
+
+def _rollback(rollout: Rollout) -> dict[str, Any]:
+    """Empty while nothing has failed."""
+    resource, canary, now = rollout.resource, rollout.canary, rollout.now
+    if rollout.rollback.stored:
+        return {"rollback": raw_of(rollout.rollback.stored)}
+    if not rollout.rollback.is_possible or resource.spec.paused:
+        return {}
+    if rollout.halting:
+        what = next(iter(rollout.halting.values()))
+        names = [name for name, each in rollout.halting.items() if each == what]
+        reason = f"{', '.join(names[:FAILED])}: {what}"
+    elif canary and canary.failure:
+        reason = f"the canary failed: {canary.failure}"
+    elif canary and canary.fails_at and canary.fails_at <= now:
+        reason = f"the canary failed for progressDeadlineSeconds: {canary.refusing[0]}"
+    else:
+        return {}
+    versions = (rollout.version.revision, resource.stored.current_revision)
+    return {"rollback": raw_of(RollbackStatus(*versions, now.replace(microsecond=0), reason))}
 
 
 def _so_far(began: RolloutStatus, left: Sequence[NodeRollout], rollout: Rollout) -> RolloutStatus:
@@ -147,18 +284,11 @@ def _so_far(began: RolloutStatus, left: Sequence[NodeRollout], rollout: Rollout)
     )
 
 
-def _result(old: RolloutStatus, revision: str, left: Sequence[NodeRollout], progressing: str) -> Result:
-    """Of the *old* rollout; one whose template was replaced is never complete."""
-    if old.to_revision == revision and not left:
-        return Result.COMPLETE
-    return Result(progressing) if left and progressing in ENDED else Result.SUPERSEDED
-
-
 def _ended(old: RolloutStatus, result: Result, rollout: Rollout) -> EndedRollout:
     began = old.started_at or rollout.now
     nodes = old.nodes - old.nodes_left
     if result is Result.COMPLETE:
-        times = (node.baseline.updated for node in rollout.nodes if node.baseline)
+        times = (node.updated_at for node in rollout.nodes)
         nodes = sum(at is not None and at >= began for at in times)
     return EndedRollout(
         old.from_revision,
@@ -197,14 +327,14 @@ class Undrained:
 
 def unconfirmed(rollout: Rollout) -> Iterator[Unconfirmed]:
     """Those without a timestamp, and those whose graces are over without a confirmation by what is asked for one."""
+    timeout = rollout.rolling.confirm_timeout_seconds
     for left in rollout.departures:
         if left.doubt and left.safe_at:
-            yield Unconfirmed(left.node, left.safe_at, left.doubt, left.patience)
+            yield Unconfirmed(left.held.node, left.safe_at, left.doubt, timeout)
     for node in rollout.nodes:
         if node.lacks_timestamp and node.node_mark:
             yield Unconfirmed(node.node.name, node.node_mark.at, why(node, rollout.now))
         elif node.is_doubted(rollout.now) and (safe_at := node.safe_at):
-            timeout = node.rolling.confirm_timeout_seconds
             yield Unconfirmed(node.node.name, safe_at, why(node, rollout.now), timeout)
 
 
@@ -217,40 +347,28 @@ def undrained(rollout: Rollout) -> Iterator[Undrained]:
             yield Undrained(node.node.name, mark.at, open_connections(node), is_known)
 
 
-def _leaving(departure: Departure) -> dict[str, str]:
-    name, at = departure.held.metadata.name, rfc3339(departure.goes_at) if departure.goes_at else ""
-    if departure.doubt:
-        when = f"Deployment {name} is deleted {f'at {at}' if at else 'when it is'}"
-        reason = f"the node has left, and its detachment is not confirmed: {departure.doubt}; {when}"
-    else:
+def _waiting_for(rollout: Rollout) -> Iterator[dict[str, str]]:
+    """Deployments whose node has left, then the nodes that are not up to date, the most urgent ones first."""
+    for left in rollout.departures:
+        name, at = left.held.metadata.name, rfc3339(left.goes_at) if left.goes_at else ""
         reason = f"the node has left: health checks fail, and Deployment {name} is deleted at {at}"
-    return {"node": departure.node, "phase": LEAVING, "reason": reason}
-
-
-def _waiting_for(rollouts: Sequence[NodeRollout], now: datetime) -> Iterator[dict[str, str]]:
+        if left.doubt:
+            when = f"Deployment {name} is deleted {f'at {at}' if at else 'when it is'}"
+            reason = f"the node has left, and its detachment is not confirmed: {left.doubt}; {when}"
+        if at or left.doubt:
+            yield {"node": left.held.node, "phase": LEAVING, "reason": reason}
     urgency = [*Phase]
-    waiting = [each for each in rollouts if each.phase is not Phase.CURRENT]
+    waiting = [each for each in rollout.nodes if each.phase is not Phase.CURRENT]
     for each in sorted(waiting, key=lambda each: urgency.index(each.phase))[:SHOWN]:
         mark = each.node_mark or each.deployment_mark
         since = {"since": rfc3339(mark.at)} if mark else {}
-        yield {"node": each.node.name, "phase": each.phase.value, "reason": why(each, now)} | since
-
-
-def _counts(rollouts: Sequence[NodeRollout]) -> dict[str, int]:
-    return {
-        "desiredNodes": len(rollouts),
-        "updatedNodes": sum(each.deployment is not None and each.phase in UP_TO_DATE for each in rollouts),
-        "readyNodes": sum(each.has_its_pods for each in rollouts),
-        "detachedNodes": sum(each.detached for each in rollouts),
-        "unavailableNodes": sum(each.unavailable for each in rollouts),
-        "degradedNodes": sum(each.degraded for each in rollouts),
-    }
+        yield {"node": each.node.name, "phase": each.phase.value, "reason": why(each, rollout.now)} | since
 
 
 def _available(rollouts: Sequence[NodeRollout]) -> Reason:
     if not rollouts:
         return Available.NO_NODES, "no node matches the template"
-    serving = sum(available_pods(each) > 0 for each in rollouts)
+    serving = sum(each.available_pods > 0 for each in rollouts)
     message = f"{serving} of {len(rollouts)} nodes have available pods"
     if serving < len(rollouts):
         return Available.NODES_WITHOUT_PODS, message
@@ -288,7 +406,7 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
             yield Progressing.WAITING_FOR_DETACHMENT, f"{node.node.name}: {why(node, now)}"
     if all(node.phase is Phase.DRAINING for node in behind):
         yield Progressing.DRAINING, f"{len(behind)} are detached, to be drained"
-    if rollout.canary and (paused := standstill(rollout.canary)):
+    if rollout.canary and (paused := rollout.canary.standstill()):
         yield paused
     if rollout.closed and (text := rollout.closed.standstill(nodes)):
         yield Progressing.WAITING_FOR_WINDOW, text
@@ -305,21 +423,20 @@ def _blocking(rollout: Rollout) -> str | None:
     """The nodes that use up the budget; None while one of them is being updated."""
     waiting = any(node.phase is Phase.OUTDATED for node in rollout.nodes)
     under_way = any(node.in_flight and node.node.ready and not node.draining for node in rollout.nodes)
-    others = [f"{node.node.name} is {_hindrance(node, rollout.failures)}" for node in rollout.counting]
+    others = [f"{node.node.name} is {_hindrance(node, rollout)}" for node in rollout.counting]
     if not (waiting or rollout.failures.nodes) or under_way or not others:
         return None
     field = "maxUnavailableNodes" if rollout.rolling.detaches else "maxDegradedNodes"
     return f"these also count against {field}: {', '.join(others[:SHOWN])}"
 
 
-def _hindrance(node: NodeRollout, failures: Failures) -> str:
-    failure = failures.nodes.get(node.node.name)
+def _hindrance(node: NodeRollout, rollout: Rollout) -> str:
+    failure = rollout.failures.nodes.get(node.node.name)
     if failure and failure.reason not in (LOST, FORMER):
         return f"not updated: {failure.reason}"
     if failure and not node.lost:
-        return (
-            f"not trusted before {rfc3339(failures.ends_at(node.node.name) or LONG_AGO)}, since it lost pods"
-        )
+        trusted = rfc3339(rollout.failures.ends_at(node.node.name) or LONG_AGO)
+        return f"not trusted before {trusted}, since it lost pods"
     if node.lacks_pods:
         return "without all of its pods"
     if not node.node.ready:
@@ -333,13 +450,18 @@ def _degraded(rollout: Rollout) -> Reason:
     for node in rollout.nodes:
         if node.unmanaged:
             return Degraded.UNMANAGED_DEPLOYMENT, f"{node.node.name}: {why(node, LONG_AGO)}"
-    if unmanaged := rollout.children.unmanaged():
-        taken = f"{unmanaged[0]}, a name for health checks, is not managed by Drawbridge: rename one"
+    for name in rollout.checkers.unmanaged:
+        taken = f"{name}, a name for health checks, is not managed by Drawbridge: rename one"
         return Degraded.UNMANAGED_OBJECT, taken
     if rollout.halting:
         return Degraded.ROLLOUT_STUCK, _listed(rollout.halting)
     if rollout.altered:
-        return Degraded.TEMPLATE_ALTERED, _altered(rollout.altered)
+        first, others = rollout.altered[0], len(rollout.altered) - 1
+        more = f" and {others} others" if others else ""
+        return Degraded.TEMPLATE_ALTERED, (
+            f"{first.kind} {first.name}{more}: changed again in the same way after it was restored, and left as it is:"
+            " Event TemplateAltered names the field and its manager"
+        )
     short = [node for node in rollout.nodes if node.phase is Phase.DEGRADED]
     if short:
         message = f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0], LONG_AGO)}"
@@ -349,15 +471,6 @@ def _degraded(rollout: Rollout) -> Reason:
 
 def _listed(halting: Mapping[str, str]) -> str:
     return "; ".join([f"{name}: {each}" for name, each in halting.items()][:SHOWN])
-
-
-def _altered(altered: Sequence[Altered]) -> str:
-    first, others = altered[0], len(altered) - 1
-    more = f" and {others} others" if others else ""
-    return (
-        f"{first.kind} {first.name}{more}: changed again in the same way after it was restored, and left as it is:"
-        " Event TemplateAltered names the field and its manager"
-    )
 
 
 def _condition(stored: Status, found: Reason, now: datetime) -> dict[str, Any]:

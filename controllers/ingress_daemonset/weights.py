@@ -19,22 +19,21 @@ from prometheus_client import Gauge
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import WEIGHTS_OF
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
 from cloud.client import caller
 from cloud.errors import CloudError
 from cloud.load_balancers import LoadBalancers
 from controllers.clock import CLOCK, Clock
 from controllers.controller import Controller
-from controllers.ingress_daemonset import rollout_annotations
 from controllers.ingress_daemonset.children import Target, Workload
+from controllers.ingress_daemonset.detachment import NodeBackends, deployment_mark_of
 from controllers.ingress_daemonset.load_balancers import (
     LONGEST_CALL,
     BalancerSnapshot,
     FormerWeight,
     FormerWeights,
     Identity,
-    NodeBackends,
     is_at_rest,
     plan_weights,
     summed_up,
@@ -192,7 +191,7 @@ class WeightReconciler:
         """The nodes to detach, and those that wait to be attached."""
         detached, attached = dict[str, Identity](), dict[str, Identity]()
         for held in self._cache.list("Deployment"):
-            mark = rollout_annotations.on_deployment(held.metadata.annotations)
+            mark = deployment_mark_of(held.metadata.annotations)
             if mark and self._uses(held, load_balancer):
                 name = held.node
                 node = self._cache.get(Target("Node", "", name))

@@ -70,10 +70,6 @@ class Failures:
     in_a_row: int = 0
     due: float = 0.0
 
-    def concerns(self, action: Action) -> bool:
-        """Not when *action* would write another spec than the one that was refused."""
-        return self.refused is None or _spec_of(self.refused.action) == _spec_of(action)
-
 
 class RetryState:
     """Safe to use from any thread."""
@@ -87,7 +83,10 @@ class RetryState:
         failures = self._failures.get(action.target)
         if failures is None or failures.due <= self._clock.monotonic():
             return True
-        return not failures.doubtful and not failures.concerns(action)
+        # What would write another spec than the one that was refused does not wait.
+        refused = failures.refused
+        is_other = refused is not None and _spec_of(refused.action) != _spec_of(action)
+        return not failures.doubtful and is_other
 
     def doubtful(self) -> Sequence[Write]:
         """Those that are to be repeated now."""
@@ -101,28 +100,24 @@ class RetryState:
         What was refused to *owner* and is no longer wanted is forgotten: it would never be retried.
         """
         with self._lock:
-            self._drop(lambda target, it: it.owner == owner and not it.doubtful and target not in wanted)
+            for target, it in [*self._failures.items()]:
+                if it.owner == owner and not it.doubtful and target not in wanted:
+                    del self._failures[target]
             dues = [it.due for target, it in self._failures.items() if it.doubtful or target in wanted]
         return max(0.0, min(dues) - self._clock.monotonic()) if dues else None
 
     def forget(self, owner: str) -> None:
         with self._lock:
-            self._drop(lambda _, it: it.owner == owner)
-
-    def _drop(self, which: Callable[[Target, Failures], bool]) -> None:
-        self._failures = {target: it for target, it in self._failures.items() if not which(target, it)}
+            self._failures = {target: it for target, it in self._failures.items() if it.owner != owner}
 
     def writes(self, namespace: str, seen: Seen) -> Writes:
         """To the objects of *namespace*, and to Nodes."""
         with self._lock:
-            uncertain = [target for target, it in self._failures.items() if it.doubtful]
-            refused = {target: it.refusal for target, it in self._failures.items() if it.refusal}
-        here = ("", namespace)
-        return Writes(
-            frozenset(each for each in uncertain if each.namespace in here),
-            {each: why for each, why in refused.items() if each.namespace in here},
-            seen,
-        )
+            here = {
+                target: it for target, it in self._failures.items() if target.namespace in ("", namespace)
+            }
+        uncertain = frozenset(target for target, it in here.items() if it.doubtful)
+        return Writes(uncertain, {target: it.refusal for target, it in here.items() if it.refusal}, seen)
 
     def settled(self, write: Write) -> None:
         """The state of its target is known."""
@@ -276,22 +271,15 @@ class Writer:
         said = {"error": str(error)} if error else {}
         log.warning(FAILURES[result], **_keys(write), **said)
         self._reporter.wrote(write.action, result)
-        refusal = _refusal(result, error)
-        return self.retries.failed(
-            write, doubtful=result == "unknown", retry_after=retry_after, refusal=refusal
-        )
+        refusal, doubtful = None, result == "unknown"
+        if not doubtful and not isinstance(error, TooManyRequests):  # those may pass by themselves
+            text = str(error) if error else "it stores the change unchanged, as an admission policy undoes it"
+            refusal = text[:LONGEST_REFUSAL]
+        return self.retries.failed(write, doubtful=doubtful, retry_after=retry_after, refusal=refusal)
 
 
 def _spec_of(action: Action) -> object:
     return None if isinstance(action, Delete) else action.body.get("spec")
-
-
-def _refusal(result: str, error: Exception | None) -> str | None:
-    """None for what may pass by itself."""
-    if result == "unknown" or isinstance(error, TooManyRequests):
-        return None
-    text = str(error) if error else "it stores the change unchanged, as an admission policy undoes it"
-    return text[:LONGEST_REFUSAL]
 
 
 def _keys(write: Write) -> dict[str, str]:

@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
-from api.ingress_daemonset.node_matching import FollowedNode, matches, where_of
-from api.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable
+from api.ingress_daemonset.template import FollowedNode, readable, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
@@ -24,7 +23,7 @@ from kube.resources import NODES, PODS, Resource, Selection
 from kube.types import Pod, complete, key_of
 from kube.waiting import acquired
 from runtime import threading, time
-from webhook.ingress_daemonset.validate import PortUser
+from webhook.ingress_daemonset.validate import MOST_PROBLEMS, PATH, PortUser, Problem
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of the taints that keep pods off a node until it is ready again."""
@@ -96,9 +95,9 @@ class ClusterLookup:
             self._left(deadline)
             lasting = tuple(taint for taint in node.spec.taints if not taint.key.startswith(PASSING))
             node = replace(node, spec=replace(node.spec, taints=lasting))
-            if matches(mine, node, runs=False):
+            if mine.matches(node, runs=False):
                 missing = theirs.keys() - shared.keys()
-                shared |= {key: node.name for key in missing if matches(theirs[key], node, runs=False)}
+                shared |= {key: node.name for key in missing if theirs[key].matches(node, runs=False)}
             if len(shared) == len(others):
                 break
         return shared

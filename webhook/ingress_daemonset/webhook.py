@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from api.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
-from api.ingress_daemonset.template import MOST_PROBLEMS, PATH, Problem, readable, template_of
+from api.ingress_daemonset.template import readable, template_of
 from api.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from kube.errors import KubeError
 from kube.types import Value, complete
@@ -28,7 +28,10 @@ from webhook.admission import (
 )
 from webhook.deadline import in_time
 from webhook.ingress_daemonset.validate import (
+    MOST_PROBLEMS,
+    PATH,
     PortUser,
+    Problem,
     load_balancer_problems,
     load_balancer_warnings,
     long_lists,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from api.health_checks import deployment_name
-from api.ingress_daemonset.node_matching import FollowedNode
+from api.ingress_daemonset.template import FollowedNode
 from dev.bench.ingress_daemonset import checker, figures, floor, ours
 from dev.bench.ingress_daemonset.figures import Spent
 from dev.bench.ingress_daemonset.manifests import NAME, ingress_daemonset
