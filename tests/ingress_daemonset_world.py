@@ -118,6 +118,19 @@ class World:
         self._rollouts, self.query = planned.rollouts, planned.query
         return planned
 
+    def status(self) -> Raw:
+        """That the plan of now would store."""
+        status = self.plan().status
+        assert status is not None
+        return status
+
+    def waiting(self) -> dict[str, Raw]:
+        """By node: its phase, and the reason why it waits."""
+        return {each["node"]: each for each in self.status()["waitingFor"]}
+
+    def conditions(self) -> dict[str, Raw]:
+        return {each["type"]: each for each in self.status()["conditions"]}
+
     def snapshot(self, writes: Writes | None = None) -> Snapshot:
         writes = Writes(refused=self.refusals) if writes is None else writes
         children: Children = {

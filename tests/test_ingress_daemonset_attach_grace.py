@@ -40,12 +40,6 @@ def annotations(here: World, node: str) -> dict[str, str]:
     return found
 
 
-def waiting_for(here: World) -> dict[str, tuple[str, str]]:
-    return {
-        each["node"]: (each["phase"], each["reason"]) for each in (here.plan().status or {})["waitingFor"]
-    }
-
-
 def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() -> None:
     here = attached("n1", "n2")
     begin = here.now
@@ -55,11 +49,10 @@ def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() 
     assert here.plan().actions == ()
     assert here.plan().requeue_at == begin + timedelta(seconds=GRACE)
     until = f"{begin + timedelta(seconds=GRACE):%Y-%m-%dT%H:%M:%SZ}"
-    assert waiting_for(here)["n1"] == (
-        "Attaching",
-        f"it is attached; the load balancer has until {until} to send traffic",
-    )
-    status = here.plan().status or {}
+    said = f"it is attached; the load balancer has until {until} to send traffic"
+    assert here.waiting()["n1"]["phase"] == "Attaching"
+    assert here.waiting()["n1"]["reason"] == said
+    status = here.status()
     assert (status["detachedNodes"], status["unavailableNodes"]) == (0, 1)
 
     here.later(GRACE - 1)
@@ -91,10 +84,8 @@ def test_the_next_node_waits_for_the_health_checks_of_the_attached_one_as_long_a
         here.reported["n1"] = state
         here.turn()
         checker = "the health checker at 10.0.0.1:10080"
-        assert waiting_for(here)["n1"] == (
-            "Attaching",
-            f"it is attached, and waits for traffic: {checker} {said}",
-        )
+        assert here.waiting()["n1"]["phase"] == "Attaching"
+        assert here.waiting()["n1"]["reason"] == f"it is attached, and waits for traffic: {checker} {said}"
         here.later(59)
         go_on(here)
         assert here.off() == set()
@@ -128,7 +119,7 @@ def test_a_node_that_loses_pods_in_the_grace_stays_attached_and_halts_the_rollou
     here.turn()
 
     assert here.off() == set()
-    assert waiting_for(here)["n1"][0] == "Updating"
+    assert here.waiting()["n1"]["phase"] == "Updating"
     here.settle()
     assert here.image_on("n2") == "proxy:2"
 

@@ -73,11 +73,6 @@ def images(where: World) -> set[str]:
     return {where.image_on(name) for name in where.nodes}
 
 
-def progressing(where: World) -> dict[str, str]:
-    conditions = (where.plan().status or {})["conditions"]
-    return next(each for each in conditions if each["type"] == "Progressing")
-
-
 @pytest.mark.parametrize("how", ["unread", "cut off"])
 def test_a_node_whose_checker_does_not_confirm_keeps_its_pods(how: str) -> None:
     here = world("n1", "n2")
@@ -91,12 +86,12 @@ def test_a_node_whose_checker_does_not_confirm_keeps_its_pods(how: str) -> None:
     planned = here.turn()
 
     assert images(here) == {"proxy:1"}
-    assert progressing(here)["reason"] == "WaitingForDetachment"
+    assert here.conditions()["Progressing"]["reason"] == "WaitingForDetachment"
     assert (
         "its detachment is not confirmed: the health checker at 10.0.0.1:10080"
-        in progressing(here)["message"]
+        in here.conditions()["Progressing"]["message"]
     )
-    assert "set confirm to preferred or off" in progressing(here)["message"]
+    assert "set confirm to preferred or off" in here.conditions()["Progressing"]["message"]
     (waiting,) = planned.unconfirmed
     assert (waiting.node, waiting.patience) == ("n1", TIMEOUT)
 
@@ -114,7 +109,7 @@ def test_one_that_is_only_preferred_goes_on_after_its_time() -> None:
     here.later(GRACE)
     assert here.turn().requeue_at == begun + timedelta(seconds=GRACE + 30)
     assert images(here) == {"proxy:1"}
-    assert f"{here.now + timedelta(seconds=30):%H:%M:%SZ}" in progressing(here)["message"]
+    assert f"{here.now + timedelta(seconds=30):%H:%M:%SZ}" in here.conditions()["Progressing"]["message"]
 
     here.later(30)
     here.turn()
@@ -160,7 +155,7 @@ def test_a_checker_that_learned_of_the_detachment_late_holds_the_pods_for_the_wh
     here.reported["n1"] = late
     here.turn()
     assert images(here) == {"proxy:1"}
-    assert "for the whole grace" in progressing(here)["message"]
+    assert "for the whole grace" in here.conditions()["Progressing"]["message"]
 
 
 def test_a_new_leader_says_nothing_of_checkers_that_it_has_not_read_yet_and_touches_no_pod() -> None:
@@ -171,5 +166,5 @@ def test_a_new_leader_says_nothing_of_checkers_that_it_has_not_read_yet_and_touc
     here.unasked = {"n1"}
 
     assert here.turn().unconfirmed == ()
-    assert progressing(here)["reason"] == "RollingOut"
+    assert here.conditions()["Progressing"]["reason"] == "RollingOut"
     assert images(here) == {"proxy:1"}

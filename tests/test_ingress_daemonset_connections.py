@@ -15,6 +15,7 @@ from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import Undrained
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
+from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_world import CHECKER, NO_WRITES, World, node, raw_resource, resource
 
 Raw = dict[str, Any]
@@ -44,11 +45,6 @@ def detached(connections: int | str | None, **rolling: Any) -> World:
     return here
 
 
-def reason(here: World) -> str:
-    (waiting,) = (here.plan().status or {})["waitingFor"]
-    return str(waiting["reason"])
-
-
 def ends_at(here: World) -> datetime:
     return NOW + timedelta(seconds=GRACE + TIMEOUT)
 
@@ -57,7 +53,10 @@ def ends_at(here: World) -> datetime:
 def test_pods_stay_while_more_connections_are_open_than_may_be(confirm: str) -> None:
     here = detached(6, confirm=confirm)
     assert here.image_on("n1") == "proxy:1"
-    assert "6 connections are open, and at most 5 may be; its pods are replaced at" in reason(here)
+    assert (
+        "6 connections are open, and at most 5 may be; its pods are replaced at"
+        in here.waiting()["n1"]["reason"]
+    )
 
     here.connections["n1"] = 5
     planned = here.turn()
@@ -76,7 +75,7 @@ def test_pods_stay_while_more_connections_are_open_than_may_be(confirm: str) -> 
 )
 def test_the_update_goes_on_after_the_timeout_and_says_so(connections: int | str | None, said: str) -> None:
     here = detached(connections)
-    assert said in reason(here)
+    assert said in here.waiting()["n1"]["reason"]
     planned = here.plan()
     assert planned.requeue_at
     here.now = planned.requeue_at - timedelta(seconds=1)
@@ -99,7 +98,7 @@ def test_connections_are_not_waited_for_before_the_detachment_is_confirmed() -> 
     here.turn()
 
     assert here.image_on("n1") == "proxy:1"
-    assert "its detachment is not confirmed" in reason(here)
+    assert "its detachment is not confirmed" in here.waiting()["n1"]["reason"]
 
 
 def test_without_the_field_nothing_is_waited_for_and_health_checkers_are_as_before() -> None:
@@ -151,3 +150,56 @@ def test_a_forecast_has_no_connections() -> None:
     snapshot = Snapshot(given, [node("n1")], [], NOW, NO_WRITES, {})
 
     assert forecast(snapshot, 1).left == ()
+
+
+def detaching(connections: int | None, confirm: str = "required") -> Leader:
+    """Whose node is to get a new template."""
+    here = Leader(with_nodes("n1", healthCheckNodePorts=[10080], rolling={**WAITING, "confirm": confirm}))
+    here.connections["n1"] = connections
+    here.settle()
+    here.retemplate("proxy:2")
+    return here
+
+
+def steps(here: Leader, seconds: int, *, watches: bool = True) -> None:
+    """A reconcile per second; without *watches*, its informers learn nothing."""
+    for _ in range(seconds):
+        here.look()
+        here.run_pods()
+        if watches:
+            here.api.deliver()
+        here.clock.advance(1.0)
+
+
+def test_a_leader_that_ends_leaves_the_rest_of_the_time_to_the_next() -> None:
+    here = detaching(6)
+    steps(here, GRACE + TIMEOUT // 2)
+    other = Leader(here.api, before=here)
+    other.connections["n1"] = 6
+    steps(other, TIMEOUT // 2 - 5)
+    assert other.images() == {"proxy:1"}
+
+    steps(other, 10)
+    assert other.images() == {"proxy:2"}
+    assert other.recorder.reasons.count("ConnectionsOpen") == 1
+
+
+def test_a_count_from_before_the_health_checker_was_lost_does_not_release_pods() -> None:
+    here = detaching(0, confirm="off")
+    steps(here, GRACE - 5)
+    here.unread.add("n1")
+    steps(here, TIMEOUT - 10)
+    assert here.images() == {"proxy:1"}
+
+    steps(here, 30)
+    assert here.images() == {"proxy:2"}
+
+
+def test_a_health_checker_that_comes_back_ends_the_wait() -> None:
+    here = detaching(None)
+    steps(here, GRACE + 60)
+    assert here.images() == {"proxy:1"}
+
+    here.connections["n1"] = 0
+    steps(here, 5)
+    assert here.images() == {"proxy:2"}

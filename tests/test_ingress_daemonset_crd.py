@@ -1,20 +1,35 @@
-"""The schema of IngressDaemonSets takes what the product reads, and explains it."""
+"""The schema, the status and the defaults of IngressDaemonSets: what the product reads and writes, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 import msgspec
 import pytest
 import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
-from api.ingress_daemonset.types import OTHER_SPELLINGS
+from api.ingress_daemonset.status import CanaryStatus, Condition, NodeFailure, Status, raw_of, status_of
+from api.ingress_daemonset.types import (
+    OTHER_SPELLINGS,
+    Annotation,
+    RollingUpdate,
+    Timestamp,
+    amount,
+    defaulted,
+    is_some,
+    overridden,
+    resource,
+    rolling_update,
+)
 from tests.charts import CHART
 from tests.ingress_daemonset import Raw, example, raw
-from webhook.ingress_daemonset.validate import MOST_CONTAINERS, MOST_LABELS, MOST_PORTS
+from webhook.ingress_daemonset.validate import MOST_CONTAINERS, MOST_LABELS, MOST_PORTS, two_spellings
 
 CRD = yaml.safe_load((CHART / "files" / "ingressdaemonsets.yaml").read_text())
 [SERVED] = CRD["spec"]["versions"]
@@ -125,3 +140,142 @@ def test_its_lists_are_no_longer_than_the_webhook_takes() -> None:
     assert {path: by_path[path][limit] for path, (limit, _) in most.items()} == {
         path: value for path, (_, value) in most.items()
     }
+
+
+STARTED = "2026-01-01T10:00:00Z"
+
+
+def fields_of(schema: dict[str, Any]) -> Any:
+    """The names of the fields that *schema* has, nested as they are."""
+    match schema:
+        case {"properties": parts}:
+            return {name: fields_of(part) for name, part in parts.items()}
+        case {"additionalProperties": dict() as part} | {"items": dict() as part}:
+            return fields_of(part)
+    return None
+
+
+def encoded_fields(kind: Any) -> Any:
+    match kind:
+        case msgspec.inspect.StructType(fields=fields):
+            return {each.encode_name: encoded_fields(each.type) for each in fields}
+        case msgspec.inspect.UnionType(types=types):
+            return next((found for each in types if (found := encoded_fields(each))), None)
+        case msgspec.inspect.DictType(value_type=part) | msgspec.inspect.VarTupleType(item_type=part):
+            return encoded_fields(part)
+    return None
+
+
+def test_its_fields_are_those_of_the_crd() -> None:
+    assert encoded_fields(msgspec.inspect.type_info(Status)) == fields_of(SCHEMA["properties"]["status"])
+
+
+def test_a_status_is_read_with_its_times() -> None:
+    status = status_of({"rollout": {"startedAt": STARTED, "nodes": 3, "atATime": 2}, "readyNodes": 3})
+
+    assert status.ready_nodes == 3
+    assert status.rollout is not None
+    assert status.rollout.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert (status.rollout.at_a_time, status.rollout.estimated_end) == (2, None)
+
+
+def test_a_part_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
+    status = status_of({"rollout": {"startedAt": "today"}, "canary": [], "readyNodes": 3, "other": {}})
+
+    assert status == Status(ready_nodes=3)
+
+
+def test_zero_is_stored_where_users_count() -> None:
+    assert raw_of(CanaryStatus("a-1")) == {"id": "a-1", "nodes": 0, "nodesComplete": 0}
+    assert raw_of(NodeFailure("it has lost pods")) == {"reason": "it has lost pods", "seconds": 0}
+
+
+def test_a_condition_that_is_not_reported_yet_is_empty() -> None:
+    status = status_of({"conditions": [{"type": "Degraded", "status": "True", "reason": "RolloutStuck"}]})
+
+    assert status.condition("Degraded").reason == "RolloutStuck"
+    assert status.condition("Progressing") == Condition("Progressing")
+
+
+DEFAULT = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
+SHARES = st.sampled_from([0, 1, 3, "0%", "25%", "100%"])
+GIVEN = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(
+        (
+            "maxUnavailableNodes",
+            "maxDegradedNodes",
+            "maxUnavailablePodsPerNode",
+            "maxUnavaiablePodsPerNode",
+            "maxUnavailablePodsPerNodes",
+            "maxSurgedPodsPerNode",
+        ),
+        SHARES,
+    ),
+)
+
+
+def rolling(**fields: Any) -> RollingUpdate:
+    return resource(raw({"updateStrategy": {"rollingUpdate": fields}})).spec.update_strategy.rolling_update
+
+
+@given(new=GIVEN, old=GIVEN)
+def test_defaulting_again_changes_nothing_more_and_detachment_brings_its_own(new: Raw, old: Raw) -> None:
+    before = defaulted(raw({"updateStrategy": {"rollingUpdate": old}}))
+    stored = defaulted(raw({"updateStrategy": {"rollingUpdate": new}}), before)
+
+    assume(not two_spellings(rolling_update(stored)))
+    assert defaulted(stored, stored) == stored
+    assert defaulted(stored) == stored
+    assert [*overridden(stored, stored)] == []
+    if is_some(new.get("maxUnavailableNodes", 0)):
+        found = rolling_update(stored)
+        assert (found["maxDegradedNodes"], found["maxUnavailablePodsPerNode"]) == (0, "100%")
+
+
+def test_the_given_object_stays_as_it_is() -> None:
+    given = example()
+
+    defaulted(given, example())
+
+    assert given == example()
+
+
+def test_the_example_of_the_original_as_values() -> None:
+    spec = resource(example()).spec
+
+    assert (spec.pods_per_node, spec.health_check_node_ports, spec.paused) == (2, (10080,), False)
+    assert spec.health_checker.image_pull_policy == "Always"
+    found = spec.update_strategy.rolling_update
+    assert (found.max_unavailable_nodes, found.max_degraded_nodes) == (2, 0)
+    assert (found.max_unavailable_pods_per_node, found.max_surged_pods_per_node) == ("100%", 1)
+    assert found.node_annotation == Annotation("node-detacher.variant.run/detached", "true", 10)
+    assert found.timestamp == Timestamp("node-detacher.variant.run/detachment-timestamp", "RFC3339", 30)
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"maxUnavailableNodes": 1}, DEFAULT),
+        ({"annotateDeploymentToDetach": {}}, DEFAULT),
+        ({"annotateDeploymentToDetach": {"key": "a"}}, "a"),
+        ({}, None),
+    ],
+)
+def test_the_annotation_of_a_deployment(fields: Raw, key: str | None) -> None:
+    found = rolling(**fields).deployment_annotation
+
+    assert (found and found.key) == key
+
+
+def test_a_node_that_is_not_detached_is_not_written_to() -> None:
+    found = rolling(annotateNodeToDetach={"key": "a"}, waitForDetachmentByAnnotatedTimestamp={"key": "b"})
+
+    assert (found.node_annotation, found.timestamp) == (None, None)
+
+
+@pytest.mark.parametrize("share", [-1, "", "%", "1", "-1%", "101%", "1.5%", "\u0661%", "0001%"])
+def test_what_is_no_budget_is_refused(share: int | str) -> None:
+    with pytest.raises(ValueError, match="is no budget"):
+        amount(share)
+    assert not is_some(share)

@@ -74,11 +74,6 @@ def cordoned(**parts: Any) -> World:
     return here
 
 
-def phase(where: World, node: str = "n1") -> str:
-    waiting = (where.plan().status or {})["waitingFor"]
-    return next((each["phase"] for each in waiting if each["node"] == node), "")
-
-
 @pytest.mark.parametrize(
     "ask", [pytest.param(request, id="an eviction"), pytest.param(taint, id="an autoscaler")]
 )
@@ -89,7 +84,7 @@ def test_a_node_is_detached_and_its_pods_may_be_evicted_when_the_grace_is_over(a
     turns(here)
     assert marked(here) == here.off() == {"n1"}
     assert handed(here) == set()
-    assert phase(here) == "Draining"
+    assert here.waiting()["n1"]["phase"] == "Draining"
 
     here.later(GRACE - 1)
     turns(here)
@@ -219,9 +214,7 @@ def test_evictions_from_nodes_that_are_not_cordoned_detach_no_more_nodes_than_th
     here.turn()
     turns(here)
     assert marked(here) == {"n1", "n2"}
-    assert "waits for room" in next(
-        each["reason"] for each in (here.plan().status or {})["waitingFor"] if each["node"] == "n3"
-    )
+    assert "waits for room" in here.waiting()["n3"]["reason"]
     here.deployments["web-n3"]["status"]["availableReplicas"] = 0
     turns(here)
     assert marked(here) == {"n1", "n2"}, "it has its pods again long before a drain is over"
@@ -288,7 +281,7 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
     left = here.now
     assert TO_BE_UPDATED in annotations(here)
     assert here.turn().requeue_at == left + timedelta(seconds=GRACE)
-    assert phase(here) == "Leaving"
+    assert here.waiting()["n1"]["phase"] == "Leaving"
 
     here.later(GRACE - 1)
     here.turn()
@@ -371,8 +364,8 @@ def test_new_pods_of_a_drained_node_are_not_late_for_its_last_update() -> None:
     here.later(HELD)
     turns(here)
 
-    assert phase(here) == "Updating"
-    assert {each["reason"] for each in (here.plan().status or {})["conditions"]}.isdisjoint({"Halted"})
+    assert here.waiting()["n1"]["phase"] == "Updating"
+    assert "Halted" not in {each["reason"] for each in here.conditions().values()}
 
 
 @pytest.mark.parametrize(

@@ -135,15 +135,6 @@ def test_a_former_template_that_is_lost_later_pauses_the_return() -> None:
     assert [here.world.image_on(name) for name in NODES] == before
 
 
-def test_the_former_template_is_kept_whatever_the_limit() -> None:
-    here = Returning(revisionHistoryLimit=1)
-    here.roll_out("proxy:2")
-    here.world.retemplate(BAD)
-    here.play(lambda: here.reason == "RolledBack")
-
-    assert here.images == {"proxy:1"}
-
-
 def test_history_and_events_say_what_happened() -> None:
     here = Returning()
     here.play(lambda: here.reason == "Complete")

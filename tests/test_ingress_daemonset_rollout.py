@@ -47,12 +47,6 @@ def detaching(limit: int | str = 2, **parts: Any) -> dict[str, Any]:
     return {"maxUnavailableNodes": limit, **(parts or BY_NODE)}
 
 
-def conditions(where: World) -> dict[str, dict[str, str]]:
-    status = where.plan().status
-    assert status is not None
-    return {each["type"]: each for each in status["conditions"]}
-
-
 def test_every_node_gets_its_deployment_in_one_write_and_only_the_first_answer_is_recorded() -> None:
     fresh = World(raw_resource(healthCheckNodePorts=[10080]), *NODES)
 
@@ -102,7 +96,7 @@ def test_a_timestamp_that_stood_there_before_or_is_no_time_confirms_nothing() ->
 
     assert here.updated() == set()
     assert planned.requeue_at is None
-    assert conditions(here)["Progressing"]["reason"] == "WaitingForDetachment"
+    assert here.conditions()["Progressing"]["reason"] == "WaitingForDetachment"
 
     for said in ("yesterday", "2026-01-02T03:04:05", ""):
         here.nodes["n1"]["metadata"]["annotations"][TIMESTAMP] = said
@@ -174,9 +168,9 @@ def test_nodes_that_are_not_ready_come_last() -> None:
 
     assert here.updated() == set(NODES)
     assert here.off() == {"n1"}
-    waiting = (here.plan().status or {})["waitingFor"]
-    assert [(each["node"], each["phase"]) for each in waiting] == [("n1", "Updating")]
-    assert "NotReady" in waiting[0]["reason"]
+    (waiting,) = here.waiting().values()
+    assert (waiting["node"], waiting["phase"]) == ("n1", "Updating")
+    assert "NotReady" in waiting["reason"]
 
 
 def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched() -> None:
@@ -186,7 +180,7 @@ def test_a_paused_rollout_begins_nothing_and_gives_back_what_it_has_not_touched(
     here.settle()
 
     assert here.updated() == here.off() == set()
-    assert conditions(here)["Progressing"]["reason"] == "Paused"
+    assert here.conditions()["Progressing"]["reason"] == "Paused"
 
 
 def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> None:
@@ -238,8 +232,8 @@ def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> N
     here.later(99999)
 
     assert here.plan().actions == ()
-    assert conditions(here)["Progressing"]["reason"] == "Halted"
-    assert conditions(here)["Degraded"]["status"] == "True"
+    assert here.conditions()["Progressing"]["reason"] == "Halted"
+    assert here.conditions()["Degraded"]["status"] == "True"
 
 
 CRASH_LOOP = {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}
@@ -270,15 +264,14 @@ def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
     here.deployments["web-n1"]["status"] |= none | {"observedGeneration": 99, "conditions": [progress]}
     here.now = at + timedelta(seconds=deadline - 1)
 
-    assert conditions(here)["Progressing"]["reason"] == "RollingOut"
+    assert here.conditions()["Progressing"]["reason"] == "RollingOut"
     assert here.plan().requeue_at == here.now + timedelta(seconds=1)
     here.later(1)
-    assert conditions(here)["Progressing"]["reason"] == "Halted"
-    assert conditions(here)["Degraded"]["reason"] == "RolloutStuck"
-    waiting = (here.plan().status or {})["waitingFor"]
-    assert "has not become available within" in waiting[0]["reason"]
+    assert here.conditions()["Progressing"]["reason"] == "Halted"
+    assert here.conditions()["Degraded"]["reason"] == "RolloutStuck"
+    assert "has not become available within" in here.waiting()["n1"]["reason"]
     here.settle()
-    assert conditions(here)["Progressing"]["reason"] == "Complete"
+    assert here.conditions()["Progressing"]["reason"] == "Complete"
 
 
 def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:
@@ -391,7 +384,7 @@ def test_a_health_checker_without_its_port_is_deleted_and_an_unmanaged_one_stays
 
 def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
     here = begun(rolling=detaching(2))
-    status = here.plan().status or {}
+    status = here.status()
 
     assert [status[name] for name in ("desiredNodes", "updatedNodes", "readyNodes", "detachedNodes")] == [
         5,
@@ -411,7 +404,7 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
         }
         for name in ("n1", "n2")
     ]
-    assert {kind: each["status"] for kind, each in conditions(here).items()} == {
+    assert {kind: each["status"] for kind, each in here.conditions().items()} == {
         "Available": "True",
         "Progressing": "True",
         "Degraded": "False",
@@ -420,7 +413,7 @@ def test_the_status_counts_the_nodes_and_says_what_each_waits_for() -> None:
 
 @pytest.mark.parametrize("names", [pytest.param((), id="no node"), pytest.param(NODES, id="no pods yet")])
 def test_without_available_pods_it_is_not_available(names: tuple[str, ...]) -> None:
-    assert conditions(World(raw_resource(), *names))["Available"]["status"] == "False"
+    assert World(raw_resource(), *names).conditions()["Available"]["status"] == "False"
 
 
 def test_a_node_of_whose_write_nothing_was_heard_counts_as_off_and_is_left_alone() -> None:
@@ -464,15 +457,15 @@ def test_a_deployment_of_another_selector_is_left_alone_though_it_is_ours() -> N
     here.settle()
 
     assert here.updated() == {"n2"}
-    assert conditions(here)["Degraded"]["reason"] == "ForeignDeployment"
-    assert "another selector" in conditions(here)["Degraded"]["message"]
-    assert conditions(here)["Progressing"]["message"] == "1 of 2 nodes are as desired"
+    assert here.conditions()["Degraded"]["reason"] == "ForeignDeployment"
+    assert "another selector" in here.conditions()["Degraded"]["message"]
+    assert here.conditions()["Progressing"]["message"] == "1 of 2 nodes are as desired"
     assert here.daemonsets["web-10080"]["spec"]["selector"] == old
 
     del here.deployments["web-n1"]
     here.settle()
     assert here.updated() == {"n1", "n2"}
-    assert conditions(here)["Degraded"]["reason"] == "ForeignObject"
+    assert here.conditions()["Degraded"]["reason"] == "ForeignObject"
 
 
 def written(planned: Plan) -> set[str]:
@@ -547,10 +540,10 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
     here.edit("web-n1", {"spec": edited})
     here.settle()
 
-    progressing = conditions(here)["Progressing"]
+    progressing = here.conditions()["Progressing"]
     assert progressing["reason"] == "WaitingForNodes"
     assert f"these also count against maxUnavailableNodes: n2 is {said}" in progressing["message"]
-    assert (here.plan().status or {})["unavailableNodes"] == 1
+    assert here.status()["unavailableNodes"] == 1
     assert here.image_on("n1") == "mine:1"
 
     here.nodes["n2"] = well

@@ -1,11 +1,14 @@
-"""Which weights are written, which are remembered, and what the rollout of a node may conclude from them."""
+"""Former weights: planned, and stored so that the next leader has them, as values and on a fake API server."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from api.ingress_daemonset import WEIGHTS_OF
 from cloud.types import Backend
 from controllers.ingress_daemonset.load_balancers import (
     AT_ONCE,
@@ -18,10 +21,16 @@ from controllers.ingress_daemonset.load_balancers import (
     summed_up,
     unhealthy,
 )
+from controllers.ingress_daemonset.weights import KEY, Unreadable, WeightStore
+from dev.fake_api import NAMESPACES, FakeAPI
+from kube.errors import KubeError
+from kube.leader_election import LeadershipLost
+from kube.resources import CONFIG_MAPS
 from tests.factories import NOW
+from tests.ingress_daemonset_clb_world import BALANCER, WEIGHT, ClbLeader, rolling
 
-ONE = Identity("ins-1", "10.0.0.1")
-TWO = Identity("ins-2", "10.0.0.2")
+FIRST = Identity("ins-1", "10.0.0.1")
+OTHER = Identity("ins-2", "10.0.0.2")
 SECOND = timedelta(seconds=1)
 
 
@@ -29,22 +38,24 @@ def backend(weight: int = 10, instance: str = "ins-1", address: str = "", listen
     return Backend(listener=listener, instance=instance, address=address, port=80, weight=weight)
 
 
-KEY = backend().key
+FIRST_KEY = backend().key
 
 
 def seen(*backends: Backend, memory: FormerWeights | None = None, detached: bool = True) -> BalancerSnapshot:
     """Of node n1, which is to be *detached*, or was."""
-    return BalancerSnapshot(backends, memory or {}, {"n1": ONE} if detached else {}, others=[ONE, TWO])
+    return BalancerSnapshot(backends, memory or {}, {"n1": FIRST} if detached else {}, others=[FIRST, OTHER])
 
 
 def known(weight: int = 10, *, ago: timedelta = SECOND, restored: timedelta | None = None) -> FormerWeights:
-    return {KEY: FormerWeight("n1", weight, NOW - ago, NOW - restored if restored is not None else None)}
+    return {
+        FIRST_KEY: FormerWeight("n1", weight, NOW - ago, NOW - restored if restored is not None else None)
+    }
 
 
 def test_a_weight_is_remembered_before_0_is_written() -> None:
     planned = plan_weights(seen(backend(7), backend(5, "ins-2")), NOW)
 
-    assert planned.memory == {KEY: FormerWeight("n1", 7, NOW)}
+    assert planned.memory == {FIRST_KEY: FormerWeight("n1", 7, NOW)}
     assert planned.weights == {backend(7): 0}
 
 
@@ -67,7 +78,7 @@ def test_a_backend_is_that_of_a_node_by_its_instance_else_by_its_address(
 def test_a_weight_that_another_client_wrote_meanwhile_is_the_one_that_returns() -> None:
     planned = plan_weights(seen(backend(20), memory=known(10)), NOW)
 
-    assert planned.memory[KEY].weight == 20
+    assert planned.memory[FIRST_KEY].weight == 20
     assert planned.weights == {backend(20): 0}
 
 
@@ -91,7 +102,7 @@ def test_a_restoration_is_remembered_before_it_is_written_and_repeated_until_it_
     planned = plan_weights(seen(backend(0), memory=known(), detached=False), NOW)
 
     assert planned.weights == {backend(0): 10}
-    assert planned.memory[KEY].restored == NOW
+    assert planned.memory[FIRST_KEY].restored == NOW
 
 
 @pytest.mark.parametrize(("ago", "is_kept"), [(LATE, True), (LATE + SECOND, False)], ids=["young", "old"])
@@ -102,7 +113,7 @@ def test_a_weight_is_forgotten_when_no_0_can_arrive_any_more(
     backends = [backend(10)] if is_there else []
     planned = plan_weights(seen(*backends, memory=known(ago=ago), detached=False), NOW)
 
-    assert (KEY in planned.memory) == is_kept
+    assert (FIRST_KEY in planned.memory) == is_kept
     assert planned.weights == {}
 
 
@@ -141,7 +152,100 @@ def test_a_node_waits_for_its_weights_although_nothing_but_the_memory_names_it()
 
 
 def test_backends_that_get_traffic_are_to_be_healthy() -> None:
-    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {}, {"n1": ONE})
+    there = BalancerSnapshot([backend(), backend(0, listener="lbl-2")], {}, {}, {"n1": FIRST})
 
-    assert unhealthy("n1", there, {KEY: False, backend(listener="lbl-2").key: False}) == 1
-    assert unhealthy("n1", there, {KEY: True}) == 0
+    assert unhealthy("n1", there, {FIRST_KEY: False, backend(listener="lbl-2").key: False}) == 1
+    assert unhealthy("n1", there, {FIRST_KEY: True}) == 0
+
+
+ONE, TWO = ({"lbl-1//ins-1:80": FormerWeight("n1", weight, NOW)} for weight in (10, 20))
+
+
+@pytest.fixture
+def api() -> FakeAPI:
+    fake = FakeAPI()
+    fake.put(NAMESPACES, {"metadata": {"name": "drawbridge"}})
+    return fake
+
+
+def store(api: FakeAPI) -> WeightStore:
+    return WeightStore(api.client(), "drawbridge")
+
+
+def test_what_is_remembered_is_there_for_the_next_leader(api: FakeAPI) -> None:
+    store(api).put(BALANCER, ONE)
+    other = store(api)
+    assert other.memory(BALANCER) == ONE
+    assert other.load_balancers() == [BALANCER]
+
+    other.put(BALANCER, {})
+    assert store(api).load_balancers() == []
+    assert api.list(CONFIG_MAPS) == []
+
+
+@pytest.mark.parametrize("memory", [TWO, {}], ids=["another weight", "nothing"])
+def test_a_former_leader_does_not_overwrite_what_the_next_one_remembers(api: FakeAPI, memory: object) -> None:
+    former = store(api)
+    former.put(BALANCER, ONE)
+    next_one = store(api)
+    next_one.memory(BALANCER)
+    next_one.put(BALANCER, TWO)
+    with pytest.raises(KubeError):
+        former.put(BALANCER, memory)  # type: ignore[arg-type]
+
+    assert store(api).memory(BALANCER) == former.memory(BALANCER) == TWO
+
+
+def unreadable(load_balancer: str) -> dict[str, object]:
+    name = f"drawbridge-weights-{load_balancer}"
+    metadata = {"name": name, "namespace": "drawbridge", "labels": {WEIGHTS_OF: load_balancer}}
+    return {"metadata": metadata, "data": {KEY: "{"}}
+
+
+def test_what_cannot_be_read_is_an_error_for_its_load_balancer_alone(api: FakeAPI) -> None:
+    store(api).put(BALANCER, ONE)
+    api.put(CONFIG_MAPS, unreadable("lb-1"))
+    held = store(api)
+
+    assert held.memory(BALANCER) == ONE
+    assert {*held.load_balancers()} == {BALANCER, "lb-1"}
+    with pytest.raises(Unreadable, match="drawbridge-weights-lb-1 is unreadable"):
+        held.memory("lb-1")
+    api.remove(CONFIG_MAPS, "drawbridge-weights-lb-1", "drawbridge")
+    assert held.memory("lb-1") == {}
+
+
+def test_an_unreadable_memory_holds_up_the_rollouts_at_its_load_balancer_until_it_is_corrected() -> None:
+    here = rolling("n1", "n2")
+    here.api.fake.put(CONFIG_MAPS, unreadable(BALANCER))
+    other = ClbLeader(here.api, before=here)
+    for _ in range(30):
+        other.step()
+    assert other.has("proxy:1")
+    assert {*other.weight_by_key.values()} == {WEIGHT}
+    [waiting, *_] = other.api.objects["IngressDaemonSet", "edge/web"]["status"]["waitingFor"]
+    assert f"drawbridge-weights-{BALANCER} is unreadable" in waiting["reason"]
+
+    other.api.fake.remove(CONFIG_MAPS, f"drawbridge-weights-{BALANCER}", "drawbridge")
+    other.run(lambda: other.is_restored and other.has("proxy:2"))
+
+
+def test_a_former_leader_with_an_old_cache_changes_no_weight_after_the_next_one() -> None:
+    here = rolling("n1", "n2")
+    here.run(lambda: not all(here.weight_by_key.values()))
+    former, here.leads = here, False
+    other = ClbLeader(here.api, before=former)
+    for _ in range(20):
+        other.step()
+        with suppress(LeadershipLost):
+            former.step()
+        other.api.deliver()
+    other.run(lambda: other.is_restored and other.has("proxy:2"))
+
+
+def test_the_memory_is_one_line_that_a_person_can_read(api: FakeAPI) -> None:
+    store(api).put(BALANCER, ONE)
+    (found,) = api.list(CONFIG_MAPS)
+
+    assert found["metadata"]["labels"] == {WEIGHTS_OF: BALANCER}
+    assert msgspec.json.decode(found["data"][KEY])["lbl-1//ins-1:80"]["weight"] == 10
