@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api.ingress_daemonset.status import Phase
@@ -150,6 +150,7 @@ NAMES = [f"n{each}" for each in range(9)]
     ports=st.sampled_from([[], [10080]]),
     troubles=st.dictionaries(st.sampled_from(NAMES), TROUBLES, max_size=3),
 )
+@example(2, {"maxUnavailableNodes": 1, **BY_TIMESTAMP}, 0, [], {"n0": CORDONED, "n1": BY_OTHERS})
 def test_the_forecast_has_the_nodes_in_the_order_in_which_the_reconciler_takes_them(
     count: int, rolling: Raw, attach_grace: int, ports: list[int], troubles: dict[str, Raw]
 ) -> None:

@@ -1,7 +1,7 @@
 """How a rollout will go: the planner, played forward against a simulated cluster.
 
 That does at once what a plan writes, and its pods take the time that is given. What others do is taken out of the spec:
-they confirm detachments, write timestamps and end connections as soon as they may.
+they confirm detachments and end connections as soon as they may, and write timestamps at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from api.ingress_daemonset.status import (
     status_of,
 )
 from api.ingress_daemonset.template import FollowedNode
-from api.ingress_daemonset.types import OFF, Annotation, Canary, IngressDaemonSet, Timestamp, Weights
+from api.ingress_daemonset.types import OFF, Canary, IngressDaemonSet
 from controllers.ingress_daemonset.children import (
     COMPLETE,
     Action,
@@ -35,6 +35,7 @@ from controllers.ingress_daemonset.children import (
     Writes,
     version_of,
 )
+from controllers.ingress_daemonset.detachment import holders_of
 from controllers.ingress_daemonset.drift import Answers
 from controllers.ingress_daemonset.health_checks import HealthCheckers
 from controllers.ingress_daemonset.nodes import NodeRollout, why
@@ -63,6 +64,24 @@ class SimulatedCluster:
             if starts and each.deployment is not None:
                 self._deployments[each.name] = _unfinished(each.deployment)
                 self._start_pods(each.name, each.node, each.updated_at or self.now)
+
+        for name in self._nodes:
+            self._confirm(name)
+
+    def _confirm(self, name: str) -> None:
+        """Write the timestamp of its detachment as soon as the Node is annotated."""
+        rolling = self._resource.spec.update_strategy.rolling_update
+        node, wanted, annotation = self._nodes[name], rolling.timestamp, rolling.node_annotation
+        held = node.metadata.annotations
+        mark = holders_of(held).get(self._resource.metadata.uid)
+        if (
+            wanted
+            and annotation
+            and annotation.key in held
+            and held.get(wanted.key) in (None, mark and mark.stale)
+        ):
+            annotations = {**held, wanted.key: self.now.isoformat()}
+            self._nodes[name] = changed(node, metadata=changed(node.metadata, annotations=annotations))
 
     def snapshot(self) -> Snapshot:
         return replace(
@@ -132,6 +151,7 @@ class SimulatedCluster:
                 self._resource = changed(self._resource, metadata=metadata, status=status)
             case Change(body=body) if kind == "Node":
                 self._nodes[name] = _patched(self._nodes[name], body)
+                self._confirm(name)
             case Change(body=body):
                 held = _patched(self._deployments[name], body)
                 metadata = changed(held.metadata, generation=held.metadata.generation + 1)
@@ -250,13 +270,15 @@ def forecast(snapshot: Snapshot, pods: float, plans: int | None = None) -> Forec
 
 
 def foreseeable(resource: IngressDaemonSet) -> IngressDaemonSet:
-    """*resource* without what others do: the graces that begin with that begin with the annotations."""
+    """*resource* without what others do: the grace that begins with weight 0 begins with the annotation."""
     rolling = resource.spec.update_strategy.rolling_update
+    annotation, weights = rolling.deployment_annotation, rolling.weights
+    if annotation and weights:
+        longest = max(annotation.grace_period_seconds, weights.grace_period_seconds)
+        annotation = changed(annotation, grace_period_seconds=longest)
     rolling = changed(
         rolling,
-        annotate_deployment_to_detach=_with_grace(rolling.deployment_annotation, rolling.weights),
-        annotate_node_to_detach=_with_grace(rolling.node_annotation, rolling.timestamp),
-        wait_for_detachment_by_annotated_timestamp=None,
+        annotate_deployment_to_detach=annotation,
         set_weight_to_detach=None,
         wait_for_connections=None,
         confirm=OFF,
@@ -264,14 +286,6 @@ def foreseeable(resource: IngressDaemonSet) -> IngressDaemonSet:
     )
     strategy = changed(resource.spec.update_strategy, rolling_update=rolling)
     return changed(resource, spec=changed(resource.spec, update_strategy=strategy))
-
-
-def _with_grace(annotation: Annotation | None, other: Weights | Timestamp | None) -> Annotation | None:
-    """The longer one."""
-    if annotation is None or other is None:
-        return annotation
-    longest = max(annotation.grace_period_seconds, other.grace_period_seconds)
-    return changed(annotation, grace_period_seconds=longest)
 
 
 def _with_good_metric(resource: IngressDaemonSet, canary: Canary | None) -> Canary | None:
