@@ -200,19 +200,23 @@ def limited(most: int, *times: Hours) -> Budget:
 def test_what_waits_goes_within_seconds_when_the_hours_end() -> None:
     found = world(limited(1, BEFORE))
     found.create(3, n="0")
+    stuck = found.stuck("stuck")
     found.leader.settle(10)
     (waiting,) = (each for each in found.cluster.names(lambda pod: pod.gated) if each == "web-3")
     assert found.placements() == {"": 2, "super": 1}
     assert END in found.annotations(waiting)[REASON]
-    assert found.leader.recorder.reasons == ["SuperNodeCapReached"] * 2
+    assert END in found.annotations(stuck)[REASON]
+    assert found.leader.recorder.reasons == ["SuperNodeCapReached"] * 3
 
     found.clock.advance(BORDER - 0.5 - found.clock())
     found.leader.look()
     assert found.placements() == {"": 2, "super": 1}
+    assert not found.cluster.pod(stuck).may_come_to_super_nodes
 
     found.clock.advance(LATER)
     found.leader.look()
     assert found.placements() == {"super": 3}
+    assert found.cluster.pod(stuck).may_come_to_super_nodes
 
 
 def test_what_is_on_super_nodes_stays_when_hours_begin_and_what_is_new_waits() -> None:
@@ -236,18 +240,6 @@ def test_what_is_on_super_nodes_stays_when_hours_begin_and_what_is_new_waits() -
     found.cluster.remove(there[2])
     found.leader.settle(2)
     assert found.placements() == {"super": 1}
-
-
-def test_a_pod_that_local_nodes_have_no_room_for_waits_for_the_end_of_the_hours_too() -> None:
-    found = world(limited(0, BEFORE))
-    stuck = found.stuck()
-    found.leader.settle(2)
-    assert not found.cluster.pod(stuck).may_come_to_super_nodes
-    assert "its hours, every day" in found.annotations(stuck)[REASON]
-
-    found.clock.advance(BORDER + LATER - found.clock())
-    found.leader.look()
-    assert found.cluster.pod(stuck).may_come_to_super_nodes
 
 
 def test_metrics_say_which_budgets_hold_now() -> None:

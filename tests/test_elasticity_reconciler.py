@@ -81,9 +81,10 @@ def test_a_placement_costs_one_write_and_no_read() -> None:
     assert (len(world.cluster.writes), world.leader.client.reads, world.leader.recorder.events) == (50, 0, [])
 
 
-def test_a_bad_number_of_a_pod_that_was_not_gated_is_reported_once() -> None:
+@pytest.mark.parametrize("number", ["many", "30%"])
+def test_a_bad_number_of_a_pod_that_was_not_gated_is_reported_once(number: str) -> None:
     world = World()
-    (name,) = world.create(1, n="many", gated=False)
+    (name,) = world.create(1, n=number, gated=False)
     world.bind(name, HOME)
     world.leader.settle()
     world.cluster.edit(name, {"metadata": {"annotations": {"AUTO_SCALE_EKS": "true"}}})

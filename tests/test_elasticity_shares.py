@@ -15,7 +15,7 @@ from controllers.elasticity.pods import decode
 from controllers.elasticity.snapshot import Workload
 from controllers.elasticity.sources import job, replicated, workload_of
 from settings import ElasticitySettings
-from tests.elasticity_world import HOME, Feed, World, raw_of, raw_pod
+from tests.elasticity_world import Feed, World, raw_of, raw_pod
 from tests.tables import table
 
 ON = ElasticitySettings(enabled=True, percentages=True)
@@ -112,15 +112,6 @@ def test_a_bare_pod_is_one_replica() -> None:
     found.leader.settle()
 
     assert (found.placements("alone"), found.placements("none")) == ({"local": 1}, {"super": 1})
-
-
-def test_a_pod_that_was_not_gated_because_its_share_cannot_be_followed_has_an_event() -> None:
-    found = World(settings=ElasticitySettings(enabled=True))
-    (name,) = found.create(1, n="30%", gated=False)
-    found.bind(name, HOME)
-    found.leader.settle()
-
-    assert found.leader.recorder.reasons == ["BadLocalReplicas"]
 
 
 def _raw(**parts: Any) -> msgspec.Raw:

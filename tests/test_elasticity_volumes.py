@@ -135,6 +135,9 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
 @table(
     "found, name, nodes",
     {
+        "a claim that does not exist": (None, "", None),
+        "a class for all nodes": (Claim(storage_class="cbs"), "", None),
+        "a volume for all nodes": (Claim("pv-1", PersistentVolume(spec={"nfs": {}})), "", None),
         "by the node affinity of its volume": (
             bound(nfs={}, nodeAffinity={"required": HERE}),
             "volume pv-1 of claim data-web-0",
@@ -158,20 +161,11 @@ IN_A = NodeSelector((Term(match_expressions=(Expression("zone", "In", ("a",)),))
         ),
     },
 )
-def test_a_volume_says_on_which_nodes_it_can_be_used(found: Claim, name: str, nodes: NodeSelector) -> None:
-    assert reach(pod(spec=CLAIMING), {"data-web-0": found}) == (Reach(name, nodes),)
-
-
-@table(
-    "claims",
-    {
-        "no claim": {},
-        "a class for all nodes": {"data-web-0": Claim(storage_class="cbs")},
-        "a volume for all nodes": {"data-web-0": Claim("pv-1", PersistentVolume(spec={"nfs": {}}))},
-    },
-)
-def test_a_volume_that_says_nothing_can_be_used_on_all_nodes(claims: dict[str, Claim]) -> None:
-    assert reach(pod(spec=CLAIMING), claims) == ()
+def test_a_volume_says_on_which_nodes_it_can_be_used(
+    found: Claim | None, name: str, nodes: NodeSelector | None
+) -> None:
+    claims = {"data-web-0": found} if found else {}
+    assert reach(pod(spec=CLAIMING), claims) == ((Reach(name, nodes),) if nodes else ())
 
 
 class Client:

@@ -48,6 +48,7 @@ def is_kept_off(world: World, name: str) -> bool:
         "all are pinned": (PINNING, {}, "local, kept off"),
         "all are pinned, and it is beyond the first N": (PINNING, {"n": "0"}, "super"),
         "all are pinned, and it prefers": (PINNING, {"annotations": {MODE: "prefer"}}, "local"),
+        "a switch that is none": ({}, {"n": "0", "annotations": {SWITCH: "maybe"}}, "super, BadSwitch"),
         "a mode that is none": ({}, {"annotations": {MODE: "maybe"}}, "local, BadPlacementMode"),
         "it tolerates super nodes": ({"switch": False}, {"n": None, "spec": TOLERANT}, "any"),
         "it tolerates super nodes and breaks a rule": (
@@ -119,15 +120,6 @@ def test_what_becomes_of_a_pod_without_local_room(
     assert (annotations.get(BURST), annotations.get(COST), annotations.get(OUR_COST)) == wanted
     tolerations = world.cluster.pods[name]["spec"].get("tolerations", ())
     assert any(each["key"] == TAINT_KEY for each in tolerations) is goes
-
-
-def test_a_switch_that_says_nonsense_counts_as_not_set_and_is_reported() -> None:
-    world = World()
-    name = world.stuck(annotations={SWITCH: "perhaps"})
-    world.leader.settle()
-
-    assert world.annotations(name)[BURST] == "allowed"
-    assert world.leader.recorder.reasons == ["BadSwitch", "SentToSuperNode"]
 
 
 def test_a_pod_without_room_that_no_super_node_matches_waits_until_one_does() -> None:

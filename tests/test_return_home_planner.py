@@ -97,11 +97,23 @@ def workload(strategy: dict[str, Any] | None = None, **status: Any) -> Workload:
     return msgspec.convert(raw, Workload)
 
 
+LEAVES = replace(workload().metadata, deletion_timestamp=NOW)
+THREE = replace(workload().spec, replicas=3)
+
+
 @table(
     "current, why",
     {
         "all is well": (Current(workload(), [], TWO), None),
         "it is gone": (Current(None, [], TWO), "its workload is gone"),
+        "it is being deleted": (
+            Current(replace(workload(), metadata=LEAVES), [], TWO),
+            "its workload is gone",
+        ),
+        "it is scaled out": (
+            Current(replace(workload(), spec=THREE), [], TWO),
+            "2 of 3 replicas are available",
+        ),
         "its controller is behind": (
             Current(workload(observedGeneration=1), [], TWO),
             "its controller has not seen the last change",
