@@ -144,3 +144,18 @@ def test_each_feature_has_its_configuration_alone(lab: Lab) -> None:
     assert sorted(configurations(lab)) == NAMES
     assert unreviewed(lab) == 0
     lab.wait(lambda: bundles(lab) == {bundle}, 60, "the CA in both")
+
+
+def test_an_upgrade_keeps_the_ca_that_the_controllers_wrote_last(lab: Lab) -> None:
+    """Though Helm has written that of the upgrade before."""
+    [before] = bundles(lab)
+    secret = ("secret", "drawbridge-webhook-tls", f"--namespace={install.NAMESPACE}")
+    lab.kubectl("patch", *secret, "--type=merge", '--patch={"data": {"ca.key": null}}')
+    lab.wait(lambda: len(bundles(lab)) == 1 and before not in bundles(lab), 60, "another CA in all of them")
+    after = bundles(lab)
+
+    with asked(lab) as found:
+        install.upgrade(lab, {"logging": {"level": "debug"}})
+
+    assert {*found} == {"refused"}
+    assert bundles(lab) == after
