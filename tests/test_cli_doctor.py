@@ -79,6 +79,7 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
             "ipReservation": {
                 "workloadOptIn": True,
                 "sameAddress": {"enabled": True},
+                "standing": {"enabled": True},
                 "pools": {"enabled": True, "history": "24h"},
             }
         }

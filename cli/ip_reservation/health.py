@@ -131,12 +131,19 @@ def _problems(
 
 def needs(settings: Settings) -> Iterator[Needs]:
     ours, segments = settings.ip_reservation, ("ipreservations", CALICO)
+    configuration = (
+        "validatingwebhookconfigurations",
+        "admissionregistration.k8s.io",
+        "",
+        settings.certs.configuration_name,
+    )
     yield {
         WEBHOOK: [*access("get", "pods"), *access("get", "namespaces"), *access("create", *segments)],
         CONTROLLERS: [
             *access("watch", "pods"),
             *access("watch", "namespaces"),
             *access("list watch create patch delete", *segments),
+            *access("get update", *configuration),
         ],
     }
     if ours.workload_opt_in:
@@ -147,7 +154,9 @@ def needs(settings: Settings) -> Iterator[Needs]:
             WEBHOOK: [*access("list", *segments), *access("list", "ippools", CALICO)],
             CONTROLLERS: access("patch", "pods"),
         }
-    if ours.pools.enabled:
+    if ours.standing.enabled:
+        yield {WEBHOOK: access("get", *configuration), CONTROLLERS: access("patch", "pods")}
+    if ours.pools.enabled or ours.standing.enabled:
         # Calico's own API server has no blocks.
         blocks = access("watch", "ipamblocks", "crd.projectcalico.org")
         yield {CONTROLLERS: [*access("watch", "ippools", CALICO), *blocks]}
