@@ -285,37 +285,25 @@ class NodeRollout(Detachment):
         """Whether it can neither be attached, with the pods that it has, nor begin, while others come first."""
         return self.untouched and self.lacks_pods
 
-    def is_stuck(self, now: datetime) -> bool:
-        if self.phase is not Phase.UPDATING or self.deployment is None:
-            return False
-        if self.deployment.progress == STUCK:
-            return (judged_at := self.judged_at) is None or judged_at <= now
-        return (overdue_at := self.overdue_at) is not None and overdue_at <= now
-
     @cached_property
-    def judged_at(self) -> datetime | None:
-        """When the Deployment's deadline can have passed; its condition may still be that of the template before."""
-        if self.deployment is None or self.deployment.progress != STUCK or self._deadline_begins is None:
-            return None
-        return after(self._deadline_begins, self.resource.spec.progress_deadline_seconds)
+    def stuck_at(self) -> datetime | None:
+        """From when its pods have not become available in time; None while they are not waited for.
 
-    @property
-    def _deadline_begins(self) -> datetime | None:
-        """With its update, and again when the node is back: while it is NotReady, it proves nothing."""
-        updated, back = self.updated_at, self.node.ready_since
-        return max(updated, back) if updated and back else updated
-
-    @cached_property
-    def overdue_at(self) -> datetime | None:
-        """When its pods should be available, whatever the Deployment controller says.
-
-        There, pods that become ready and crash again have made progress each time. And if its write of the new
-        ReplicaSet's condition meets a conflict, that is never written, and a Deployment whose pods cannot be created
-        counts as complete indefinitely (Kubernetes, pkg/controller/deployment: DeploymentProgressing,
-        getNewReplicaSet). A new ReplicaSet may wait for the old pods to terminate.
+        That the Deployment's own deadline has passed may still be said of the template before. Whatever it says, the
+        pods should be available some time: there, pods that become ready and crash again have made progress each time.
+        And if its controller's write of the new ReplicaSet's condition meets a conflict, that is never written, and a
+        Deployment whose pods cannot be created counts as complete indefinitely (Kubernetes, pkg/controller/deployment:
+        DeploymentProgressing, getNewReplicaSet). A new ReplicaSet may wait for the old pods to terminate.
         """
-        held, began, spec = self.deployment, self._deadline_begins, self.resource.spec
-        if self.phase is not Phase.UPDATING or held is None or began is None or not self._was_updated:
+        held, spec, began = self.deployment, self.resource.spec, self.updated_at
+        if self.phase is not Phase.UPDATING or held is None:
+            return None
+        if began and (back := self.node.ready_since):
+            # While it is NotReady, it proves nothing.
+            began = max(began, back)
+        if held.progress == STUCK:
+            return after(began, spec.progress_deadline_seconds) if began else LONG_AGO
+        if began is None or not self._was_updated:
             return None
         turns = 1 if self.rolling.detaches else held.replicas
         seconds = spec.progress_deadline_seconds + spec.min_ready_seconds
@@ -367,7 +355,7 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return "it is to be drained, and waits for room in maxUnavailableNodes"
         case Phase.DRAINING:
             return f"it is to be drained; {_detaching(rollout, now)}"
-        case Phase.UPDATING if rollout.is_stuck(now):
+        case Phase.UPDATING if rollout.stuck_at and rollout.stuck_at <= now:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             wanted = held.replicas if held else rollout.resource.spec.pods_per_node

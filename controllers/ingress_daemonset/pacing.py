@@ -95,7 +95,8 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
 
     What a NotReady node lacks says nothing about the template. A node that has failed may be well at the moment.
     """
-    stuck = (each.node.name for each in rollouts if each.node.ready and each.is_stuck(now))
+    ready = (each for each in rollouts if each.node.ready)
+    stuck = (each.node.name for each in ready if each.stuck_at and each.stuck_at <= now)
     found = dict.fromkeys(stuck, "pods did not become available within progressDeadlineSeconds")
     return found | {
         name: f"{each.reason}, for progressDeadlineSeconds"

@@ -155,7 +155,7 @@ def _requeue_at(rollout: Rollout) -> datetime | None:
     if waiting and rollout.window:
         waits.append(rollout.closed.opens_at if rollout.closed else closes_at(rollout.window, now))
     for node in rollout.nodes:
-        waits += [node.overdue_at, node.judged_at, node.settled_at, node.attach_doubt_ends_at]
+        waits += [node.stuck_at, node.settled_at, node.attach_doubt_ends_at]
         if node.is_detaching:
             waits += [node.detached_at, node.doubt_ends_at, node.connections_end_at]
     return min((each for each in waits if each is not None and each > now), default=None)
