@@ -255,6 +255,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
     ),
+    "a node is detached again beside a cordoned one": (
+        edge.DetachedWithinTheBudget,
+        [beside_a_cordoned_node(0, off="true"), beside_a_cordoned_node(9), beside_a_cordoned_node(110, off="")],
+    ),
     "a pod is stopped on a node that the load balancer uses": (
         edge.StoppedOnlyDetached,
         [
@@ -363,6 +367,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is detached when another one was just cordoned": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(20, off="true")],
+    ),
+    "a node is detached again that was just attached, when another one is cordoned": (
+        edge.DetachedWithinTheBudget,
+        [
+            beside_a_cordoned_node(0, off="true"),
+            beside_a_cordoned_node(40),
+            beside_a_cordoned_node(100, off="true"),
+        ],
     ),
     "a node is detached that has just got its pods, when another one is cordoned": (
         edge.DetachedWithinTheBudget,

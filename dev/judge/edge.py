@@ -33,7 +33,7 @@ FORGIVEN = 90.0
 """Seconds for which a node is excused after others have interfered with it or its pods."""
 DRAIN, LINGER = 90.0, 60.0
 """Seconds for which a node that was drained stays detached: `drainTimeoutSeconds`, and these more: documented."""
-DEADLINE = 600.0
+DEADLINE, CONFIRMED = 600.0, 60.0
 DONE = ("Complete",)
 
 
@@ -178,9 +178,17 @@ def _unchecked(seen: Observation) -> set[str]:
     return starting | {node for node, status in seen.answers.items() if status == 0}
 
 
+def settling(resource: Raw) -> float:
+    """Seconds for which a node that was attached counts at most as if it was not: documented."""
+    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return float(
+        max(rolling.get("attachGracePeriodSeconds", 0), rolling.get("confirmTimeoutSeconds", CONFIRMED))
+    )
+
+
 class DetachedWithinTheBudget(Always):
-    """By the annotation of nodes. One that takes no traffic, lacks pods, or has some that crashed, counts already, so
-    it may be detached at any time."""
+    """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, or was just attached,
+    counts already, so it may be detached at any time."""
 
     name = "edge: no node that serves is detached while as many as the budget allows are out of service"
     sees = ("nodes", "workloads")
@@ -188,6 +196,8 @@ class DetachedWithinTheBudget(Always):
     def __init__(self) -> None:
         self._out, self._serves, self._budgets = Since(), Since(), Budgets()
         self._detached: set[str] = set()
+        self._attached: dict[str, float] = {}
+        """When nodes were, that still count."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
@@ -202,8 +212,11 @@ class DetachedWithinTheBudget(Always):
             idle = {each for each in nodes if _is_idle(nodes[each])}
             known = _settled(self._out, idle, seen.at)
             serves = _settled(self._serves, nodes.keys() & _complete(seen) - idle, seen.at) - _crashed(seen)
+            counts = SOON + settling(resource)
+            self._attached = {each: at for each, at in self._attached.items() if seen.at - at <= counts}
+            self._attached |= dict.fromkeys(before - self._detached, seen.at)
             allowed = self._budgets.of(resource, len(nodes), seen.at)
-            for each in sorted(serves & self._detached - before):
+            for each in sorted(serves & self._detached - before - self._attached.keys()):
                 if len(out := (known | self._detached) - {each}) >= allowed:
                     yield f"{each}, while {', '.join(sorted(out))} are out of service, and {allowed} may be"
 
