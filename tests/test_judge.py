@@ -74,6 +74,9 @@ def proxy(name: str, on: str, image: str = "proxy:1", **metadata: Any) -> Raw:
     return pod(name, on, image=image, labels={"ingress-daemon-for-node": on}, **metadata)
 
 
+CRASHED = (proxy("p", "node-0") | {"status": {"containerStatuses": [{"restartCount": 1}]}},)
+
+
 def resource(reason: str = "Complete", **rolling: Any) -> Raw:
     template = {"spec": {"nodeSelector": EDGE, "containers": [{"image": "proxy:1"}]}}
     conditions = [{"type": "Progressing", "status": "True", "reason": reason, "message": "2 of 3"}]
@@ -363,6 +366,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         [edge_of(0, 0, most=2), edge_of(200, 2, most=2), edge_of(201, 2), edge_of(400, 2)],
     ),
+    "a node whose pod has crashed is updated, beside as many that are off as the budget allows": (
+        edge.EdgeServes,
+        [edge_of(0, 0), edge_of(200, 2, pods=CRASHED), edge_of(203, 2, pods=CRASHED), edge_of(206, 2)],
+    ),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
     "a node is detached when another one was just cordoned": (
         edge.DetachedWithinTheBudget,
@@ -382,6 +389,15 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             beside_a_cordoned_node(0, pods=0),
             beside_a_cordoned_node(40),
             beside_a_cordoned_node(41, off="true"),
+        ],
+    ),
+    "a node is detached that has lost a pod and got another one, when another one is cordoned": (
+        edge.DetachedWithinTheBudget,
+        [
+            beside_a_cordoned_node(0),
+            beside_a_cordoned_node(40, pods=0),
+            beside_a_cordoned_node(50),
+            beside_a_cordoned_node(640, off="true"),
         ],
     ),
     "a node is detached whose pod has crashed, when another one is cordoned": (

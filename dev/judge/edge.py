@@ -111,6 +111,8 @@ class EdgeServes(Always):
         """Nodes that have answered 200 since they were selected, and since they were cordoned while they did not: a
         drained one gets no traffic while it is cordoned."""
         self._cordoned: set[str] = set()
+        self._failed: set[str] = set()
+        """Nodes with a pod that has crashed, until they answer 200 with others."""
         self._was_gradual = False
         """Whether nodes were not detached once: what was updated then fails on."""
 
@@ -151,7 +153,8 @@ class EdgeServes(Always):
             allowed = self._budgets.of(resource, len(ready), seen.at, updating)
             self._was_gradual |= not detaches(resource)
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
-            crashed = len(_crashed(seen) & set(off))
+            self._failed = self._failed - good | _crashed(seen)
+            crashed = len(self._failed & set(off))
             unchecked = sum(checked.get(each, 0.0) <= PROBE for each in off)
             allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, unchecked)
             if len(off) > allowed:
@@ -187,8 +190,8 @@ def settling(resource: Raw) -> float:
 
 
 class DetachedWithinTheBudget(Always):
-    """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, or was just attached,
-    counts already, so it may be detached at any time."""
+    """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, has lost some until
+    progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at any time."""
 
     name = "edge: no node that serves is detached while as many as the budget allows are out of service"
     sees = ("nodes", "workloads")
@@ -198,6 +201,9 @@ class DetachedWithinTheBudget(Always):
         self._detached: set[str] = set()
         self._attached: dict[str, float] = {}
         """When nodes were, that still count."""
+        self._whole: set[str] = set()
+        self._lost: dict[str, float] = {}
+        """When nodes last lacked pods that they had lost while they were attached, that still count."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
@@ -211,7 +217,11 @@ class DetachedWithinTheBudget(Always):
             before, self._detached = self._detached, {each for each in nodes if key in notes(nodes[each])}
             idle = {each for each in nodes if _is_idle(nodes[each])}
             known = _settled(self._out, idle, seen.at)
-            serves = _settled(self._serves, nodes.keys() & _complete(seen) - idle, seen.at) - _crashed(seen)
+            whole, self._whole = self._whole, nodes.keys() & _complete(seen)
+            deadline = resource["spec"].get("progressDeadlineSeconds", DEADLINE)
+            self._lost = {each: at for each, at in self._lost.items() if seen.at - at <= deadline}
+            self._lost |= dict.fromkeys((whole | self._lost.keys()) - self._whole - before, seen.at)
+            serves = _settled(self._serves, self._whole - idle, seen.at) - _crashed(seen) - self._lost.keys()
             counts = SOON + settling(resource)
             self._attached = {each: at for each, at in self._attached.items() if seen.at - at <= counts}
             self._attached |= dict.fromkeys(before - self._detached, seen.at)
