@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from calico.segment import KIND, LEVEL, MANAGED_BY, MANAGER, RELEASE, IPReservation, Record, body, laid_open
+import msgspec
+
+from calico.segment import (
+    KIND,
+    LEVEL,
+    MANAGED_BY,
+    MANAGER,
+    RELEASE,
+    TERM,
+    IPReservation,
+    Record,
+    body,
+    laid_open,
+)
 from kube.client import Client, Resource
 from kube.errors import NotFound
+from kube.types import OwnerReference
 from runtime import time
 
 AUTO = "auto"
@@ -50,15 +64,23 @@ class Reservations:
         return self._client.get(resource, name, type=IPReservation, timeout=left)
 
     def create(
-        self, name: str, records: Iterable[Record], *, level: int = 0, timeout: float
+        self,
+        name: str,
+        records: Iterable[Record],
+        *,
+        level: int = 0,
+        owner: OwnerReference | None = None,
+        timeout: float,
     ) -> IPReservation:
-        """A batch; with a *level*, a compacted one.
+        """A batch; with a *level*, a compacted one; one that goes with its *owner*.
 
         AlreadyExists when an earlier call, whose answer was lost, has succeeded.
         """
         resource, left = self._located(timeout)
         new = body(records) | {"apiVersion": resource.api_version, "kind": KIND}
         new["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER, LEVEL: str(level)}}
+        if owner is not None:
+            new["metadata"]["ownerReferences"] = [msgspec.to_builtins(owner)]
         try:
             return self._client.create(resource, new, type=IPReservation, timeout=left)
         except NotFound:
@@ -77,6 +99,13 @@ class Reservations:
         change["metadata"] = laid_open(segment.metadata, annotations)
         change["metadata"]["resourceVersion"] = segment.metadata.resource_version
         return self._client.patch(resource, name, change, type=IPReservation, timeout=left)
+
+    def confirm(self, segment: IPReservation, term: str, *, timeout: float) -> IPReservation:
+        """Write *segment* as it is: a write that was decided on this version of it, and comes later, is refused."""
+        resource, left = self._located(timeout)
+        change = {"resourceVersion": segment.metadata.resource_version, "annotations": {TERM: term}}
+        name = segment.metadata.name
+        return self._client.patch(resource, name, {"metadata": change}, type=IPReservation, timeout=left)
 
     def delete(self, segment: IPReservation, *, timeout: float = 5.0) -> None:
         resource, left = self._located(timeout)

@@ -26,6 +26,8 @@ KIND = "IPReservation"
 RECORDS = "drawbridge.io/reservations"
 RELEASE = "drawbridge.io/release"
 """Addresses of the segment, separated by commas, that an operator wants released as soon as their pods are gone."""
+TERM = "drawbridge.io/term"
+"""Of the leader that confirmed the segment: a new one makes writes of a former one conflict."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "drawbridge"
 LEVEL = "drawbridge.io/level"
@@ -105,6 +107,9 @@ class IPReservation(Value, frozen=True, dict=True):
     def level(self) -> int:
         level = revealed(self.metadata).labels.get(LEVEL, "")
         return int(level) if level.isdecimal() else 0
+
+    def is_owned_by(self, uid: str) -> bool:
+        return any(owner.uid == uid for owner in self.metadata.owner_references)
 
     @property
     def size(self) -> int:

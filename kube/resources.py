@@ -64,3 +64,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS = (
+    Resource("admissionregistration.k8s.io", "v1", f"{kind}webhookconfigurations", namespaced=False)
+    for kind in ("validating", "mutating")
+)

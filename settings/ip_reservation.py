@@ -101,3 +101,13 @@ class IPReservationSettings(Model):
             Requirement(key="brokerId", operator="Exists"),
         )
     )
+
+    @property
+    def follows_pools(self) -> bool:
+        """A pool bears no more standing reservations than it has free addresses."""
+        return self.pools.enabled or self.standing.enabled
+
+    @property
+    def share_of_pools(self) -> int:
+        """That may be reserved, in percent."""
+        return self.max_pool_share if self.pools.enabled else 100

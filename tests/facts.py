@@ -75,7 +75,7 @@ OF_OTHERS = {
     "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "PreferNoSchedule", "ProgressDeadlineExceeded",
     "ClusterRole", "OnDelete", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
     "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
-    "TooManyRequests", "WaitForFirstConsumer",
+    "TooManyRequests", "ValidatingWebhookConfiguration", "WaitForFirstConsumer",
 }
 # fmt: on
 """Words of Kubernetes and the cloud that are written like a reason."""

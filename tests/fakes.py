@@ -12,7 +12,7 @@ from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, body
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, merged
 from kube.errors import NotFound
-from kube.types import Namespace, ObjectMeta, Pod
+from kube.types import Namespace, ObjectMeta, OwnerReference, Pod
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 AT_LEISURE = 60.0
@@ -54,10 +54,20 @@ class FakeReservations(Reservations):
         return super().get(name, timeout=AT_LEISURE)
 
     def create(
-        self, name: str, records: Iterable[Record], *, level: int = 0, timeout: float = 1.0
+        self,
+        name: str,
+        records: Iterable[Record],
+        *,
+        level: int = 0,
+        owner: OwnerReference | None = None,
+        timeout: float = 1.0,
     ) -> IPReservation:
         self.before("compact" if level else "create", name)
-        return super().create(name, records, level=level, timeout=AT_LEISURE)
+        return super().create(name, records, level=level, owner=owner, timeout=AT_LEISURE)
+
+    def confirm(self, segment: IPReservation, term: str, *, timeout: float = 1.0) -> IPReservation:
+        self.before("confirm", segment.metadata.name)
+        return super().confirm(segment, term, timeout=AT_LEISURE)
 
     def write(
         self, segment: IPReservation, records: Iterable[Record], *, timeout: float = 1.0

@@ -52,7 +52,8 @@ def feature(
         ledger or FakeLedger(),
         lambda: parsed,
         lambda: NOW,
-        believes=lambda addresses: knows_clients or unread.admits(addresses),
+        lambda addresses: knows_clients or unread.admits(addresses),
+        lambda _: "0123456789abcdef",
     )
 
 

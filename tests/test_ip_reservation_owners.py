@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from api.ip_reservation import OWNERS
@@ -16,6 +18,8 @@ from tests.misbehaving_server import Answer, answers, in_turn, refuses, serving
 
 STATEFUL_SET = OwnerReference("apps/v1", "StatefulSet", "redis", "uid-1", controller=True)
 GONE = refuses(404, "NotFound")
+NOW = math.inf
+"""Of a pod that began to go after every look."""
 
 
 def reader(client: Client) -> LiveReader:
@@ -42,7 +46,7 @@ def test_an_owner_is_deleted_when_it_is_gone_or_terminating(
 ) -> None:
     with serving(lambda asked: answer) as server:
         reference = OwnerReference(api_version, kind, "redis", "uid-1", controller=True)
-        assert reader(server.client()).is_owner_deleted("shop", reference) is expected
+        assert reader(server.client()).is_owner_deleted("shop", reference, NOW) is expected
         path = f"/apis/{api_version}/namespaces/shop/{kind.lower()}s/redis"
         assert [asked.path for asked in server.asked] == [path]
 
@@ -53,7 +57,7 @@ def test_an_owner_is_deleted_when_it_is_gone_or_terminating(
 def test_a_kind_that_we_do_not_know_is_not_asked_for(api_version: str, kind: str) -> None:
     with serving(lambda asked: GONE) as server:
         owners = reader(server.client())
-        assert not owners.is_owner_deleted("shop", OwnerReference(api_version, kind, "redis", "uid-1"))
+        assert not owners.is_owner_deleted("shop", OwnerReference(api_version, kind, "redis", "uid-1"), NOW)
         assert server.asked == []
 
 
@@ -61,8 +65,8 @@ def test_what_is_deleted_is_asked_for_once_and_what_is_there_or_not_known_each_t
     with serving(in_turn(refuses(500, "InternalError"), owner(), owner(), GONE, owner())) as server:
         owners = reader(server.client())
         with pytest.raises(ServerError):
-            owners.is_owner_deleted("shop", STATEFUL_SET)
-        assert [owners.is_owner_deleted("shop", STATEFUL_SET) for _ in range(5)] == [
+            owners.is_owner_deleted("shop", STATEFUL_SET, NOW)
+        assert [owners.is_owner_deleted("shop", STATEFUL_SET, NOW) for _ in range(5)] == [
             False,
             False,
             True,
@@ -72,10 +76,22 @@ def test_what_is_deleted_is_asked_for_once_and_what_is_there_or_not_known_each_t
         assert len(server.asked) == 4
 
 
+def test_one_look_at_an_owner_that_is_there_serves_all_pods_that_began_to_go_before_it() -> None:
+    with serving(lambda asked: owner()) as server:
+        owners = reader(server.client())
+        since = CLOCK.monotonic()
+        assert [owners.is_owner_deleted("shop", STATEFUL_SET, since) for _ in range(3)] == [False] * 3
+        assert len(server.asked) == 1
+        assert not owners.is_owner_deleted("shop", STATEFUL_SET, CLOCK.monotonic())
+        assert len(server.asked) == 2
+
+
 def test_only_the_last_deleted_owners_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "REMEMBERED_OWNERS", 2)
     with serving(lambda asked: GONE) as server:
         owners = reader(server.client())
         for number in (0, 1, 2, 2, 0):
-            assert owners.is_owner_deleted("shop", OwnerReference("apps/v1", "ReplicaSet", "a", str(number)))
+            assert owners.is_owner_deleted(
+                "shop", OwnerReference("apps/v1", "ReplicaSet", "a", str(number)), NOW
+            )
         assert len(server.asked) == 4

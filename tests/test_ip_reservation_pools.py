@@ -156,7 +156,7 @@ class World(ip_reservation_world.World):
     """A leader that knows blocks of 10.0.0.0/28 as they were when *assigned* was set; None: it knows none."""
 
     def __init__(self, *segments: IPReservation, assigned: Sequence[int] | None = (), **options: Any) -> None:
-        super().__init__(*segments, **options)
+        super().__init__(*segments, pools={"enabled": True}, **options)
         self.assigned = assigned
         self.reconciler = self.releasing(self.pools)
 

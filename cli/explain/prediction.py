@@ -17,6 +17,7 @@ from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from api.ip_reservation import PATH as RESERVES
 from api.ip_reservation import SAME_ADDRESS_PATH
 from api.same_address import CalicoIPAM
+from api.standing import CONDITION, RESERVED
 from calico.segment import IPReservation, Record
 from cli.explain.matching import IS_FALSE, ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
@@ -263,6 +264,8 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
             continue
         if verdict.outcome in (Outcome.CALLED, Outcome.UNKNOWN):
             verdict = replace(verdict, decision=_decide(ours[registered.path], parsed))
+        elif verdict.by == f"matchCondition {CONDITION}":
+            verdict = replace(verdict, why=f"its IPs are reserved ahead, as its annotation {RESERVED} says")
         elif verdict.why.startswith(IS_FALSE) and registered.path in IN_WORDS:
             skipped = _decide(not_called[registered.path], parsed).audit.get("skipped")
             verdict = replace(verdict, why=skipped or verdict.why)

@@ -19,6 +19,7 @@ from api.elasticity import GATE
 from api.ip_history import NAME as HISTORY
 from api.ip_history import Former, History, StoredHistory
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
+from api.standing import epoch_of_condition
 from calico.address_ranges import overlap, range_of
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
 from calico.segment import IPReservation, Record, canonical
@@ -387,13 +388,21 @@ def predicted(_: Inventory) -> Make:
     def webhooks(snapshot: Snapshot, ledger: RecordingLedger) -> Sequence[Webhook]:
         settings, now = lambda: snapshot.settings.ip_reservation, lambda: snapshot.now
         return (
-            IPReservationWebhook(snapshot, ledger, settings, now, believes=lambda _: True),
+            IPReservationWebhook(snapshot, ledger, settings, now, lambda _: True, lambda _: epoch(snapshot)),
             SameAddressWebhook(
                 snapshot, lambda _: snapshot.segments, lambda _: snapshot.calico, settings, now
             ),
         )
 
     return webhooks
+
+
+def epoch(snapshot: Snapshot) -> str | None:
+    """In which annotations of pods that are reserved ahead count."""
+    conditions = (each for webhook in snapshot.webhooks for each in webhook.match_conditions)
+    return next(
+        (found for each in conditions if (found := epoch_of_condition(each.name, each.expression))), None
+    )
 
 
 def snapshot_with_segments(inventory: Inventory, pods: Iterable[Raw]) -> Snapshot:

@@ -10,13 +10,14 @@ from certs.rotation import Held, data_with, held_in
 from kube.client import Client, Resource
 from kube.errors import ApiError, KubeError, NotFound
 from kube.event_recorder import Regarding
+from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 SECRETS = Resource("", "v1", "secrets")
-VALIDATING, MUTATING = (
-    Resource("admissionregistration.k8s.io", "v1", f"{kind}webhookconfigurations", namespaced=False)
-    for kind in ("validating", "mutating")
+CONFIGURATIONS = (
+    (VALIDATING_WEBHOOKS, ""),
+    (VALIDATING_WEBHOOKS, "-ingress-daemonset"),
+    (MUTATING_WEBHOOKS, ""),
 )
-CONFIGURATIONS = ((VALIDATING, ""), (VALIDATING, "-ingress-daemonset"), (MUTATING, ""))
 """Each by its resource, and by what its name has after the configured one."""
 
 

@@ -5,31 +5,37 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from api.ip_reservation import DISRUPTION, NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, RESERVE, RESERVE_FROM
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, predecessor_of
+from api.standing import RESERVED, keys_of
 from calico.segment import IPReservation, Record
 from controllers.informers import Informers
+from controllers.ip_reservation.claims import Claims
 from kube.compact import compact
 from kube.informer import Informer
 from kube.resources import NAMESPACES, PODS, Resource, Selection
 from kube.types import MIRROR, Namespace, Pod, PodSpec, PodStatus
 
-KEPT = (MIRROR, RESERVE, RESERVE_FROM, SAME_ADDRESS_FROM, IP_ADDRS)
+KEPT = (MIRROR, RESERVE, RESERVE_FROM, RESERVED, SAME_ADDRESS_FROM, IP_ADDRS)
 """Annotations of pods."""
 
 
 @dataclass(frozen=True)
 class Caches:
-    """Segments are indexed by the "keys" and the "cidrs" of their records, pods by "uid" and "predecessor"."""
+    """Segments are indexed by the "keys" and the "cidrs" of their records, pods by "uid" and "predecessor".
+
+    *claims* are what the leader promised beyond what they say.
+    """
 
     segments: Informer[IPReservation]
     namespaces: Informer[Namespace]
     pods: Informer[Pod]
+    claims: Claims = field(default_factory=Claims)
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:
@@ -40,6 +46,10 @@ class Caches:
 
     def pod_of(self, record: Record) -> Pod | None:
         return next(iter(self.pods.by_index("uid", record.uid)), None)
+
+    def lives_with(self, key: str) -> bool:
+        """Whether there is a pod with the address of this *key* of a record."""
+        return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
 
     def successors_of(self, record: Record) -> Sequence[Pod]:
         """Pods to which the addresses of its pod were promised."""

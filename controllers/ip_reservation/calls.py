@@ -61,11 +61,15 @@ class RoundRobin:
 
 
 class LiveReader:
-    """Reads from the API server itself; remembers deleted owners, as none comes back under its uid."""
+    """Reads from the API server itself; remembers deleted owners, as none comes back under its uid.
+
+    One look at an owner that is there serves all of its pods that began to go before it.
+    """
 
     def __init__(self, client: Client, reservations: Reservations, clock: Clock) -> None:
         self._client, self._reservations, self._clock = client, reservations, clock
         self._deleted_owners: dict[str, None] = {}
+        self._living_owners: dict[str, float] = {}
         self._listed: tuple[float, frozenset[str]] = (-math.inf, frozenset())
 
     def pod_of(self, record: Record, timeout: float) -> Pod | None:
@@ -84,16 +88,19 @@ class LiveReader:
             self._listed = (listed_at, keys)
         return keys
 
-    def is_owner_deleted(self, namespace: str, owner: OwnerReference) -> bool:
-        """False for kinds that are unknown or that we may not read: then nothing is skipped."""
-        if owner.uid not in self._deleted_owners:
-            if not self._is_deleted(namespace, owner):
-                return False
-            self._deleted_owners[owner.uid] = None
-            if len(self._deleted_owners) > REMEMBERED_OWNERS:
-                oldest = next(iter(self._deleted_owners))
-                self._deleted_owners.pop(oldest, None)  # another worker may be faster
-        return True
+    def is_owner_deleted(self, namespace: str, owner: OwnerReference, since: float) -> bool:
+        """After *since*. False for kinds that are unknown or that we may not read: then nothing is skipped."""
+        if owner.uid in self._deleted_owners:
+            return True
+        if self._living_owners.get(owner.uid, -math.inf) >= since:
+            return False
+        looked_at = self._clock.monotonic()
+        is_deleted = self._is_deleted(namespace, owner)
+        if is_deleted:
+            _remember(self._deleted_owners, owner.uid, None)
+        else:
+            _remember(self._living_owners, owner.uid, looked_at)
+        return is_deleted
 
     def _is_deleted(self, namespace: str, owner: OwnerReference) -> bool:
         resource = OWNER_KINDS.get((owner.api_version, owner.kind))
@@ -107,6 +114,14 @@ class LiveReader:
         except Forbidden:
             return False
         return found.metadata.uid != owner.uid or found.terminating
+
+
+def _remember(owners: dict[str, T], uid: str, value: T) -> None:
+    """The latest ones."""
+    owners.pop(uid, None)
+    owners[uid] = value
+    if len(owners) > REMEMBERED_OWNERS:
+        owners.pop(next(iter(owners)), None)  # another worker may be faster
 
 
 class LookUps:

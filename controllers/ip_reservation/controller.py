@@ -17,6 +17,7 @@ from controllers.informers import LONGEST_SILENCE, StaleInformer
 from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
+from controllers.ip_reservation.epoch import EpochReconciler
 from controllers.ip_reservation.history import HistoryReconciler
 from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
 from controllers.ip_reservation.opt_in import OptInReconciler, Workloads, workloads_of
@@ -25,6 +26,7 @@ from controllers.ip_reservation.release_reconciler import SEGMENTS, ReleaseRecon
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.same_address import SameAddressReconciler
 from controllers.ip_reservation.snapshot import SnapshotReader
+from controllers.ip_reservation.standing import MarkReconciler, StandingReconciler, StandingSegments
 from controllers.ip_reservation.swaps import SwapReconciler
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -61,7 +63,9 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     workloads = workloads_of(context.informers, caches.pods) if current().workload_opt_in else None
     if context.wait_synced(*caches.informers):
         _wait_for_workloads(context, workloads)
-        _work(context, current, reservations, caches, workloads)
+        name = settings().certs.configuration_name
+        epochs = EpochReconciler(context.client, name, caches, lambda: current().standing.enabled, CLOCK)
+        _work(context, current, reservations, epochs, workloads)
 
 
 def _wait_for_workloads(context: Context, workloads: Workloads | None) -> None:
@@ -76,11 +80,12 @@ def _work(
     context: Context,
     settings: Callable[[], IPReservationSettings],
     reservations: Reservations,
-    caches: Caches,
+    epochs: EpochReconciler,
     workloads: Workloads | None,
 ) -> None:
     """A part that is off has no controller: it is switched on by a restart, done by the chart."""
     clock, reporter, client = CLOCK, Reporter(context.recorder, reservations.resource), context.client
+    caches = epochs.caches
     live, addresses = LiveReader(client, reservations, clock), PodAddresses(clock)
     ledger = Ledger(reservations, os.environ.get("POD_NAME", "controllers"))
 
@@ -100,7 +105,7 @@ def _work(
     late = LateReconciler(caches, live, reserve, settings, reporter, clock, followed).controller()
     restored = restore.controller()
     swaps = SwapReconciler(caches, live, addresses, settings, reporter, clock).controller()
-    optional = [pools.controller()] if settings().pools.enabled else []
+    optional = [pools.controller()] if settings().follows_pools else []
     history = HistoryReconciler(context, settings, lambda: pools.blocks)
     if settings().pools.keeps_history:
         optional.append(history.controller())
@@ -108,8 +113,15 @@ def _work(
         optional.append(OptInReconciler(caches, workloads, client, settings, reporter).controller())
     if settings().same_address.enabled:
         optional.append(SameAddressReconciler(caches, client, settings, reporter).controller())
+    if settings().standing.enabled:
+        segments = StandingSegments(reservations, clock)
+        standing = StandingReconciler(caches, segments, epochs, lambda: pools.known, settings, reporter)
+        optional += [
+            standing.controller(),
+            MarkReconciler(caches, client, epochs, standing.marking).controller(),
+        ]
     caches.pods.on_change(addresses.observe)
-    with context.running(late, restored, swaps, *optional, release.controller(passes)):
+    with context.running(epochs.controller(), late, restored, swaps, *optional, release.controller(passes)):
         while not context.stop.wait(LOOK):
             _check_served(context, settings, caches)
         _finish((late.queue, restored.queue), context.check)

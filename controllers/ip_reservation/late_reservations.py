@@ -22,12 +22,13 @@ from api.ip_reservation import (
     records_of_evicted,
     unselected,
 )
+from api.standing import STANDING, keys_of
 from calico.segment import IPReservation, Record, pages
 from controllers.clock import Clock
 from controllers.controller import Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES, LiveReader
-from controllers.ip_reservation.release_planner import is_over
+from controllers.ip_reservation.release_planner import Life, is_over, life_of
 from controllers.ip_reservation.reporter import Reporter
 from kube.types import Pod
 from runtime import threading
@@ -145,22 +146,34 @@ class LateReconciler:
         departure = self._departures.get(uid)
         if departure is None:
             return None
-        if missing := self._missing(departure):
+        records = self._wanted(departure)
+        missing = [record for record in records if not self.caches.is_reserved(record)]
+        is_standing = not missing and self._is_standing(departure.pod)
+        if missing or (is_standing and records):
             waited = self.clock.monotonic() - departure.since
             if departure.passes_admission and waited < CATCH_UP:
                 return CATCH_UP - waited
+        if missing:
             self._reserve_late(departure, missing)
+        elif is_standing and (not records or self._goes_with_owner(departure)):
+            self.caches.claims.excuse(uid)
         self._forget(uid)
         return None
 
-    def _missing(self, departure: Departure) -> Sequence[Record]:
+    def _wanted(self, departure: Departure) -> Sequence[Record]:
         """By the caches."""
         settings = self.settings()
         if settings.workload_opt_in:
             departure = dataclasses.replace(departure, pod=self.followed(departure.pod))
         namespace = self.caches.namespaces.get(departure.pod.metadata.namespace)
-        records = decide(departure, namespace.metadata.annotations if namespace else {}, settings)
-        return [record for record in records if not self.caches.is_reserved(record)]
+        return decide(departure, namespace.metadata.annotations if namespace else {}, settings)
+
+    def _is_standing(self, pod: Pod) -> bool:
+        """Whether no review of its deletion decided about its addresses."""
+        keys = keys_of(pod)
+        segments = (segment for key in keys for segment in self.caches.segments.by_index("keys", key))
+        found = [record for segment in segments for record in segment.records if record.key in keys]
+        return bool(found) and all(record.reason == STANDING for record in found)
 
     def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:
         reserved = self.live.reserved_since(departure.since)
@@ -172,7 +185,7 @@ class LateReconciler:
         pod, owner = departure.pod, departure.pod.metadata.controller
         if owner is None or kubelet_evicted(pod) or not self.settings().skip_when_owner_is_deleted:
             return False
-        return self.live.is_owner_deleted(pod.metadata.namespace, owner)
+        return self.live.is_owner_deleted(pod.metadata.namespace, owner, departure.since)
 
     def _forget(self, uid: str) -> None:
         with self._lock:
@@ -192,7 +205,7 @@ class RestoreReconciler:
     """Reserve again what another client has taken out of a segment, by its name, or deleted with it.
 
     Released addresses stay out, and so do those that a later reservation of their pod has replaced, that another
-    segment has, and that would be released by age anyway.
+    segment has, and that would be released by age anyway. Those of pods that live are reserved ahead again.
     """
 
     caches: Caches
@@ -242,7 +255,9 @@ class RestoreReconciler:
         missing = [
             record
             for record in taken.values()
-            if not self.caches.is_reserved(record) and not is_over(record, settings, now)
+            if not (
+                self.caches.is_reserved(record) or is_over(record, settings, now) or self._is_ahead(record)
+            )
         ]
         for page in pages(missing):
             self.reporter.restored(name, page, self.reserve(page))
@@ -250,3 +265,6 @@ class RestoreReconciler:
             left = {key: record for key, record in self._taken.pop(name, {}).items() if key not in taken}
             if left:
                 self._taken[name] = left
+
+    def _is_ahead(self, record: Record) -> bool:
+        return record.reason == STANDING and life_of(self.caches.pod_of(record)) is Life.RUNNING

@@ -62,7 +62,7 @@ class PoolWatch:
     """Nothing waits for it: while pools are not known, reservations are kept as if there were none.
 
     *on_pressure* is called when so much was assigned since the last read that a pool may be short of addresses.
-    *blocks* is None until they are followed.
+    *blocks* is None until they are followed; *known* is what was read last.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class PoolWatch:
         self._context, self._settings, self._on_pressure = context, settings, on_pressure
         self._pools: Informer[IPPool] | None = None
         self.blocks: Informer[Block] | None = None
+        self.known: Sequence[Pool] | None = None
         self._gauge = PressureGauge(())
 
     def controller(self) -> Controller:
@@ -112,13 +113,14 @@ class PoolWatch:
     def read(self, reservations: Sequence[IPReservation]) -> Sequence[Pool] | None:
         """Those that give addresses; None while they are not known, or may be known from too long ago."""
         pools, blocks = self._pools, self.blocks
-        if pools is None or blocks is None or not self._settings().pools.enabled:
+        self.known = None
+        if pools is None or blocks is None or not self._settings().follows_pools:
             return None
         if not self._is_synced() or max(pools.silence, blocks.silence) > STALE:
             return None
-        found = pools_of(pools.list(), blocks.list(), reservations)
-        self._gauge = PressureGauge(found, self._settings().max_pool_share)
-        return found
+        self.known = pools_of(pools.list(), blocks.list(), reservations)
+        self._gauge = PressureGauge(self.known, self._settings().share_of_pools)
+        return self.known
 
     def _observe(self, old: Block | None, new: Block | None) -> None:
         if self._gauge.rises(old, new):

@@ -22,6 +22,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from api.same_address import Promises
+from api.standing import STANDING
 from calico.pools import Pool
 from calico.segment import ENTRIES, SIZE, IPReservation, Record, pages
 from kube.types import Pod
@@ -32,6 +33,8 @@ END_WAITS, SHARE_OF_TIME = 60.0, 1 / 40
 
 Many ends share a write so. A leader that is killed before makes a reservation so much longer.
 """
+WITHDRAWN = 10.0
+"""Seconds for which a standing reservation was not relied on before it is given back: it may be so in a moment."""
 FEW = 16
 """Small segments that are compacted when no new one has come for a while."""
 MANY = 100
@@ -72,13 +75,28 @@ EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.COUNT)
 
 
 @dataclass(frozen=True)
+class Claimed:
+    """Keys of records that are *relied_on*, because the deletion of their living pods is not reviewed, and of those
+    whose address Calico has *released*, although their pods live on.
+
+    *excused* are uids of pods whose addresses need not stay reserved. What is relied on stays in a segment of *owner*,
+    a uid, with which the reliance ends.
+    """
+
+    relied_on: frozenset[str] = frozenset()
+    released: frozenset[str] = frozenset()
+    excused: frozenset[str] = frozenset()
+    owner: str = ""
+
+
+@dataclass(frozen=True)
 class Pods:
     """What is known of the records' pods.
 
     *lives* by pod uid, where absent means gone; *waits* are the seconds since the leader first saw each admission of
     a pod that runs; *ends*, by record key, are when pods were seen gone; *unconfirmed* are the keys of records whose
     pods may not have existed, and *forged* those of them that are to be dropped; *promises* are to the pods that take
-    their places.
+    their places; *claims* are those of living pods.
     """
 
     lives: Mapping[str, Life]
@@ -87,9 +105,11 @@ class Pods:
     unconfirmed: frozenset[str] = frozenset()
     forged: frozenset[str] = frozenset()
     promises: Promises = field(default_factory=Promises)
+    claims: Claimed = field(default_factory=lambda: Claimed())
 
     def life_of(self, record: Record) -> Life:
-        return self.lives.get(record.uid, Life.GONE)
+        """GONE also when it lives on without this address."""
+        return Life.GONE if record.key in self.claims.released else self.lives.get(record.uid, Life.GONE)
 
     def goes(self, record: Record) -> bool:
         """Whether it is certain that its pod does not stay."""
@@ -148,7 +168,8 @@ def plan(
         for identity, record in noted.items()
         if (cause := _cause(record, copies[identity], pods, settings, now))
     }
-    waiting = {identity for identity, record in noted.items() if record.key in pods.promises.waiting}
+    stay = pods.promises.waiting | pods.claims.relied_on
+    waiting = {identity for identity, record in noted.items() if record.key in stay}
     causes |= _too_many(noted, causes.keys() | waiting, settings, pools or ())
     dropped = set(_dropped(copies, causes, pods))
 
@@ -159,11 +180,28 @@ def plan(
     compactions = compact(zip(whole, known, strict=True), quiet=quiet)
     sources = {name for compaction in compactions for name in compaction.sources}
     needed = [change for change in changes if _is_needed(change, pods, settings, now)]
+    moving = [change for change in needed if _ends_in_owned(change, pods.claims.owner)]
+    postponed = sources | {change.segment.metadata.name for change in moving}
     return Plan(
-        [change for change in needed if change.segment.metadata.name not in sources],
-        compactions,
-        [change for change in needed if change.segment.metadata.name in sources],
+        [change for change in needed if change.segment.metadata.name not in postponed],
+        (*compactions, *_moved(change for change in moving if change.segment.metadata.name not in sources)),
+        [change for change in needed if change.segment.metadata.name in postponed],
     )
+
+
+def _ends_in_owned(change: Change, owner: str) -> bool:
+    """Whether it only stores ends, in a segment that goes with its owner; reservations of pods that are gone do not."""
+    stores = len(change.kept) == len(change.segment.records) and any(record.ended for record in change.kept)
+    return stores and change.segment.is_owned_by(owner)
+
+
+def _moved(changes: Iterable[Change]) -> Iterator[Compaction]:
+    """Their ended records, in a segment without an owner."""
+    found = list(changes)
+    level = 1 + max((change.segment.level for change in found), default=0)
+    ended = [record for change in found for record in change.kept if record.ended]
+    for page in pages(ended, ENTRIES):
+        yield Compaction(level, page, frozenset())
 
 
 def _change(
@@ -217,8 +255,10 @@ def _cause(
         return Cause.FORGED
     if record.ended and record.key in pods.promises.kept:
         return Cause.RETURNED
-    if record.key in pods.promises.waiting:
+    if record.key in pods.promises.waiting or record.key in pods.claims.relied_on:
         return None
+    if record.ended and record.uid in pods.claims.excused:
+        return Cause.GIVEN_BACK
     if record.ended and any(record.cidr in copy.segment.to_be_released.values() for copy in copies):
         return Cause.BY_HAND
     if is_over(record, settings, now) and any(copy.record.ended for copy in copies):
@@ -232,11 +272,16 @@ def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> b
 
 
 def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
-    """Whether the pod has run so long since its deletion was admitted that it must have been refused elsewhere."""
-    if record.key in pods.unconfirmed:
+    """Whether the pod has run so long since its deletion was admitted that it must have been refused elsewhere.
+
+    One that was reserved ahead, and is relied on no more, needs no such patience.
+    """
+    if record.key in pods.unconfirmed or record.key in pods.claims.relied_on:
         return False
+    is_ahead = record.reason == STANDING and record.asked is None
+    patience = min(WITHDRAWN, settings.give_back_after) if is_ahead else settings.give_back_after
     waited = pods.waits.get(admission_of(record), 0.0)
-    return pods.life_of(record) is Life.RUNNING and waited >= settings.give_back_after
+    return pods.life_of(record) is Life.RUNNING and waited >= patience
 
 
 def admission_of(record: Record) -> Admission:
@@ -369,14 +414,25 @@ def _dropped(
     One that a user wants released stays until that is done: the order to do so would go with its segment.
     """
     for identity, found in copies.items():
-        *lesser, greatest = found
-        if not lesser:
+        if len(found) == 1:
             continue
+        if found[0].record.key in pods.claims.relied_on:
+            yield from _dropped_of_relied_on(found, pods.claims.owner)
+            continue
+        *lesser, greatest = found
         goes = pods.goes(greatest.record)
         for number, copy in enumerate(lesser, 1):
             needless = any(copy.is_covered_by(other, goes=goes) for other in found[number:])
             if identity in causes or (needless and not copy.segment.to_be_released):
                 yield copy.segment.metadata.name, copy.record.key
+
+
+def _dropped_of_relied_on(copies: Sequence[Copy], owner: str) -> Iterator[tuple[str, str]]:
+    """All but the greatest one in a segment of *owner*, if there is one."""
+    owned = [copy for copy in copies if copy.segment.is_owned_by(owner)]
+    for copy in copies if owned else ():
+        if copy is not owned[-1] and not copy.segment.to_be_released:
+            yield copy.segment.metadata.name, copy.record.key
 
 
 def compact(

@@ -107,9 +107,10 @@ class ReleaseReconciler:
 
     def _compact(self, compaction: Compaction) -> bool:
         """Create what takes the place of small segments, which the next run deletes."""
-        name, level = name_of("compacted", secrets.token_hex(8)), compaction.level
+        name, records = name_of("compacted", secrets.token_hex(8)), compaction.records
+        owner = self.reader.owner_of(records)
         try:
-            made = self.reservations.create(name, compaction.records, level=level, timeout=5.0)
+            made = self.reservations.create(name, records, level=compaction.level, owner=owner, timeout=5.0)
         except KubeError as error:
             log.warning("segments not compacted", error=str(error))
             return False
@@ -147,4 +148,5 @@ def waiting_for(keys: frozenset[str], snapshot: Snapshot) -> Snapshot:
 
 
 def _plan(snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
-    return plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=snapshot.pools)
+    pools = snapshot.pools if settings.pools.enabled else None
+    return plan(snapshot.ours, snapshot.pods, settings, now, quiet=snapshot.quiet, pools=pools)

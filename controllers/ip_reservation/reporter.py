@@ -35,6 +35,14 @@ RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by c
 for _cause in (*EARLY, Cause.FORGED):
     RELEASED.labels(_cause)  # from zero on: a scraper cannot tell a first one from a new series
 IN_USE = Gauge("drawbridge_reserved_addresses_in_use", "Reserved addresses that their pods still have.")
+STANDING = Gauge(
+    "drawbridge_standing_pods",
+    "Running pods whose addresses are reserved ahead: their deletion costs no call.",
+)
+NOT_AHEAD = Gauge(
+    "drawbridge_pods_not_reserved_ahead",
+    "Selected running pods whose addresses are reserved when they go: too many, or too new.",
+)
 UNCONFIRMED = Gauge(
     "drawbridge_unconfirmed_reservations", "Reservations for pods that the leader has not seen yet."
 )
@@ -123,7 +131,7 @@ class Reporter:
         UNCONFIRMED.set(len(unconfirmed))
         RESERVED_MAX.set(settings.ip_reserve_max_count)
         SEGMENTS.set(len(ours))
-        self.inventory_of_pools(snapshot.pools or ())
+        self.inventory_of_pools(snapshot.pools or () if settings.pools.enabled else ())
         MALFORMED.set(sum(len(segment.malformed) for segment in everything))
         for segment in everything:
             for entry in segment.malformed:
@@ -131,6 +139,10 @@ class Reporter:
                 self._warn(segment, "MalformedReservation", f"Entry {entry!r} {message}")
         for segment in ours:
             self._not_releasable(segment)
+
+    def standing(self, claimed: int, candidates: int) -> None:
+        STANDING.set(claimed)
+        NOT_AHEAD.set(max(0, candidates - claimed))
 
     def inventory_of_pools(self, pools: Sequence[Pool]) -> None:
         names = {pool.name for pool in pools}

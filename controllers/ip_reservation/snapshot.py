@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
-from api.same_address import Promises, is_waited_for, promises_of
+from api.same_address import is_waited_for, promises_of
+from api.standing import STANDING
 from calico.pools import Pool
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
@@ -18,6 +19,7 @@ from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.release_planner import (
     Admission,
+    Claimed,
     Life,
     Pods,
     admission_of,
@@ -27,9 +29,11 @@ from controllers.ip_reservation.release_planner import (
     merged,
 )
 from kube.informer import Informer
-from kube.types import Pod
+from kube.types import OwnerReference, Pod
 from settings import IPReservationSettings
 
+SETTLED = timedelta(seconds=60)
+"""By how much the copy of Calico's blocks may be behind the copy of pods, generously."""
 QUIET = 5.0
 """Seconds without a new segment in which small ones are worth compacting: no storm goes on."""
 
@@ -67,7 +71,7 @@ class SnapshotReader:
         self._caches, self._addresses, self._clock = caches, addresses, clock
         self._pools_of = pools
         self._confirmations = Confirmations(caches.pods, addresses, live, clock, is_over)
-        self._running = LookUps(live, clock, is_over, runs)
+        self._running = LookUps(live, clock, is_over, self._runs)
         self._unpromised = LookUps(live, clock, is_over, is_unpromised)
         self._first_seen: dict[Admission, float] = {}
         self._ends: Mapping[str, datetime] = {}
@@ -88,23 +92,33 @@ class SnapshotReader:
         ours = [segment for segment in everything if segment.ours]
         unconfirmed, forged = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
+        pools = self._pools_of(everything)
         lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
-        waits, ends = self._waits(records, lives), self._noted_ends(records, lives)
-        promises = Promises()
+        pods = Pods(lives, {}, unconfirmed=unconfirmed, forged=forged)
+        pods = replace(pods, claims=self._claimed(records, pods, pools or ()))
+        pods = replace(pods, waits=self._waits(records, pods), ends=self._noted_ends(records, pods))
         if settings.same_address.enabled:
-            promises = promises_of(records, self._caches.successors_of)
-        pods = Pods(lives, waits, ends, unconfirmed, forged, promises)
+            pods = replace(pods, promises=promises_of(records, self._caches.successors_of))
         pods = replace(pods, lives={**lives, **self._doubted(records, pods, settings)})
-        return Snapshot(everything, ours, pods, self._is_quiet(ours), self._pools_of(everything))
+        return Snapshot(everything, ours, pods, self._is_quiet(ours), pools)
 
     def waited_for(self, records: Iterable[Record]) -> frozenset[str]:
         """The keys of *records* that pods wait for, by the API server, and of those not asked about in time."""
         asked = {record.key: record for record in records}
         return frozenset(asked) - self._unpromised.certain(asked.values())
 
+    def owner_of(self, records: Iterable[Record]) -> OwnerReference | None:
+        """Of a segment with these *records*: it goes with what makes the API server rely on it."""
+        is_standing = any(record.reason == STANDING and not record.ended for record in records)
+        return self._caches.claims.owner if is_standing else None
+
     def wrote(self, segment: IPReservation) -> None:
         """Decide on *segment* from now on, whenever the watch delivers it."""
         self._caches.segments.wrote(msgspec.Raw(msgspec.json.encode(segment)))
+
+    def _runs(self, record: Record, pod: Pod | None) -> bool:
+        """Whether it stays, and its deletion is reviewed."""
+        return runs(record, pod) and not (pod and self._caches.claims.has_mark_in_force(pod))
 
     def _is_quiet(self, ours: Sequence[IPReservation]) -> bool:
         names, now = {segment.metadata.name for segment in ours}, self._clock.monotonic()
@@ -121,16 +135,31 @@ class SnapshotReader:
         running = self._running.certain(doubted)
         return {record.uid: Life.RUNNING if record.key in running else Life.TERMINATING for record in doubted}
 
-    def _noted_ends(self, records: Sequence[Record], lives: Mapping[str, Life]) -> Mapping[str, datetime]:
+    def _claimed(self, records: Sequence[Record], pods: Pods, pools: Iterable[Pool]) -> Claimed:
+        """A new address may not be in the copy of Calico's blocks yet, so it is not looked for there.
+
+        What was released once is not relied on again, also when its reservation is over.
+        """
+        claims, known_since = self._caches.claims, self._clock.now() - SETTLED
+        unassigned = frozenset[str]().union(*(pool.ours for pool in pools))
+        claims.released = frozenset(key for key in claims.released if self._caches.lives_with(key)).union(
+            record.key
+            for record in records
+            if record.cidr in unassigned and pods.life_of(record) is Life.RUNNING and record.at < known_since
+        )
+        owner = claims.owner.uid if claims.owner else ""
+        return Claimed(claims.relied_on(), claims.released, claims.excused(), owner)
+
+    def _noted_ends(self, records: Sequence[Record], pods: Pods) -> Mapping[str, datetime]:
         """When pods were first seen ended, by the informer or by an earlier run, whatever became of the write."""
-        now, ended = self._clock.now(), [record for record in records if lives[record.uid] is Life.GONE]
+        now, ended = self._clock.now(), [record for record in records if pods.life_of(record) is Life.GONE]
         seen = {record.key: self._ends.get(record.key) or self._addresses.ended(record) for record in ended}
         self._ends = {key: at or now for key, at in seen.items()}
         return {key: at for key, at in seen.items() if at}
 
-    def _waits(self, records: Sequence[Record], lives: Mapping[str, Life]) -> Mapping[Admission, float]:
+    def _waits(self, records: Sequence[Record], pods: Pods) -> Mapping[Admission, float]:
         now = self._clock.monotonic()
-        admissions = {admission_of(record) for record in records if lives[record.uid] is Life.RUNNING}
+        admissions = {admission_of(record) for record in records if pods.life_of(record) is Life.RUNNING}
         self._first_seen = {admission: self._first_seen.get(admission, now) for admission in admissions}
         return {admission: now - since for admission, since in self._first_seen.items()}
 

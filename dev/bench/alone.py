@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, ReservationSpec, body
-from kube.types import Namespace, ObjectMeta, Pod
+from kube.types import Namespace, ObjectMeta, OwnerReference, Pod
 from runtime import utc_now
 from settings import IPReservationSettings
 from webhook.app import create_app
@@ -22,7 +22,13 @@ class Store(Reservations):
         """Without an API server."""
 
     def create(
-        self, name: str, records: Iterable[Record], *, level: int = 0, timeout: float
+        self,
+        name: str,
+        records: Iterable[Record],
+        *,
+        level: int = 0,
+        owner: OwnerReference | None = None,
+        timeout: float,
     ) -> IPReservation:
         new = body(records)
         metadata = ObjectMeta(name=name, annotations=new["metadata"]["annotations"])

@@ -8,21 +8,15 @@ from collections.abc import Iterator, Sequence
 import pytest
 import yaml
 
-from controllers.certificates.store import VALIDATING
+from api.standing import CONDITION, RESERVED, expression_of
 from dev.lab import chart
 from dev.lab.session import Lab
 from kube.errors import ServerError
-from kube.resources import PODS
+from kube.resources import PODS, VALIDATING_WEBHOOKS
 from kube.types import Pod
 from tests.cluster import workloads
 
 EPOCH, OTHER = "0123456789abcdef", "fedcba9876543210"
-RESERVED = "drawbridge.io/reserved"
-EXPRESSION = (
-    "request.operation != 'DELETE' || oldObject.metadata.?annotations[?'drawbridge.io/reserved'].orValue('') != "
-    f"'{EPOCH}/' + oldObject.metadata.uid + '/'"
-    " + oldObject.?status.?podIPs.orValue([]).map(each, each.?ip.orValue('')).join(',')"
-)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,7 @@ def namespace(bare_lab: Lab) -> Iterator[str]:
     rendered = yaml.safe_load_all(chart.manifests("{}"))
     [configuration] = [each for each in rendered if each and each["kind"] == "ValidatingWebhookConfiguration"]
     webhook = configuration["webhooks"][0]
-    conditions = [*webhook["matchConditions"], {"name": "not-reserved-already", "expression": EXPRESSION}]
+    conditions = [*webhook["matchConditions"], {"name": CONDITION, "expression": expression_of(EPOCH)}]
     selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
     nowhere = {"url": "https://127.0.0.1:1/"}
     changed = webhook | {
@@ -41,12 +35,12 @@ def namespace(bare_lab: Lab) -> Iterator[str]:
         "namespaceSelector": selector,
     }
     body = configuration | {"metadata": {"name": name}, "webhooks": [changed]}
-    bare_lab.client.create(VALIDATING, body)
+    bare_lab.client.create(VALIDATING_WEBHOOKS, body)
     bare_lab.wait(
         lambda: is_called(bare_lab, created(bare_lab, name, ["10.9.0.1"], "")), 60, "the webhook to be called"
     )
     yield name
-    bare_lab.client.delete(VALIDATING, name)
+    bare_lab.client.delete(VALIDATING_WEBHOOKS, name)
 
 
 def created(lab: Lab, namespace: str, ips: Sequence[str], reserved: str) -> Pod:

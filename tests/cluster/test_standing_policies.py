@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from api.standing import CONDITION, RESERVED, expression_of
 from dev.lab.bootstrap import running
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from tests.cluster import workloads
 from tests.cluster.stolen_token import faults_in_policies, refusal, refusal_of_a_patch
-from tests.cluster.test_standing_conditions import EPOCH, EXPRESSION, OTHER, RESERVED
+from tests.cluster.test_standing_conditions import EPOCH, OTHER
 
-CONDITION = "not-reserved-already"
+EXPRESSION = expression_of(EPOCH)
 NAMES = ("drawbridge", "drawbridge-ingress-daemonset")
 VALUES: dict[str, Any] = {
     "replicaCount": 1,

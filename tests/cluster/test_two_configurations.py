@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from controllers.certificates.store import VALIDATING
 from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from kube.errors import ApiError, Invalid, NotFound
 from kube.resources import PODS
+from kube.resources import VALIDATING_WEBHOOKS as VALIDATING
 from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
 
 VALUES: dict[str, Any] = {

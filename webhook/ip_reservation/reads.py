@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from api.same_address import CalicoIPAM
+from api.standing import epoch_in
 from calico.ipam_config import ipam_configuration
 from calico.pools import ip_pools
 from kube.client import Client
-from kube.errors import Unreachable
-from kube.resources import NAMESPACES, PODS
+from kube.errors import NotFound, Unreachable
+from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
 from kube.types import Namespace, Pod
 from kube.waiting import acquired
 from runtime import threading, time
@@ -111,6 +112,14 @@ def calico_ipam(client: Client, api_version: str, timeout: float) -> CalicoIPAM:
     end = time.monotonic() + timeout
     configuration = ipam_configuration(client, api_version, timeout=timeout)
     return CalicoIPAM(configuration, ip_pools(client, api_version, timeout=end - time.monotonic()))
+
+
+def epoch_of_configuration(client: Client, name: str, timeout: float) -> str | None:
+    """None without the configuration. KubeError."""
+    try:
+        return epoch_in(client.get(VALIDATING_WEBHOOKS, name, timeout=timeout))
+    except NotFound:
+        return None
 
 
 class UnreadPods:

@@ -21,6 +21,7 @@ from api.ip_reservation import (
     records_of_evicted,
     unselected,
 )
+from api.standing import epoch_of
 from calico.segment import NotReserved, Record, canonical
 from kube.errors import KubeError, NotFound
 from kube.types import Namespace, Pod
@@ -58,7 +59,10 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True)
 class IPReservationWebhook:
-    """*believes* a review that says so many addresses of a pod, which may not exist."""
+    """*believes* a review that says so many addresses of a pod, which may not exist.
+
+    *epoch* is the one in which marks of pods count, None without; it raises KubeError.
+    """
 
     name, path = NAME, PATH
 
@@ -67,6 +71,7 @@ class IPReservationWebhook:
     settings: Callable[[], IPReservationSettings]
     now: Callable[[], datetime]
     believes: Callable[[int], bool]
+    epoch: Callable[[float], str | None] = lambda _: None
 
     def fails_open(self) -> bool:
         return self.settings().failure_policy == "Ignore"
@@ -76,6 +81,8 @@ class IPReservationWebhook:
             return allow(audit={"skipped": skipped})
         try:
             pod = self._pod(request, deadline)
+            if pod is not None and self._is_reserved_ahead(request, pod, deadline):
+                return allow(audit={"skipped": "reserved ahead"})
             records = self._records(request, pod, deadline)
             was_read = request.old_object is None
             if not (isinstance(records, str) or was_read or self.believes(len(records))):
@@ -104,6 +111,11 @@ class IPReservationWebhook:
         if pod is not None and RESERVE not in pod.metadata.annotations:  # else they decide nothing
             annotations = self.cluster.namespace(request.namespace, deadline=deadline).metadata.annotations
         return decide(request, pod, annotations, self.settings(), self.now())
+
+    def _is_reserved_ahead(self, request: Request, pod: Pod, deadline: float) -> bool:
+        """As the match condition says of a deletion. An eviction does not show its pod to it, so this was read."""
+        epoch = epoch_of(pod)
+        return _is_eviction(request) and epoch is not None and epoch == self.epoch(deadline)
 
     def _stored(self, of: Record, deadline: float) -> Pod | None:
         """None where there is no such pod."""

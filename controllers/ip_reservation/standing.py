@@ -1,0 +1,339 @@
+"""Reserve the addresses of living selected pods ahead, and mark the pods whose deletion needs no review then.
+
+The order is the promise: records are durable before their pod is marked, and a pod's mark is gone before its records
+are released (`Claims`). A pool bears no more of them than it has free addresses: all pods of a cluster that lost its
+power find new ones, also while no leader releases any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import structlog
+
+from api.ip_reservation import disrupted, kubelet_evicted, records_of, unselected
+from api.standing import RESERVED, STANDING, epoch_of, is_markable, keys_of, mark_of
+from calico.address_ranges import Range, overlap, range_of
+from calico.pools import Pool
+from calico.reservations import NotServed, Reservations
+from calico.segment import IPReservation, name_of, pages
+from controllers.clock import Clock
+from controllers.controller import Controller, Watch
+from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.calls import PAUSES
+from controllers.ip_reservation.claims import NONE, Keys
+from controllers.ip_reservation.epoch import Epoch, EpochReconciler
+from controllers.ip_reservation.reporter import Reporter
+from controllers.workqueue import WorkQueue
+from kube.client import Client
+from kube.errors import Conflict, KubeError, NotFound
+from kube.resources import PODS
+from kube.types import Namespace, OwnerReference, Pod, key_of
+from runtime import secrets, threading
+from settings import IPReservationSettings
+
+KEY = "standing"
+"""The one key: a total limits all pods together."""
+GATHER = 0.5
+"""Seconds in which pods that get addresses share a write."""
+RESYNC = 5.0
+"""Seconds after which the pools are looked at again."""
+MARKERS = 8
+"""Workers; each of them waits for one write."""
+SPARE = 0.9
+"""Up to which share of what its pool can bear another pod is reserved ahead: so that few are withdrawn at once."""
+TIMEOUT = 5.0
+
+ReadPools = Callable[[], Sequence[Pool] | None]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A selected pod that lives, by the key of its object, and the *keys* of its records."""
+
+    pod: str
+    keys: Keys
+
+    @cached_property
+    def ranges(self) -> Sequence[Range]:
+        return [range_of(key.partition(" ")[0]) for key in self.keys]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Uids of pods whose addresses are to be *reserved* ahead, and of those for which this ends."""
+
+    reserved: Sequence[str]
+    withdrawn: Sequence[str]
+
+
+class Room:
+    """For so many *left* addresses in all, and in each of *pools* for as many as it has free ones."""
+
+    def __init__(self, pools: Iterable[Pool], left: int) -> None:
+        self._pools, self._left = [(pool, pool.usage.free) for pool in pools], left
+        self._taken: Counter[str] = Counter()
+
+    def takes(self, candidate: Candidate, share: float) -> bool:
+        """Whether there is room for it, and no more than *share* of it is taken then; it is taken if so."""
+        found = [self._pool_of(wanted) for wanted in candidate.ranges]
+        names = Counter(pool.name for pool, _ in found if pool)
+        if names.total() < len(found) or len(found) > self._left:
+            return False
+        if any(pool and self._taken[pool.name] + names[pool.name] > free * share for pool, free in found):
+            return False
+        self._taken += names
+        self._left -= len(found)
+        return True
+
+    def _pool_of(self, wanted: Range) -> tuple[Pool | None, int]:
+        return next((known for known in self._pools if overlap(known[0].range, wanted)), (None, 0))
+
+
+def plan(
+    candidates: Mapping[str, Candidate],
+    claimed: Container[str],
+    pools: Sequence[Pool],
+    most: int,
+    released: Keys = frozenset(),
+) -> Plan:
+    """Those that are reserved ahead come first.
+
+    An address that Calico has *released* is its pod's no more: its reservation is one of a pod that is gone.
+    """
+    room = Room(pools, most)
+
+    def is_taken(uid: str, share: float) -> bool:
+        return not candidates[uid].keys & released and room.takes(candidates[uid], share)
+
+    withdrawn = [uid for uid in candidates if uid in claimed and not is_taken(uid, 1.0)]
+    reserved = [uid for uid in candidates if uid not in claimed and is_taken(uid, SPARE)]
+    return Plan(reserved, withdrawn)
+
+
+class StandingSegments:
+    """The segments that this leader writes for living pods."""
+
+    def __init__(self, reservations: Reservations, clock: Clock) -> None:
+        self._reservations, self._clock = reservations, clock
+        self._term = secrets.token_hex(8)
+
+    def reserve(self, pods: Iterable[Pod], owner: OwnerReference, settings: IPReservationSettings) -> Keys:
+        """The keys of what is durable. What cannot be written is left out; a write that was late makes a copy."""
+        now, reserved = self._clock.now(), NONE
+        records = (record for pod in pods for record in records_of(pod, settings, reason=STANDING, at=now))
+        for page in pages(records):
+            name = name_of("standing", secrets.token_hex(8))
+            try:
+                made = self._reservations.create(name, page, owner=owner, timeout=TIMEOUT)
+            except (KubeError, NotServed) as error:
+                log.warning("standing reservations not written", error=str(error))
+                break
+            reserved |= {*made.keys}
+        return reserved
+
+    def confirm(self, segments: Iterable[IPReservation]) -> Keys:
+        """Write each as it is: what a former leader sends later is refused. The keys that are there then; KubeError."""
+        confirmed = NONE
+        for segment in segments:
+            with suppress(
+                Conflict, NotFound
+            ):  # another client has written since: its pods are reserved again
+                confirmed |= {*self._reservations.confirm(segment, self._term, timeout=TIMEOUT).keys}
+        return confirmed
+
+
+class StandingReconciler:
+    """Keep standing reservations, with one key for all pods: a write reserves those of many."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        segments: StandingSegments,
+        epochs: EpochReconciler,
+        pools: ReadPools,
+        settings: Callable[[], IPReservationSettings],
+        reporter: Reporter,
+    ) -> None:
+        self._caches, self._claims, self._segments = caches, caches.claims, segments
+        self._epochs, self._pools, self._settings, self._reporter = epochs, pools, settings, reporter
+        self._queue = WorkQueue("ip_reservation_standing", pauses=PAUSES)
+        self.marking = WorkQueue("ip_reservation_marking", pauses=PAUSES)
+        self._lock = threading.Lock()
+        self._changed: dict[str, str] = {}
+        self._candidates: dict[str, Candidate] = {}
+        self._known: tuple[IPReservationSettings, Epoch] | None = None
+        self._to_mark: dict[str, None] = {}
+        """Keys of pods, also of a run that failed."""
+        self._is_confirmed = False
+
+    def controller(self) -> Controller:
+        pods, namespaces = self._caches.pods, self._caches.namespaces
+        of_pods, of_namespaces = Watch(pods, self.observe), Watch(namespaces, self.observe_namespace)
+        of_segments = Watch(self._caches.segments, self.observe_segment)
+        return Controller(self._queue, self.reconcile, of_pods, of_namespaces, of_segments, first=[KEY])
+
+    def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        """Changes are gathered: no key."""
+        pod = new or old
+        if pod is None:
+            return ()
+        at = pod.metadata
+        if new is None:
+            self._claims.ended(at.uid)
+        is_selected = self._caches.namespaces.get(at.namespace) is not None
+        if is_selected or at.uid in self._candidates or RESERVED in at.annotations:
+            self._note([pod])
+        return ()
+
+    def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
+        namespace = new or old
+        if namespace is not None:
+            pods = self._caches.pods.list()
+            self._note(pod for pod in pods if pod.metadata.namespace == namespace.metadata.name)
+        return ()
+
+    def observe_segment(self, old: IPReservation | None, new: IPReservation | None) -> Iterable[str]:
+        """What another client has taken out is reserved again."""
+        kept = {*new.keys} if new else set[str]()
+        lost = [record for record in old.records if record.key not in kept] if old and old.ours else []
+        claimed = [record for record in lost if record.key in self._claims.of(record.uid)]
+        if gone := {record.uid for record in claimed if not self._caches.is_reserved(record)}:
+            self._claims.withdraw(gone)
+            self._epochs.look()
+            self._note(pod for uid in gone for pod in self._caches.pods.by_index("uid", uid))
+        return ()
+
+    def _note(self, pods: Iterable[Pod]) -> None:
+        with self._lock:
+            was_empty = not self._changed
+            self._changed |= {pod.metadata.uid: key_of(pod.metadata) for pod in pods}
+        if was_empty and self._changed:
+            self._queue.add_after(KEY, GATHER)
+
+    def reconcile(self, _key: str) -> float:
+        """Raises KubeError when it is to be tried again."""
+        settings, epoch = self._settings(), self._epochs.current
+        if epoch is None:
+            self._forget()
+            return RESYNC
+        if self._known != (settings, epoch):
+            self._known = settings, epoch
+            self._note(self._caches.pods.list())
+        with self._lock:
+            changed, self._changed = self._changed, {}
+        self._to_mark |= dict.fromkeys(changed.values())
+        for uid, key in changed.items():
+            self._judge(uid, key, settings)
+        self._confirm(epoch.owner)
+        planned, pools = Plan((), ()), self._pools()
+        if pools is not None:
+            most = settings.standing.max
+            planned = plan(self._candidates, self._claims, pools, most, self._claims.released)
+        self._claims.withdraw(planned.withdrawn)
+        self._reserve(planned.reserved, epoch.owner, settings)
+        for key in (*self._to_mark, *self._pods_of((*planned.withdrawn, *planned.reserved))):
+            self.marking.add(key)
+        self._to_mark.clear()
+        self._reporter.standing(len(self._claims), len(self._candidates))
+        return RESYNC
+
+    def _forget(self) -> None:
+        """All pods are looked at again when there is an epoch."""
+        with self._lock:
+            self._changed = {}
+        self._candidates.clear()
+        self._known = None
+
+    def _pods_of(self, uids: Iterable[str]) -> Iterable[str]:
+        return (self._candidates[uid].pod for uid in uids)
+
+    def _judge(self, uid: str, key: str, settings: IPReservationSettings) -> None:
+        """Whether it is a candidate."""
+        pod = self._caches.pods.get(key)
+        if pod is None or pod.metadata.uid != uid:
+            self._candidates.pop(uid, None)
+        elif pod.finished:
+            self._candidates.pop(uid, None)
+            self._claims.ended(uid)
+            if not (pod.terminating or disrupted(pod) or kubelet_evicted(pod)):
+                self._claims.excuse(uid)
+        elif pod.terminating:
+            if uid not in self._claims:
+                self._candidates.pop(uid, None)
+        elif not self._is_wanted(pod, settings):
+            self._candidates.pop(uid, None)
+            self._claims.withdraw([uid])
+        else:
+            self._candidates[uid] = Candidate(key, keys_of(pod))
+            if self._claims.of(uid) != keys_of(pod):
+                self._claims.withdraw([uid])
+
+    def _is_wanted(self, pod: Pod, settings: IPReservationSettings) -> bool:
+        namespace = self._caches.namespaces.get(pod.metadata.namespace)
+        return (
+            namespace is not None
+            and is_markable(pod)
+            and not unselected(pod, namespace.metadata.annotations, settings)
+        )
+
+    def _confirm(self, owner: OwnerReference) -> None:
+        """Once in a term."""
+        if not self._is_confirmed:
+            wanted = NONE.union(*(candidate.keys for candidate in self._candidates.values()))
+            known = [each for each in self._caches.segments.list() if each.is_owned_by(owner.uid)]
+            found = self._segments.confirm(each for each in known if not wanted.isdisjoint(each.keys))
+            self._claim(self._candidates, found, owner)
+            self._is_confirmed = True
+
+    def _reserve(self, uids: Sequence[str], owner: OwnerReference, settings: IPReservationSettings) -> None:
+        pods = [self._caches.pods.get(key) for key in self._pods_of(uids)]
+        reserved = self._segments.reserve([pod for pod in pods if pod], owner, settings)
+        self._claim(uids, reserved, owner)
+
+    def _claim(self, uids: Iterable[str], reserved: Keys, owner: OwnerReference) -> None:
+        found = {uid: self._candidates[uid].keys for uid in uids}
+        self._claims.claim({uid: keys for uid, keys in found.items() if keys <= reserved}, owner)
+
+
+class MarkReconciler:
+    """Set or remove the mark of one pod, by its key.
+
+    It needs no guard against changes of the pod: the mark says nothing of another pod or address.
+    """
+
+    def __init__(self, caches: Caches, client: Client, epochs: EpochReconciler, queue: WorkQueue) -> None:
+        self._caches, self._claims, self._client = caches, caches.claims, client
+        self._epochs, self._queue = epochs, queue
+        self._replaced: set[str] = set()
+
+    def controller(self) -> Controller:
+        return Controller(self._queue, self.reconcile, workers=MARKERS)
+
+    def reconcile(self, key: str) -> None:
+        """Raises KubeError when it is to be tried again."""
+        pod, epoch = self._caches.pods.get(key), self._epochs.current
+        if pod is None or pod.terminating or pod.finished or epoch is None:
+            return
+        uid, keys, of = pod.metadata.uid, keys_of(pod), epoch_of(pod)
+        is_others = of is not None and of not in self._epochs.known
+        if is_others and uid in self._replaced:
+            return  # of another installation, which would replace it again
+        is_claimed = self._claims.begin_marking(uid, keys)
+        before = pod.metadata.annotations.get(RESERVED, "")
+        is_ours = before.startswith(f"{epoch.value}/") or self._claims.is_marked(uid)
+        wanted = mark_of(epoch.value, pod) if is_claimed else None
+        if wanted != before and (wanted or is_ours):
+            with suppress(NotFound):
+                patch = {"metadata": {"annotations": {RESERVED: wanted}}}
+                self._client.patch(PODS, pod.metadata.name, patch, pod.metadata.namespace, type=msgspec.Raw)
+            if is_others:
+                self._replaced.add(uid)
+        self._claims.marked(uid, keys if is_claimed else NONE)

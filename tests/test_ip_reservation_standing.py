@@ -1,0 +1,516 @@
+"""Standing reservations: of which pods, in which order they are written, and who may take them away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from api.ip_reservation import RESERVE
+from api.standing import RESERVED, STANDING, epoch_in, expression_of, mark_of, with_epoch
+from calico.pools import Pool, pools_of
+from calico.segment import IPReservation, Record
+from cli.explain.matching import evaluate
+from controllers.ip_reservation.caches import decode_pod
+from controllers.ip_reservation.epoch import PERIOD, PROPAGATION, EpochReconciler
+from controllers.ip_reservation.late_reservations import LateReconciler
+from controllers.ip_reservation.release_planner import Cause, Claimed, Life, Pods
+from controllers.ip_reservation.release_planner import plan as plan_releases
+from controllers.ip_reservation.standing import (
+    KEY,
+    Candidate,
+    MarkReconciler,
+    StandingReconciler,
+    StandingSegments,
+    plan,
+)
+from kube.errors import Conflict, Unreachable
+from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
+from kube.types import Pod, key_of
+from settings import IPReservationSettings
+from tests.calico_pools import a_block, a_pool
+from tests.factories import NOW, ago, raw_pod, record, segment
+from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
+
+SETTINGS = IPReservationSettings()
+EPOCH = "0123456789abcdef"
+NAME = "drawbridge"
+WEBHOOKS = ("ip-reservation", "ip-reservation-kube-system")
+
+
+def configuration() -> Raw:
+    path = "/validate/pods/ip-reservation"
+    webhooks = [
+        {
+            "name": f"{name}.drawbridge.io",
+            "clientConfig": {"service": {"name": "webhook", "namespace": NAME, "path": path}},
+            "matchConditions": [{"name": "pod-needs-a-reservation", "expression": "true"}],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        for name in WEBHOOKS
+    ]
+    return {"metadata": {"name": NAME}, "webhooks": webhooks}
+
+
+def a_pod(name: str = "redis-0", ip: str = "10.0.0.1", **parts: Any) -> Raw:
+    raw = raw_pod(name, ip=ip, **parts)
+    raw["status"]["podIPs"] = [{"ip": ip}]
+    return raw
+
+
+def decoded(raw: Raw) -> Pod:
+    return decode_pod(encoded(raw))
+
+
+def marked(raw: Raw, epoch: str = EPOCH) -> Raw:
+    annotations = {**(raw["metadata"].get("annotations") or {}), RESERVED: mark_of(epoch, decoded(raw))}
+    return {**raw, "metadata": {**raw["metadata"], "annotations": annotations}}
+
+
+# The match condition.
+
+POD = a_pod()
+OTHER_ADDRESS = {**marked(POD), "status": {**POD["status"], "podIPs": [{"ip": "10.0.0.2"}]}}
+OTHER_POD = {**marked(POD), "metadata": {**marked(POD)["metadata"], "uid": "another"}}
+TWO = {**POD, "status": {**POD["status"], "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
+
+
+@pytest.mark.parametrize(
+    ("old", "asks"),
+    [
+        pytest.param(marked(POD), False, id="marked"),
+        pytest.param(marked(TWO), False, id="marked, of both families"),
+        pytest.param(POD, True, id="not marked"),
+        pytest.param(marked(POD, "f" * 16), True, id="marked in another epoch"),
+        pytest.param(OTHER_ADDRESS, True, id="with another address since"),
+        pytest.param(OTHER_POD, True, id="a copy of a marked pod"),
+        pytest.param(
+            {"metadata": {"uid": "a", "annotations": {RESERVED: EPOCH}}}, True, id="without a status"
+        ),
+    ],
+)
+def test_the_api_server_asks_for_a_deletion_unless_the_mark_says_this_pod_and_its_addresses(
+    old: Raw, asks: bool
+) -> None:
+    expression = expression_of(EPOCH)
+
+    assert evaluate(expression, {"request": {"operation": "DELETE"}, "oldObject": old}) is asks
+    assert evaluate(expression, {"request": {"operation": "CREATE"}, "oldObject": None}) is True
+
+
+def test_an_epoch_is_one_that_all_webhooks_for_pods_have_and_other_conditions_stay() -> None:
+    bare = configuration()
+    written = with_epoch(bare, EPOCH)
+
+    assert [epoch_in(each) for each in (bare, written, with_epoch(written, None))] == [None, EPOCH, None]
+    assert with_epoch(written, None) == bare
+    half = {**written, "webhooks": [written["webhooks"][0], bare["webhooks"][1]]}
+    assert epoch_in(half) is None
+
+
+# Which pods.
+
+
+def candidates(*addresses: str) -> Mapping[str, Candidate]:
+    return {each: Candidate(f"redis/{each}", frozenset({f"{each}/32 {each}"})) for each in addresses}
+
+
+def pools(*assigned: str, cidr: str = "10.0.0.0/29") -> Sequence[Pool]:
+    return pools_of([a_pool(cidr)], [a_block(cidr, *assigned)], [])
+
+
+FOUR = ("10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+FIVE = (*FOUR, "10.0.0.4")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "claimed", "assigned", "most", "reserved", "withdrawn"),
+    [
+        pytest.param(FOUR[:2], (), FOUR[:2], 9, FOUR[:2], (), id="all that fit"),
+        pytest.param(FOUR, (), FOUR, 2, FOUR[:2], (), id="no more than the most"),
+        pytest.param(FOUR, (), FOUR, 9, FOUR[:3], (), id="fewer than the pool has free"),
+        pytest.param(FOUR, FOUR, FOUR, 9, (), (), id="what the pool bears stays"),
+        pytest.param(
+            FIVE, FIVE, FIVE, 9, (), FIVE[3:], id="what it does not bear is withdrawn, the last first"
+        ),
+        pytest.param(FOUR[:2], FOUR[1:2], FOUR, 1, (), (), id="those that are reserved come first"),
+        pytest.param(("10.9.0.1",), (), (), 9, (), (), id="none outside of pools"),
+    ],
+)
+def test_a_pool_bears_no_more_standing_reservations_than_it_has_free_addresses(
+    wanted: Sequence[str],
+    claimed: Sequence[str],
+    assigned: Sequence[str],
+    most: int,
+    reserved: Sequence[str],
+    withdrawn: Sequence[str],
+) -> None:
+    planned = plan(candidates(*wanted), claimed, pools(*assigned), most)
+
+    assert (tuple(planned.reserved), tuple(planned.withdrawn)) == (tuple(reserved), tuple(withdrawn))
+
+
+def test_a_pod_whose_address_calico_has_released_is_withdrawn() -> None:
+    found = candidates("10.0.0.1")
+
+    planned = plan(found, ["10.0.0.1"], pools(), 9, found["10.0.0.1"].keys)
+
+    assert planned.withdrawn == ["10.0.0.1"]
+
+
+# What is released.
+
+LIVING = record(reason=STANDING)
+ENDED = record(reason=STANDING, ended=ago(hours=1))
+
+
+def released(*records: Record, life: Life = Life.RUNNING, **claims: Any) -> list[Cause]:
+    waits = {(each.cidr, each.uid, each.last_asked): 1e6 for each in records}
+    pods = Pods({each.uid: life for each in records}, waits, claims=Claimed(**claims))
+    planned = plan_releases([segment(*records)], pods, SETTINGS, NOW)
+    return [cause for change in planned.changes for _, cause in change.released]
+
+
+@pytest.mark.parametrize(
+    ("held", "life", "claims", "causes"),
+    [
+        pytest.param(LIVING, Life.RUNNING, {}, [Cause.GIVEN_BACK], id="of a pod that lives, no more relied on"),
+        pytest.param(LIVING, Life.RUNNING, {"relied_on": {LIVING.key}}, [], id="relied on"),
+        pytest.param(ENDED, Life.RUNNING, {"relied_on": {LIVING.key}, "released": {LIVING.key}}, [],
+                     id="relied on, released by Calico long ago"),
+        pytest.param(ENDED, Life.RUNNING, {"released": {LIVING.key}}, [Cause.AGE], id="released by Calico long ago"),
+        pytest.param(LIVING, Life.GONE, {}, [], id="of a pod that went just now"),
+        pytest.param(LIVING, Life.GONE, {"excused": {LIVING.uid}}, [Cause.GIVEN_BACK], id="of an excused one"),
+        pytest.param(LIVING, Life.TERMINATING, {"excused": {LIVING.uid}}, [], id="excused, but not gone yet"),
+    ],
+)  # fmt: skip
+def test_what_is_relied_on_is_never_released(
+    held: Record, life: Life, claims: Mapping[str, Any], causes: Sequence[Cause]
+) -> None:
+    assert released(held, life=life, **claims) == causes
+
+
+# The order of writes.
+
+
+class World(Served):
+    """A leader that knows the pool 10.0.0.0/24, in which each pod of the API server has its address."""
+
+    def __init__(self, *segments: IPReservation, **settings: object) -> None:
+        super().__init__(*segments, **{"standing": {"enabled": True}, "giveBackAfter": "1s"} | settings)
+        self.api.put(VALIDATING_WEBHOOKS, configuration())
+        self.unassigned: set[str] = set()
+        self.lead()
+
+    def lead(self) -> None:
+        """By a new process, which knows nothing."""
+        self.caches, client = self._caches(), self.api.client()
+        self.epochs = EpochReconciler(
+            client, NAME, self.caches, lambda: self.settings.standing.enabled, self.clock
+        )
+        written = StandingSegments(self.reservations, self.clock)
+        self.standing = StandingReconciler(
+            self.caches, written, self.epochs, self.pools, lambda: self.settings, self.reporter
+        )
+        self.marks = MarkReconciler(self.caches, client, self.epochs, self.standing.marking)
+        self.late = LateReconciler(
+            self.caches, self.live, lambda records: self.reserve(records), lambda: self.settings,
+            self.reporter, self.clock,
+        )  # fmt: skip
+        self.release = self.releasing(lambda _: self.pools())
+        self._seen: dict[str, Pod] = {}
+        self._segments: dict[str, IPReservation] = {}
+
+    def pools(self) -> Sequence[Pool]:
+        addresses = [each["status"]["podIP"] for each in self.api.list(PODS) if each["status"].get("podIP")]
+        assigned = [each for each in addresses if each not in self.unassigned]
+        found = [*self.reservations.objects.values()]
+        return pools_of([a_pool("10.0.0.0/24")], [a_block("10.0.0.0/24", *assigned)], found)
+
+    def watch(self) -> None:
+        """Deliver what has changed."""
+        before, self._seen = self._seen, {pod.metadata.uid: pod for pod in self.known_pods()}
+        for uid in before.keys() | self._seen.keys():
+            old, new = before.get(uid), self._seen.get(uid)
+            if old != new:
+                for observer in (self.addresses.observe, self.epochs.observe, self.standing.observe):
+                    observer(old, new)
+                self.enqueue(*self.late.observe(old, new))
+        earlier, self._segments = self._segments, dict(self.reservations.objects)
+        for name in earlier.keys() | self._segments.keys():
+            self.standing.observe_segment(earlier.get(name), self._segments.get(name))
+
+    def run(self, seconds: float = 5.0) -> None:
+        """All of them, as often as they ask for it."""
+        for _ in range(max(1, round(seconds / PERIOD))):
+            self.watch()
+            self.epochs.reconcile("")
+            self.watch()
+            self.standing.reconcile(KEY)
+            for pod in self.known_pods():
+                self.marks.reconcile(key_of(pod.metadata))
+            self.watch()
+            self.settle(self.late)
+            self.release.reconcile("")
+            self.advance(seconds=PERIOD)
+
+    def asks(self, name: str = "redis-0") -> bool:
+        """Whether the API server asks for its deletion."""
+        variables = {"request": {"operation": "DELETE"}, "oldObject": self.api.get(PODS, name, "redis")}
+        registered = self.api.find(VALIDATING_WEBHOOKS, NAME) or {"webhooks": []}
+        return all(
+            evaluate(condition["expression"], variables)
+            for webhook in registered["webhooks"]
+            for condition in webhook["matchConditions"]
+        )
+
+    @property
+    def owners(self) -> set[str]:
+        found = self.reservations.objects.values()
+        return {owner.uid for each in found for owner in each.metadata.owner_references}
+
+
+def test_a_pod_is_marked_when_its_addresses_are_durable_in_a_segment_of_the_configuration() -> None:
+    world = World()
+    world.put_pod(a_pod())
+
+    world.run()
+
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert not world.asks()
+    assert world.owners == {world.api.get(VALIDATING_WEBHOOKS, NAME)["metadata"]["uid"]}
+    order = [call.path.rpartition("/")[2] for call in world.api.calls if call.method in ("POST", "PATCH")]
+    assert order == ["ipreservations", "redis-0"]
+
+
+def test_a_pod_whose_addresses_could_not_be_reserved_is_not_marked() -> None:
+    def refuse(verb: str, name: str) -> None:
+        if verb == "create":
+            raise Unreachable("away")
+
+    world = World()
+    world.reservations.before = refuse
+    world.put_pod(a_pod())
+
+    world.run()
+
+    assert world.asks()
+
+
+@pytest.mark.parametrize("choice", [{RESERVE: "false"}, {RESERVE: "FALSE"}])
+def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mapping[str, str]) -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": dict(choice)}}, "redis")
+    world.api.calls.clear()
+
+    world.run(15)
+
+    assert world.asks()
+    assert world.reservations.held == []
+    writes = [call.method for call in world.api.calls if call.method != "GET"]
+    assert writes == ["PATCH", "DELETE"]
+
+
+def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": {RESERVE: "false"}}}, "redis")
+    world.marks.reconcile = lambda key: None  # type: ignore[method-assign]
+
+    world.run(60)
+
+    assert not world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+
+def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_that_of_a_pod_that_went() -> (
+    None
+):
+    world = World()
+    raw = world.put_pod(a_pod())
+    world.run()
+    status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
+    world.api.edit(PODS, raw["metadata"]["name"], {"status": status}, "redis")
+    assert world.asks()
+
+    world.run(90)
+
+    assert not world.asks()
+    found = {each.cidr: each for held in world.reservations.objects.values() for each in held.records}
+    assert found["10.0.0.2/32"].ended is None
+    assert found["10.0.0.1/32"].ended is not None
+
+
+@pytest.mark.parametrize("waits", [5.0, 90.0])
+def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) -> None:
+    world = World()
+    owner = a_pod()["metadata"]["ownerReferences"][0]
+    world.api.put(
+        STATEFUL_SETS, {"metadata": {"name": owner["name"], "namespace": "redis", "uid": owner["uid"]}}
+    )
+    world.put_pod(a_pod())
+    world.run()
+    world.api.remove(PODS, "redis-0", "redis")
+
+    world.run(waits)
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.run(2500)
+    assert world.reservations.held == []
+
+
+def test_a_pod_that_ends_by_itself_leaves_no_reservation() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    world.api.edit(PODS, "redis-0", {"status": {"phase": "Succeeded"}}, "redis")
+
+    world.run(10)
+
+    assert world.reservations.held == []
+
+
+def test_a_pod_that_goes_with_its_owner_leaves_no_reservation() -> None:
+    """It is looked up a moment later: no object of its owner's name is there."""
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    world.api.edit(PODS, "redis-0", TERMINATING, "redis")
+    world.run()
+    world.api.remove(PODS, "redis-0", "redis")
+
+    world.run(10)
+
+    assert world.reservations.held == []
+
+
+# Leaders.
+
+
+def test_a_new_leader_relies_on_the_marks_that_it_finds_and_a_write_of_the_former_one_is_refused() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    (before,) = world.reservations.objects.values()
+
+    world.lead()
+    world.release.reconcile("")
+    world.run(15)
+
+    assert not world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert len(world.reservations.objects) == 1
+    with pytest.raises(Conflict):
+        world.reservations.write(before, ())
+
+
+def test_what_a_former_leader_reserved_for_a_pod_without_a_mark_is_relied_on_after_a_write_alone() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": {RESERVED: None}}}, "redis")
+    calls = list[str]()
+
+    def before(verb: str, name: str) -> None:
+        calls.append(verb)
+        if verb == "confirm":
+            raise Conflict(409, "Conflict", "another one has written")
+
+    world.reservations.before = before
+    world.lead()
+    world.run()
+
+    assert not world.asks()
+    assert calls[:2] == ["confirm", "create"]
+
+
+# The configuration.
+
+
+def recreated(world: World) -> None:
+    world.api.remove(VALIDATING_WEBHOOKS, NAME)
+    world.api.put(VALIDATING_WEBHOOKS, configuration())
+
+
+def test_marks_of_a_configuration_that_was_created_again_do_not_count() -> None:
+    """What it owned is gone with it."""
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    recreated(world)
+    assert world.asks()
+    for name in list(world.reservations.objects):
+        del world.reservations.objects[name]
+
+    world.run(10)
+
+    assert not world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+    assert world.owners == {world.api.get(VALIDATING_WEBHOOKS, NAME)["metadata"]["uid"]}
+
+
+def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    before = world.api.get(PODS, "redis-0", "redis")["metadata"]["annotations"][RESERVED]
+    bare = configuration()["webhooks"]
+    world.api.edit(VALIDATING_WEBHOOKS, NAME, {"webhooks": bare})
+    assert world.asks()
+
+    world.run(10)
+
+    assert not world.asks()
+    assert world.api.get(PODS, "redis-0", "redis")["metadata"]["annotations"][RESERVED] != before
+
+
+def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_server_can_have_it() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    off = world.settings.standing.model_copy(update={"enabled": False})
+    world.settings = world.settings.model_copy(update={"standing": off})
+    world.lead()
+    world.standing.reconcile = lambda key: 0.0  # type: ignore[method-assign]
+    world.marks.reconcile = lambda key: None  # type: ignore[method-assign]
+
+    world.run(PROPAGATION)
+    assert world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.run(30)
+    assert world.reservations.held == []
+
+
+def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    others = marked(world.api.get(PODS, "redis-0", "redis"), "f" * 16)["metadata"]["annotations"]
+    writes = []
+    for _ in range(3):
+        world.api.edit(PODS, "redis-0", {"metadata": {"annotations": others}}, "redis")
+        world.api.calls.clear()
+        world.run()
+        writes.append(len([call for call in world.api.calls if call.method == "PATCH"]))
+
+    assert writes == [1, 0, 0]
+
+
+def test_an_address_that_calico_released_from_a_living_pod_is_one_of_a_pod_that_went() -> None:
+    world = World(ipReserveTime="5m")
+    world.put_pod(a_pod())
+    world.run(90)
+    world.unassigned.add("10.0.0.1")
+
+    world.run(15)
+    assert world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+
+    world.run(400)
+    assert world.reservations.held == []
