@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from dev.judge.judge import Always
+from dev.judge.judge import Always, Since
 from dev.judge.observation import Observation, is_terminating, labels, name, notes
 
 Raw = dict[str, Any]
 SELECTING = {"statefulset.kubernetes.io/pod-name", "brokerId"}
 CHOICE = "drawbridge.io/reserve-ip"
+MARK = "drawbridge.io/reserved"
+UNSTORED = 30.0
+"""Seconds until the end of a pod is stored apart from the webhook configuration; without a leader, longer."""
+RESTORED = 5.0
+"""Seconds in which a leader restores what was deleted with its owner."""
+GIVEN_BACK = 130.0
+"""Seconds: the longest giveBackAfter of scenarios, and what it takes."""
+OF_EPOCH = re.compile(r"'([0-9a-f]{16})/'")
 SLACK = 3.0
 """Seconds that a pass of releases may be early: ends are stored in whole seconds."""
 AS_SEEN = 20.0
@@ -60,7 +69,13 @@ class KeptOutOfCirculation(Always):
                 yield f"{address} of {gone.pod} is free {seen.at - gone.at:.1f} s after its end"
 
     def _is_late(self, gone: Gone, seen: Observation) -> bool:
-        """Whether it went without admission, and there was no time yet to see it."""
+        """Whether there was no time yet to see that it went without admission, or to restore its reservation."""
+        since, deleted = seen.at - gone.at, "webhook configuration"
+        was_unstored = seen.disturbances.within(since, seen.at, deleted) and not seen.disturbances.within(
+            since - UNSTORED, seen.at, deleted
+        )
+        if was_unstored or seen.disturbances.within(RESTORED, seen.at, deleted):
+            return True
         return seen.at - gone.at <= AS_SEEN and seen.disturbances.within(AS_SEEN, seen.at, gone.pod)
 
     def _are_many(self, seen: Observation) -> bool:
@@ -73,10 +88,9 @@ class KeptOutOfCirculation(Always):
             if address and is_selected(pod) and seen.assigned.get(address) == uid:
                 living[uid] = address, name(pod)
         for uid, (address, of) in self._living.items():
-            if (
-                seen.assigned.get(address) == uid
-            ):  # also of a pod that was deleted by force, until its sandbox goes
-                living[uid] = address, of
+            is_out = uid in seen.pods and not is_selected(seen.pods[uid])
+            if seen.assigned.get(address) == uid and not is_out:
+                living[uid] = address, of  # also of a pod that was deleted by force, until its sandbox goes
             elif uid not in living and not _lives(seen.pods.get(uid)):
                 self._gone[address] = Gone(address, of, seen.at)
         self._living = living
@@ -94,29 +108,84 @@ def is_selected(pod: Raw) -> bool:
 
 
 class OnlySelected(Always):
+    """Or not any more: what is reserved ahead is given back in a while."""
+
     name = "ip: no address is reserved of a pod that did not ask for it"
 
     def __init__(self) -> None:
         self._others: dict[str, str] = {}
         """The last pod of each address that one had which is not selected."""
+        self._asked: set[str] = set()
+        """Uids of pods that asked for it once."""
+        self._reserved = Since()
 
     def look(self, seen: Observation) -> Iterator[str]:
         for uid, pod in seen.pods.items():
             address = (pod.get("status") or {}).get("podIP", "")
-            if seen.assigned.get(address) == uid:
+            if seen.assigned.get(address) == uid and not is_terminating(pod):
                 self._others.pop(address, None)
-                if not is_selected(pod):
-                    self._others[address] = name(pod)
-        for address in seen.reserved & self._others.keys():
-            yield f"{address} of {self._others[address]}"
+                if is_selected(pod):
+                    self._asked.add(uid)
+                else:
+                    self._others[address] = uid
+        reserved = self._reserved.of(seen.reserved & self._others.keys(), seen.at)
+        for address, seconds in reserved.items():
+            if seconds > GIVEN_BACK or self._others[address] not in self._asked:
+                yield f"{address} of {self._others[address]}"
+
+
+class MarkedAreReserved(Always):
+    """What the API server does not ask about is reserved already, unless Calico took it from the pod."""
+
+    name = "ip: the addresses of a pod whose deletion is not reviewed are reserved"
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        epochs = epochs_in(seen.webhook_configurations)
+        for uid, pod in seen.pods.items() if epochs else ():
+            for address in _unreviewed(pod, epochs):
+                if seen.assigned.get(address) == uid and address not in seen.reserved:
+                    yield f"{address} of {name(pod)}"
+
+
+def epochs_in(configurations: Sequence[Raw]) -> frozenset[str]:
+    """In which a mark counts: all webhooks for deletions of pods must have a condition for it."""
+    found = [
+        {
+            match[1]
+            for each in webhook.get("matchConditions") or ()
+            if (match := OF_EPOCH.search(each["expression"]))
+        }
+        for configuration in configurations
+        for webhook in configuration.get("webhooks") or ()
+        if "ip-reservation" in webhook["name"]
+    ]
+    return frozenset(set.intersection(*found)) if found else frozenset()
+
+
+def _unreviewed(pod: Raw, epochs: Collection[str]) -> Sequence[str]:
+    """Its addresses, if its mark is of one of *epochs*, and says them."""
+    addresses = [each["ip"] for each in (pod.get("status") or {}).get("podIPs") or ()]
+    epoch, _, rest = notes(pod).get(MARK, "").partition("/")
+    return addresses if epoch in epochs and rest == f"{pod['metadata']['uid']}/{','.join(addresses)}" else ()
 
 
 class ReservationsEnd(Always):
+    """*ahead* are how many addresses of selected pods that live are reserved in the end."""
+
     name = "ip: each reservation ends"
 
+    def __init__(self, *, ahead: int = 0) -> None:
+        self._ahead = ahead
+
     def rest(self, seen: Observation) -> Iterator[str]:
-        if seen.reserved:
-            yield f"still reserved: {', '.join(sorted(seen.reserved))}"
+        pods = {address: seen.pods.get(uid) for address, uid in seen.assigned.items()}
+        living = {address: pod for address, pod in pods.items() if pod and is_selected(pod)}
+        epochs = epochs_in(seen.webhook_configurations)
+        marked = {address for address, pod in living.items() if address in _unreviewed(pod, epochs)}
+        if left := {*seen.reserved} - marked:
+            yield f"still reserved: {', '.join(sorted(left))}"
+        if len(marked) != (most := min(self._ahead, len(living))):
+            yield f"{len(marked)} pods of {most} are reserved ahead"
 
 
 class OfItsPool(Always):

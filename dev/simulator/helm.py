@@ -88,6 +88,7 @@ def held(world: World) -> list[str]:
         for each in resources
         if FINALIZER in (each["metadata"].get("finalizers") or ())
     ]
+    found += [f"{each} of a pod is reserved" for each in world.calico.reserved() & world.calico.held.keys()]
     return found
 
 

@@ -19,6 +19,7 @@ from api.anycast_ip import ADDRESS_ID
 from api.elasticity import LOCAL_REPLICAS, PLACEMENT, SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ip_reservation import PATH, RESERVE
+from api.standing import RESERVED
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.matching import ApiRequest
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
@@ -958,6 +959,27 @@ def review_deletion(world: World, pod: Raw) -> None:
     request = ApiRequest("DELETE", PODS, pod["metadata"]["name"], objects.SHOP, old_object=old)
     with suppress(Away):
         world.product.ask(PATH, request.review(pod["metadata"]["uid"]), 5.0)
+
+
+AHEAD = {"ipReservation": {"standing": {"enabled": True}}}
+
+
+@history("ip_reservation", nodes=3, values=AHEAD)
+def reserved_ahead(world: World) -> Iterator[float]:
+    """While no webhook server answers, pods whose addresses are reserved ahead are deleted, and none is lost."""
+    yield 20.0
+    unmarked = [pod for pod in shop_pods(world) if RESERVED not in notes(pod)]
+    if unmarked:
+        broken(world, ADMITTED, f"{len(unmarked)} pods are not marked")
+    for each in world.product.servers:
+        world.kernel.kill(each.process)
+        each.app = None
+    done = [world.kubectl_delete(PODS, pod) for pod in shop_pods(world)]
+    if refused := [each for each in done if ":" in each]:
+        broken(world, ADMITTED, refused[0])
+    for each in world.product.servers:
+        world.product.restart_server(each)
+    yield 100.0
 
 
 @history("ip_reservation", nodes=3)

@@ -13,6 +13,8 @@ from random import Random
 from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
+from api.ip_reservation import RESERVE
+from cli.installation import CONFIGURATIONS
 from dev.simulator import objects
 from dev.simulator.models.cloud import CHANGES, QUOTA, RULES
 from dev.simulator.models.cluster import JOBS
@@ -134,6 +136,30 @@ def evict_a_pod(world: World, dice: Random) -> str:
 @operation("ip_reservation")
 def scale_the_stateful_set(world: World, dice: Random) -> str:
     return world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": dice.randint(0, 5)}})
+
+
+@operation("ip_reservation")
+def opt_a_pod_out_or_in(world: World, dice: Random) -> str:
+    pod = world.some(PODS, dice, lambda raw: raw["metadata"]["name"].startswith("redis-"))
+    choice = dice.choice(("true", "false", None))
+    return (
+        world.patch(PODS, pod["metadata"]["name"], {"metadata": {"annotations": {RESERVE: choice}}})
+        if pod
+        else ""
+    )
+
+
+@operation("ip_reservation")
+def create_the_webhook_configuration_again(world: World, dice: Random) -> str:
+    """As `kubectl replace --force`: what others wrote into it is gone, and so is what it owned."""
+    name = world.full_name
+    found = world.api.find(CONFIGURATIONS["ValidatingWebhookConfiguration"], name)
+    if found is None:
+        return ""
+    world.outside.disturb("webhook configuration")
+    world.api.remove(CONFIGURATIONS["ValidatingWebhookConfiguration"], name)
+    world.install(world.values)
+    return name
 
 
 # anycast_ip.

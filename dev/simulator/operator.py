@@ -33,6 +33,8 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "ipReservation.skipWhenOwnerIsDeleted": (True, False),
         "ipReservation.pools.enabled": (True, False),
         "ipReservation.sameAddress.enabled": (True, False),
+        "ipReservation.standing.enabled": (True, False),
+        "ipReservation.standing.max": (1, 2, 10_000),
     },
     "anycastIP": {
         "anycastIP.releaseOnLabelRemoval": (True, False),

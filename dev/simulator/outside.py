@@ -38,6 +38,8 @@ SEEN = (
 )
 KEPT = (NODES, DEPLOYMENTS, DAEMON_SETS, STATEFUL_SETS, INGRESS_DAEMONSETS, CONFIG_MAPS, *RESERVATIONS)
 """Kinds whose objects are the same after a fresh start."""
+TERM = "drawbridge.io/term"
+"""The annotation by which a leader confirms a reservation."""
 PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
 LEADS_ON = 15.0
 """Seconds: leaseDuration."""
@@ -192,6 +194,7 @@ class Outside:
         for resource in KEPT:
             for raw in self._api.peek(resource):
                 about = {key: value for key, value in raw["metadata"].items() if key not in PASSING}
+                about["annotations"] = {**(about.get("annotations") or {}), TERM: ""}
                 rest = {key: raw[key] for key in ("spec", "data") if key in raw}
                 key = f"{resource.plural} {about.get('namespace', '')}/{about['name']}"
                 content = msgspec.json.encode([about, rest], order="sorted")

@@ -39,7 +39,10 @@ def _reservation(values: Raw) -> Iterator[Promise]:
             )
         yield Promise.of(reservation.OnlySelected)
         yield Promise.of(reservation.OfItsPool)
-        yield Promise.of(reservation.ReservationsEnd)
+        yield Promise.of(reservation.MarkedAreReserved)
+        standing = values["ipReservation"].get("standing", {})
+        ahead = standing.get("max", 10_000) if standing.get("enabled") else 0
+        yield Promise.of(reservation.ReservationsEnd, ahead=ahead)
 
 
 def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:

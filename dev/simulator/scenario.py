@@ -110,6 +110,8 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
             own["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
         if dice.random() < 0.4:
             own["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
+    if "ip_reservation" in features:
+        own["ipReservation"] = {"standing": {"enabled": dice.random() < 0.5}}
     if dice.random() < 0.1:
         own["fullnameOverride"] = dice.choice(["ipkeeper", "prod-drawbridge"])
     return values_of(features, own)

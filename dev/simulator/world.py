@@ -401,6 +401,8 @@ class World:
             if self.api.find(resource, name, namespace):
                 self.api.remove(resource, name, namespace)
         self._placed = placed
+        if values["ipReservation"].get("standing", {}).get("enabled") and not self.api.peek(calico.POOLS):
+            self.calico.show({calico.POOL: ""})
 
     def promise(self, values: Raw) -> None:
         """From now on, what is promised with these values."""
