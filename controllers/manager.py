@@ -50,7 +50,7 @@ class Context:
     """The namespace of Drawbridge itself."""
     grace: float = math.inf
     annotate: Callable[[Mapping[str, str]], None] = lambda _: None
-    """Write these annotations to the leader's Lease, with its next renewal; without an election, nowhere."""
+    """Write these annotations to the leader's Lease, now; without an election, nowhere. KubeError."""
 
     def wait_synced(self, *informers: Informer[Any]) -> bool:
         """Wait until all are complete; False if the context stopped before. Raises StaleInformer."""

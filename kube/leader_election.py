@@ -56,6 +56,7 @@ class LeaderElector:
         self._held: dict[str, Any] | None = None
         self._annotations: Mapping[str, str] = {}
         self._renewed_at = -math.inf
+        self._lock = threading.Lock()
         self._log = log.bind(lease=f"{self._namespace}/{self._name}", identity=identity)
         self._leads(False)
 
@@ -74,8 +75,13 @@ class LeaderElector:
             raise LeadershipLost(f"{self._identity} no longer holds lease {self._namespace}/{self._name}")
 
     def annotate(self, annotations: Mapping[str, str]) -> None:
-        """Write them to the Lease with its next renewal, beside those that it has. Safe from any thread."""
-        self._annotations = {**self._annotations, **annotations}
+        """Renew the Lease with them, beside those that it has. Safe from any thread.
+
+        After a KubeError, the next renewal writes them.
+        """
+        with self._lock:
+            self._annotations = {**self._annotations, **annotations}
+            self._renew()
 
     def run(self, stop: threading.Event, lead: Callable[[threading.Event], None]) -> None:
         """Campaign, then run ``lead`` in a thread and renew until *stop*; what ``lead`` raises is raised here.
@@ -118,15 +124,15 @@ class LeaderElector:
                 RENEW_FAILURES.inc()
 
     def _attempt(self, step: Callable[[], bool]) -> bool:
-        """Whether it succeeded; a KubeError is logged, and the next attempt reads the lease again."""
+        """Whether it succeeded; a KubeError is logged, and the next renewal reads the lease again."""
         try:
-            return step()
+            with self._lock:
+                return step()
         except Forbidden as error:
             way_out = "grant get, create and update on leases.coordination.k8s.io"
             self._log.error("lease forbidden", error=str(error), action=way_out)
         except KubeError as error:
             self._log.warning("lease not written", error=str(error))
-        self._held = None
         return False
 
     def _acquire(self) -> bool:
@@ -166,6 +172,7 @@ class LeaderElector:
         began = self._clock()
         try:
             current = self._held or self._read(self._left())
+            self._held = None  # until it is written: after an error, it is read again
             if spec_of(current).holder_identity != self._identity:
                 self._give_up()
             self._write(current, renewed(utc_now()), self._left())

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY
 
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
+from kube.errors import Conflict
 from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe
 from kube.resources import LEASES
@@ -164,22 +165,43 @@ def test_the_first_creates_the_lease_leads_renews_and_releases_when_it_is_stoppe
         assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 0
 
 
-def test_annotations_are_written_with_a_renewal_beside_those_of_others() -> None:
+def test_annotations_are_written_at_once_beside_those_of_others() -> None:
+    seldom = times(60, 40, 30)
     with cluster() as (api, server):
-        me = Candidate(server)
+        me = Candidate(server, election=seldom)
         assert leads(me)
         me.lease.annotate({"drawbridge.io/a": "1"})
         me.lease.annotate({"drawbridge.io/b": "2"})
-        until(lambda: len(annotations_of(api)) == 2)
+        assert annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "2"}
         me.stop.set()
         assert me.ended() is None
 
-        other = Candidate(server, "other")
+        other = Candidate(server, "other", seldom)
         assert leads(other)
         other.lease.annotate({"drawbridge.io/b": "3"})
-        until(lambda: annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "3"})
+        assert annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "3"}
         other.stop.set()
         assert other.ended() is None
+
+
+def test_annotations_that_could_not_be_written_are_written_later_and_never_for_a_former_leader() -> None:
+    with cluster() as (api, server):
+        me = Candidate(server, election=times(60, 40, 30))
+        assert leads(me)
+        api.edit(LEASES, "drawbridge", {"metadata": {"labels": {"a": "b"}}}, "ns")
+        with pytest.raises(Conflict):
+            me.lease.annotate({"drawbridge.io/a": "1"})
+        me.lease.annotate({"drawbridge.io/b": "2"})
+        assert annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "2"}
+        take(api)
+        with pytest.raises(Conflict):
+            me.lease.annotate({"drawbridge.io/a": "3"})
+        with pytest.raises(LeadershipLost):
+            me.lease.annotate({"drawbridge.io/a": "3"})
+        assert annotations_of(api)["drawbridge.io/a"] == "1"
+        me.stop.set()
+        assert me.ended() is None
+        assert holder(api) == "other"
 
 
 def annotations_of(api: FakeAPI) -> dict[str, str]:

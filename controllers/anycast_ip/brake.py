@@ -39,7 +39,7 @@ LOOK = 10.0
 class Brake:
     """Safe to share between threads. *unbound* are the addresses that earlier leaders unbound.
 
-    *annotate* writes them all to the leader's Lease after each change.
+    *annotate* writes them all to the leader's Lease before another one is unbound.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Brake:
         return not self._is_current(self._confirmed) and address not in recent and len(recent) >= MOST
 
     def take(self, address: str) -> bool:
-        """Count it, once; False when that would be one too many."""
+        """Count it, once, for the next leader too; False when that would be one too many. KubeError."""
         with self._lock:
             if self.holds(address):
                 return False
             recent = self._recent() | {address: self._clocks.now()}
             self._unbound = dict(sorted(recent.items(), key=lambda each: each[1])[-MOST:])
-        times = {each: at.replace(microsecond=0) for each, at in self._unbound.items()}
-        self._annotate({UNBINDS: msgspec.json.encode(times).decode()})
+            times = {each: at.replace(microsecond=0) for each, at in self._unbound.items()}
+            self._annotate({UNBINDS: msgspec.json.encode(times).decode()})
         return True
 
     def look(self) -> None:
