@@ -69,7 +69,7 @@ FEATURES = {
     "ingress_daemonset": Feature(
         own=("healthchecker",),
         tests=("ingress_daemonset_*", "healthchecker*"),
-        fast=("ingress_daemonset_nodes", "ingress_daemonset_defaults", "healthchecker"),
+        fast=("ingress_daemonset_crd", "ingress_daemonset_desired", "healthchecker"),
         commands=("rollout", "explain ingressdaemonset", "simulate rollout"),
         paths=(
             "/mutate/ingressdaemonsets",
