@@ -118,8 +118,12 @@ class OnlySelected(Always):
         self._asked: set[str] = set()
         """Uids of pods that asked for it once."""
         self._reserved = Since()
+        self._is_first = True
 
     def look(self, seen: Observation) -> Iterator[str]:
+        if self._is_first:  # the product may have been on before
+            self._asked |= {uid for address, uid in seen.assigned.items() if address in seen.reserved}
+            self._is_first = False
         for uid, pod in seen.pods.items():
             address = (pod.get("status") or {}).get("podIP", "")
             if seen.assigned.get(address) == uid and not is_terminating(pod):
