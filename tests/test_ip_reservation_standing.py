@@ -32,6 +32,7 @@ from settings import IPReservationSettings
 from tests.calico_pools import a_block, a_pool
 from tests.factories import NOW, ago, raw_pod, record, segment
 from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
+from tests.pages import ROOT
 
 SETTINGS = IPReservationSettings()
 EPOCH = "0123456789abcdef"
@@ -108,6 +109,13 @@ def test_an_epoch_is_one_that_all_webhooks_for_pods_have_and_other_conditions_st
     assert with_epoch(written, None) == bare
     half = {**written, "webhooks": [written["webhooks"][0], bare["webhooks"][1]]}
     assert epoch_in(half) is None
+
+
+def test_a_stolen_token_may_write_no_other_condition() -> None:
+    begin, end = expression_of(EPOCH).split(EPOCH)
+    policies = (ROOT / "charts/drawbridge/templates/admissionpolicies.yaml").read_text()
+
+    assert f'r"^\\Q{begin}\\E[0-9a-f]{{16}}\\Q{end}\\E$"' in " ".join(policies.split())
 
 
 # Which pods.
