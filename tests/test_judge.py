@@ -56,6 +56,16 @@ def redis(ip: str) -> Raw:
     return pod("redis-0", ip=ip, labels={"statefulset.kubernetes.io/pod-name": "redis-0"})
 
 
+OPTED_OUT = redis("10.0.0.1")
+OPTED_OUT["metadata"]["annotations"] = {"drawbridge.io/reserve-ip": "false"}
+EPOCH = "0123456789abcdef"
+MARKED = redis("10.0.0.1")
+MARKED["metadata"]["annotations"] = {"drawbridge.io/reserved": f"{EPOCH}/redis-0/10.0.0.1"}
+MARKED["status"] = {**MARKED["status"], "podIPs": [{"ip": "10.0.0.1"}]}
+CONDITION = {"name": "not-reserved-already", "expression": f"oldObject.metadata.name != '{EPOCH}/' + '...'"}
+AHEAD = {"webhooks": [{"name": "ip-reservation.drawbridge.io", "matchConditions": [CONDITION]}]}
+
+
 def replica(name: str, on: str = "node-1", gated: bool = False, local: int = 1) -> Raw:
     raw = pod(name, on, annotations={"LOCAL_REPLICAS": str(local)})
     raw["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-1", "controller": True}]
@@ -199,7 +209,24 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "an address of a pod that did not ask is reserved": (
         reservation.OnlySelected,
-        [see(0, pods=(pod("web-1", ip="10.0.0.1"),), assigned={"10.0.0.1": "web-1"}, reserved={"10.0.0.1"})],
+        [
+            see(at, pods=(pod("web-1", ip="10.0.0.1"),), assigned={"10.0.0.1": "web-1"}, reserved=reserved)
+            for at, reserved in enumerate((set(), {"10.0.0.1"}))
+        ],
+    ),
+    "an address of a pod that does not ask any more stays reserved": (
+        reservation.OnlySelected,
+        [
+            see(at, pods=(asks,), assigned=HAS, reserved={"10.0.0.1"})
+            for at, asks in ((0, redis("10.0.0.1")), (1, OPTED_OUT), (140, OPTED_OUT))
+        ],
+    ),
+    "a pod whose deletion is not reviewed is not reserved": (
+        reservation.MarkedAreReserved,
+        [
+            see(at, pods=(MARKED,), assigned=HAS, reserved=reserved, webhook_configurations=[AHEAD])
+            for at, reserved in ((0, {"10.0.0.1"}), (1, set()))
+        ],
     ),
     "an address is free early while few are reserved": (
         lambda: reservation.KeptOutOfCirculation(120.0, most=2),
