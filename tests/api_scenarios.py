@@ -206,6 +206,8 @@ KIND = {"key": "kind", "operator": "Exists"}
 
 IDENTITY = {"apiVersion": INGRESS_DAEMONSETS.api_version, "kind": "IngressDaemonSet"}
 
+WITHOUT_PORT = {"rollingUpdate": {"waitForConnections": {"endpoint": {"path": "/metrics"}}}}
+
 SCENARIOS: dict[str, list[Step]] = {
     "a Deployment is defaulted, and a write of what is there is none": [
         create(DEPLOYMENTS, workload(replicas=0)),
@@ -410,6 +412,7 @@ SCENARIOS: dict[str, list[Step]] = {
         patch(INGRESS_DAEMONSETS, {"spec": {"typo": 1}}),
         patch(INGRESS_DAEMONSETS, {"spec": {"typo": 1}}, fieldValidation="Strict"),
         patch(INGRESS_DAEMONSETS, {"spec": {"template": {"spec": {"typo": 1, "empty": {}, "none": []}}}}),
+        patch(INGRESS_DAEMONSETS, {"spec": {"updateStrategy": WITHOUT_PORT}}),
         patch(INGRESS_DAEMONSETS, {"spec": {"podsPerNode": 2}}),
         patch(INGRESS_DAEMONSETS, {"spec": {"podsPerNode": 2}}),
         patch(INGRESS_DAEMONSETS, {"metadata": {"annotations": {"a": "b"}}}),

@@ -175,6 +175,7 @@ def of_crd(raw: Raw) -> Iterator[Kind]:
             names["kind"],
             Structural(schema),
             defaults_of(schema),
+            rules=(rules.metadata, rules.required(schema)),
             has_status="status" in each.get("subresources", {}),
             generation="body",
             unconditional=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Raw = dict[str, Any]
@@ -30,6 +30,23 @@ def metadata(old: Raw | None, new: Raw) -> Iterator[str]:
         added = set(found.get("finalizers", ())) - set(old["metadata"].get("finalizers", ()))
         if added:
             yield "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"
+
+
+def required(schema: Raw) -> Callable[[Raw | None, Raw], Iterator[str]]:
+    """What the schema of a CRD requires in objects that are there."""
+
+    def missing(value: Any, part: Raw, path: str) -> Iterator[str]:
+        if isinstance(value, list):
+            for at, each in enumerate(value):
+                yield from missing(each, part.get("items", {}), f"{path}[{at}]")
+        if isinstance(value, dict):
+            yield from (
+                f"{path}.{name}: Required value" for name in part.get("required", ()) if name not in value
+            )
+            for name, known in part.get("properties", {}).items():
+                yield from missing(value.get(name), known, f"{path}.{name}")
+
+    return lambda _old, new: missing(new.get("spec"), schema.get("properties", {}).get("spec", {}), "spec")
 
 
 def workload(old: Raw | None, new: Raw) -> Iterator[str]:
