@@ -158,13 +158,7 @@ def _named(left: Sequence[Detached]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m controllers.ingress_daemonset.attach_nodes", description=__doc__
-    )
-    parser.add_argument("--settle", default="10s", help="how long no node must have been detached")
-    parser.add_argument("--leader", default="120s", help="how long the leader has to attach nodes")
-    parser.add_argument("--within", default="180s", help="how long all may take")
-    given = parser.parse_args(arguments)
+    given = parser().parse_args(arguments)
     logs.configure("info")
     patience = Patience(seconds(given.settle), seconds(given.leader), seconds(given.within))
     if not (left := attach_all(Client.from_environment(), patience)):
@@ -176,6 +170,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file=sys.stderr,
     )
     return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m controllers.ingress_daemonset.attach_nodes", description=__doc__
+    )
+    parser.add_argument("--settle", default="10s", help="how long no node must have been detached")
+    parser.add_argument("--leader", default="120s", help="how long the leader has to attach nodes")
+    parser.add_argument("--within", default="180s", help="how long all may take")
+    return parser
 
 
 if __name__ == "__main__":

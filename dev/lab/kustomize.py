@@ -95,9 +95,14 @@ def key_of(found: Object) -> Key:
 
 
 def _shared(base: Objects, features: Mapping[str, Objects]) -> Objects:
-    """What several features add. It limits accounts that have no such permission, or is empty, without them."""
+    """What several features add, or others patch. It limits accounts without such a permission, or is empty then."""
     times = [key for found in features.values() for key in found if key not in base]
-    several = {key: found[key] for found in features.values() for key in found if times.count(key) > 1}
+    several = {
+        key: each
+        for found in features.values()
+        for key, each in found.items()
+        if times.count(key) > 1 or ("webhooks" in each and key not in base)
+    }
     return {key: each | ({"webhooks": []} if "webhooks" in each else {}) for key, each in several.items()}
 
 
