@@ -72,7 +72,7 @@ def made(namespace: str = chart.NAMESPACE) -> dict[str, str]:
     for name, after in features.items():
         found |= _component(name, base | shared, shared | after)
     # A patch of what only one feature adds has no effect without that feature.
-    patched = shared.keys() | {key for key, each in whole.items() if "webhooks" in each}
+    patched = [*shared, *(key for key, each in whole.items() if "webhooks" in each and key not in shared)]
     for name, values in OTHERS.items():
         before = base | {key: whole[key] for key in patched}
         together = rendered(merged(everything, values), namespace)
