@@ -103,7 +103,7 @@ def test_the_controllers_may_write_the_one_condition_into_the_one_configuration(
 
 
 def test_only_self_managed_certificates_let_the_controllers_change_the_ca(lab: Lab) -> None:
-    """Also in a configuration whose condition somebody else has altered."""
+    """Also in a configuration whose condition another client has altered."""
     found = with_condition(configuration(lab, NAMES[0]), "true")
     lab.kubectl("replace", "--filename=-", stdin=json.dumps(found))
     first, *others = (stored := configuration(lab, NAMES[0]))["webhooks"]
@@ -130,7 +130,7 @@ def test_the_controllers_may_change_that_annotation_of_a_pod_and_nothing_else(la
 
 
 def patched(lab: Lab, namespace: str, value: str | None, *options: str) -> str:
-    """What a user who may do everything is told."""
+    """The answer to a user who may do everything."""
     patch = json.dumps({"metadata": {"annotations": {RESERVED: value}}})
     done = lab.kubectl(
         "patch", "pod", "victim", "-n", namespace, "--type=merge", f"--patch={patch}", *options, check=False
