@@ -31,9 +31,8 @@ SETTINGS_PAGE, NAMES, METRICS, RESOURCE, CLOUD_API = [
     ROOT / "docs" / "reference" / f"{name}.md"
     for name in ("settings", "names", "metrics", "ingressdaemonset", "cloud-api")
 ]
-IP_RESERVATION, ANYCAST_IP, INGRESS_DAEMONSET = [
-    ROOT / "docs" / "explanation" / f"{name}.md"
-    for name in ("ip-reservation", "anycast-ip", "ingress-daemonset")
+IP_RESERVATION, ANYCAST_IP = [
+    ROOT / "docs" / "explanation" / f"{name}.md" for name in ("ip-reservation", "anycast-ip")
 ]
 CLOUD = ROOT / "docs" / "how-to" / "tencent-cloud.md"
 GROUPS = ("certs", "cloud", "ipReservation", "anycastIP", "elasticity", "ingressDaemonSet")
@@ -187,7 +186,7 @@ def test_every_field_of_a_claim_is_in_the_reference() -> None:
 
 
 def test_every_phase_of_a_node_is_in_the_reference() -> None:
-    rows = table(INGRESS_DAEMONSET, "Phases of a node")
+    rows = table(RESOURCE, "Phases")
     listed = Counter(name for row in rows if (name := row[0].strip("`")).istitle())
 
     assert listed == Counter(phase.value for phase in Phase)

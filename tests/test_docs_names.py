@@ -47,7 +47,10 @@ def test_every_value_that_is_named_exists(page: Path) -> None:
 QUOTED = [
     *(row[0] for row in table(TROUBLE, "Troubleshooting") if row[1] == "Drawbridge"),
     *(row[0] for row in table(ROOT / "docs" / "reference" / "ingressdaemonset.md", "When it waits")),
-    *(row[0] for row in table(ROOT / "docs" / "explanation" / "ingress-daemonset.md", "Health checks")),
+    *(
+        row[0]
+        for row in table(ROOT / "docs" / "reference" / "ingressdaemonset.md", "What a health check says")
+    ),
 ]
 MESSAGES = {
     *(message for cell in QUOTED for message in re.findall("`([^`]* [^`]*)`", cell)),
