@@ -69,7 +69,7 @@ def commands(block: Block) -> list[list[str]]:
     return [each for each in found if each]
 
 
-def run(block: Block, directory: Path, environment: Mapping[str, str]) -> str:
+def run(block: Block, directory: Path, environment: Mapping[str, str], seconds: float = 240) -> str:
     """Run *block* as a careful reader would, and return what it printed; fails at its first failing command."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
@@ -77,7 +77,7 @@ def run(block: Block, directory: Path, environment: Mapping[str, str]) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240 * stretch(),
+        timeout=seconds * stretch(),
     )
     assert done.returncode == 0, f"{block}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
