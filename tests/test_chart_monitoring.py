@@ -53,7 +53,8 @@ def test_an_alert_links_to_its_runbook() -> None:
     monitored = {"prometheusRule": {"enabled": True, "runbookBaseURL": "https://docs.example/ops/"}}
     groups = render({"monitoring": monitored})["PrometheusRule", "drawbridge"]["spec"]["groups"]
     urls = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
-    assert "https://docs.example/ops/DrawbridgeNoLeader.md" in urls
+    assert "https://docs.example/ops/platform.md#drawbridgenoleader" in urls
+    assert "https://docs.example/ops/ip-reservation.md#drawbridgepoollow" in urls
 
 
 @functools.cache

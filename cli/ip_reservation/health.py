@@ -125,7 +125,7 @@ def _problems(
             yield Problem(
                 f"pool {pool.pool} has {pool.free} of {pool.addresses} IPs free: {pool.assigned} are assigned,"
                 f" {pool.reserved} reserved",
-                "docs/how-to/runbooks/DrawbridgePoolLow.md",
+                "docs/how-to/runbooks/ip-reservation.md#drawbridgepoollow",
             )
 
 
