@@ -73,8 +73,8 @@ cluster: $(STAMP) programs ## Run the tests on the real control plane, and those
 chaos: $(STAMP) programs ## Run the storms of deletions in which things break  [ROUNDS=3]
 	@ROUNDS=$(ROUNDS) $(ONE_BY_ONE) -m chaos
 
-e2e: $(STAMP) programs ## Play scenes on a cluster of containers: kind where Docker runs, else real nodes, as root
-	@$(RUN) -m tests.e2e
+e2e: $(STAMP) programs ## Play scenes on a cluster of containers: kind where Docker runs, else real nodes, as root  [SCENES=tests/e2e/test_edge.py]
+	@$(RUN) -m tests.e2e $(SCENES)
 
 browser: $(STAMP) programs ## Open the dashboard in a real Chromium  [SCREENSHOTS=1 renews the pictures of the docs]
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt >&2
@@ -94,11 +94,14 @@ format: $(STAMP) ## Format the code, and renew the links of the tour to its line
 cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
 	@$(RUN) -m dev.lab.cli_file
 
-release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [IMAGE=registry.example/team/drawbridge] [SOURCE=https://...] [PART=image|cli|chart|checksums]
+# Where a release goes: its image is $(REGISTRY)/drawbridge, and its chart oci://$(REGISTRY)/charts/drawbridge.
+IMAGE = $(addsuffix /drawbridge,$(REGISTRY))
+
+release: $(STAMP) ## Make the files of a release in build/release  VERSION=0.2.0 [REGISTRY=registry.example/team] [SOURCE=https://...] [PART=image|cli|chart|checksums]
 	@$(RUN) -m dev.lab.release $(VERSION) $(addprefix --image=,$(IMAGE)) $(addprefix --source=,$(SOURCE)) $(addprefix --part=,$(PART))
 
-publish: $(STAMP) ## Push the image and the chart that make release made  VERSION=0.2.0 IMAGE=... CHARTS=...
-	@$(RUN) -m dev.lab.release.publish $(VERSION) --image=$(IMAGE) --charts=$(CHARTS)
+publish: $(STAMP) ## Push the image and the chart that make release made  VERSION=0.2.0 REGISTRY=registry.example/team
+	@$(RUN) -m dev.lab.release.publish $(VERSION) --image=$(IMAGE) --charts=$(REGISTRY)/charts
 
 actionlint: $(STAMP) ## Check the workflows
 	@$$($(RUN) -m dev.lab.binaries actionlint | cut -d' ' -f2)
