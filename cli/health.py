@@ -69,7 +69,7 @@ class Health:
     """Of a feature, by its *title*: *value* is the name of the chart's values for it, *field* of its overview as JSON.
 
     *look* returns the overview, and what is wrong; KubeError, NotServed. *needs* are the permissions without which
-    it does nothing; docs/explanation/security.md has all.
+    it does nothing; docs/reference/permissions.md has all.
     """
 
     title: str

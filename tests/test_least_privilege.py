@@ -16,7 +16,7 @@ from tests.pages import ROOT
 from tests.pages import table as table_of
 from tests.permissions import ALWAYS, EVERYWHERE, OWN, Permission, granted, seen_from, table
 
-PAGE = ROOT / "docs" / "explanation" / "security.md"
+PAGE = ROOT / "docs" / "reference" / "permissions.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": CA}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
 EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}
