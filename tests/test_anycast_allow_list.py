@@ -27,7 +27,7 @@ from api.anycast_ip import (
 from controllers.anycast_ip.allow_list import entries
 from controllers.anycast_ip.claim import claim_for
 from dev.lab.cloud import Knobs
-from kube.errors import Conflict, Unreachable
+from kube.errors import Unreachable
 from kube.types import rfc3339
 from settings.anycast_ip import AllowList
 from tests.anycast_world import PLENTY, SETTINGS, Lab
@@ -249,19 +249,3 @@ def test_a_config_map_of_another_kind_is_left_alone() -> None:
     theirs["metadata"]["labels"] = {ALLOW_LIST_LABEL: "anycast-ip"}
     lab.kube.place("configmaps", theirs)
     lab.run(lambda: TEXT in data_in(lab), 60, "adopted")
-
-
-def test_a_write_that_conflicts_is_repeated_later_and_delays_no_node() -> None:
-    lab = lab_with()
-    failing = True
-
-    def fail(name: str, body: Any) -> None:
-        if name == NAME and failing:
-            raise Conflict(409, "Conflict", "changed")
-
-    lab.kube.before_write = fail
-    lab.opened("n1")
-    lab.run_for(120)
-    assert published(lab) == {}
-    failing = False
-    lab.run(lambda: len(published(lab)) == 1, 60, "listed")

@@ -13,7 +13,6 @@ from api.anycast_ip import TEXT, is_tainted
 from controllers.anycast_ip.allow_list import LONGEST_WRITE, Announcements
 from controllers.anycast_ip.snapshot import Announcement
 from dev.lab.cloud import Knobs
-from kube.errors import Unreachable
 from settings.anycast_ip import AllowList
 from tests.anycast_world import PLENTY, Lab
 from tests.factories import NOW
@@ -152,14 +151,6 @@ def test_a_node_waits_until_its_new_address_was_listed_long_enough_and_says_unti
     assert opened_so_far() == before, "the wait is not counted as slowness"
 
 
-def test_without_a_wait_an_address_is_bound_at_once() -> None:
-    lab = lab_with(before=0)
-    before = opened_so_far()
-    lab.opened()
-
-    assert opened_so_far() == before + 1
-
-
 @pytest.mark.parametrize("kind", ["a spare", "the address of a node that left"])
 def test_an_idle_address_that_was_listed_long_enough_is_bound_at_once(kind: str) -> None:
     lab = lab_with(count=1, idle=kind == "a spare")
@@ -201,29 +192,6 @@ def test_a_change_of_the_setting_counts_for_those_who_wait(then: float, within: 
     lab.run(lab.all_open, within, "open")
 
     assert lab.clock() - began >= then
-    assert watched.wrong == []
-
-
-def test_while_the_list_cannot_be_written_nodes_stay_closed_and_say_why() -> None:
-    lab = lab_with(before=20)
-    watched, failing = Watched(lab), True
-
-    def fail(name: str, body: Any) -> None:
-        if name == NAME and failing:
-            raise Unreachable("no route to the API server")
-
-    lab.kube.before_write = fail
-    lab.join()
-    lab.run_for(300)
-    condition = lab.node().condition
-    assert condition
-    assert condition.reason == "AnycastIpDelayed"
-    assert "must be in the allow-list first: " in condition.message
-    assert "no route" in condition.message
-    assert nodes_in("waiting") == 1
-    failing = False
-    lab.run(lab.all_open, 60 + 20, "open")
-
     assert watched.wrong == []
 
 

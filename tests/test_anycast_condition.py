@@ -131,10 +131,11 @@ def test_a_node_that_waits_says_why_and_no_more_often_than_once_a_minute() -> No
     lab.join()
 
     waiting_for(lab, ("False", "FailedAllocateAnycastIp"))
-    assert "quota" in lab.node().status.conditions[0].message.lower()
+    assert "TOTAL_EIP_QUOTA 0/0" in lab.node().status.conditions[0].message
     lab.run_for(1200)
 
     assert len(written) <= 1200 / REWORDED
+    assert lab.count("AllocateAddresses") <= 12
     lab.world.knobs.quota_total = 10
     waiting_for(lab, ("True", "AnycastIpBound"))
 

@@ -16,7 +16,7 @@ from controllers.anycast_ip.egress import LABEL, LABEL_VALUE, Outcome, ProbePod,
 from controllers.anycast_ip.planner import plan
 from controllers.anycast_ip.snapshot import Action, Check, Checked, Seen, Snapshot
 from dev.lab.cloud import Knobs
-from kube.errors import Forbidden, Unreachable
+from kube.errors import Forbidden
 from kube.resources import PODS
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
@@ -152,24 +152,6 @@ def test_a_node_whose_traffic_leaves_otherwise_stays_closed_and_says_so() -> Non
     assert held.status == "True"
 
 
-def test_a_pod_that_never_runs_is_given_up_after_the_timeout_and_deleted() -> None:
-    def stuck(lab: EgressLab, pod: Raw) -> Raw:
-        waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
-        return {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
-
-    lab = lab_with(stuck)
-    lab.join()
-    lab.run(lambda: "AnycastIpEgressFailed" in lab.recorder.reasons, 90, "an Event")
-    (message,) = [text for reason, text in lab.recorder.events if reason == "AnycastIpEgressFailed"]
-    assert "not ended in 60 s: Pending ImagePullBackOff" in message
-    lab.run(lambda: not lab.pods(), 5, "no pod")
-    lab.run(lambda: len(lab.pods()) == 1, 30, "the next one")
-    lab.kubelet = honest
-    lab.run(lab.all_open, 30, "open")
-
-    assert lab.created() == 2
-
-
 def test_many_checks_are_read_with_one_request_a_second() -> None:
     lab = lab_with(never)
     for number in range(8):
@@ -189,27 +171,6 @@ def test_many_checks_are_read_with_one_request_a_second() -> None:
 
 def lists_of_pods(lab: EgressLab) -> int:
     return sum(call.method == "GET" and call.path.endswith("/pods") for call in lab.kube.api.calls)
-
-
-def test_a_pod_whose_creation_was_not_answered_is_the_one_that_counts() -> None:
-    lab, created = lab_with(never), list[str]()
-
-    def note(name: str, _: Any) -> None:
-        if name.startswith("egress-check-"):
-            created.append(name)
-
-    def fail(verb: str) -> None:
-        if len(created) == 1:
-            created.append("lost")
-            raise Unreachable("reset")
-
-    lab.kube.before_write, lab.kube.after = note, fail
-    lab.join()
-    lab.run_for(20)
-    lab.kubelet = honest
-    lab.run(lab.all_open, 30, "open")
-
-    assert created == [created[0], "lost", created[0]]
 
 
 def test_a_pod_that_another_client_deletes_is_replaced() -> None:

@@ -15,11 +15,10 @@ from controllers.anycast_ip import controller
 from controllers.anycast_ip.inventory import SPENT
 from controllers.workqueue import Stopping
 from dev.fake_api import FakeAPI
-from dev.lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
+from dev.lab.cloud import SECRET_ID, SECRET_KEY, Knobs, serving
 from dev.lab.cloud.tls import AUTHORITY
 from dev.lab.waiting import until
 from kube.errors import Backoff
-from kube.leader_election import LeadershipLost
 from kube.types import Node
 from settings import CloudSettings
 from settings.anycast_ip import NEED_LABEL
@@ -28,7 +27,7 @@ from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api
 
-NODES, CONFIG_MAPS = "/api/v1/nodes", "/api/v1/configmaps"
+NODES = "/api/v1/nodes"
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
@@ -40,76 +39,34 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-class Running:
-    """The feature on a thread, as the leader runs it."""
-
-    def __init__(self, api: FakeAPI, client: Any, cloud: Cloud, region: str, credentials: str) -> None:
-        self.api, self.cloud, self.recorder = api, cloud, FakeRecorder()
-        self.stop, self.may_lead = threading.Event(), True
-        self.refused = 0
-        self.cloud_settings = CloudSettings.model_validate(
-            {
-                "region": region,
-                "endpoint": cloud.endpoint,
-                "caFile": str(AUTHORITY),
-                "credentials": credentials,
-            }
-        )
-        self._client = client
-        self.thread = threading.Thread(target=self._lead, daemon=True)
-        self.thread.start()
-
-    def _sections(self) -> dict[str, Any]:
-        return {"anycast_ip": SETTINGS, "cloud": self.cloud_settings}
-
-    def _check(self) -> None:
-        if not self.may_lead:
-            self.refused += 1
-            raise LeadershipLost("another process leads")
-
-    def _lead(self) -> None:
-        lead(controller, self._client, self._sections, self.recorder, self.stop, self._check)
-
-    def join(self, name: str) -> None:
-        metadata = {"name": name, "uid": f"{name}-000000000000", "labels": {NEED_LABEL: "true"}}
-        spec = {"providerID": f"qcloud:///1/ins-{name}", "taints": [msgspec.to_builtins(TAINT)]}
-        self.api.put(NODES, {"metadata": metadata, "spec": spec})
-
-    def all_open(self) -> bool:
-        nodes = [msgspec.convert(each, Node) for each in self.api.list(NODES)]
-        return all(is_proven_bound(each) and not is_tainted(each) for each in nodes)
-
-    def claims(self) -> list[str]:
-        names = [each["metadata"]["name"] for each in self.api.list(CONFIG_MAPS)]
-        return sorted(name for name in names if name.startswith("anycast-ip-"))
-
-
 @contextmanager
-def running(region: str = "ap-singapore", credentials: str = "auto") -> Iterator[Running]:
-    times = dict.fromkeys(("allocate_seconds", "bind_seconds", "unbind_seconds", "release_seconds"), 0.1)
-    api = FakeAPI()
+def running(cloud: CloudSettings) -> Iterator[tuple[FakeAPI, dict[str, Any]]]:
+    """The feature on a thread, as the leader runs it, with its settings, which may change."""
+    api, stop = FakeAPI(), threading.Event()
     for namespace in ("drawbridge", "kube-system"):
         api.ensure_namespace(namespace)
-    with serving(Knobs(**times, tag_lag_seconds=0)) as cloud, serving_api(api) as server:  # type: ignore[arg-type]
-        world = Running(api, server.client(), cloud, region, credentials)
+    sections = {"anycast_ip": SETTINGS, "cloud": cloud}
+    with serving_api(api) as server:
+        given = (controller, server.client(), lambda: sections, FakeRecorder(), stop, lambda: None)
+        thread = threading.Thread(target=lead, args=given, daemon=True)
+        thread.start()
         try:
-            yield world
+            yield api, sections
         finally:
-            world.stop.set()
-            world.thread.join(20)
-            assert not world.thread.is_alive()
+            stop.set()
+            thread.join(20)
+            assert not thread.is_alive()
 
 
-def test_without_leadership_nothing_more_is_written() -> None:
-    with running() as world:
-        until(lambda: bool(world.cloud.world.calls), 60)
-        world.may_lead = False
-        world.join("n1")
-        until(lambda: world.refused >= 2, 60)
-        world.stop.set()
-        world.thread.join(20)
+def join(api: FakeAPI) -> None:
+    metadata = {"name": "n1", "uid": "n1-000000000000", "labels": {NEED_LABEL: "true"}}
+    spec = {"providerID": "qcloud:///1/ins-n1", "taints": [msgspec.to_builtins(TAINT)]}
+    api.put(NODES, {"metadata": metadata, "spec": spec})
 
-        assert world.claims() == []
+
+def is_open(api: FakeAPI) -> bool:
+    node = msgspec.convert(api.get(NODES, "n1"), Node)
+    return is_proven_bound(node) and not is_tainted(node)
 
 
 @pytest.mark.parametrize("missing", ["region", "keys"])
@@ -117,13 +74,18 @@ def test_what_is_configured_later_needs_no_restart(missing: str, monkeypatch: py
     monkeypatch.setattr(controller, "RECONFIGURED", Backoff(base=0.05, cap=0.05))
     if missing == "keys":
         monkeypatch.delenv("TENCENTCLOUD_SECRET_ID")
-    with running(region="" if missing == "region" else "ap-singapore", credentials="static") as world:
-        world.join("n1")
-        world.thread.join(0.5)
-        assert not world.all_open()
-        world.cloud_settings = world.cloud_settings.model_copy(update={"region": "ap-singapore"})
-        monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
-        until(world.all_open, 60)
+    region = "" if missing == "region" else "ap-singapore"
+    times = dict.fromkeys(("allocate_seconds", "bind_seconds"), 0.1)
+    with serving(Knobs(**times, tag_lag_seconds=0)) as cloud:  # type: ignore[arg-type]
+        fields = {"endpoint": cloud.endpoint, "caFile": str(AUTHORITY), "credentials": "static"}
+        settings = CloudSettings.model_validate({**fields, "region": region})
+        with running(settings) as (api, sections):
+            join(api)
+            threading.Event().wait(0.5)
+            assert not is_open(api)
+            sections["cloud"] = settings.model_copy(update={"region": "ap-singapore"})
+            monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
+            until(lambda: is_open(api), 60)
 
 
 def test_a_wait_that_a_stop_cuts_short_is_a_clean_end() -> None:

@@ -354,21 +354,6 @@ def unaccounted(lab: Lab) -> Collection[str]:
     return lab.world.addresses.keys() - named - ordered
 
 
-def test_claims_of_idle_addresses_have_their_ips() -> None:
-    lab = lab_with(count=3, idle=2)
-    lab.opened("n1", "n2")
-    lab.leave("n1")
-    lab.run(lambda: len(idle(lab)) == 2 and lab.is_settled(), 150, "idle")
-    lab.run_for(5)
-    ips = {each.id: each.ip for each in lab.elastic() if each.status == "UNBIND"}
-
-    assert {claim.address: claim.ip for claim in stored(lab) if claim.pooled} == ips
-    lab.start()
-    before = lab.kube.writes
-    lab.run_for(SETTINGS.resync_period + 10)
-    assert lab.kube.writes == before
-
-
 def test_what_is_idle_is_counted_with_its_seconds() -> None:
     def value(name: str) -> float:
         return REGISTRY.get_sample_value(f"drawbridge_anycast_ip_idle{name}") or 0.0

@@ -15,7 +15,7 @@ from tests.anycast_world import SETTINGS, open_lab
 from tests.dashboard import Page
 from tests.factories import NOW
 
-LEASES, NODES = cli.resource("Lease"), cli.resource("Node")
+LEASES = cli.resource("Lease")
 LEFT = [Quota("TOTAL_EIP_QUOTA", 18, 20), Quota("DAILY_EIP_APPLY", 39, 40)]
 
 

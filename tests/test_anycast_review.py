@@ -13,9 +13,8 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
-from dev.lab.cloud.world import World
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, Sender, open_lab, stored
+from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, stored
 from tests.factories import NOW
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
@@ -35,26 +34,6 @@ def blind(lab: Lab, asked: str = "") -> Any:
         lab.sender._answer = answer  # type: ignore[method-assign]
 
     return end
-
-
-def test_another_account_is_not_taken_for_a_cloud_without_addresses() -> None:
-    lab = open_lab("n1", "n2")
-    before = sorted(each.id for each in lab.elastic())
-    ours, claims = lab.world, lab.claims.claims
-    lab.leave("n2")
-    lab.world = World(Knobs(**PLENTY, instances_exist=False), lab.clock)
-    lab.sender = Sender(lab.world)
-    lab.start()
-    lab.run_for(1800)
-    assert lab.is_open("n1")
-    assert lab.claims.claims == claims
-    assert lab.elastic() == []
-    assert "AnycastIpDelayed" in lab.recorder.reasons
-    lab.world, lab.sender = ours, Sender(ours)
-    lab.start()
-    lab.run(lab.is_clean, 300, "clean")
-
-    assert [each.id for each in lab.on("n1")] == before[:1]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -80,24 +59,6 @@ def test_an_absence_that_cannot_be_judged_keeps_no_other_node() -> None:
     lab.run(lambda: lab.count("DescribeInstances") > 2, 4000, "asked without an answer")
     lab.join("n2")
     lab.run(lambda: lab.is_open("n2"), 60, "open")
-
-
-def test_a_stale_list_opens_no_node() -> None:
-    lab = open_lab(
-        "n1", "n2", knobs=Knobs(**PLENTY, tag_lag_seconds=60, filter_lag_seconds=60, stale_rows=True)
-    )
-    lab.run_for(90)
-    lab.world.alter(lab.on()[0].id, blocked=True)
-    lab.edit("n1", {"spec": {"taints": [{"key": "tke.cloud.tencent.com/no-aia-ip", "effect": "NoSchedule"}]}})
-    lab.start()
-    lab.knobs.denied = ["DescribeAddresses"]
-    lab.turn()
-    lab.knobs.denied = []
-    opened: list[bool] = []
-    lab.kube.after = lambda verb: opened.append(lab.is_open("n1"))
-    lab.run_for(30)
-
-    assert not any(opened)
 
 
 def test_without_the_label_a_node_is_freed_though_the_cloud_cannot_be_asked() -> None:
@@ -150,15 +111,6 @@ def held(kube: Any, cluster: str) -> ClaimStore:
     store = ClaimStore(kube, "drawbridge")
     store.load(cluster)
     return store
-
-
-def test_claims_from_the_backup_of_another_cluster_are_left_alone() -> None:
-    kube: Any = Kube()
-    claim = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
-    held(kube, "here").put(claim)
-
-    assert not held(kube, "elsewhere").claims
-    assert list(held(kube, "here").claims) == ["u1"]
 
 
 def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addresses_for_orphans() -> None:

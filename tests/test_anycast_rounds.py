@@ -18,11 +18,10 @@ from api.anycast_ip import (
     transitions_of,
     with_transition,
 )
-from controllers.anycast_ip.claim import INSTANCE_LABEL
 from controllers.anycast_ip.memory import Line
 from dev.lab.cloud import Knobs
 from kube.types import Node
-from tests.anycast_world import SETTINGS, Lab, open_lab, original
+from tests.anycast_world import SETTINGS, Lab
 
 
 def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> None:
@@ -78,15 +77,6 @@ def test_other_taints_and_annotations_are_left_as_they_are() -> None:
     }
 
 
-def test_a_node_without_an_instance_waits_and_says_so() -> None:
-    lab = Lab()
-    lab.join(instance="none")
-    lab.run_for(30)
-    assert lab.recorder.reasons == ["NoInstanceID"]
-    lab.edit("n1", {"metadata": {"labels": {INSTANCE_LABEL: "ins-n1"}}})
-    lab.run(lab.all_open, 30, "open")
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -117,48 +107,6 @@ def test_an_address_of_the_right_type_that_another_user_bound_is_taken_as_it_is_
     lab.run_for(30)
 
     assert lab.count("AllocateAddresses", "DisassociateAddress", "ReleaseAddresses") == 0
-
-
-def test_an_address_that_the_original_left_unbound_is_adopted() -> None:
-    lab = Lab()
-    theirs = lab.add_address("", status="UNBIND", tags=original())
-    lab.clock.advance(5)  # the index of tags has heard
-    lab.opened()
-
-    assert [each.id for each in lab.on()] == [theirs]
-    assert lab.count("AllocateAddresses") == 0
-
-
-@pytest.mark.parametrize(
-    "drift",
-    [
-        pytest.param({"status": "UNBIND", "instance_id": ""}, id="unbound"),
-        pytest.param({"status": "BIND", "instance_id": "ins-elsewhere"}, id="moved elsewhere"),
-        pytest.param({"blocked": True}, id="blocked"),
-        pytest.param({"arrears": True}, id="in arrears"),
-    ],
-)
-def test_an_address_that_is_lost_later_closes_the_node_until_it_has_one_again(drift: dict[str, Any]) -> None:
-    lab = open_lab()
-    (address,) = lab.on()
-    lab.world.alter(address.id, **drift)
-    lab.run(lambda: is_tainted(lab.node()), SETTINGS.resync_period + 10, "tainted")
-    assert "AnycastIpLost" in lab.recorder.reasons
-    lab.world.alter(address.id, blocked=False, arrears=False)
-    lab.run(lab.all_open, 60, "open")
-
-    assert len(lab.on()) == 1
-
-
-def test_the_quota_is_named_and_the_node_opens_when_it_is_raised() -> None:
-    lab = open_lab(knobs=Knobs(quota_total=1))
-    for name in ("n2", "n3", "n4"):
-        lab.join(name)
-    lab.run_for(600)
-    assert any("TOTAL_EIP_QUOTA 1/1" in message for _, message in lab.recorder.events)
-    assert lab.count("AllocateAddresses") <= 12
-    lab.knobs.quota_total, lab.knobs.quota_daily = 20, 50
-    lab.run(lab.all_open, 400, "open")
 
 
 def test_without_permissions_it_is_said_on_the_node_and_seldom_tried() -> None:

@@ -108,6 +108,7 @@ def test_a_node_that_lost_its_address_says_when_and_which() -> None:
         lab.world.history.put(address.id, replace(address, status="UNBIND", instance_id=""), now)
     lab.run(lambda: changed(lab)[:1] == [CLOSED], 900, "closed")
     assert transitions_of(lab.node())[0].address == address.id
+    assert "AnycastIpLost" in lab.recorder.reasons
 
     lab.run(lambda: changed(lab) == [OPEN, CLOSED, OPEN], 300, "open again")
     lab.run_for(SETTINGS.resync_period * 2)

@@ -11,8 +11,6 @@ import jsonpatch
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from werkzeug.test import Client
 
 from api.anycast_ip import PATH, TAINT
@@ -70,31 +68,6 @@ def test_golden(path: Path) -> None:
     assert list(decision.warnings) == expect.get("warnings", [])
     again = feature.review(request("UPDATE" if old else "CREATE", admitted, old), deadline=0)
     assert again.patch == ()
-
-
-TAINTS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "key": st.sampled_from(["a", "b", OURS["key"]]),
-            "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
-        },
-        optional={"value": st.sampled_from(["true", ""])},
-    ),
-    max_size=4,
-)
-
-
-@given(TAINTS)
-def test_other_taints_are_never_touched(taints: list[dict[str, str]]) -> None:
-    node = raw_node(spec={"taints": taints, "unheardOf": {"x": [1]}})
-    question = request("CREATE", node)
-
-    spec = outcome(node, question, webhook().review(question, deadline=0))["spec"]
-
-    assert spec["taints"][: len(taints)] == taints
-    assert spec["taints"][len(taints) :] in ([], [OURS])
-    assert any((each["key"], each["effect"]) == (OURS["key"], "NoSchedule") for each in spec["taints"])
-    assert spec["unheardOf"] == {"x": [1]}
 
 
 def test_it_fails_open() -> None:

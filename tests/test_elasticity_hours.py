@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.elasticity import REASON
-from controllers.clock import Clock
 from controllers.elasticity.planner import LATER
 from controllers.elasticity.reporter import IN_FORCE
 from settings import ElasticitySettings
@@ -160,23 +159,6 @@ def test_the_reason_names_the_hours_and_their_end_in_the_same_words_all_night(
     limits = MaxSuperPods(budgets=(budget,))
     for minutes in (0, 1, 300):
         assert taken(quota(limits, now=NIGHT + timedelta(minutes=minutes)), pod()) == reason
-
-
-def test_the_time_is_read_when_it_is_a_decisions_turn() -> None:
-    """One that waited for its turn until the hours began has none of the room from before."""
-    found, turns = world(BY_NIGHT), list[bool]()
-    reconciler = found.leader.parts
-
-    def now() -> datetime:
-        turns.append(reconciler._deciding.locked())
-        return NIGHT
-
-    reconciler._clock = Clock(now, found.clock)
-    found.create(3, n="0")
-    found.leader.settle(1)
-
-    assert found.placements() == {"": 1, "super": 2}
-    assert set(turns) == {True}
 
 
 # As time passes. The clock of a world begins at NOW, five seconds after 03:04.

@@ -7,7 +7,6 @@ import contextlib
 import pytest
 
 from api.elasticity import PLACEMENT, REASON
-from controllers.elasticity.patches import Kind
 from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
@@ -42,19 +41,6 @@ def test_what_a_former_leader_left_on_its_way_comes_too_late() -> None:
     world.leader.settle()
 
     assert world.placements() == {"local": 1, "super": 1}
-
-
-def test_leave_that_a_former_leader_gave_comes_too_late_where_their_number_is_limited() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    world.stuck("old")
-    decide(world, "stuck and killed")
-    world.create(1, n="0")
-    world.take_over()
-    decide(world, "")
-    with pytest.raises(Conflict):
-        world.cluster.stuck.pop()()
-
-    assert world.cluster.sent() == 1
 
 
 def test_a_write_of_unknown_outcome_counts_until_its_outcome_is_known() -> None:
@@ -128,22 +114,6 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
     world.leader.settle()
 
     assert world.placements() == {"super": 1}
-
-
-def test_a_write_of_unknown_outcome_holds_its_place_under_the_cap_against_other_owners() -> None:
-    world = World(settings=ElasticitySettings(max_super_pods=MaxSuperPods(total=1)))
-    world.create(1, n="0")
-    decide(world, "stuck")
-    (other,) = world.create(1, "other", n="0")
-    world.leader.hear()
-    world.leader.turn()
-    assert world.leader.queue == [f"uid-{other}"], "that says what it waits for"
-    assumed = world.leader.parts._writer.assumed.values()
-    assert [each.pod.metadata.name for each in assumed if each.kind is Kind.SUPER] == ["web-1"]
-    world.cluster.stuck.pop()()
-    world.leader.settle(2)
-
-    assert (world.placements(), world.placements("other")) == ({"super": 1}, {"": 1})
 
 
 BUDGETS = MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=1),))

@@ -49,13 +49,6 @@ def gated(world: World) -> int:
     return sum(is_gated(raw) for raw in world.cluster.pods.values())
 
 
-def test_no_write_begins_after_the_lease_is_lost() -> None:
-    world = slow()
-
-    assert world.take_over_for(60) == 60
-    assert len(world.leader.due) == DEPLOYMENTS * EACH - 60
-
-
 def test_nothing_is_decided_of_a_workload_of_which_a_pod_is_not_fenced() -> None:
     world = slow()
     world.take_over_for(EACH + EACH // 2)
