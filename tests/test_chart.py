@@ -14,7 +14,7 @@ import yaml
 from calico.segment import ENTRIES
 from certs.issue import COMMON_NAME_LENGTH
 from controllers.certificates.controller import rules
-from dev.lab import chart
+from dev.lab import chart, values_comments, values_page
 from dev.lab.errors import LabError
 from dev.lab.install import merged
 from dev.lab.values_schema import REFUSED
@@ -92,12 +92,12 @@ def test_each_node_of_the_schema_is_described() -> None:
     assert len([*nodes(schema)]) > 200
 
 
-def test_the_readme_lists_all_values_with_their_defaults_and_comments() -> None:
-    rows = [line for line in README.splitlines() if line.startswith("| `")]
-    wanted = [f"| `{name}` | `{json.dumps(value)}` |" for name, value in leaves(yaml.safe_load(VALUES))]
-    assert [line.rsplit(" | ", 1)[0] + " |" for line in rows] == wanted
-    comments = re.findall(r"^ *# -- (.+)$", VALUES, re.MULTILINE)
-    assert [row.rpartition("` | ")[2].removesuffix(" |") for row in rows] == comments
+def test_the_readme_is_that_of_the_values() -> None:
+    """`make manifests` writes it again."""
+    assert values_page.page(README, VALUES) == README
+    comments = values_comments.marked(VALUES)
+    described = [path for path, comment in comments if comment.startswith(values_comments.VALUE)]
+    assert described == [name for name, _ in leaves(yaml.safe_load(VALUES))]
 
 
 # Values that reach the program

@@ -5,13 +5,11 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
-from pydantic import BeforeValidator
-from pydantic.fields import FieldInfo
 
 from api.ingress_daemonset.status import Phase
 from calico.segment import Record
@@ -20,158 +18,59 @@ from cloud.apis import Api
 from cloud.errors import CloudError
 from controllers.anycast_ip.claim import Claim
 from dev.lab import values_schema
-from settings.elasticity import LocalReplicas
 from settings.file import needing_restart
-from settings.values import MOST, Resources
 from tests import facts
 from tests.facts import PARTS, SETTINGS
-from tests.pages import PAGES, ROOT, blocks, table
+from tests.pages import PAGES, ROOT, blocks, sections, table
 
-SETTINGS_PAGE, NAMES, METRICS, RESOURCE, CLOUD_API = [
+NAMES, METRICS, RESOURCE, CLOUD_API = [
     ROOT / "docs" / "reference" / f"{name}.md"
-    for name in ("settings", "names", "metrics", "ingressdaemonset", "cloud-api")
+    for name in ("names", "metrics", "ingressdaemonset", "cloud-api")
 ]
 IP_RESERVATION, ANYCAST_IP = [
     ROOT / "docs" / "explanation" / f"{name}.md" for name in ("ip-reservation", "anycast-ip")
 ]
 CLOUD = ROOT / "docs" / "how-to" / "tencent-cloud.md"
-GROUPS = ("certs", "cloud", "ipReservation", "anycastIP", "elasticity", "ingressDaemonSet")
-TABLES = {
-    "": "All programs",
-    **{f"{name}.": f"`{name}`" for name in GROUPS},
-}
-"""Under which heading the settings stand whose names begin so."""
+CHART = ROOT / "charts" / "drawbridge" / "README.md"
+VALUES = {row[0].strip("`"): row for row in table(CHART, "Values")}
+EXCEPTIONS = " ".join(row[1] for row in table(CHART, "The configuration"))
+"""Settings whose names are not those of their values."""
 
 
-def documented() -> list[tuple[str, list[str]]]:
-    """Each setting that has a row, with its row."""
-    return [
-        (f"{prefix}{name}", row)
-        for prefix, section in TABLES.items()
-        for row in table(SETTINGS_PAGE, section)
-        for name in re.findall("`(.+?)`", row[0])
-    ]
+@pytest.mark.parametrize(("value", "setting"), values_schema.SETTINGS.items())
+def test_the_charts_page_names_the_setting_that_a_value_becomes(value: str, setting: str) -> None:
+    assert value in VALUES
+    assert (
+        setting == value or f"`{setting}`" in EXCEPTIONS or f"`ipReservation.{value[7:]}`" == f"`{setting}`"
+    )
 
 
-def test_every_setting_has_exactly_one_row() -> None:
-    assert sorted(name for name, _ in documented()) == sorted(SETTINGS)
+def test_the_charts_page_names_the_settings_that_no_value_sets() -> None:
+    for name in SETTINGS.keys() - VALUES.keys() - {*values_schema.SETTINGS.values()}:
+        assert f"`{name}`" in EXCEPTIONS, name
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_the_row_of_a_list_names_its_parts(name: str) -> None:
     whole, _, part = name.partition("[].")
+    [value] = [value for value, setting in values_schema.SETTINGS.items() if setting == whole]
 
-    assert f"`{part}`" in dict(documented())[whole][4]
+    assert re.search(rf"\b{part.rpartition('.')[2]}\b", VALUES[value][2])
 
 
 @pytest.mark.parametrize(("value", "setting"), values_schema.SETTINGS.items())
-def test_the_reference_has_the_value_of_a_setting(value: str, setting: str) -> None:
-    assert f"`{value}`" in dict(documented())[setting][3]
+def test_the_row_of_a_choice_names_what_may_be_chosen(value: str, setting: str) -> None:
+    kind = SETTINGS[setting].annotation
+    if get_origin(kind) is Literal:
+        assert [each for each in get_args(kind) if each not in VALUES[value][2]] == []
 
 
-UNITS = ((3600, "h"), (60, "m"), (1, "s"))
-
-
-def is_duration(field: FieldInfo) -> bool:
-    return isinstance(field.default, float) and any(
-        isinstance(each, BeforeValidator) for each in field.metadata
-    )
-
-
-def as_written(field: FieldInfo) -> str:
-    match field.default:
-        case bool() as flag:
-            return str(flag).lower()
-        case float() as seconds if is_duration(field):
-            return (
-                "0s"
-                if not seconds
-                else next(f"{seconds / unit:g}{name}" for unit, name in UNITS if not seconds % unit)
-            )
-        case str() as text if text.startswith(":") or yaml.safe_load(text) != text:
-            return f'"{text}"'
-        case other:
-            return str(other)
-
-
-def bounds(metadata: list[Any]) -> str:
-    """Those of a number, as the page writes them."""
-    limits = {type(each).__name__: next(iter(vars_of(each).values())) for each in metadata}
-    match limits:
-        case {"Ge": low, "Le": high} if high != MOST:
-            return f" {low} to {high}"
-        case {"Ge": low}:
-            return f" ≥ {low}"
-        case {"Gt": low, "Le": high}:
-            return f" > {low}, ≤ {high}"
-    return ""
-
-
-def vars_of(constraint: Any) -> dict[str, Any]:
-    return {
-        name: getattr(constraint, name) for name in getattr(constraint, "__slots__", ()) or vars(constraint)
-    }
-
-
-def kind(field: FieldInfo) -> str:
-    """The type of a setting, as the page writes it."""
-    whole: Any = field.annotation
-    if LocalReplicas in get_args(whole):
-        return "integer ≥ 0 or percentage"
-    inner = [each for each in get_args(whole) if each is not type(None)]
-    metadata = [
-        *field.metadata,
-        *(inner[0].__metadata__[0].metadata if type(None) in get_args(whole) else []),
-    ]
-    match get_origin(whole) or whole:
-        case origin if origin is Literal:
-            return "enum"
-        case origin if origin is bool:
-            return "boolean"
-        case origin if origin is float:
-            return "duration" if is_duration(field) else f"number{bounds(metadata)}"
-        case origin if origin is str:
-            return "string"
-        case origin if origin is tuple:
-            return "list"
-        case origin if origin in (dict, Mapping, Resources):
-            return "map"
-        case _:
-            return f"integer{bounds(metadata)}"
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_reference_has_the_type_of_a_setting_and_what_it_may_be(name: str) -> None:
-    row, field = dict(documented())[name], SETTINGS[name]
-
-    assert row[1] == kind(field)
-    if kind(field) == "enum":
-        assert {*get_args(field.annotation)} - {""} <= {*re.findall("`(.+?)`", f"{row[2]} {row[4]}")}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name, field in SETTINGS.items()
-        if isinstance(field.default, str | int | float) and name not in ("apiVersion", "kind")
-    ],
-)
-def test_the_reference_has_the_default_of_a_setting(name: str) -> None:
-    assert dict(documented())[name][2] == f"`{as_written(SETTINGS[name])}`"
-
-
-def test_the_reference_says_what_is_read_at_start() -> None:
-    at_start = {name for name, row in documented() if "at start" in row[5]}
-
-    assert {*needing_restart([*SETTINGS])} <= at_start
-
-
-def test_the_reference_names_values_that_the_chart_has() -> None:
-    named = {value for _, row in documented() for value in re.findall("`([a-z].+?)`", row[3])} - {"files"}
-
-    assert len(named) > 40
-    assert named <= facts.chart_values()
+def test_the_charts_page_says_what_needs_new_pods() -> None:
+    said = sections(CHART)["The configuration"]
+    for name in needing_restart([*values_schema.SETTINGS.values()]):
+        groups = [name.rpartition(".")[0], name.partition(".")[0]]
+        named = any(f"`{each}`" in said for each in (name, *groups))
+        assert named or name.endswith(("enabled", "Address", ".port")), name
 
 
 @pytest.mark.parametrize("field", Record.__struct_encode_fields__)

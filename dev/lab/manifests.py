@@ -1,8 +1,8 @@
-"""Write what is generated: checks of the chart, deploy/, renders of the tests, a page."""
+"""Write what is generated: checks of the chart, deploy/, renders of the tests, pages."""
 
 from __future__ import annotations
 
-from dev.lab import chart, cli_page, kustomize, renders, values_schema
+from dev.lab import chart, cli_page, kustomize, renders, values_page, values_schema
 
 DEPLOY = chart.ROOT / "deploy"
 HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart, or deploy/values.yaml, instead.\n"
@@ -11,6 +11,7 @@ HEAD = "# Rendered from charts/drawbridge by `make manifests`: change the chart,
 def main() -> None:
     values_schema.SCHEMA.write_text(values_schema.schema())
     values_schema.CHECKS.write_text(values_schema.checks())
+    values_page.write()
     (DEPLOY / "install.yaml").write_text(rendered())
     kustomize.write()
     cli_page.write()

@@ -6,23 +6,26 @@ import re
 from collections.abc import Iterator, Mapping
 
 KEY = re.compile(r"( *)([A-Za-z]\w*):")
+SECTION, VALUE = "+docs:section=", "-- "
+"""What begins the comment of a section of the README, and that of a value."""
 
 
 def read(text: str) -> Mapping[str, str]:
-    return dict(_read(text))
+    return {path: comment.removeprefix(VALUE) for path, comment in marked(text)}
 
 
-def _read(text: str) -> Iterator[tuple[str, str]]:
+def marked(text: str) -> Iterator[tuple[str, str]]:
+    """Comments as they are written; those of values begin with a mark, those of maps that hold values do not."""
     parents: list[tuple[int, str]] = []
     comment: list[str] = []
     for line in text.splitlines():
         if line.strip().startswith("#"):
-            comment.append(line.strip().removeprefix("#").strip().removeprefix("-- "))
+            comment.append(line.strip().removeprefix("#").strip())
             continue
         if key := KEY.match(line):
             parents = [(depth, name) for depth, name in parents if depth < len(key[1])] + [
                 (len(key[1]), key[2])
             ]
-            if comment:
-                yield ".".join(name for _, name in parents), " ".join(comment)
+            if kept := [each for each in comment if not each.startswith(SECTION)]:
+                yield ".".join(name for _, name in parents), " ".join(kept)
         comment = []
