@@ -27,9 +27,8 @@ NAMES, METRICS, RESOURCE, CLOUD_API = [
     ROOT / "docs" / "reference" / f"{name}.md"
     for name in ("names", "metrics", "ingressdaemonset", "cloud-api")
 ]
-IP_RESERVATION, ANYCAST_IP = [
-    ROOT / "docs" / "explanation" / f"{name}.md" for name in ("ip-reservation", "anycast-ip")
-]
+IP_RESERVATION = ROOT / "docs" / "explanation" / "ip-reservation.md"
+ANYCAST_IP = ROOT / "docs" / "reference" / "anycast-ip.md"
 CLOUD = ROOT / "docs" / "how-to" / "tencent-cloud.md"
 CHART = ROOT / "charts" / "drawbridge" / "README.md"
 VALUES = {row[0].strip("`"): row for row in table(CHART, "Values")}
