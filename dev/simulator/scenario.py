@@ -38,6 +38,10 @@ CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-
 """Nothing here verifies it."""
 LONGEST_SKEW = 300.0
 """Seconds by which a clock differs at most from the true time."""
+COUNT, CROWDED_COUNT = (3, 25), (20, 50)
+"""The fewest and the most operations of a history, and of one in which most meet others that are under way."""
+CROWDED = 0.25
+"""The share of the latter: a minute of them finds several times as much."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def operations(features: Sequence[str], dice: Random, busy: float) -> list[Opera
     if not kinds:
         return []
     weights = [each.weight for each in kinds]
-    times = sorted(dice.uniform(SETTLES, SETTLES + busy) for _ in range(dice.randint(3, 25)))
+    count = dice.randint(*(CROWDED_COUNT if dice.random() < CROWDED else COUNT))
+    times = sorted(dice.uniform(SETTLES, SETTLES + busy) for _ in range(count))
     return [Operation(at, number, dice.choices(kinds, weights)[0]) for number, at in enumerate(times)]
 
 

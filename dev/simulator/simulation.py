@@ -55,7 +55,8 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         world.calm()
         while (world.at_work or kernel.now < world.suspended_until) and not judge.findings:
             run(world, judge, STEP)
-        run(world, judge, scenario.rest + (NONE_LISTED if is_any_elsewhere(world) else 0.0))
+        elsewhere = "anycast_ip" in scenario.features and is_any_elsewhere(world)
+        run(world, judge, scenario.rest + (NONE_LISTED if elsewhere else 0.0))
         run_rollouts(world, judge)
         if not judge.findings:
             judge.rest(world.observed_at_rest())
