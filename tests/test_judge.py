@@ -118,14 +118,26 @@ def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Obse
     )
 
 
-def edge_of(at: float, off: int, cordoned: int = 0, most: int = 1, **seen: Any) -> Observation:
+def edge_of(
+    at: float, off: int, cordoned: int = 0, most: int = 1, confirm: str = "required", **seen: Any
+) -> Observation:
     """Six nodes, the first of which answer 503, or are cordoned, with a budget of *most*."""
     names = [f"node-{n}" for n in range(6)]
     nodes = [node(name, **EDGE) for name in names]
     for each in nodes[:cordoned]:
         each["spec"]["unschedulable"] = True
     answers = {name: 503 if n < off else 200 for n, name in enumerate(names)}
-    return see(at, *nodes, answers=answers, ingress_daemon_sets=[resource(maxUnavailableNodes=most)], **seen)
+    edges = [resource(maxUnavailableNodes=most, confirm=confirm)]
+    return see(at, *nodes, answers=answers, ingress_daemon_sets=edges, **seen)
+
+
+def just_updated(confirm: str) -> History:
+    """The first node has its new pods, and the second one is detached before the health check of the first succeeds."""
+    pods = proxy("p", "node-0") | {"spec": {"replicas": 1}, "status": {"availableReplicas": 1}}
+    return [
+        edge_of(0, 0, confirm=confirm),
+        *(edge_of(at, 2, workloads={"d": pods}, confirm=confirm) for at in (200, 203)),
+    ]
 
 
 def drained() -> Disturbances:
@@ -281,6 +293,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(250, 2, disturbances=drained()), edge_of(253, 2, disturbances=drained())],
     ),
+    "a node is detached before the one that was updated answers 200": (edge.EdgeServes, just_updated("required")),
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
@@ -396,6 +409,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node whose pod has crashed is updated, beside as many that are off as the budget allows": (
         edge.EdgeServes,
         [edge_of(0, 0), edge_of(200, 2, pods=CRASHED), edge_of(203, 2, pods=CRASHED), edge_of(206, 2)],
+    ),
+    "a node is detached before the one that was updated answers 200, with `confirm: off`": (
+        edge.EdgeServes,
+        just_updated("off"),
     ),
     "new nodes do not answer yet": (edge.EdgeServes, [edge_of(0, 6), edge_of(60, 6)]),
     "a node is detached when another one was just cordoned": (

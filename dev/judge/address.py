@@ -34,8 +34,8 @@ OPEN_FOR = 60.0
 """Seconds after which a node that came open has been closed, if it has to be."""
 NONE_LISTED = 900.0
 """Seconds more until an address counts as gone while none of the cluster is listed: documented."""
-BARE = 60.0
-"""Seconds until a leader has seen a node that admission was not asked about, one that begins to lead included."""
+TERMS = 4
+"""So many leaders may end, each after `leaseDuration`, before one sees nodes that admission was not asked about."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -172,9 +172,12 @@ class OpenWithAddress(Always):
 class JoinsClosed(Always):
     """Where no webhook server answers, the API server lets a node be open until a leader closes it: documented."""
 
-    name = f"address: a node that needs one is closed at first, or {BARE:.0f} s later if no webhook server answered"
-
-    def __init__(self) -> None:
+    def __init__(self, lease: float = 15.0) -> None:
+        self._within = TERMS * lease
+        self.name = (
+            f"address: a node that needs one is closed at first, or {self._within:.0f} s later if no webhook "
+            "server answered"
+        )
         self._needing: set[str] | None = None
         self._bare = Since()
 
@@ -188,7 +191,7 @@ class JoinsClosed(Always):
         begun = needing - (needing if self._needing is None else self._needing)
         self._needing = needing
         for each, seconds in self._bare.of(sorted(bare), seen.at).items():
-            if seconds > BARE or (each in begun and not is_missed(seen.nodes[each], seen)):
+            if seconds > self._within or (each in begun and not is_missed(seen.nodes[each], seen)):
                 yield f"{each} for {seconds:.0f} s"
 
 

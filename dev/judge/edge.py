@@ -77,6 +77,12 @@ def detaches(resource: Raw) -> bool:
     return share(rolling.get("maxUnavailableNodes", 0), 100) > 0
 
 
+def confirms(resource: Raw) -> bool:
+    """Whether a node that was attached counts until its health checker answers 200."""
+    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return bool(rolling.get("confirm") != "off")
+
+
 class Budgets:
     """One that was lowered holds as before for a while, and until the end of updates that were under way."""
 
@@ -97,7 +103,8 @@ class Budgets:
 class EdgeServes(Always):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
     off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
-    And so do nodes whose health checker is being replaced, until the next probe: documented."""
+    And so do nodes whose health checker is being replaced, until the next probe: documented. With `confirm: off`, none
+    waits until the checker of the one before has seen that it is attached: documented, too."""
 
     name = "edge: as many nodes answer 200 as could without us, less the budget"
 
@@ -155,8 +162,12 @@ class EdgeServes(Always):
             checked = self._checked.of(seen.nodes.keys() - _unchecked(seen), seen.at)
             self._failed = self._failed - good | _crashed(seen)
             crashed = len(self._failed & set(off))
-            unchecked = sum(checked.get(each, 0.0) <= PROBE for each in off)
-            allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, unchecked)
+            excused = sum(
+                checked.get(each, 0.0) <= PROBE
+                or (not confirms(resource) and complete.get(each, math.inf) <= FORGIVEN)
+                for each in off
+            )
+            allowed += (crashed if self._was_gradual else min(allowed, crashed)) + min(allowed, excused)
             if len(off) > allowed:
                 yield f"{len(off)} of {len(could)} nodes do not answer 200, {allowed} may: {', '.join(off)}"
 

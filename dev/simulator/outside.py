@@ -42,7 +42,7 @@ TERM = "drawbridge.io/term"
 """The annotation by which a leader confirms a reservation."""
 PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
 LEADS_ON = 15.0
-"""Seconds: leaseDuration."""
+"""Seconds: renewDeadline, and the longest write. A longer leaseDuration alters neither."""
 LEASE, EVENT = "/leases/", "/events"
 
 

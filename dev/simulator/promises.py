@@ -61,7 +61,8 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
     yield Promise.of(address.OpensInTheEnd)
     if section["enabled"]:
         yield Promise.of(address.RunningKeepTheirs)
-        yield Promise.of(address.JoinsClosed)
+        lease = values.get("leaderElection", {}).get("leaseDuration", "15s")
+        yield Promise.of(address.JoinsClosed, lease=float(lease.removesuffix("s")))
         yield Promise.of(address.OpenWithAddress)
         yield Promise.of(address.OpenedWithAddress)
         yield Promise.of(address.StaysOpen)
