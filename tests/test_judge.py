@@ -147,14 +147,26 @@ def drained() -> Disturbances:
     return found
 
 
-def beside_a_cordoned_node(at: float, pods: int = 1, restarts: int = 0, **notes: str) -> Observation:
+def beside_a_cordoned_node(
+    at: float, pods: int = 1, restarts: int = 0, reason: str = "Complete", **notes: str
+) -> Observation:
     """Two nodes, one of which is cordoned and the other one has a pod and annotations, with a budget of one."""
     idle, serving, held = node("idle", **EDGE), node("serving", **EDGE), proxy("p", "serving")
     idle["spec"]["unschedulable"], serving["metadata"]["annotations"] = True, notes
     held["status"] = READY | {"containerStatuses": [{"restartCount": restarts}]}
     deployment = {**held, "spec": {"replicas": 1}, "status": {"availableReplicas": pods}}
-    edge = [resource(annotateNodeToDetach={"key": "off"})]
+    edge = [resource(reason, annotateNodeToDetach={"key": "off"})]
     return see(at, idle, serving, pods=(held,), workloads={"d": deployment}, ingress_daemon_sets=edge)
+
+
+def lost_and_back(reason: str) -> History:
+    """The pod of a node, which is detached within progressDeadlineSeconds."""
+    return [
+        beside_a_cordoned_node(0),
+        beside_a_cordoned_node(40, pods=0, reason=reason),
+        beside_a_cordoned_node(50),
+        beside_a_cordoned_node(640, off="true"),
+    ]
 
 
 def bound_for_a_minute() -> History:
@@ -298,6 +310,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
     ),
+    "a node that lost a pod while nothing rolled out, and got another one, is detached beside a cordoned one": (
+        edge.DetachedWithinTheBudget,
+        lost_and_back("Complete"),
+    ),
     "a node is detached again beside a cordoned one": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0, off="true"), beside_a_cordoned_node(9), beside_a_cordoned_node(110, off="")],
@@ -435,14 +451,9 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             beside_a_cordoned_node(41, off="true"),
         ],
     ),
-    "a node is detached that has lost a pod and got another one, when another one is cordoned": (
+    "a node is detached that lost a pod in a rollout and got another one, when another one is cordoned": (
         edge.DetachedWithinTheBudget,
-        [
-            beside_a_cordoned_node(0),
-            beside_a_cordoned_node(40, pods=0),
-            beside_a_cordoned_node(50),
-            beside_a_cordoned_node(640, off="true"),
-        ],
+        lost_and_back("RollingOut"),
     ),
     "a node is detached whose pod has crashed, when another one is cordoned": (
         edge.DetachedWithinTheBudget,

@@ -201,8 +201,8 @@ def settling(resource: Raw) -> float:
 
 
 class DetachedWithinTheBudget(Always):
-    """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, has lost some until
-    progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at any time."""
+    """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, lost some in a rollout
+    less than progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at any time."""
 
     name = "edge: no node that serves is detached while as many as the budget allows are out of service"
     sees = ("nodes", "workloads")
@@ -213,8 +213,10 @@ class DetachedWithinTheBudget(Always):
         self._attached: dict[str, float] = {}
         """When nodes were, that still count."""
         self._whole: set[str] = set()
+        self._lacking: set[str] = set()
+        """Nodes that lack pods which they lost while they were attached."""
         self._lost: dict[str, float] = {}
-        """When nodes last lacked pods that they had lost while they were attached, that still count."""
+        """When nodes last did in a rollout, that still count."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
@@ -231,7 +233,9 @@ class DetachedWithinTheBudget(Always):
             whole, self._whole = self._whole, nodes.keys() & _complete(seen)
             deadline = resource["spec"].get("progressDeadlineSeconds", DEADLINE)
             self._lost = {each: at for each, at in self._lost.items() if seen.at - at <= deadline}
-            self._lost |= dict.fromkeys((whole | self._lost.keys()) - self._whole - before, seen.at)
+            self._lacking = (whole | self._lacking) - self._whole - before
+            if condition(resource, "Progressing").get("reason") not in DONE:
+                self._lost |= dict.fromkeys(self._lacking, seen.at)
             serves = _settled(self._serves, self._whole - idle, seen.at) - _crashed(seen) - self._lost.keys()
             counts = SOON + settling(resource)
             self._attached = {each: at for each, at in self._attached.items() if seen.at - at <= counts}
