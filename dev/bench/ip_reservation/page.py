@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dev.bench.ip_reservation.rows import CPU, P50, P99, WALL, Rows
+from dev.bench.ip_reservation.rows import CPU, CPU_LATER, P50, P99, WALL, Row, Rows
 from dev.bench.ip_reservation.runs import SETTLE, Setting
 from dev.bench.ip_reservation.variants import NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.picture import Group, Panel, svg
@@ -14,20 +14,19 @@ from dev.bench.report import Figure, number
 from dev.lab.binaries.table import versions
 
 SHOWN = (NONE, NO_OP_CONDITIONS, NO_OP, OURS)
-PAGE, PICTURE = Path("reference") / "storm.md", Path("images") / "storm.svg"
+PAGE, PICTURE = Path("contributing") / "storm.md", Path("images") / "storm.svg"
 HEAD = """\
 # A storm of deletions
 
-What IP reservation costs deletions of pods: a page written by `make bench SUITE=ip_reservation`, picture included.
-[Sizing](../how-to/sizing.md#how-it-is-measured) explains how it is measured.
+What IP reservation costs deletions of pods. `make bench SUITE=ip_reservation` [measures](lab.md#benchmarks) it, and
+writes this page and its picture.
 
 ![Time, request and CPU of deletions, by variant](../images/storm.svg)
 
 Kubernetes {kubernetes}, {cores} cores for control plane, kubelets and clients; medians of the rounds ({rounds}).
-The variants took turns in one cluster; a ratio is the median of the ratios of each round. Other programs use the
-machine, too: compare ratios, not seconds. *busy* is the same beside loops that occupy half of the cores.
-The CPU is that of all processes of the cluster until the last pod is gone. What it uses in the {settle:g} s after that
-is shown, too, and the target is for both, less what the cluster uses then without a webhook.
+The variants take turns in one cluster: no webhook, one that does nothing behind our match conditions, and ours.
+Other programs use the machine, too: compare ratios, not seconds. *busy* is beside loops that occupy half of the cores.
+CPU is that of all processes of the cluster until the last pod is gone, and in the {settle:g} s after that.
 """
 
 
@@ -47,27 +46,59 @@ def page(found: Rows, settings: Sequence[Setting], figures: Sequence[Figure]) ->
         "rounds": rounds,
         "settle": SETTLE,
     }
-    parts = [HEAD.format(**about), "## Targets\n", *_targets(figures)]
+    head = HEAD.format(**about)
+    parts = [head, "## Variants\n", *_variants(found, settings), "\n## Ours\n", *_ours(found, settings)]
+    return "\n".join([*parts, "\n## Targets\n", *_targets(figures)]) + "\n"
+
+
+def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
+    """No webhook / no-op / ours in each cell."""
+    variants = [each for each in SHOWN if each != NO_OP]
+    yield from _table(
+        settings,
+        [WALL, P50, P99, CPU, CPU_LATER],
+        lambda setting, measure: [found.get(setting, variant, measure) for variant in variants],
+    )
+
+
+def _ours(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
+    measures = dict.fromkeys(each.measure for each in found.all if each.variant == OURS)
+    shown = [each for each in measures if each not in (WALL, P50, P99, CPU, CPU_LATER)]
+    yield from _table(settings, shown, lambda setting, measure: [found.get(setting, OURS, measure)])
+
+
+def _table(
+    settings: Sequence[Setting],
+    measures: Sequence[str],
+    values: Callable[[Setting, str], Sequence[Row | None]],
+) -> Iterator[str]:
+    yield f"| | {' | '.join(measures)} |\n| --- |{' --- |' * len(measures)}"
     for setting in settings:
-        parts += [f"\n## {str(setting).capitalize()}\n", *_table(found, setting)]
-    return "\n".join(parts) + "\n"
+        cells = [[number(each.median) for each in values(setting, measure) if each] for measure in measures]
+        yield f"| {setting} | {' | '.join(' / '.join(cell) for cell in cells)} |"
 
 
 def _targets(figures: Sequence[Figure]) -> Iterator[str]:
-    yield "| | measured | target | |\n| --- | --- | --- | --- |"
-    for each in figures:
-        if each.met is not None:
-            value = number(each.value if each.ratio is None else each.ratio)
-            yield f"| {each.name} | {value} | {each.target} | {'held' if each.met else '**not held**'} |"
+    """Each target once, with where it is held and where it is not."""
+    judged = [each for each in figures if each.met is not None]
+    yield f"Held: {sum(bool(each.met) for each in judged)} of {len(judged)}.\n"
+    yield "| target | | held | not held |\n| --- | --- | --- | --- |"
+    for name in dict.fromkeys((_split(each)[1], each.target) for each in judged):
+        cells = [
+            "; ".join(
+                f"{_split(each)[0]}: {number(each.value if each.ratio is None else each.ratio)}"
+                for each in judged
+                if (_split(each)[1], each.target) == name and each.met is met
+            )
+            for met in (True, False)
+        ]
+        yield f"| {name[0]} | {name[1]} | {' | '.join(cells)} |"
 
 
-def _table(found: Rows, setting: Setting) -> Iterator[str]:
-    rows = [each for each in found.all if each.setting == str(setting)]
-    variants = [each for each in SHOWN if any(row.variant == each for row in rows)]
-    yield f"| | {' | '.join(variants)} |\n| --- |{' --- |' * len(variants)}"
-    for measure in dict.fromkeys(row.measure for row in rows):
-        cells = [found.get(setting, variant, measure) for variant in variants]
-        yield f"| {measure} | {' | '.join(number(cell.median) if cell else '' for cell in cells)} |"
+def _split(judged: Figure) -> tuple[str, str]:
+    """Where it was measured, and what."""
+    where, _, what = judged.name.partition(": ")
+    return where, what
 
 
 def picture(found: Rows, settings: Sequence[Setting]) -> str:
