@@ -28,7 +28,7 @@ from dev.judge import (
     placement,
     reservation,
 )
-from dev.judge.judge import Always, Since
+from dev.judge.judge import Since
 from dev.judge.observation import CLUSTER_TAG, CloudAddress, is_ready, is_terminating, labels, notes
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
@@ -51,7 +51,7 @@ WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS)
 OVER = ("Succeeded", "Failed")
 
 
-class Lasting(Always):
+class Lasting(Invariant):
     """A promise about states: it is broken when the same invariant finds something at each look for ``SKEW``."""
 
     def __init__(self, invariant: Invariant) -> None:

@@ -61,9 +61,9 @@ SWAPS = [
     ),
     (  # a node's pods are replaced before the node is detached
         "controllers/ingress_daemonset/nodes.py",
-        "    if _should_detach(rollout, clearance) and rollout.deployment_unmarked:",
+        "    if _is_over(rollout, clearance):\n        annotations = _attached(rollout, now)",
         "    if clearance.begun and rollout.outdated and not clearance.waits:\n"
-        "        return {}, _update(rollout, held)",
+        '        return {}, {"template": rollout.body["spec"]["template"]}',
     ),
     (  # a node is attached before its new pods are available
         "controllers/ingress_daemonset/nodes.py",

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.mutation import TARGETS
+from tests.planted import SWAPS, swapped
 from tests.test_layers import ROOT
 
 
@@ -29,3 +30,7 @@ def test_all_modules_and_tests_of_the_run_exist() -> None:
     assert [
         path for module, tests in TARGETS.items() for path in (module, *tests) if not (ROOT / path).exists()
     ] == []
+
+
+def test_each_order_of_writes_that_is_swapped_exists() -> None:
+    assert all(swapped(*each).tree for each in SWAPS)

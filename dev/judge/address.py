@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from dev.judge.judge import Always, Since
+from dev.judge.judge import Invariant, Since
 from dev.judge.observation import (
     ADDRESS_ID,
     BOUND,
@@ -40,7 +40,7 @@ OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
 
-class BoundStaysBound(Always):
+class BoundStaysBound(Invariant):
     name = "address: no bound address of a living node is unbound or released"
     sees = ("nodes", "addresses")
 
@@ -68,7 +68,7 @@ class BoundStaysBound(Always):
                 yield f"{old.id} of {name(living[old.instance])} ({old.instance}) is {state}"
 
 
-class RunningKeepTheirs(Always):
+class RunningKeepTheirs(Invariant):
     name = f"address: at most {FEW} addresses of instances that run are unbound in an hour"
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class RunningKeepTheirs(Always):
             yield f"{len(self._unbound)}: {', '.join(self._unbound)}"
 
 
-class FewChanges(Always):
+class FewChanges(Invariant):
     """Each time that a node begins to need an address, one is ordered, resized and released again at most.
 
     Spares are ordered for no node: all nodes together are the reason for them. *terms* are those of an order.
@@ -131,7 +131,7 @@ def _changed(before: Mapping[str, CloudAddress] | None, now: Mapping[str, CloudA
             yield about.ordered_for
 
 
-class BoundOnce(Always):
+class BoundOnce(Invariant):
     name = "address: no instance has two of our addresses"
     sees = ("addresses",)
 
@@ -141,7 +141,7 @@ class BoundOnce(Always):
                 yield f"{at} has {', '.join(sorted(ids))}"
 
 
-class OpenWithAddress(Always):
+class OpenWithAddress(Invariant):
     def __init__(self, most: float = OPEN) -> None:
         self.name = (
             f"address: no node is open without its address for more than {most:.0f} s, and none at rest"
@@ -169,7 +169,7 @@ class OpenWithAddress(Always):
         ]
 
 
-class JoinsClosed(Always):
+class JoinsClosed(Invariant):
     """Where no webhook server answers, the API server lets a node be open until a leader closes it: documented."""
 
     def __init__(self, lease: float = 15.0) -> None:
@@ -195,7 +195,7 @@ class JoinsClosed(Always):
                 yield f"{each} for {seconds:.0f} s"
 
 
-class OpenedWithAddress(Always):
+class OpenedWithAddress(Invariant):
     """*disturbances* of "account": what other keys than ours bring is not seen in our account."""
 
     name = "address: no node is opened before its address is bound"
@@ -215,7 +215,7 @@ class OpenedWithAddress(Always):
         self._closed = needing.keys() - opened
 
 
-class StaysOpen(Always):
+class StaysOpen(Invariant):
     name = f"address: a node that has been open with its address for {OPEN_FOR:.0f} s is closed only when that goes"
     sees = ("nodes", "addresses")
 
@@ -237,7 +237,7 @@ class StaysOpen(Always):
                 yield f"{each} ({at})"
 
 
-class OpensInTheEnd(Always):
+class OpensInTheEnd(Invariant):
     """Of two nodes of one instance, also when one keeps its address without the label."""
 
     name = "address: in the end one Ready node of each instance whose address is bound is open"
@@ -251,7 +251,7 @@ class OpensInTheEnd(Always):
                 yield name(node)
 
 
-class CloudIsWhatNodesNeed(Always):
+class CloudIsWhatNodesNeed(Invariant):
     """After etcd was *restored*, those that no claim has are a person's to release: documented.
 
     *idle* is how many addresses without a node may be kept; nodes whose label is gone may *keep* theirs.

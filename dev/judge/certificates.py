@@ -11,7 +11,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from dev.judge.judge import Always
+from dev.judge.judge import Invariant
 from dev.judge.observation import Observation, name
 
 Raw = dict[str, Any]
@@ -21,7 +21,7 @@ FORGIVEN = 10.0
 """Seconds for which calls may fail after another writer has written a CA bundle."""
 
 
-class ServedIsTrusted(Always):
+class ServedIsTrusted(Invariant):
     """*disturbances* of "certificates" are other clients' writes; until the first certificate nothing can be served."""
 
     name = f"certificates: API servers trust what the Secret has, and what it had {SYNC:.0f} s ago"

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dev.judge.judge import Always, Since
+from dev.judge.judge import Invariant, Since
 from dev.judge.observation import (
     Observation,
     condition,
     is_open,
     is_ready,
+    is_super,
     is_terminating,
     labels,
     name,
@@ -56,9 +57,18 @@ def share(value: object, of: int) -> int:
     return int(str(value))
 
 
+def rolling_of(resource: Raw) -> Raw:
+    return (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+
+
+def detach_key(resource: Raw) -> str:
+    """Of the annotation of nodes."""
+    return str((rolling_of(resource).get("annotateNodeToDetach") or {}).get("key", ""))
+
+
 def budget(resource: Raw, nodes: int) -> int:
     """How many nodes may be off, at most."""
-    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    rolling = rolling_of(resource)
     detached = share(rolling.get("maxUnavailableNodes", 0), nodes)
     degraded = share(rolling.get("maxDegradedNodes", 0 if detached else 1), nodes)
     return max(1, detached + degraded)
@@ -73,14 +83,12 @@ def longest(resource: Raw) -> float:
 
 def detaches(resource: Raw) -> bool:
     """Without, pods are replaced one by one on nodes that serve."""
-    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
-    return share(rolling.get("maxUnavailableNodes", 0), 100) > 0
+    return share(rolling_of(resource).get("maxUnavailableNodes", 0), 100) > 0
 
 
 def confirms(resource: Raw) -> bool:
     """Whether a node that was attached counts until its health checker answers 200."""
-    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
-    return bool(rolling.get("confirm") != "off")
+    return bool(rolling_of(resource).get("confirm") != "off")
 
 
 class Budgets:
@@ -100,7 +108,7 @@ class Budgets:
         return max(now, before)
 
 
-class EdgeServes(Always):
+class EdgeServes(Invariant):
     """Nodes of a new template whose pods fail by themselves, after they were available, come on top of those that are
     off by then: as many as the budget once more, or as began before the first one failed, where nodes are not detached.
     And so do nodes whose health checker is being replaced, until the next probe: documented. With `confirm: off`, none
@@ -194,13 +202,13 @@ def _unchecked(seen: Observation) -> set[str]:
 
 def settling(resource: Raw) -> float:
     """Seconds for which a node that was attached counts at most as if it was not: documented."""
-    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    rolling = rolling_of(resource)
     return float(
         max(rolling.get("attachGracePeriodSeconds", 0), rolling.get("confirmTimeoutSeconds", CONFIRMED))
     )
 
 
-class DetachedWithinTheBudget(Always):
+class DetachedWithinTheBudget(Invariant):
     """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, lost some in a rollout
     less than progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at any time."""
 
@@ -220,8 +228,7 @@ class DetachedWithinTheBudget(Always):
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
-            rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
-            key = (rolling.get("annotateNodeToDetach") or {}).get("key", "")
+            key = detach_key(resource)
             nodes = {
                 each: node
                 for each, node in seen.nodes.items()
@@ -266,7 +273,7 @@ def _is_idle(node: Raw) -> bool:
 
 def failing_for(resource: Raw) -> float:
     """Seconds for which health checks fail at least before pods are replaced: documented."""
-    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    rolling = rolling_of(resource)
     if rolling.get("setWeightToDetach"):  # nothing but the weight counts
         return math.inf
     is_confirmed = rolling.get("confirm", "required") == "required"
@@ -274,7 +281,7 @@ def failing_for(resource: Raw) -> float:
     return float(grace) if is_confirmed else 0.0
 
 
-class StoppedOnlyDetached(Always):
+class StoppedOnlyDetached(Invariant):
     """Where nodes are detached at all: otherwise pods are replaced one by one on nodes that serve, documented.
 
     And only where a load balancer has as many seconds as it *needs*: documented.
@@ -309,7 +316,7 @@ class StoppedOnlyDetached(Always):
                 yield f"{name(pod)} on {node}"
 
 
-class RolloutsEnd(Always):
+class RolloutsEnd(Invariant):
     name = "edge: every rollout ends, or says on the object what it waits for"
 
     def rest(self, seen: Observation) -> Iterator[str]:
@@ -319,7 +326,7 @@ class RolloutsEnd(Always):
                 yield f"{name(resource)} is still RollingOut: {progressing.get('message')}"
 
 
-class CompleteIsTrue(Always):
+class CompleteIsTrue(Invariant):
     """But for pods that fail later, of which Degraded tells."""
 
     name = "truth: Complete means that every selected Ready node runs the template, available and attached"
@@ -349,7 +356,3 @@ class CompleteIsTrue(Always):
 def image_of(pod: Raw) -> str:
     """Of a pod or a template; a policy may have it pulled from elsewhere."""
     return str(pod["spec"]["containers"][0]["image"]).rpartition("/")[2]
-
-
-def is_super(node: Raw) -> bool:
-    return labels(node).get("node.kubernetes.io/instance-type") == "eklet"

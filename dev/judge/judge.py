@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dev.judge.observation import Observation
 
@@ -18,32 +17,19 @@ class Finding:
     message: str
 
 
-class Invariant(Protocol):
+class Invariant:
     """*name* is the promise, with its allowance."""
-
-    name: str
-
-    @property
-    def sees(self) -> Sequence[str]:
-        """The parts of an observation of which one has changed when `look` is asked; none: it is asked each time."""
-
-    def look(self, seen: Observation) -> Iterator[str]:
-        """What contradicts the promise at this instant; instants come in order."""
-
-    def rest(self, seen: Observation) -> Iterator[str]:
-        """What contradicts it once nothing has happened for a while."""
-
-
-class Always:
-    """An invariant of instants alone."""
 
     name = ""
     sees: Sequence[str] = ()
+    """The parts of an observation of which one has changed when `look` is asked; none: it is asked each time."""
 
     def look(self, seen: Observation) -> Iterator[str]:
+        """What contradicts the promise at this instant; instants come in order."""
         yield from ()
 
     def rest(self, seen: Observation) -> Iterator[str]:
+        """What contradicts it once nothing has happened for a while."""
         yield from ()
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from dev.judge.judge import Always
+from dev.judge.judge import Invariant
 from dev.judge.observation import (
     Observation,
     condition,
@@ -41,7 +41,7 @@ def is_kept_home(raw: Raw) -> bool:
     return FIXED_IP in notes(raw) or notes(raw).get(MODE) == "pin"
 
 
-class NeverMoreThanNLocal(Always):
+class NeverMoreThanNLocal(Invariant):
     """While *cap* pods are on super nodes, one more is local at a time, so that a rollout goes on: documented."""
 
     name = "placement: never more than N replicas of a workload's revision on local nodes"
@@ -93,7 +93,7 @@ def _ends(pod: Raw) -> bool:
     return is_terminating(pod) or pod["status"].get("phase") in OVER
 
 
-class TheFirstStayHome(Always):
+class TheFirstStayHome(Invariant):
     """Of pods that were gated: one may tolerate super nodes by itself, and come while no webhook answers."""
 
     name = "placement: no pod is on a super node that must be local"
@@ -116,7 +116,7 @@ class TheFirstStayHome(Always):
         return is_kept_home(pod) if BURST in notes(pod) else FIXED_IP in notes(pod) or bool(is_first)
 
 
-class NeverMoreThanTheCap(Always):
+class NeverMoreThanTheCap(Invariant):
     """*cap* is of all pods on super nodes; None for no cap. One that was *lowered* sends none away.
 
     Of pods that come while no webhook server answers, or none that knows of a leader, none waits: documented.
@@ -153,7 +153,7 @@ def _is_billed(pod: Raw, seen: Observation) -> bool:
     return node is not None and is_super(node) and pod["status"].get("phase") not in OVER
 
 
-class NoneWaitsBehindAGate(Always):
+class NoneWaitsBehindAGate(Invariant):
     """But for those that must: *cap* pods are on super nodes, and each may be local only within N."""
 
     name = "placement: no pod waits behind our gate for ever while the cap has room"
@@ -169,7 +169,7 @@ class NoneWaitsBehindAGate(Always):
                 yield f"{name(pod)}: {notes(pod).get(REASON, 'no reason given')}"
 
 
-class NoneWaitsForRoom(Always):
+class NoneWaitsForRoom(Invariant):
     """But for those that must be local, and what is for one node: *cap* pods are on super nodes, or these have room."""
 
     name = "placement: no pod waits for ever where super nodes have room"
@@ -194,7 +194,7 @@ class NoneWaitsForRoom(Always):
                 yield f"{name(pod)}: {condition(pod, 'PodScheduled').get('message', '')}"
 
 
-class RolloutsOfWorkloadsEnd(Always):
+class RolloutsOfWorkloadsEnd(Invariant):
     """While the *cap* is full, a pod beyond it and beyond N waits, but no update does."""
 
     name = "placement: no workload's rollout stands still because of us"

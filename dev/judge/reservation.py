@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from dev.judge.judge import Always, Since
+from dev.judge.judge import Invariant, Since
 from dev.judge.observation import Observation, is_terminating, labels, name, notes
 
 Raw = dict[str, Any]
@@ -37,7 +37,7 @@ class Gone:
     at: float
 
 
-class KeptOutOfCirculation(Always):
+class KeptOutOfCirculation(Invariant):
     """*seconds* is the configured time, *clocks* what those of two of our replicas differ by at most.
 
     A time that one replica stores is compared with the clock of another one: a documented limit. Of more than *most*
@@ -107,7 +107,7 @@ def is_selected(pod: Raw) -> bool:
     return choice == "true" or (choice is None and bool(SELECTING & labels(pod).keys()))
 
 
-class OnlySelected(Always):
+class OnlySelected(Invariant):
     """Or not any more: what is reserved ahead is given back in a while."""
 
     name = "ip: no address is reserved of a pod that did not ask for it"
@@ -138,7 +138,7 @@ class OnlySelected(Always):
                 yield f"{address} of {self._others[address]}"
 
 
-class MarkedAreReserved(Always):
+class MarkedAreReserved(Invariant):
     """What the API server does not ask about is reserved already, unless Calico took it from the pod."""
 
     name = "ip: the addresses of a pod whose deletion is not reviewed are reserved"
@@ -173,7 +173,7 @@ def _unreviewed(pod: Raw, epochs: Collection[str]) -> Sequence[str]:
     return addresses if epoch in epochs and rest == f"{pod['metadata']['uid']}/{','.join(addresses)}" else ()
 
 
-class ReservationsEnd(Always):
+class ReservationsEnd(Invariant):
     """*ahead* are how many addresses of selected pods that live are reserved in the end."""
 
     name = "ip: each reservation ends"
@@ -192,7 +192,7 @@ class ReservationsEnd(Always):
             yield f"{len(marked)} pods of {most} are reserved ahead"
 
 
-class OfItsPool(Always):
+class OfItsPool(Invariant):
     """While nodes keep the labels by which pools select them."""
 
     name = "ip: no pod gets an address of an IPPool that does not select its node"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dev.judge.edge import selected, takes_pods
-from dev.judge.judge import Always
+from dev.judge.judge import Invariant
 from dev.judge.observation import (
     Observation,
     condition,
@@ -24,7 +24,7 @@ Raw = dict[str, Any]
 READY, UNEXPLAINED = "AnycastIPReady", "AnycastIpPending"
 
 
-class WaitsSayWhy(Always):
+class WaitsSayWhy(Invariant):
     name = "truth: each closed node and each gated pod says what it waits for"
 
     def rest(self, seen: Observation) -> Iterator[str]:
@@ -38,7 +38,7 @@ class WaitsSayWhy(Always):
                 yield f"{name(pod)} is gated"
 
 
-class StatusIsTrue(Always):
+class StatusIsTrue(Invariant):
     """A Lease has the time of its holder: one that is *clocks_differ* seconds behind seems to have ended."""
 
     name = "truth: at rest, `drawbridge status` shows the leader, nodes, pods, reservations and rollouts as they are"
@@ -66,7 +66,7 @@ class StatusIsTrue(Always):
                 yield f"{shown['name']}: {shown['detachedNodes']} are detached, and {serving} nodes answer 200"
 
 
-class MetricsAreTrue(Always):
+class MetricsAreTrue(Invariant):
     name = "truth: at rest, gauges of nodes, pods and reservations are what they count"
 
     def rest(self, seen: Observation) -> Iterator[str]:
@@ -100,6 +100,7 @@ def _facts(seen: Observation) -> Mapping[str, Mapping[str, Any]]:
 
 
 def any_crash(seen: Observation) -> bool:
+    """A pod that crashes over and over is a world that does not stand still."""
     statuses = [
         each.get("containerStatuses") or () for pod in seen.pods.values() if (each := pod.get("status"))
     ]

@@ -18,9 +18,10 @@ import controllers
 import webhook
 from dev.fake_api.schema import preload as preload_schema
 from dev.fake_api.server import DEFAULT_KINDS
+from dev.judge import Finding
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.scenario import Scenario
-from dev.simulator.simulation import Finding, simulate
+from dev.simulator.simulation import simulate
 from dev.simulator.world import Entry, chart_digest
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from api.elasticity import GATE
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
+from dev.judge.edge import detach_key
+from dev.judge.observation import name, notes
+from dev.judge.placement import is_gated
 from dev.simulator.world import World, rendered_of
 from kube.client import Client
 from kube.resources import NODES, PODS
@@ -43,11 +45,11 @@ def _upgraded(world: World, before: Raw, values: Raw, leaving: Sequence[str]) ->
     old = pod_templates(before)
     world.install(values)
     new = pod_templates(values)
-    for name, replicas, replace in (
+    for component, replicas, replace in (
         ("controllers", world.product.controllers, world.product.replace),
         ("webhook", world.product.servers, world.product.restart_server),
     ):
-        for replica in list(replicas) if old[name] != new[name] else ():
+        for replica in list(replicas) if old[component] != new[component] else ():
             replace(replica)
             world.kernel.sleep(NEXT_POD)
     world.kernel.sleep(READY)
@@ -76,15 +78,11 @@ def _uninstalled(world: World, after: float) -> bool:
 def held(world: World) -> list[str]:
     """What would wait for us for ever."""
     resources = world.api.peek(INGRESS_DAEMONSETS)
-    keys = {key for each in resources if (key := _detach_key(each))}
-    found = [f"gate of {_name(each)}" for each in world.api.peek(PODS) if _is_gated(each)]
+    keys = {key for each in resources if (key := detach_key(each))}
+    found = [f"gate of {name(each)}" for each in world.api.peek(PODS) if is_gated(each)]
+    found += [f"{name(each)} is detached" for each in world.api.peek(NODES) if keys & notes(each).keys()]
     found += [
-        f"{_name(each)} is detached"
-        for each in world.api.peek(NODES)
-        if keys & (each["metadata"].get("annotations") or {}).keys()
-    ]
-    found += [
-        f"finalizer of {_name(each)}"
+        f"finalizer of {name(each)}"
         for each in resources
         if FINALIZER in (each["metadata"].get("finalizers") or ())
     ]
@@ -171,16 +169,3 @@ def _in_both(before: Raw, after: Raw) -> Raw:
     return after | {
         each: after[each] | {"enabled": is_on(before, each) and is_on(after, each)} for each in SECTIONS
     }
-
-
-def _detach_key(resource: Raw) -> str:
-    rolling = (resource["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
-    return str((rolling.get("annotateNodeToDetach") or {}).get("key", ""))
-
-
-def _is_gated(pod: Raw) -> bool:
-    return any(each["name"] == GATE for each in pod["spec"].get("schedulingGates") or ())
-
-
-def _name(raw: Raw) -> str:
-    return str(raw["metadata"]["name"])

@@ -12,14 +12,14 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS
 from dev.judge import Finding, Judge
 from dev.judge.address import NONE_LISTED
 from dev.judge.observation import condition
+from dev.judge.truth import any_crash
 from dev.simulator import objects
 from dev.simulator.core.kernel import HotLoop, Kernel
 from dev.simulator.models.budgets import BUDGETS
-from dev.simulator.operations import is_home
 from dev.simulator.promises import promises
-from dev.simulator.scenario import FEATURES, SETTLES, Operation, Scenario
+from dev.simulator.scenario import SETTLES, Operation, Scenario
 from dev.simulator.world import Entry, World
-from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
+from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 
 Raw = dict[str, Any]
@@ -113,19 +113,11 @@ def is_any_elsewhere(world: World) -> bool:
     return bool(world.cloud.other_account.addresses) or not world.cloud.addresses
 
 
-def any_crashes(world: World) -> bool:
-    """A pod that crashes over and over is a world that does not stand still."""
-    statuses = [
-        status for pod in world.api.peek(PODS) for status in pod["status"].get("containerStatuses") or ()
-    ]
-    return any(each.get("restartCount", 0) > 0 for each in statuses)
-
-
 def start_afresh(world: World, judge: Judge) -> None:
     """At rest nothing is written, and a start of all of our programs changes nothing."""
     world.outside.writes.clear()
     run(world, judge, QUIET)
-    if (writes := world.outside.writes) and not any_crashes(world):
+    if (writes := world.outside.writes) and not any_crash(world.outside.observation()):
         judge.find(
             "rest: when the world stands still, nothing is written", world.kernel.now, str(dict(writes))
         )
@@ -202,6 +194,3 @@ def described(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}: {error} ({where})"
-
-
-__all__ = ["FEATURES", "Finding", "Outcome", "is_home", "simulate"]

@@ -1,4 +1,4 @@
-"""The garbage collector of pods: those of nodes that are gone, and those that never had one.
+"""The garbage collector of pods: those of nodes that are gone, and those that never had one. It leaves what has ended.
 
 https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/podgc/gc_controller.go
 """
@@ -13,20 +13,19 @@ from dev.simulator.models.cluster import Cluster, Raw
 from dev.simulator.models.controller import MANAGER, Spawn, at_once
 from dev.simulator.models.node_fit import taints_of
 from dev.simulator.models.node_lifecycle import UNREACHABLE
-from dev.simulator.models.pods import created_at, is_deleted, is_ended, is_ready, with_condition
+from dev.simulator.models.pods import is_deleted, is_ended, is_ready, with_condition
 from kube.errors import KubeError
 from kube.resources import NODES, PODS
 
 EVERY = timedelta(seconds=20)
 QUARANTINE = timedelta(seconds=40)
 """A node must be gone for so long, as a new one may come under its name."""
-MOST_ENDED = 12_500
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 class PodGC:
-    def __init__(self, cluster: Cluster, spawn: Spawn = at_once, most_ended: int = MOST_ENDED) -> None:
-        self._cluster, self._spawn, self._most_ended = cluster, spawn, most_ended
+    def __init__(self, cluster: Cluster, spawn: Spawn = at_once) -> None:
+        self._cluster, self._spawn = cluster, spawn
         self._client = cluster.api.client(MANAGER)
         self._due: datetime | None = None
         self._seen = -1
@@ -53,9 +52,6 @@ class PodGC:
         nodes = {each["metadata"]["name"]: each for each in self._cluster.all(NODES)}
         missing = {each["spec"].get("nodeName") for each in pods} - nodes.keys() - {None}
         self._gone = {name: self._gone.get(name, now) for name in sorted(missing)}
-        ended = sorted((each for each in pods if is_ended(each)), key=created_at)
-        for pod in ended[: max(0, len(ended) - self._most_ended)]:
-            yield pod, ""
         for pod in pods:
             name = pod["spec"].get("nodeName")
             if not name and is_deleted(pod):
