@@ -95,15 +95,6 @@ def test_from_nothing_there_is_soon_a_certificate_that_everyone_trusts(world: Wo
     assert ends("leaf") == (world.moment.now() + RULES.leaf_validity).timestamp()
 
 
-def test_when_all_is_well_nothing_is_written(world: World) -> None:
-    world.rest()
-    before = world.cluster.api.version
-    world.moment.seconds += 10
-
-    world.rest()
-    assert world.cluster.api.version == before
-
-
 def test_an_empty_secret_of_the_chart_is_filled_and_keeps_what_is_not_ours(world: World) -> None:
     labels = {"app.kubernetes.io/managed-by": "Helm"}
     world.cluster.put(SECRETS, {"metadata": {"name": SECRET, "labels": labels}, "type": "Opaque"})

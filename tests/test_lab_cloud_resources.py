@@ -94,31 +94,6 @@ def test_an_address_goes_through_all_states_each_in_its_time(
     assert cloud.world.addresses == {}
 
 
-@pytest.mark.parametrize(
-    ("how", "code"),
-    [
-        pytest.param(
-            {"state": "STOPPED", "stop_charging": True},
-            "UnsupportedOperation.InstanceStatusNotPermit",
-            id="stopped and not paid",
-        ),
-        pytest.param(
-            {"state": "TERMINATING"}, "UnsupportedOperation.InstanceStateNotSupported", id="on its way out"
-        ),
-        pytest.param(
-            {"public_ip": "43.1.2.3"}, "InvalidParameterValue.InstanceHasWanIP", id="with an ordinary address"
-        ),
-        pytest.param({"region": "ap-tokyo"}, "InvalidInstanceId.NotFound", id="in another region"),
-    ],
-)
-def test_an_instance_that_takes_no_address(
-    call: Sdk, hands: Hands, cloud: Cloud, how: dict[str, Any], code: str
-) -> None:
-    cloud.world.add_instance(INSTANCE, **how)
-
-    assert call.refused("AssociateAddress", AddressId=hands.allocated(), InstanceId=INSTANCE) == code
-
-
 def test_a_page_is_20_rows_also_for_ids_and_never_more_than_100(call: Sdk, hands: Hands) -> None:
     ids = call("AllocateAddresses", AddressCount=120)["AddressSet"]
     given = call("DescribeAddresses", AddressIds=ids)
@@ -147,29 +122,6 @@ def test_filters_are_joined_by_and_their_values_by_or(call: Sdk, hands: Hands) -
 def quotas(call: Sdk) -> dict[str, tuple[int, int]]:
     rows = call("DescribeAddressQuota")["QuotaSet"]
     return {row["QuotaId"]: (row["QuotaCurrent"], row["QuotaLimit"]) for row in rows}
-
-
-def test_a_token_that_comes_again_gives_the_same_address_and_no_second_one(call: Sdk, cloud: Cloud) -> None:
-    first = call("AllocateAddresses", ClientToken="a", AddressName="n")
-    again = call("AllocateAddresses", ClientToken="a", AddressName="n")
-
-    assert (again["AddressSet"], again["TaskId"]) == (first["AddressSet"], first["TaskId"])
-    assert again["RequestId"] != first["RequestId"]
-    assert list(cloud.world.addresses) == first["AddressSet"]
-
-
-def test_the_total_quota_is_of_existing_addresses(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
-    cloud.knobs.quota_total = 2
-    ids = call("AllocateAddresses", AddressCount=2)["AddressSet"]
-
-    assert call.refused("AllocateAddresses") == "AddressQuotaLimitExceeded"
-    assert quotas(call)["TOTAL_EIP_QUOTA"] == (2, 2)
-    clock.advance(1)
-    call("ReleaseAddresses", AddressIds=ids[:1])
-    clock.advance(1)
-    call("AllocateAddresses")
-    with sdk(cloud.endpoint, region="ap-tokyo") as elsewhere:
-        elsewhere("AllocateAddresses")
 
 
 @pytest.mark.parametrize(
@@ -226,16 +178,6 @@ def tagged(call: Sdk, value: str = "n-1", key: str = "node") -> str:
     if not call("DescribeTags", TagKey=key, TagValue=value)["TotalCount"]:
         call("CreateTag", TagKey=key, TagValue=value)
     return call("AllocateAddresses", Tags=[{"Key": key, "Value": value}])["AddressSet"][0]
-
-
-def test_a_new_tag_is_known_to_orders_after_its_time(call: Sdk, cloud: Cloud, clock: FakeClock) -> None:
-    cloud.knobs.new_tag_seconds = 3
-    order = {"Tags": [{"Key": "node", "Value": "n-1"}]}
-    call("CreateTag", **PAIR)
-
-    assert call.refused("AllocateAddresses", **order) == "InvalidParameterValue.TagNotExisted"
-    clock.advance(3)
-    call("AllocateAddresses", **order)
 
 
 def test_a_tag_on_an_address_is_not_deleted_before_the_address_is_gone(

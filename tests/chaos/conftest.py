@@ -10,8 +10,7 @@ import pytest
 
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
-from dev.outside import Outside, judged, of_addresses, of_reservations
-from tests.chaos import anycast
+from dev.outside import Outside, judged, of_reservations
 from tests.chaos.rules import HOLD, VALUES
 from tests.cluster import workloads
 from tests.cluster.least_privilege import audit_logs as audit_logs
@@ -20,7 +19,7 @@ from tests.cluster.workloads import GROUPS
 from tests.sockets import PEER_GONE
 
 HERE = Path(__file__).parent
-LABS = ("lab", "cloud_lab")
+LABS = ("lab",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,19 +49,3 @@ def redis(lab: Lab) -> Iterator[str]:
     name = f"c-{secrets.token_hex(4)}"
     yield workloads.reserved_namespace(lab.client, name)
     lab.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
-
-
-@pytest.fixture(scope="session")
-def cloud_lab() -> Iterator[Lab]:
-    """Its cloud takes so long to bind an address that a node which opens before is found out."""
-    with running(
-        values=anycast.VALUES, kwok_nodes=0, cloud={"instances_run": False, "bind_seconds": 8}
-    ) as up:
-        yield up
-
-
-@pytest.fixture
-def cloud(cloud_lab: Lab) -> Iterator[Outside]:
-    """What a test leaves behind, the next one finds."""
-    with judged(cloud_lab, of_addresses()) as seeing:
-        yield seeing

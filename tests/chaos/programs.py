@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dev.lab.errors import LabError
 from dev.lab.killing import kill_pod
 from dev.lab.session import Lab
+from kube.errors import NotFound
 from kube.resources import LEASES, PODS
 
 NAMESPACE = "drawbridge"
@@ -69,3 +72,11 @@ def command(pid: int) -> list[str]:
         return [each for each in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if each]
     except OSError:
         return []
+
+
+def kill_for_good(lab: Lab, pod: str) -> None:
+    """Another pod takes its place, and not the same one after a pause."""
+    with suppress(LabError):  # it has just come to its end by itself
+        kill(lab, pod)
+    with suppress(NotFound):
+        lab.client.delete(PODS, pod, NAMESPACE, grace_seconds=0)

@@ -14,7 +14,6 @@ from dev.lab.install import merged
 from dev.lab.session import Lab
 from dev.outside import Detacher, judged, of_edges
 from tests.chaos import programs
-from tests.chaos.anycast import kill_for_good
 from tests.cluster import ingress_daemonset
 from tests.cluster.ingress_daemonset import (
     DETACHED,
@@ -66,7 +65,7 @@ def test_controllers_are_killed_again_and_again_at_random(edge_lab: Lab) -> None
                     edge.retemplate(f"proxy:{version}")
                 leader = programs.another_leader(edge_lab, than=killed)
                 time.sleep(dice.uniform(0.0, LIFE))
-                kill_for_good(edge_lab, leader)
+                programs.kill_for_good(edge_lab, leader)
                 killed = leader
             edge.settle(*NODES, image=f"proxy:{version}")
 

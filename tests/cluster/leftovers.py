@@ -87,10 +87,6 @@ def _labelled(kind: str, label: str) -> Callable[[Raw], bool]:
     return lambda each: each["kind"] == kind and label in each["metadata"].get("labels", {})
 
 
-def _annotated(kind: str, part: str) -> Callable[[Raw], bool]:
-    return lambda each: each["kind"] == kind and part in json.dumps(each["metadata"].get("annotations", {}))
-
-
 def _is_in(namespaces: str, *kinds: str) -> Callable[[Raw], bool]:
     """One of these kinds, in a namespace whose name begins so."""
     return lambda each: each["kind"] in kinds and each["metadata"].get("namespace", "").startswith(namespaces)

@@ -1,13 +1,11 @@
-"""The webhooks of IngressDaemonSets move into a separate configuration, by Helm, in a cluster that uses them."""
+"""The webhooks of IngressDaemonSets are in a separate configuration, which outlives the other one."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,28 +25,13 @@ VALUES: dict[str, Any] = {
     "ingressDaemonSet": {"enabled": True},
     "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
 }
-TEMPLATE = "templates/validatingwebhookconfiguration.yaml"
-SECOND = r"{{- end }}\n{{- if .Values.ipReservation.enabled }}\n---\n(.*\n)*?webhooks:\n"
 NAMES = ["drawbridge", "drawbridge-ingress-daemonset"]
 
 
-def former(chart: Path) -> Path:
-    """A copy of the chart in which all validating webhooks are in one configuration."""
-    shutil.copytree(install.CHART, chart)
-    text = (chart / TEMPLATE).read_text()
-    both, count = re.subn(SECOND, "", text.replace('" . }}-ingress-daemonset', '" . }}'))
-    assert count == 1
-    (chart / TEMPLATE).write_text(both)
-    return chart
-
-
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(install, "CHART", former(tmp_path_factory.mktemp("former") / "drawbridge"))
-        with running(values=VALUES, nodes=1, kwok_nodes=1) as up:
-            patch.undo()
-            yield up
+def lab() -> Iterator[Lab]:
+    with running(values=VALUES, nodes=1, kwok_nodes=1) as up:
+        yield up
 
 
 def configurations(lab: Lab) -> dict[str, dict[str, Any]]:
@@ -115,24 +98,9 @@ def asked(lab: Lab) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_an_upgrade_takes_the_ingress_webhooks_from_no_request(lab: Lab) -> None:
-    assert [*configurations(lab)] == NAMES[:1]
-    [bundle] = bundles(lab)
-
-    with asked(lab) as found:
-        lab.wait(lambda: len(found) > 20, 60, "requests before the upgrade")
-        install.upgrade(lab, {})
-        after = len(found) + 20
-        lab.wait(lambda: len(found) > after, 60, "requests after the upgrade")
-
-    assert sorted(configurations(lab)) == NAMES
-    assert {*found} == {"refused"}
-    assert unreviewed(lab) == 0
-    assert bundles(lab) == {bundle}
-
-
 def test_each_feature_has_its_configuration_alone(lab: Lab) -> None:
     """Upgraded again, and with the CA that it had."""
+    lab.wait(lambda: len(bundles(lab)) == 1 and bundles(lab) != {""}, 60, "the CA in both at first")
     [bundle] = bundles(lab)
 
     with asked(lab) as found:
