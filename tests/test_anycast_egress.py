@@ -173,19 +173,6 @@ def lists_of_pods(lab: EgressLab) -> int:
     return sum(call.method == "GET" and call.path.endswith("/pods") for call in lab.kube.api.calls)
 
 
-def test_a_pod_that_another_client_deletes_is_replaced() -> None:
-    lab = lab_with(never)
-    lab.join()
-    lab.run(lambda: len(lab.pods()) == 1, 30, "a pod")
-    lab.run_for(5)
-    del lab.kube.objects["pods", lab.names()[0]]
-    lab.run(lambda: len(lab.pods()) == 1, 30, "the next one")
-    lab.kubelet = honest
-    lab.run(lab.all_open, 30, "open")
-
-    assert "was deleted before it ended" in dict(lab.recorder.events)["AnycastIpEgressFailed"]
-
-
 def test_a_pod_that_an_earlier_leader_creates_late_is_deleted_and_those_of_others_stay() -> None:
     lab = lab_with()
     lab.opened()

@@ -53,7 +53,7 @@ SWITCHED_ON = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=350, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=STEPS,
     knobs=KNOBS,

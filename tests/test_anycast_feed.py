@@ -147,16 +147,6 @@ def test_before_it_was_written_there_is_no_list_rather_than_an_empty_one() -> No
     assert world.ask()[:2] == (200, b""), "when the leader wrote it so"
 
 
-def test_all_replicas_answer_the_newest_list_with_the_same_etag() -> None:
-    world = World(replicas=3)
-    world.write(ONE)
-    first = [world.ask(each) for each in range(3)]
-    assert len({(each.body, each.headers["ETag"]) for each in first}) == 1
-    world.write(TWO)
-    for each in (2, 0, 1, 0):
-        assert world.ask(each).body.splitlines() == [b"9.0.0.1/32", b"2402:4e00::1/128"]
-
-
 def test_a_client_that_has_the_list_gets_no_body() -> None:
     world, before = World(replicas=2), requests("unchanged")
     world.write(ONE)

@@ -286,7 +286,6 @@ def test_spares_are_there_before_a_node_and_replaced_after_it() -> None:
     [
         pytest.param({"quota_total": 1}, id="quota"),
         pytest.param({"denied": ["AllocateAddresses"]}, id="policy"),
-        pytest.param({"anycast_allowed": False}, id="not activated"),
     ],
 )
 def test_a_refused_spare_is_not_ordered_again_and_again(knobs: dict[str, Any]) -> None:

@@ -122,7 +122,7 @@ def test_a_cluster_that_was_restored_from_anothers_backup_takes_none_of_its_addr
     lab.join("n2")
     lab.cluster = "here"
     lab.start()
-    lab.run_for(10000)
+    lab.run_for(4000)
 
     assert lab.on("n1")
 
@@ -170,17 +170,17 @@ def test_an_address_that_was_moved_to_another_node_is_not_adopted_there_before_i
     assert [each.id for each in lab.on("n2")] == [address.id]
 
 
-@pytest.mark.parametrize("moved", ["long before the node leaves", "just before", "afterwards"])
 @pytest.mark.parametrize(
-    "to",
+    ("moved", "to"),
     [
-        pytest.param({"instance_id": "ins-x"}, id="another instance"),
-        pytest.param({"instance_id": "nat-x"}, id="a NAT gateway"),
-        pytest.param({"status": "BIND_ENI", "instance_id": "", "network_interface_id": "eni-x"}, id="an interface"),
+        ("long before the node leaves", {"instance_id": "ins-x"}),
+        ("just before", {"instance_id": "nat-x"}),
+        ("afterwards", {"status": "BIND_ENI", "instance_id": "", "network_interface_id": "eni-x"}),
     ],
+    ids=["to another instance, long before the node leaves", "to a NAT gateway, just before", "to an interface, after"],
 )  # fmt: skip
 def test_an_address_that_a_user_moved_is_left_to_them_and_keeps_no_claim(
-    to: dict[str, str], moved: str
+    moved: str, to: dict[str, str]
 ) -> None:
     lab = open_lab("n1", "n2", knobs=Knobs(**PLENTY))
     (address,) = lab.on("n1")

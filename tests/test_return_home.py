@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from api.elasticity import BURST, DO_NOT_DISRUPT, PLACEMENT, RETURN_HOME, SAFE_TO_EVICT, never_returns
-from controllers.elasticity.return_home.reconciler import QUEUE
+from controllers.elasticity.return_home import reconciler
 from controllers.elasticity.return_home.workloads import REPLICA_SETS
 from dev.fake_api import Denied
 from kube.resources import PODS, STATEFUL_SETS
@@ -328,10 +330,17 @@ def test_an_eviction_that_a_budget_refuses_is_tried_again_later() -> None:
     assert "disruption budget" in said
 
 
-def test_nothing_returns_while_many_pods_wait_for_a_node() -> None:
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many pods may wait for a node: far fewer than in earnest, which takes as many seconds."""
+    monkeypatch.setattr(reconciler, "QUEUE", 5)
+    return reconciler.QUEUE
+
+
+def test_nothing_returns_while_many_pods_wait_for_a_node(queue: int) -> None:
     homes = Homes(nodes=fleet(allocatable={"cpu": "400", "pods": "400"}))
     homes.workload("web-1", HOME, AWAY)
-    for number in range(QUEUE + 1):
+    for number in range(queue + 1):
         homes.cluster.put(raw_pod(f"waits-{number}", "waits", gated=False, n=None))
     homes.run(AFTER + INTERVAL)
     assert homes.evicted == []
@@ -349,10 +358,10 @@ def test_nothing_returns_while_many_pods_wait_for_a_node() -> None:
         "for other nodes": {"nodeSelector": {"gpu": "true"}},
     },
 )
-def test_pods_that_cannot_take_the_room_keep_no_other_from_it(spec: dict[str, Any]) -> None:
+def test_pods_that_cannot_take_the_room_keep_no_other_from_it(queue: int, spec: dict[str, Any]) -> None:
     homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "400"}))
     homes.workload("web-1", HOME, AWAY)
-    for number in range(2 * QUEUE):
+    for number in range(2 * queue):
         homes.cluster.put(raw_pod(f"waits-{number}", f"job-{number}", gated=False, n=None, spec=spec))
     homes.run(AFTER + 2 * LOOK)
 

@@ -20,7 +20,7 @@ from tests.cluster import workloads
 from tests.cluster.anycast import FLEET, Fleet, joined
 from tests.cluster.scenes import playing, title
 
-CROWD = 200
+CROWD = 80
 
 
 @pytest.mark.promise
