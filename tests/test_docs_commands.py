@@ -84,7 +84,7 @@ def test_every_shell_block_is_well_formed(block: Block) -> None:
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_every_shell_block_is_run_or_says_why_not(block: Block) -> None:
-    assert bool(block.where) != bool(block.reason), f"{block}: see CONTRIBUTING.md, Pages"
+    assert bool(block.where) != bool(block.reason), f"{block}: see CONTRIBUTING.md, Words"
     for name in re.findall(r"(?:tests|dev)/[\w/]+\.py", block.reason):
         assert (ROOT / name).exists()
     for name in re.findall(r"[\w-]+\.md", block.reason):
