@@ -12,7 +12,7 @@ the leader.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
@@ -131,10 +131,10 @@ class IPReservation(Value, frozen=True, dict=True):
         bare = sorted(reserved - {record.cidr for record in known.values()})
         return (*known.values(), *(Record(cidr, unknown_since) for cidr in bare))
 
-    @property
-    def keys(self) -> Sequence[str]:
+    @cached_property
+    def keys(self) -> frozenset[str]:
         """Of the records, in a segment of ours."""
-        return [record.key for record in self.records] if self.ours else []
+        return frozenset(record.key for record in self.records) if self.ours else frozenset()
 
     @cached_property
     def to_be_released(self) -> Mapping[str, str | None]:
@@ -142,7 +142,12 @@ class IPReservation(Value, frozen=True, dict=True):
         named = revealed(self.metadata).annotations.get(RELEASE, "")
         return {entry: canonical(entry) for part in named.split(",") if (entry := part.strip())}
 
-    @property
+    @cached_property
+    def cidrs(self) -> frozenset[str]:
+        """Of the records."""
+        return frozenset(record.cidr for record in self.records)
+
+    @cached_property
     def malformed(self) -> tuple[str, ...]:
         """The entries that Calico cannot parse."""
         return tuple(entry for entry in self.spec.reserved_cidrs if not (canonical(entry) or _parses(entry)))

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api.ip_reservation import RESERVE
 from api.standing import RESERVED, STANDING, epoch_in, expression_of, mark_of, with_epoch
 from calico.pools import Pool, pools_of
-from calico.segment import IPReservation, Record
+from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.epoch import PERIOD, PROPAGATION, EpochReconciler
-from controllers.ip_reservation.late_reservations import LateReconciler
+from controllers.ip_reservation.late_reservations import TOGETHER, LateReconciler
 from controllers.ip_reservation.release_planner import Cause, Claimed, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
+from controllers.ip_reservation.snapshot import settled_of
 from controllers.ip_reservation.standing import (
     KEY,
     Candidate,
@@ -27,7 +29,7 @@ from controllers.ip_reservation.standing import (
 )
 from kube.errors import Conflict, Unreachable
 from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
-from kube.types import Pod, key_of
+from kube.types import OwnerReference, Pod, key_of
 from settings import IPReservationSettings
 from tests.calico_pools import a_block, a_pool
 from tests.factories import NOW, ago, raw_pod, record, segment
@@ -200,6 +202,40 @@ def test_what_is_relied_on_is_never_released(
     assert released(held, life=life, **claims) == causes
 
 
+# What a pass does not look at.
+
+LARGE = tuple(record(f"10.0.{n // 250}.{n % 250}/32", uid=f"uid-{n}", reason=STANDING) for n in range(300))
+OWNER_UID = "the configuration"
+
+
+def large(*records: Record, **parts: Any) -> IPReservation:
+    made = segment(*records, name=parts.pop("name", "large"))
+    owners = (OwnerReference(uid=parts.pop("owner", OWNER_UID)),)
+    annotations = made.metadata.annotations | parts.pop("annotations", {})
+    return replace(made, metadata=replace(made.metadata, owner_references=owners, annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    ("segments", "unassigned", "settled"),
+    [
+        pytest.param([large(*LARGE)], (), True, id="relied on"),
+        pytest.param([large(*LARGE), segment(LARGE[0])], (), False, id="a copy elsewhere"),
+        pytest.param([large(*LARGE)], (LARGE[0].cidr,), False, id="Calico has released one"),
+        pytest.param([large(*LARGE, record("10.1.0.1/32", uid="x"))], (), False, id="one is not relied on"),
+        pytest.param([large(replace(LARGE[0], ended=NOW), *LARGE[1:])], (), False, id="one has an end"),
+        pytest.param([large(*LARGE, owner="another")], (), False, id="it outlasts the configuration"),
+        pytest.param([large(*LARGE, annotations={RELEASE: LARGE[0].cidr})], (), False, id="a user releases one"),
+        pytest.param([large(*LARGE[:9])], (), False, id="small: it may be compacted"),
+    ],
+)  # fmt: skip
+def test_a_segment_is_settled_when_nothing_is_to_be_decided_about_it(
+    segments: Sequence[IPReservation], unassigned: Sequence[str], settled: bool
+) -> None:
+    relied_on = frozenset(each.key for each in LARGE)
+    found = settled_of(segments, OWNER_UID, relied_on, frozenset(unassigned))
+    assert [each.metadata.name for each in found] == (["large"] if settled else [])
+
+
 # The order of writes.
 
 
@@ -260,6 +296,7 @@ class World(Served):
             for pod in self.known_pods():
                 self.marks.reconcile(key_of(pod.metadata))
             self.watch()
+            self.enqueue(TOGETHER)
             self.settle(self.late)
             self.release.reconcile("")
             self.advance(seconds=PERIOD)

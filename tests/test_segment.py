@@ -236,5 +236,5 @@ def test_metadata_that_hides_nothing_is_left_alone(annotations: dict[str, str]) 
 
 
 def test_only_segments_of_ours_are_found_by_their_records() -> None:
-    assert segment(record()).keys == [record().key]
-    assert segment(record(), ours=False).keys == []
+    assert segment(record()).keys == {record().key}
+    assert segment(record(), ours=False).keys == set()

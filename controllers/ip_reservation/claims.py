@@ -92,8 +92,8 @@ class Claims:
             else:
                 self._marked.pop(uid, None)
 
-    def is_marked(self, uid: str) -> bool:
-        return uid in self._marked
+    def marked_of(self, uid: str) -> Keys:
+        return self._marked.get(uid, NONE)
 
     def ended(self, uid: str) -> None:
         """The time of its reservations begins."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,6 +31,8 @@ from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.release_planner import Life, is_over, life_of
 from controllers.ip_reservation.reporter import Reporter
+from controllers.workqueue import WorkQueue
+from kube.errors import KubeError
 from kube.types import Pod
 from runtime import threading
 from settings import IPReservationSettings
@@ -38,6 +41,8 @@ LATE_WORKERS, RESTORE_WORKERS = 8, 4
 """They wait for the ledger together, so that their reservations share its writes."""
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
+TOGETHER = "pods that are reserved ahead"
+"""The key of all pods that go while they are claimed: there is no hurry, and a run for each would cost more than it."""
 REMEMBERED = 300.0
 """Seconds within which the watch delivers what the leader has released."""
 
@@ -99,6 +104,7 @@ def decide(
 class LateReconciler:
     """Reserve the addresses of a pod, by its uid, that goes without a record.
 
+    Those that are reserved ahead are looked at together, also whether they go with their owner.
     Remembers each as it was first seen going. *followed* is a pod with the annotation of its workload: it may be going
     before it was annotated.
     """
@@ -115,10 +121,12 @@ class LateReconciler:
         self._lock = threading.Lock()
         self._departures: dict[str, Departure] = {}
         self._evicted: set[str] = set()
+        self._claimed: set[str] = set()
+        self._queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
 
     def controller(self) -> Controller:
         watch = Watch(self.caches.pods, self.observe)
-        return Controller("ip_reservation_late", self.reconcile, watch, workers=LATE_WORKERS, rate=PAUSES)
+        return Controller(self._queue, self.reconcile, watch, workers=LATE_WORKERS)
 
     def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         pod, gone = new or old, new is None
@@ -137,17 +145,39 @@ class LateReconciler:
         first = self._departures.get(uid)
         if first is None and is_departure(pod, gone=gone):
             first = Departure(pod, gone, self.clock.now(), self.clock.monotonic())
+            if uid in self.caches.claims:
+                self._claimed.add(uid)
+                self._queue.add_after(TOGETHER, CATCH_UP)
         if first is None:
             return ()
         self._departures[uid] = dataclasses.replace(first, gone=gone)
-        return (uid,)
+        return () if uid in self._claimed else (uid,)
 
-    def reconcile(self, uid: str) -> float | None:
+    def reconcile(self, key: str) -> float | None:
+        return self._reconcile_claimed() if key == TOGETHER else self._reconcile(key)
+
+    def _reconcile_claimed(self) -> float | None:
+        """What waits for a write, or fails, gets a run of its own."""
+        latest = self.clock.monotonic() - CATCH_UP
+        with self._lock:
+            due = [uid for uid in self._claimed if self._departures[uid].since <= latest]
+        for uid in due:
+            with suppress(KubeError):
+                if not self._missing(self._wanted(self._departures[uid])):
+                    self._reconcile(uid)
+        with self._lock:
+            self._claimed.difference_update(due)
+            failed = [uid for uid in due if uid in self._departures]
+        for uid in failed:
+            self._queue.add(uid)
+        return CATCH_UP if self._claimed else None
+
+    def _reconcile(self, uid: str) -> float | None:
         departure = self._departures.get(uid)
         if departure is None:
             return None
         records = self._wanted(departure)
-        missing = [record for record in records if not self.caches.is_reserved(record)]
+        missing = self._missing(records)
         is_standing = not missing and self._is_standing(departure.pod)
         if missing or (is_standing and records):
             waited = self.clock.monotonic() - departure.since
@@ -167,6 +197,9 @@ class LateReconciler:
             departure = dataclasses.replace(departure, pod=self.followed(departure.pod))
         namespace = self.caches.namespaces.get(departure.pod.metadata.namespace)
         return decide(departure, namespace.metadata.annotations if namespace else {}, settings)
+
+    def _missing(self, records: Sequence[Record]) -> Sequence[Record]:
+        return [record for record in records if not self.caches.is_reserved(record)]
 
     def _is_standing(self, pod: Pod) -> bool:
         """Whether no review of its deletion decided about its addresses."""

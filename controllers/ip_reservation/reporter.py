@@ -127,10 +127,10 @@ class Reporter:
         reserved = {record.cidr for record in records if record.ended}
         in_use = {record.cidr for record in records if record.key not in unconfirmed}
         RESERVED.set(len(reserved))
-        IN_USE.set(len(in_use - reserved))
+        IN_USE.set(len(in_use - reserved) + sum(len(segment.cidrs) for segment in snapshot.settled))
         UNCONFIRMED.set(len(unconfirmed))
         RESERVED_MAX.set(settings.ip_reserve_max_count)
-        SEGMENTS.set(len(ours))
+        SEGMENTS.set(len(ours) + len(snapshot.settled))
         self.inventory_of_pools(snapshot.pools or () if settings.pools.enabled else ())
         MALFORMED.set(sum(len(segment.malformed) for segment in everything))
         for segment in everything:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from calico.segment import IPReservation, Record
 from controllers.clock import Clock
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
+from controllers.ip_reservation.claims import NONE, Keys
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.release_planner import (
     Admission,
@@ -24,6 +26,7 @@ from controllers.ip_reservation.release_planner import (
     Pods,
     admission_of,
     by_identity,
+    is_small,
     life_of,
     may_be_given_back,
     merged,
@@ -43,9 +46,9 @@ ReadPools = Callable[[Sequence[IPReservation]], Sequence[Pool] | None]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All segments, *ours* among them, and what is known of their pods; *quiet*: none is new.
+    """All segments, *ours* to decide about, and what is known of their pods; *quiet*: none is new.
 
-    *pools* is None while they are not known.
+    Of *settled* ones nothing is to be decided. *pools* is None while they are not known.
     """
 
     everything: Sequence[IPReservation]
@@ -53,6 +56,7 @@ class Snapshot:
     pods: Pods
     quiet: bool
     pools: Sequence[Pool] | None = None
+    settled: Sequence[IPReservation] = ()
 
 
 class SnapshotReader:
@@ -89,18 +93,23 @@ class SnapshotReader:
 
     def read(self, settings: IPReservationSettings) -> Snapshot:
         everything = self._caches.segments.list()
-        ours = [segment for segment in everything if segment.ours]
+        pools, relied_on = self._pools_of(everything), self._caches.claims.relied_on()
+        all_ours = [segment for segment in everything if segment.ours]
+        unassigned = NONE.union(*(pool.ours for pool in pools or ()))
+        settled = settled_of(all_ours, self._owner, relied_on, unassigned)
+        names = {segment.metadata.name for segment in settled}
+        ours = [segment for segment in all_ours if segment.metadata.name not in names]
         unconfirmed, forged = self._confirmations.read(ours)
         records = [merged(copies) for copies in by_identity(ours).values()]
-        pools = self._pools_of(everything)
         lives = {record.uid: life_of(self._caches.pod_of(record)) for record in records}
         pods = Pods(lives, {}, unconfirmed=unconfirmed, forged=forged)
-        pods = replace(pods, claims=self._claimed(records, pods, pools or ()))
+        pods = replace(pods, claims=self._claimed(records, pods, relied_on, unassigned))
         pods = replace(pods, waits=self._waits(records, pods), ends=self._noted_ends(records, pods))
         if settings.same_address.enabled:
             pods = replace(pods, promises=promises_of(records, self._caches.successors_of))
         pods = replace(pods, lives={**lives, **self._doubted(records, pods, settings)})
-        return Snapshot(everything, ours, pods, self._is_quiet(ours), pools)
+        quiet = self._is_quiet(all_ours)
+        return Snapshot(everything, ours, pods, quiet, pools, settled)
 
     def waited_for(self, records: Iterable[Record]) -> frozenset[str]:
         """The keys of *records* that pods wait for, by the API server, and of those not asked about in time."""
@@ -135,20 +144,24 @@ class SnapshotReader:
         running = self._running.certain(doubted)
         return {record.uid: Life.RUNNING if record.key in running else Life.TERMINATING for record in doubted}
 
-    def _claimed(self, records: Sequence[Record], pods: Pods, pools: Iterable[Pool]) -> Claimed:
+    def _claimed(self, records: Sequence[Record], pods: Pods, relied_on: Keys, unassigned: Keys) -> Claimed:
         """A new address may not be in the copy of Calico's blocks yet, so it is not looked for there.
 
         What was released once is not relied on again, also when its reservation is over.
         """
         claims, known_since = self._caches.claims, self._clock.now() - SETTLED
-        unassigned = frozenset[str]().union(*(pool.ours for pool in pools))
         claims.released = frozenset(key for key in claims.released if self._caches.lives_with(key)).union(
             record.key
             for record in records
             if record.cidr in unassigned and pods.life_of(record) is Life.RUNNING and record.at < known_since
         )
-        owner = claims.owner.uid if claims.owner else ""
-        return Claimed(claims.relied_on(), claims.released, claims.excused(), owner)
+        return Claimed(relied_on, claims.released, claims.excused(), self._owner)
+
+    @property
+    def _owner(self) -> str:
+        """The uid."""
+        owner = self._caches.claims.owner
+        return owner.uid if owner else ""
 
     def _noted_ends(self, records: Sequence[Record], pods: Pods) -> Mapping[str, datetime]:
         """When pods were first seen ended, by the informer or by an earlier run, whatever became of the write."""
@@ -162,6 +175,26 @@ class SnapshotReader:
         admissions = {admission_of(record) for record in records if pods.life_of(record) is Life.RUNNING}
         self._first_seen = {admission: self._first_seen.get(admission, now) for admission in admissions}
         return {admission: now - since for admission, since in self._first_seen.items()}
+
+
+def settled_of(
+    ours: Sequence[IPReservation], owner: str, relied_on: Keys, unassigned: Keys
+) -> Sequence[IPReservation]:
+    """The large segments of pods that live: what they have is relied on, assigned, and in no other segment.
+
+    So a pass costs what has changed, not what stands.
+    """
+    found = [
+        segment
+        for segment in ours
+        if segment.is_owned_by(owner)
+        and segment.keys <= relied_on
+        and segment.cidrs.isdisjoint(unassigned)
+        and not (is_small(segment) or segment.malformed or segment.to_be_released)
+        and not any(record.ended for record in segment.records)
+    ]
+    times = Counter(key for segment in ours for key in segment.keys) if found else {}
+    return [segment for segment in found if all(times[key] == 1 for key in segment.keys)]
 
 
 def runs(record: Record, pod: Pod | None) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 import structlog
@@ -50,6 +50,8 @@ SPARE = 0.9
 TIMEOUT = 5.0
 
 ReadPools = Callable[[], Sequence[Pool] | None]
+NamedRange = tuple[str, Range]
+"""Of a pool."""
 
 log = structlog.get_logger(__name__)
 
@@ -77,24 +79,32 @@ class Plan:
 class Room:
     """For so many *left* addresses in all, and in each of *pools* for as many as it has free ones."""
 
-    def __init__(self, pools: Iterable[Pool], left: int) -> None:
-        self._pools, self._left = [(pool, pool.usage.free) for pool in pools], left
-        self._taken: Counter[str] = Counter()
+    def __init__(self, pools: Sequence[Pool], left: int) -> None:
+        self._free: dict[NamedRange | None, int] = {
+            (pool.name, pool.range): pool.usage.free for pool in pools
+        }
+        self._pools, self._left = tuple((pool.name, pool.range) for pool in pools), left
+        self._taken: Counter[NamedRange | None] = Counter()
 
     def takes(self, candidate: Candidate, share: float) -> bool:
         """Whether there is room for it, and no more than *share* of it is taken then; it is taken if so."""
-        found = [self._pool_of(wanted) for wanted in candidate.ranges]
-        names = Counter(pool.name for pool, _ in found if pool)
-        if names.total() < len(found) or len(found) > self._left:
+        found = [pool_of(wanted, self._pools) for wanted in candidate.ranges]
+        if len(found) > self._left:
             return False
-        if any(pool and self._taken[pool.name] + names[pool.name] > free * share for pool, free in found):
-            return False
-        self._taken += names
+        for pool in found:
+            self._taken[pool] += 1
+        for pool in found:
+            if self._taken[pool] > self._free.get(pool, 0) * share:
+                self._taken.subtract(found)
+                return False
         self._left -= len(found)
         return True
 
-    def _pool_of(self, wanted: Range) -> tuple[Pool | None, int]:
-        return next((known for known in self._pools if overlap(known[0].range, wanted)), (None, 0))
+
+# Each plan asks for all candidates.
+@lru_cache(maxsize=65536)
+def pool_of(wanted: Range, pools: Sequence[NamedRange]) -> NamedRange | None:
+    return next((pool for pool in pools if overlap(pool[1], wanted)), None)
 
 
 def plan(
@@ -111,7 +121,7 @@ def plan(
     room = Room(pools, most)
 
     def is_taken(uid: str, share: float) -> bool:
-        return not candidates[uid].keys & released and room.takes(candidates[uid], share)
+        return candidates[uid].keys.isdisjoint(released) and room.takes(candidates[uid], share)
 
     withdrawn = [uid for uid in candidates if uid in claimed and not is_taken(uid, 1.0)]
     reserved = [uid for uid in candidates if uid not in claimed and is_taken(uid, SPARE)]
@@ -170,6 +180,7 @@ class StandingReconciler:
         self._changed: dict[str, str] = {}
         self._candidates: dict[str, Candidate] = {}
         self._known: tuple[IPReservationSettings, Epoch] | None = None
+        self._planned_for: Sequence[Pool] | None = None
         self._to_mark: dict[str, None] = {}
         """Keys of pods, also of a run that failed."""
         self._is_confirmed = False
@@ -225,7 +236,7 @@ class StandingReconciler:
             self._forget()
             return RESYNC
         if self._known != (settings, epoch):
-            self._known = settings, epoch
+            self._known, self._planned_for = (settings, epoch), None
             self._note(self._caches.pods.list())
         with self._lock:
             changed, self._changed = self._changed, {}
@@ -233,17 +244,36 @@ class StandingReconciler:
         for uid, key in changed.items():
             self._judge(uid, key, settings)
         self._confirm(epoch.owner)
-        planned, pools = Plan((), ()), self._pools()
-        if pools is not None:
-            most = settings.standing.max
-            planned = plan(self._candidates, self._claims, pools, most, self._claims.released)
+        planned = self._planned(changed, settings)
         self._claims.withdraw(planned.withdrawn)
         self._reserve(planned.reserved, epoch.owner, settings)
         for key in (*self._to_mark, *self._pods_of((*planned.withdrawn, *planned.reserved))):
-            self.marking.add(key)
+            if not self._is_marked(key, epoch):
+                self.marking.add(key)
         self._to_mark.clear()
         self._reporter.standing(len(self._claims), len(self._candidates))
         return RESYNC
+
+    def _planned(self, changed: Iterable[str], settings: IPReservationSettings) -> Plan:
+        """Pods that go, which most changes say, make nothing due: the next look gives to others what they leave."""
+        pools, before = self._pools(), self._planned_for
+        is_due = pools is not before or any(
+            uid in self._candidates and uid not in self._claims for uid in changed
+        )
+        if pools is None or not is_due:
+            return Plan((), ())
+        self._planned_for = pools
+        return plan(self._candidates, self._claims, pools, settings.standing.max, self._claims.released)
+
+    def _is_marked(self, key: str, epoch: Epoch) -> bool:
+        """As it is claimed: then no worker has to wake up for it. What goes needs no mark any more."""
+        pod = self._caches.pods.get(key)
+        if pod is None or pod.terminating or pod.finished:
+            return True
+        uid, mark = pod.metadata.uid, pod.metadata.annotations.get(RESERVED)
+        if not (claimed := self._claims.of(uid)):
+            return mark is None and not self._claims.marked_of(uid)
+        return claimed == self._claims.marked_of(uid) == keys_of(pod) and mark == mark_of(epoch.value, pod)
 
     def _forget(self) -> None:
         """All pods are looked at again when there is an epoch."""
@@ -328,7 +358,7 @@ class MarkReconciler:
             return  # of another installation, which would replace it again
         is_claimed = self._claims.begin_marking(uid, keys)
         before = pod.metadata.annotations.get(RESERVED, "")
-        is_ours = before.startswith(f"{epoch.value}/") or self._claims.is_marked(uid)
+        is_ours = before.startswith(f"{epoch.value}/") or bool(self._claims.marked_of(uid))
         wanted = mark_of(epoch.value, pod) if is_claimed else None
         if wanted != before and (wanted or is_ours):
             with suppress(NotFound):
