@@ -317,13 +317,3 @@ def test_the_edge_is_built_without_a_call() -> None:
         assert server.asked == []
         assert ours.quotas() == []
     assert server.asked[0].headers["x-tc-region"] == "ap-hongkong"
-
-
-def test_without_keys_it_is_not_even_asked_whether_to_write() -> None:
-    asked: list[str] = []
-    with serving(in_turn(says())) as server:
-        wanted = settings(server, region="ap-hongkong", credentials="static")
-        ours = Cloud(caller(wanted, may_write=lambda: asked.append("may I"), writes_within=10.0, environ={}))
-        with pytest.raises(NotConfigured):
-            ours.create_tags([("k", "v")])
-    assert (asked, server.asked) == ([], [])

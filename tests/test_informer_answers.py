@@ -99,19 +99,6 @@ def test_answers_of_a_server_whose_versions_are_opaque_are_dropped() -> None:
     assert copy.informer.wrote(opaque) is None
 
 
-def test_what_is_gone_does_not_come_back_by_what_is_late() -> None:
-    copy = Copy(raw("u", 5))
-    copy.informer.forget("shop/a", "u")
-    copy.apply("MODIFIED", raw("u", 11))
-    assert copy.held is None
-    copy.apply("ADDED", raw("v", 13))
-    assert copy.held == ("v", 13)
-
-    copy.apply("DELETED", raw("v", 14))
-    assert copy.wrote("v", 13) is None
-    assert copy.held is None
-
-
 def test_a_late_handler_is_called_for_what_was_written() -> None:
     copy, late = Copy(), []
     copy.wrote("u", 11)

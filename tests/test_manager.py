@@ -36,12 +36,9 @@ class Works:
     """A feature that works until its context says stop."""
 
     def __init__(self) -> None:
-        self.began, self.ended = threading.Event(), threading.Event()
-        self.check: Callable[[], None] = lambda: None
+        self.ended = threading.Event()
 
     def __call__(self, context: Context) -> None:
-        self.check = context.check
-        self.began.set()
         context.stop.wait(5)
         self.ended.set()
 
@@ -126,25 +123,6 @@ def test_an_optional_kind_that_is_refused_ends_nothing_and_is_reported_once(
         runner.join(10)
     assert (waits.is_set(), recorder.reasons) == (True, ["WatchSilent"])
     assert "has sent no pods for" in recorder.events[0][1]
-
-
-def test_what_a_feature_checks_before_it_writes_is_the_lease() -> None:
-    feature = Works()
-    recorder: Any = None
-
-    def lose() -> None:
-        assert feature.began.wait(5)
-        feature.check()
-        taken = api.get(*LEASE)
-        api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
-
-    with cluster() as (api, server):
-        threading.Thread(target=lose, daemon=True).start()
-        manager = Manager(server.client(), recorder, LeaderElection.model_validate(ELECTION))
-        error = outcome(lambda: manager.run({"works": feature}, threading.Event()))
-    assert isinstance(error, LeadershipLost)
-    with pytest.raises(LeadershipLost):
-        feature.check()
 
 
 WRITES: dict[str, Callable[[Client], object]] = {

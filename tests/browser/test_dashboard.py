@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Served
+from tests.dashboard import ROLLOUTS
 
 pytestmark = pytest.mark.browser
 
@@ -78,6 +79,18 @@ def test_the_first_key_leads_past_the_navigation_and_the_focus_is_seen(served: S
     assert tab.evaluate("document.activeElement.closest('main') !== null")
 
 
+def test_a_rollout_is_paused_by_keyboard(served: Served) -> None:
+    tab = served.open("/rollouts")
+    walk(tab, "Pause…")
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    assert focused(tab) == "Pause edge/web"
+    tab.keyboard.press("Enter")
+
+    tab.wait_for_selector("text=Resume…")
+    assert served.api.get(ROLLOUTS, "web", "edge")["spec"]["paused"] is True
+
+
 def test_pages_can_be_read_without_javascript(served: Served, chromium: Any) -> None:
     with chromium.new_context(java_script_enabled=False) as context:
         tab = context.new_page()
@@ -130,7 +143,7 @@ def focused(tab: Any) -> str:
     return str(tab.evaluate("document.activeElement.textContent.trim()"))
 
 
-def walk(tab: Any, text: str, most: int = 50) -> None:
+def walk(tab: Any, text: str, most: int = 100) -> None:
     for _ in range(most):
         tab.keyboard.press("Tab")
         if focused(tab) == text:
