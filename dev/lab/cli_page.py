@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,8 +33,14 @@ def commands() -> Iterator[tuple[str, click.Context]]:
 
 
 def help_of(context: click.Context) -> str:
+    """Without what all commands have alike."""
     text = context.command.get_help(context)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    lines = [line.rstrip() for line in text.splitlines()]
+    if context.parent is not None:
+        lines = [
+            line for line in lines if not line.lstrip().startswith(("-h, --help", "Options of all commands"))
+        ]
+    return re.sub(r"\n\nOptions:\n*(?=\n\n|$)", "", "\n".join(lines).rstrip())
 
 
 def _with_subcommands(path: str, context: click.Context) -> Iterator[tuple[str, click.Context]]:
