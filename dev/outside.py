@@ -98,6 +98,7 @@ def of_edges() -> list[Invariant]:
         edge.StoppedOnlyDetached(),
         edge.RolloutsEnd(),
         edge.CompleteIsTrue(),
+        edge.CompleteIsCurrent(),
     ]
 
 

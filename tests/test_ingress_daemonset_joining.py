@@ -114,3 +114,34 @@ def test_a_node_on_which_the_former_pods_may_not_run_gets_the_present_ones() -> 
     join(here, "m2", zone="b")
     here.turn()
     assert (images(here, "m1"), images(here, "m2")) == ({"proxy:1"}, {"proxy:2"})
+
+
+def test_without_nodes_a_new_template_is_not_complete_and_those_that_join_have_the_one_before() -> None:
+    """What an abort returns to is what they have: it must not become the new one before they got that."""
+    here = rolling("n1", "n2", canary={"nodes": 1})
+    before = here.status["currentRevision"]
+    here.world.nodes.clear()
+    here.play(lambda: not here.world.deployments)
+    assert here.reason == "Complete"
+
+    here.world.retemplate("proxy:2")
+    here.turn()
+    assert (here.reason, here.status["currentRevision"]) == ("WaitingForNodes", before)
+    join(here, *JOINING[:3])
+    here.play(lambda: here.reason == "CanaryPaused")
+    assert (len(here.updated()), here.status["currentRevision"]) == (1, before)
+
+    here.promote()
+    here.finish()
+    assert (here.reason, here.updated()) == ("Complete", {*JOINING[:3]})
+    assert here.status["currentRevision"] != before
+
+
+def test_with_no_deployment_left_the_template_before_stays_the_one_to_return_to() -> None:
+    here = rolling()
+    before = here.status["currentRevision"]
+    here.roll_out(BAD)
+    here.world.deployments.clear()
+    here.turn()
+
+    assert (here.status["currentRevision"], images(here, *NODES)) == (before, {"proxy:1"})

@@ -87,8 +87,8 @@ def proxy(name: str, on: str, image: str = "proxy:1", **metadata: Any) -> Raw:
 CRASHED = (proxy("p", "node-0") | {"status": {"containerStatuses": [{"restartCount": 1}]}},)
 
 
-def resource(reason: str = "Complete", **rolling: Any) -> Raw:
-    template = {"spec": {"nodeSelector": EDGE, "containers": [{"image": "proxy:1"}]}}
+def resource(reason: str = "Complete", image: str = "proxy:1", current: str = "1", **rolling: Any) -> Raw:
+    template = {"spec": {"nodeSelector": EDGE, "containers": [{"image": image}]}}
     conditions = [{"type": "Progressing", "status": "True", "reason": reason, "message": "2 of 3"}]
     return {
         "metadata": {"name": "web", "uid": "web"},
@@ -98,7 +98,7 @@ def resource(reason: str = "Complete", **rolling: Any) -> Raw:
             "template": template,
             "updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1, **rolling}},
         },
-        "status": {"conditions": conditions},
+        "status": {"conditions": conditions, "currentRevision": current},
     }
 
 
@@ -324,6 +324,14 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(0, node("n", **EDGE), pods=(proxy("p", "n"),), uses={"n"}),
             see(1, node("n", **EDGE), pods=(proxy("p", "n", **STOPPED),), uses={"n"}),
         ],
+    ),
+    "a rollout is complete, and no template is current": (
+        edge.CompleteIsCurrent,
+        [see(0, ingress_daemon_sets=[resource(current="")])],
+    ),
+    "a rollout is complete, and the template before is current": (
+        edge.CompleteIsCurrent,
+        [see(at, ingress_daemon_sets=[resource(image=f"proxy:{at}")]) for at in (1, 2)],
     ),
 }  # fmt: skip
 

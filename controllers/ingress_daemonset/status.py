@@ -216,7 +216,9 @@ def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
         is_kept = ended.nodes or ended.result not in (Result.COMPLETE, Result.SUPERSEDED)
         history, old = ((ended, *history)[:HISTORY_SIZE] if is_kept else history), None
     found: dict[str, Any] = {"history": raw_of(history)} if history else {}
-    is_done = not left and bool(rollout.nodes)
+    # One without a Deployment gets the template before first, like any that joins.
+    is_lacking = any(node.absent and not node.unmanaged for node in rollout.nodes)
+    is_done = bool(rollout.nodes) and not (left or is_lacking)
     current, digest = stored.current_revision, stored.current_digest
     if is_done:
         current, digest = version.revision, version.template
@@ -386,11 +388,14 @@ def _progressing(rollout: Rollout) -> Reason:
     message = f"{len(nodes) - len({*behind, *others})} of {len(nodes)} nodes are as desired"
     if rollback := rollout.rollback.stored:
         message += f"; template {rollback.revision} of the spec has failed: {rollback.reason}"
-    if not behind:
+    # Without nodes, none has a new template: those that join get the one before first, and abort returns to that.
+    if not behind and (nodes or rollout.version.revision == rollout.resource.stored.current_revision):
         return Progressing.ROLLED_BACK if rollback else Progressing.COMPLETE, message
     if rollout.resource.spec.paused:
         until = suspended_until(rollout.resource, now)
         return Progressing.PAUSED, f"{message}; suspended until {rfc3339(until)}" if until else message
+    if not nodes:
+        return Progressing.WAITING_FOR_NODES, f"{message}; no node matches, to which the template could go"
     for reason, what in _standstills(rollout, behind):
         return reason, f"{message}; {what}"
     return Progressing.ROLLING_BACK if rollback else Progressing.ROLLING_OUT, message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -133,7 +134,7 @@ class EdgeServes(Invariant):
 
     def look(self, seen: Observation) -> Iterator[str]:
         for resource in seen.ingress_daemon_sets:
-            if is_terminating(resource) or not seen.answers:
+            if is_terminating(resource):
                 continue
             ready = [
                 each
@@ -351,6 +352,31 @@ class CompleteIsTrue(Invariant):
                     yield f"{name(resource)} on {node}: {len(there)} of {wanted} pods are ready, {len(old)} of them old"
                 elif resource["spec"].get("healthCheckNodePorts") and seen.answers.get(node) != 200:
                     yield f"{name(resource)} on {node}: its health check answers {seen.answers.get(node)}"
+
+
+class CompleteIsCurrent(Invariant):
+    """What an abort, a rollback and a node that joins go by says the same."""
+
+    name = "truth: with Complete, currentRevision is that of the template of the spec"
+    sees = ("ingress_daemon_sets",)
+
+    def __init__(self) -> None:
+        self._templates: dict[tuple[str, str], str] = {}
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        for resource in seen.ingress_daemon_sets:
+            metadata, status = resource["metadata"], resource.get("status") or {}
+            is_complete = condition(resource, "Progressing").get("reason") in DONE
+            if not is_complete or status.get("observedGeneration") != metadata.get("generation"):
+                continue
+            template, revision = (
+                json.dumps(resource["spec"]["template"], sort_keys=True),
+                status.get("currentRevision"),
+            )
+            if not revision:
+                yield f"{name(resource)} is complete, and has no currentRevision"
+            elif self._templates.setdefault((metadata["uid"], revision), template) != template:
+                yield f"{name(resource)} is complete, and currentRevision {revision} is of another template"
 
 
 def image_of(pod: Raw) -> str:

@@ -479,6 +479,26 @@ def joins_before_the_first_crash(world: World) -> Iterator[float]:
 
 
 @history("ingress_daemonset", nodes=3, lasts=500.0)
+def joins_without_others(world: World) -> Iterator[float]:
+    """Where all nodes have left, a new template waits for its turn on those that come."""
+    rolling(world, canary={"nodes": 1})
+    yield 120.0
+    names = [each["metadata"]["name"] for each in world.api.list(NODES)]
+    for value, template, lasts in (
+        (None, "proxy:1", 60.0),
+        (None, "proxy:2", 60.0),
+        ("true", "proxy:2", 150.0),
+    ):
+        for name in names:
+            world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: value}}})
+        give_template(world, template)
+        yield lasts
+    if images(world) != {"proxy:1", "proxy:2"}:
+        broken(world, IN_ORDER, f"the pods have {images(world)} before the canary is promoted")
+    yield 1.0
+
+
+@history("ingress_daemonset", nodes=3, lasts=500.0)
 def joins_a_paused_failure(world: World) -> Iterator[float]:
     """A node that joins while a template that fails is paused does not get it, though all others have it."""
     yield 120.0

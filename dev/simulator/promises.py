@@ -95,6 +95,7 @@ def _edge(*, restored: bool) -> Iterator[Promise]:
     yield Promise.of(edge.StoppedOnlyDetached, needs=load_balancer.PERIOD * load_balancer.FALLS)
     yield Promise.of(edge.RolloutsEnd)
     yield Promise.of(edge.CompleteIsTrue)
+    yield Promise.of(edge.CompleteIsCurrent)
 
 
 def _truth(skew: float) -> Iterator[Promise]:

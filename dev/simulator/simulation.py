@@ -91,6 +91,7 @@ def until_deadline(world: World) -> float:
         each["spec"]
         for each in world.api.peek(INGRESS_DAEMONSETS)
         if condition(each, "Progressing").get("reason") in ("RollingOut", "WaitingForNodes")
+        and each["status"]["desiredNodes"]
     ]
     return max(
         (
