@@ -27,6 +27,17 @@ CONFIGURATIONS = {
 """In the order in which the API server calls their webhooks."""
 
 
+POLICIES = {
+    kind: Resource("admissionregistration.k8s.io", "v1", plural, namespaced=False)
+    for kind, plural in (
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+        ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    )
+}
+REPLACES = "drawbridge.io/replaces-webhook"
+"""Annotation of a policy: namespace and name of the Service, and path, of the webhook that it stands in for."""
+
+
 class ServiceReference(Value, frozen=True):
     name: str = ""
     namespace: str = ""
@@ -82,7 +93,49 @@ class WebhookConfiguration(Value, frozen=True):
     kind: str = ""
 
 
-complete(WebhookConfiguration)
+class MatchResources(Value, frozen=True):
+    resource_rules: tuple[Rule, ...] = ()
+    namespace_selector: LabelSelector = LabelSelector()
+    object_selector: LabelSelector = LabelSelector()
+
+
+class PolicySpec(Value, frozen=True):
+    """*policy_name* is of a binding, all else of a policy."""
+
+    policy_name: str = ""
+    failure_policy: str = ""
+    match_constraints: MatchResources = MatchResources()
+    match_conditions: tuple[MatchCondition, ...] = ()
+
+
+class MutatingPolicy(Value, frozen=True):
+    """A MutatingAdmissionPolicy, or its binding."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PolicySpec = PolicySpec()
+
+    @property
+    def replaces(self) -> ServiceReference:
+        namespace, _, rest = self.metadata.annotations.get(REPLACES, "").partition("/")
+        name, slash, path = rest.partition("/")
+        return ServiceReference(name, namespace, slash + path)
+
+    @property
+    def as_webhook(self) -> RegisteredWebhook:
+        """It applies to the same requests, and changes them as that webhook does."""
+        matches = self.spec.match_constraints
+        return RegisteredWebhook(
+            name=self.metadata.name,
+            client_config=ClientConfig(service=self.replaces),
+            rules=matches.resource_rules,
+            failure_policy=self.spec.failure_policy,
+            namespace_selector=matches.namespace_selector,
+            object_selector=matches.object_selector,
+            match_conditions=self.spec.match_conditions,
+        )
+
+
+complete(WebhookConfiguration, MutatingPolicy)
 
 
 def webhooks_in(configurations: Iterable[WebhookConfiguration]) -> list[RegisteredWebhook]:

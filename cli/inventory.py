@@ -19,17 +19,19 @@ from cli.installation import (
     CONFIGURATION_FILE,
     CONFIGURATIONS,
     NAME,
+    POLICIES,
     Access,
     Deployment,
     Installed,
     Lease,
+    MutatingPolicy,
     ServiceReference,
     WebhookConfiguration,
     selector_of,
     webhooks_in,
 )
 from kube.client import Page
-from kube.errors import KubeError
+from kube.errors import KubeError, NotFound
 from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, Resource, Selection
 from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Node
 from runtime import futures, threading
@@ -112,12 +114,25 @@ class Inventory:
         return [replace(each, kind=kind) for kind, page in found.items() for each in page.items or ()]
 
     @cached_property
+    def policies(self) -> Sequence[MutatingPolicy]:
+        """Those that replace webhooks, and are bound; none where the API server serves no such kind."""
+        reads = {kind: partial(self.list, each, MutatingPolicy) for kind, each in POLICIES.items()}
+        try:
+            policies, bindings = self.cluster.read_all(reads).values()
+        except NotFound:
+            return ()
+        bound = {each.spec.policy_name for each in bindings}
+        return [each for each in policies if each.replaces.path and each.metadata.name in bound]
+
+    @cached_property
     def installed(self) -> Installed:
         """By its webhook configurations; by its Deployments, where these were deleted in an emergency."""
         ours = [each for each in self.configurations if any(webhook.is_ours for webhook in each.webhooks)]
         services = (each.client_config.service for each in webhooks_in(ours) if each.is_ours)
         if service := next(filter(None, services), None):
             metadata = ours[0].metadata
+        elif self.policies:
+            metadata, service = self.policies[0].metadata, self.policies[0].replaces
         else:
             chart = Selection(label_selector=f"{NAME}={CHART}")
             if not (deployments := self.list(DEPLOYMENTS, Deployment, chart)):

@@ -22,7 +22,16 @@ from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by, not_after
 from cli.errors import WRONG, Failure, way_to_permission
 from cli.health import PAGE, Health, Overview, Problem
-from cli.installation import CONTROLLERS, VERSION, WEBHOOK, Installed, Lease, WebhookConfiguration
+from cli.installation import (
+    CONTROLLERS,
+    VERSION,
+    WEBHOOK,
+    Installed,
+    Lease,
+    MutatingPolicy,
+    WebhookConfiguration,
+    selector_of,
+)
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, faint, fields_of, good, left, title
 from cli.session import Command, Session, pass_session
@@ -35,6 +44,7 @@ from settings import Settings as ValidSettings
 SOON = timedelta(days=7)
 """A certificate that ends within this time should have been renewed long ago."""
 CERTIFICATES = "docs/how-to/certificates.md"
+LEFT_OVER = "docs/how-to/break-glass.md#nodes-stay-tainted"
 SERVING = "the serving certificate"
 RESTORE = "repair the cause; then helm upgrade creates it again: docs/how-to/break-glass.md"
 SECRETS = Resource("", "v1", "secrets")
@@ -196,7 +206,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     if isinstance(certificate, bytes):
         ends[SERVING] = expires
     checks = {
-        "webhook configurations": [*_webhooks(ours)],
+        "webhook configurations": [*_webhooks(ours, inventory.policies)],
         "pods of Drawbridge": [*_pods(programs, ours.namespace)],
         "leader": [*_leaders(lease, leader, settings, now)],
         "certificates": [*_certificates(ours, ends, certificate, now)],
@@ -254,18 +264,34 @@ def _unread(name: str, error: Exception) -> Problem:
     return Problem(f"{name}: {error}", f"repeat it; {PAGE}" if isinstance(error, KubeError) else PAGE)
 
 
-def _webhooks(installed: Installed) -> Iterator[Problem]:
-    if enabled(installed.in_force) and not installed.configurations:
+def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy]) -> Iterator[Problem]:
+    registered = [*installed.paths, *(each.replaces.path for each in policies)]
+    if enabled(installed.in_force) and not registered:
         yield Problem(
             "there is no webhook configuration: nothing is held at admission, as after break glass", RESTORE
         )
     elif ours := installed.settings:
-        missing = unregistered(ours, installed.paths)
+        missing = unregistered(ours, registered)
         for kind in ("mutating", "validating"):
             paths = [path for path in missing if path.startswith("/mutate/") == (kind == "mutating")]
             if paths:
                 what = f"no {kind} webhook configuration has {', '.join(paths)}"
                 yield Problem(f"{what}: the API server does not ask, as after break glass", RESTORE)
+    yield from _left_over(installed, policies)
+
+
+def _left_over(installed: Installed, policies: Sequence[MutatingPolicy]) -> Iterator[Problem]:
+    """Nothing ends a policy but its deletion: the API server needs no program of ours for it."""
+    releases = {selector_of(each.metadata) for each in installed.deployments}
+    needed = unregistered(installed.settings, ()) if installed.settings else ()
+    for each in policies:
+        is_off = installed.settings is not None and each.replaces.path not in needed
+        if is_off or selector_of(each.metadata) not in releases:
+            name = each.metadata.name
+            yield Problem(
+                f"MutatingAdmissionPolicyBinding {name} is left over: nodes are tainted, and no release opens them",
+                f"kubectl delete mutatingadmissionpolicybinding {name}: {LEFT_OVER}",
+            )
 
 
 def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:

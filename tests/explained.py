@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api.health_checks import deployment_name
 from api.ip_reservation import KUBELET_REASONS, RESERVE
-from cli.installation import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
+from cli.installation import CONFIGURATIONS, POLICIES, RegisteredWebhook, WebhookConfiguration
 from dev.fake_api import FakeAPI
 from kube.resources import CONFIG_MAPS
 from tests.charts import NAMESPACE, Objects
@@ -27,10 +27,10 @@ TOLERATION = "eks.tke.cloud.tencent.com/eklet"
 
 
 def installed(api: FakeAPI, objects: Objects) -> FakeAPI:
-    """*api* with the webhook configurations and the settings that the chart renders."""
+    """*api* with the webhook configurations, the policies and the settings that the chart renders."""
     for (kind, _), each in objects.items():
-        if kind in CONFIGURATIONS:
-            api.put(CONFIGURATIONS[kind], each)
+        if resource := {**CONFIGURATIONS, **POLICIES}.get(kind):
+            api.put(resource, each)
         if kind == "ConfigMap" and "config.yaml" in each["data"]:
             api.put(CONFIG_MAPS, each)
     return api

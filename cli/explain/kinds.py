@@ -77,7 +77,8 @@ def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iter
     names = sorted({*namespaces, *(key.partition("/")[0] for key in by_key)})
     raws = {name: inventory.get(NAMESPACES, name, None, Raw) for name in names}
     found = [each for name in names for each in ingress_daemonsets_of(inventory, name)]
-    settings, webhooks = inventory.settings, webhooks_in(inventory.configurations)
+    settings, policies = inventory.settings, inventory.policies
+    webhooks = [*(each.as_webhook for each in policies), *webhooks_in(inventory.configurations)]
     makers = tuple(resolve_name(row.predicted)(inventory) for row in FEATURES if row.predicted)
     return Snapshot(settings, webhooks, inventory.now(), by_key, raws, found, makers=makers)
 

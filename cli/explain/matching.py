@@ -80,7 +80,7 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> bool | str:
 
     Text says why it has no value: the API server goes by the failure policy.
     """
-    value = _compiled(expression).eval(data=dict(variables))
+    value = compiled(expression).eval(data=dict(variables))
     kind = value.type().name()
     if kind == "BOOL":
         return bool(value.value())
@@ -93,7 +93,8 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> bool | str:
 
 
 @cache
-def _compiled(expression: str) -> Any:
+def compiled(expression: str) -> Any:
+    """NotEvaluable."""
     if AUTHORIZER.search(expression):
         raise NotEvaluable("it uses authorizer, which only the API server has")
     try:

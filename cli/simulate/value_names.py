@@ -91,6 +91,7 @@ _OTHERS: Mapping[str, str] = {
     ),
     "crds": "install keep",
     "flowSchema": "enabled",
+    "admission": "mutations",
     "admissionPolicies": "enabled",
     "networkPolicy": "enabled apiServers nodes metricsFrom egress",
     "dashboard": "enabled from allowedHosts nodeSelector tolerations affinity resources",

@@ -156,6 +156,8 @@ BUILT_IN = (
         generation="body",
         unconditional=False,
     ),
+    _kind(REGISTRATION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", namespaced=False),
+    _kind(REGISTRATION, "MutatingAdmissionPolicyBinding", namespaced=False),
     _kind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False),
     _kind("policy/v1", "PodDisruptionBudget", has_status=True, generation="spec", unconditional=False),
 )

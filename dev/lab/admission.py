@@ -10,10 +10,11 @@ from typing import Any
 from api.anycast_ip import is_tainted
 from api.elasticity import GATE, LOCAL_REPLICAS
 from api.ingress_daemonset import INGRESS_DAEMONSETS, KIND
+from cli.installation import POLICIES
 from dev.lab.nodes import NODES
 from dev.lab.waiting import until
 from kube.client import Client, Resource
-from kube.errors import ApiError, Invalid
+from kube.errors import ApiError, Invalid, NotFound
 from kube.types import Node
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
@@ -21,7 +22,7 @@ PODS = Resource("", "v1", "pods")
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )
-WEBHOOK_CONFIGURATION = "drawbridge"
+WEBHOOK_CONFIGURATION, POLICY = "drawbridge", "drawbridge-anycast-ip"
 SECONDS = 90
 
 
@@ -49,14 +50,14 @@ def await_evictions(client: Client) -> None:
 
 
 def await_gate(client: Client) -> None:
-    """Wait for anycast_ip's webhook: a node that it is registered for, created in a dry run, comes back tainted."""
+    """Wait for anycast_ip's webhook or policy: a node that it is for, created in a dry run, comes back tainted."""
     metadata = {"name": "drawbridge-lab-probe", "labels": _labels_of_nodes(client)}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
     def gated() -> bool:
         return is_tainted(client.request("POST", NODES.path(), body=node, query={"dryRun": "All"}, type=Node))
 
-    until(gated, SECONDS, "the API server to call Drawbridge's webhook for nodes", every=0.2)
+    until(gated, SECONDS, "the API server to taint nodes", every=0.2)
 
 
 def await_placement(client: Client) -> None:
@@ -92,8 +93,12 @@ def webhook_answers(metrics: str) -> int:
 
 
 def _labels_of_nodes(client: Client) -> Mapping[str, str]:
-    registered = client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)["webhooks"]
-    (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
+    """Of the policy, or of the webhook where the API server serves no policies."""
+    try:
+        gate = client.get(POLICIES["MutatingAdmissionPolicy"], POLICY)["spec"]["matchConstraints"]
+    except NotFound:
+        registered = client.get(WEBHOOK_CONFIGURATIONS, WEBHOOK_CONFIGURATION)["webhooks"]
+        (gate,) = (each for each in registered if each["name"] == "anycast-ip.drawbridge.io")
     labels: dict[str, str] = gate["objectSelector"]["matchLabels"]
     return labels
 

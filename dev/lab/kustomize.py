@@ -66,7 +66,12 @@ def made(namespace: str = chart.NAMESPACE) -> dict[str, str]:
     base = rendered({}, namespace)
     features = {name: rendered(values, namespace) for name, values in FEATURES.items()}
     shared = _shared(base, features)
-    found = {"shared.yaml": HEAD + _documents(shared.values())}
+    policy = rendered(merged(FEATURES["anycast-ip"], {"admission": {"mutations": "policy"}}), namespace)
+    policies = [each for key, each in policy.items() if key[0].startswith("MutatingAdmissionPolicy")]
+    found = {
+        "shared.yaml": HEAD + _documents(shared.values()),
+        "anycast-ip-policy.yaml": HEAD + _documents(policies),
+    }
     everything = functools.reduce(merged, FEATURES.values())
     whole = rendered(everything, namespace)
     for name, after in features.items():

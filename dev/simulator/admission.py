@@ -13,12 +13,18 @@ from typing import Any
 import msgspec
 
 from cli.explain.matching import ApiRequest, Outcome, applies, judge
-from cli.installation import CONFIGURATIONS, RegisteredWebhook, WebhookConfiguration
+from cli.installation import (
+    CONFIGURATIONS,
+    POLICIES,
+    MutatingPolicy,
+    RegisteredWebhook,
+    WebhookConfiguration,
+)
 from dev.fake_api import FakeAPI
 from dev.fake_api.patches import JSON_PATCH, patched
 from dev.fake_api.server import NAMESPACES, Denied, Review, Unavailable
 from dev.simulator.core.kernel import Kernel
-from dev.simulator.policies import Policies, check
+from dev.simulator.policies import Policies, check, operations
 
 Raw = dict[str, Any]
 OURS = "drawbridge-"
@@ -32,6 +38,7 @@ KINDS = {
     "ingressdaemonsets": "IngressDaemonSet",
     "pods/eviction": "Eviction",
 }
+MUTATES = "MutatingAdmissionPolicy"
 
 
 class Away(Exception):
@@ -55,6 +62,11 @@ class Admission:
 
     def mutate(self, review: Review) -> Raw | None:
         new = review.new
+        for policy in self._called(MUTATES, review):
+            stored = self._api.peek_at(POLICIES[MUTATES], policy.name) or {}
+            for mutation in stored["spec"]["mutations"]:
+                patch = operations(mutation, self._variables(_with(review, new)))
+                new = patched(new, patch, JSON_PATCH)
         for webhook in self._called("MutatingWebhookConfiguration", review):
             response = self._answer(webhook, _with(review, new))
             if response is not None and response.get("patch"):
@@ -72,10 +84,13 @@ class Admission:
         names = filter(None, (review.resource.plural, review.subresource))
         policies = self.policies.of(review.resource.group, "/".join(names), review.operation)
         if policies:
-            request = self._request(review)
-            about = {"object": request.object, "oldObject": request.old_object, "request": request.admission}
+            about = self._variables(review)
             for each in policies:
                 check(each, about)
+
+    def _variables(self, review: Review) -> dict[str, Any]:
+        request = self._request(review)
+        return {"object": request.object, "oldObject": request.old_object, "request": request.admission}
 
     def _called(self, kind: str, review: Review) -> Iterator[RegisteredWebhook]:
         if review.subresource == "status" or not (registered := self._webhooks(kind, review)):
@@ -91,7 +106,7 @@ class Admission:
                 yield each
 
     def _webhooks(self, kind: str, review: Review) -> list[RegisteredWebhook]:
-        version = self._api.version_of(*CONFIGURATIONS.values())
+        version = self._api.version_of(*CONFIGURATIONS.values(), POLICIES[MUTATES])
         if version != self._seen:
             self._registered = {
                 kind: [
@@ -101,6 +116,8 @@ class Admission:
                 ]
                 for kind, resource in CONFIGURATIONS.items()
             }
+            policies = self._api.list(POLICIES[MUTATES])
+            self._registered[MUTATES] = [msgspec.convert(raw, MutatingPolicy).as_webhook for raw in policies]
             self._for.clear()
             self._seen = version
         about = review.new or review.old or {}

@@ -1,6 +1,7 @@
-"""ValidatingAdmissionPolicies of the release: what the API server refuses to our own ServiceAccounts.
+"""Admission policies of the release: what the API server refuses to our own ServiceAccounts, and what it changes.
 
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
+https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cli.explain.matching import evaluate
+from cli.explain.matching import compiled, evaluate
 from dev.fake_api.server import Denied
 
 Raw = dict[str, Any]
 VARIABLE = re.compile(r"\bvariables\.(\w+)")
+FIELD = re.compile(r"\b(op|path|value): ")
 KIND = "ValidatingAdmissionPolicy"
 
 
@@ -41,6 +43,12 @@ def check(spec: Raw, variables: Mapping[str, Any]) -> None:
         for each in spec["validations"]:
             if evaluate(each["expression"], variables) is not True:
                 raise Denied(f"denied by a ValidatingAdmissionPolicy: {each.get('message')}", 422, "Invalid")
+
+
+def operations(mutation: Raw, variables: Mapping[str, Any]) -> Any:
+    """Of the JSON patch that *mutation* makes; a JSONPatch is a map here, as this CEL does not know the type."""
+    expression = FIELD.sub(r'"\1": ', mutation["jsonPatch"]["expression"]).replace("JSONPatch{", "{")
+    return compiled(expression).eval(data=dict(variables)).plain_value()
 
 
 def inlined(spec: Raw) -> Raw:

@@ -79,6 +79,8 @@ def drawn(seed: int) -> Scenario:
     busy = dice.uniform(120, 420)
     skew = SHORT_SKEW if "ip_reservation" in features else LONGEST_SKEW
     values = values_for(features, dice)
+    mutations = Random(f"mutations {seed}").choice(("webhook", "policy"))  # noqa: S311 - dice, no secret
+    values["admission"] = {"mutations": mutations}
     is_kept = "pool" in values["anycastIP"]
     return Scenario(
         seed,

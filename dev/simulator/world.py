@@ -20,7 +20,7 @@ from prometheus_client import REGISTRY
 import cloud.client
 from cli.app import drawbridge
 from cli.cluster import Cluster
-from cli.installation import CONFIGURATIONS
+from cli.installation import CONFIGURATIONS, POLICIES
 from controllers.ingress_daemonset import readers
 from dev.fake_api import FakeAPI, connection_to
 from dev.fake_api import server as fake_server
@@ -52,6 +52,8 @@ NAMESPACES = (NAMESPACE, "kube-system", "default", "shop")
 CLOUD_SHOWN = 0.5
 """Seconds between two looks at the cloud's list, whose tasks end by themselves."""
 RETRY = 10.0
+PLACED = {**CONFIGURATIONS, **POLICIES, "ConfigMap": CONFIG_MAPS}
+"""What of a release the fake API server has as objects."""
 REPLICAS = 2
 """Pods of each of our Deployments."""
 REFUSED_FOR = 60.0
@@ -390,7 +392,7 @@ class World:
         manifests = rendered_of(values)
         self.admission.policies = Policies(manifests)
         for each in manifests:
-            resource = CONFIGURATIONS.get(each["kind"], CONFIG_MAPS if each["kind"] == "ConfigMap" else None)
+            resource = PLACED.get(each["kind"])
             if resource is None:
                 continue
             self.api.put(resource, each, manager="helm")

@@ -209,3 +209,32 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- define "drawbridge.celIsTainted" -}}
 {{ . }}.?spec.?taints.orValue([]).exists(t, t.key == "tke.cloud.tencent.com/no-aia-ip" && t.effect == "NoSchedule")
 {{- end }}
+
+{{/* Which requests the webhook and the policy are for. */}}
+{{- define "drawbridge.taintRules" -}}
+# Without nodes/status: the frequent reports of kubelets cost nothing.
+- apiGroups: [""]
+  apiVersions: [v1]
+  resources: [nodes]
+  operations: [CREATE, UPDATE]
+  scope: Cluster
+{{- end }}
+
+{{/* Takes the labels. Match conditions of both; the server uses the same rules, so a node that it would not change costs no call. */}}
+{{- define "drawbridge.taintConditions" -}}
+- name: node-wants-an-address
+  expression: >-
+    {{- include "drawbridge.celWantsAddress" (list "object" .) | nindent 4 }}
+- name: node-is-not-tainted
+  expression: >-
+    !{{ include "drawbridge.celIsTainted" "object" }}
+# A node that is being created has no uid yet.
+- name: node-is-not-proven-bound
+  expression: >-
+    request.operation == "CREATE" || !object.metadata.?annotations[?"drawbridge.io/anycast-ip-bound"].orValue("")
+    .matches("^" + oldObject.metadata.uid + "/.")
+- name: node-was-not-open-before
+  expression: >-
+    request.operation == "CREATE" || {{ include "drawbridge.celIsTainted" "oldObject" }}
+    || !({{ include "drawbridge.celWantsAddress" (list "oldObject" .) | indent 4 | trim }})
+{{- end }}

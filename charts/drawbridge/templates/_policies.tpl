@@ -6,6 +6,12 @@ metadata:
     {{- include "drawbridge.labels" .root | nindent 4 }}
 {{- end }}
 
+{{/* Who changes objects at admission: "webhook" or "policy". What is rendered without a cluster knows no API server. */}}
+{{- define "drawbridge.mutations" -}}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- eq .Values.admission.mutations "auto" | ternary ($served | ternary "policy" "webhook") .Values.admission.mutations }}
+{{- end }}
+
 {{/* A policy must never stop the requests of others, so it concerns our ServiceAccounts alone. */}}
 {{- define "drawbridge.policyUsers" -}}
 matchConditions:
