@@ -95,7 +95,7 @@ def test_the_shell_blocks_that_are_run_are_run_by_something() -> None:
     assert {block.where for block in SHELL} == {"", "here", *RUN_IN}
 
 
-RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "takeover")
+RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "resilience", "takeover")
 """The labs of tests/cluster/test_docs.py."""
 
 

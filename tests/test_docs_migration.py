@@ -85,6 +85,16 @@ def test_every_value_of_the_other_originals_is_in_its_migration_page(page: Path,
     assert row[1] or name.startswith("scheduler.") or page == AIA
 
 
+@pytest.mark.parametrize(("page", "values"), [(AIA, "aia"), (RESILIENCE, "resilience")])
+def test_the_values_that_a_page_saves_have_none_that_the_chart_refuses(page: Path, values: str) -> None:
+    removed = re.findall(r"del\((.+?)\)", page.read_text())
+    refused = {name.partition(".")[0] for name in REFUSED}
+
+    assert refused & NAMES[values].keys() <= {
+        name.strip(" .") for each in removed for name in each.split(",")
+    }
+
+
 @pytest.mark.parametrize("name", [*keys(NAMES["ingress daemonset"])])
 def test_every_field_of_the_original_of_ingress_daemonset_is_in_its_migration_page(name: str) -> None:
     rows = [" ".join(row) for row in table(INGRESS, "Field by field")]
