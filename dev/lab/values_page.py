@@ -35,7 +35,7 @@ def _sections(values: str) -> Iterator[str]:
         rows = [
             _row(path, comment, defaults)
             for path, comment in values_comments.marked(rest)
-            if comment != about
+            if "." in path or comment.startswith(values_comments.VALUE)
         ]
         table = ["| value | default | meaning |", "| --- | --- | --- |", *rows, ""]
         yield "\n".join([f"### {title}", "", *([_linked(about), ""] if about else []), *table])
