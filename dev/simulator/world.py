@@ -501,7 +501,7 @@ def rendered(values: str) -> Sequence[Raw]:
     if not file.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".partial")
-        manifests = [each for each in yaml.safe_load_all(chart.manifests(values)) if each]
+        manifests = [each for each in yaml.load_all(chart.manifests(values), yaml.CSafeLoader) if each]
         partial.write_text(json.dumps(manifests))
         partial.rename(file)
     return list(json.loads(file.read_text()))
