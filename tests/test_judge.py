@@ -147,6 +147,12 @@ def drained() -> Disturbances:
     return found
 
 
+def lease_deleted() -> Disturbances:
+    found = Disturbances()
+    found.note("lease", 0)
+    return found
+
+
 def beside_a_cordoned_node(
     at: float, pods: int = 1, restarts: int = 0, reason: str = "Complete", **notes: str
 ) -> Observation:
@@ -187,6 +193,7 @@ def served(at: float, trusted: bytes) -> Observation:
 
 
 SUPER = node("eklet", super_node=True)
+TWO = tuple(pod(each, "eklet") for each in "ab")
 ON = node("n", **EDGE)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
 BACK = see(60, pods=(redis("10.0.0.1"),), assigned=HAS)
@@ -285,6 +292,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a terminating pod exceeds the cap": (
         lambda: placement.NeverMoreThanTheCap(1),
         [see(0, SUPER, pods=(pod("a", "eklet", **STOPPED), pod("b", "eklet")))],
+    ),
+    "the cap is exceeded long after a person has deleted the Lease": (
+        lambda: placement.NeverMoreThanTheCap(1),
+        [see(0, SUPER, pods=TWO[:1]), see(31, SUPER, pods=TWO, disturbances=lease_deleted())],
     ),
     "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2), edge_of(203, 2)]),
     "more nodes are off than the budget, one of which was cordoned while it served": (
@@ -410,6 +421,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a certificate is served that API servers trust": (
         certificates.ServedIsTrusted,
         [served(0, OTHER.certificate), served(1, CA.certificate + OTHER.certificate)],
+    ),
+    "two leaders exceed the cap after a person has deleted the Lease": (
+        lambda: placement.NeverMoreThanTheCap(1),
+        [see(0, SUPER, pods=TWO[:1]), see(1, SUPER, pods=TWO, disturbances=lease_deleted())],
     ),
     "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
     "a node that was off when it was cordoned stays off beside as many as the budget allows": (

@@ -42,7 +42,7 @@ class Disturbances:
         self._at: dict[str, float] = {}
 
     def note(self, subject: str, at: float) -> None:
-        """*subject* is the name of a pod, node or workload, an address's id, `drain of` or `admission of` a name."""
+        """*subject* names a pod, node, workload or address, `drain of` or `admission of` one, or the `lease`."""
         self._at[subject] = at
 
     def within(self, seconds: float, now: float, *subjects: str) -> bool:

@@ -164,6 +164,7 @@ class Outside:
     def lease_taken(self) -> None:
         """By a person: the one who led finds out when it renews."""
         self._unclear_until = self._kernel.now + LEADS_ON
+        self.disturb("lease")
 
     def _called(
         self, process: Process | None, action: str, params: Mapping[str, object], outcome: str
