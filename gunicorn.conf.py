@@ -50,13 +50,8 @@ workers = 1
 threads = _settings.webhook.threads + SPARE_THREADS
 worker_connections = threads + 256
 backlog = 512
-# The API server keeps idle connections for 90 s, and must be the side that closes them.
-keepalive = 95
 timeout = 30
 graceful_timeout = int(_settings.webhook.drain_period) + LONGEST_REQUEST + LEEWAY
-limit_request_fields = 50
-# No proxy is in front: a client's SCRIPT_NAME or scheme is not believed.
-forwarded_allow_ips = ""
 control_socket_disable = True
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - the heartbeat file
 

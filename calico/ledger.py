@@ -35,7 +35,7 @@ from kube.errors import (
     Unreachable,
 )
 from kube.types import ObjectMeta
-from kube.waiting import waiting
+from kube.waiting import give_up
 from runtime import futures, secrets, threading, time, uuid4
 
 WRITES = Counter("drawbridge_reservation_writes", "Attempts to create an IPReservation segment.", ["result"])
@@ -119,8 +119,8 @@ class Ledger:
         try:
             if not ticket.waits:
                 return ticket.done.result()
-            with waiting():
-                return ticket.done.result(timeout=max(0.0, deadline - self._clock()))
+            give_up()
+            return ticket.done.result(timeout=max(0.0, deadline - self._clock()))
         except futures.TimeoutError:
             raise NotReserved("Calico's IPReservation was not written within the deadline") from None
         finally:
@@ -232,8 +232,8 @@ class Ledger:
         _fail([ticket for ticket in batch if ticket.deadline <= soon], error)
         left = [ticket for ticket in batch if ticket.waits]
         if left:
-            with waiting():
-                self._pause(_asked_for(error, max(ticket.deadline for ticket in left) - self._clock()))
+            give_up()
+            self._pause(_asked_for(error, max(ticket.deadline for ticket in left) - self._clock()))
         return left
 
 

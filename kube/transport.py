@@ -16,7 +16,7 @@ import urllib3
 from kube.connection import Connection
 from kube.depth import at_any_depth
 from kube.errors import Unreachable, api_error
-from kube.waiting import waiting
+from kube.waiting import give_up
 from runtime import threading, time
 from telemetry.build import VERSION
 
@@ -82,7 +82,8 @@ class Transport:
         self, method: str, path: str, *, body: object, type: type[T], timeout: float, accept: str = JSON
     ) -> T:
         what, deadline = f"{method} {path}", time.monotonic() + timeout
-        with _translated(what), waiting():
+        give_up()
+        with _translated(what):
             answer = self._send(method, path, urllib3.Timeout(total=timeout), body, accept)
             content = _read(answer, deadline)
         if answer.status >= 400:

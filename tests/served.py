@@ -6,7 +6,8 @@ import os
 from telemetry import logs
 from tests.features import Naps
 from webhook.app import create_app
-from webhook.connection import Budget, Limits
+from webhook.connection import Limits
+from webhook.inbox import Budget
 from webhook.worker import WebhookWorker, stopping
 
 
@@ -26,7 +27,6 @@ keyfile = os.environ["KEYFILE"]
 worker_class = QuickWorker
 threads = 4
 worker_connections = int(os.environ.get("CONNECTIONS", "1000"))
-keepalive = 95
 graceful_timeout = 8
 control_socket_disable = True
 

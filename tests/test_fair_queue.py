@@ -2,74 +2,78 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 
-from dev.lab.waiting import until
-from kube.waiting import acquired, give_up, waiting
-from webhook.fair_queue import FORGOTTEN, HALF_LIFE, LONGEST, FairQueue, Usage
-from webhook.health import Pulse
+from kube.waiting import acquired
+from webhook import fair_queue
+from webhook.fair_queue import FORGOTTEN, HALF_LIFE, Entrance, Places, Turns, Usage
+
+PATIENCE = 20.0
 
 
-class World:
-    """A time that stands still, threads that run when the test says so, and jobs that take what they are said to."""
+def played(scene: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scene, PATIENCE))
 
-    def __init__(self, turns: int = 1) -> None:
-        self.now = self.computed = 100.0
-        self.started: list[Callable[[], None]] = []
-        self.done: list[str] = []
-        self.usage = Usage(lambda: self.now)
-        self.queue = FairQueue(
-            self.started.append, turns, self.usage, clock=lambda: self.now, cpu=lambda: self.computed
-        )
 
-    def submit(self, client: str, name: str = "", cost: float = 0.0) -> None:
-        self.queue.submit(client, partial(self._work, name or client, cost))
-
-    def run(self) -> list[str]:
-        """All that is started, to its end; the names in the order in which they ran."""
-        while self.started:
-            self.started.pop(0)()
-        return self.done
-
-    def _work(self, name: str, cost: float) -> None:
-        self.computed += cost
-        self.done.append(name)
+def used(**seconds: float) -> Usage:
+    usage = Usage()
+    for client, each in seconds.items():
+        usage.add(client, each)
+    return usage
 
 
 @pytest.mark.parametrize(
-    ("used", "submitted", "order"),
+    ("seconds", "came", "order"),
     [
-        pytest.param({}, ["a", "b", "c"], ["a", "b", "c"], id="as they came"),
-        pytest.param({"a": 2.0, "b": 1.0}, ["a", "b", "c"], ["c", "b", "a"], id="least used first"),
-        pytest.param(
-            {"a": 0.1}, ["a", "a", "b", "b"], ["b", "b", "a", "a"], id="a newcomer before a heavy one"
-        ),
-        pytest.param({"a": 0.001}, ["a", "a", "b", "b"], ["b", "a", "b", "a"], id="equal ones in turn"),
+        pytest.param({}, "abc", "abc", id="as they came"),
+        pytest.param({"a": 2.0, "b": 1.0}, "abc", "cba", id="least used first"),
+        pytest.param({"a": 0.1}, "aabb", "bbaa", id="a newcomer before a heavy one"),
+        pytest.param({"a": 0.001}, "aabb", "baba", id="equal ones in turn"),
     ],
 )
-def test_the_next_turn_is_for_the_client_that_has_used_least(
-    used: Mapping[str, float], submitted: list[str], order: list[str]
+def test_the_next_place_is_for_the_client_that_has_used_least(
+    seconds: Mapping[str, float], came: str, order: str
 ) -> None:
-    world = World()
-    for client, seconds in used.items():
-        world.usage.add(client, seconds)
-    world.submit("other", "first")
-    for client in submitted:
-        world.submit(client, cost=0.01)
-    assert world.run() == ["first", *order]
+    usage, taken = used(**seconds), list[str]()
+    places = Places(1, usage)
+
+    async def visit(client: str) -> None:
+        await places.take(client)
+        taken.append(client)
+        usage.add(client, 0.01)
+        places.release()
+
+    async def scene() -> None:
+        await places.take("first")
+        visits = [asyncio.create_task(visit(client)) for client in came]
+        await asyncio.sleep(0)
+        assert taken == []
+        places.release()
+        await asyncio.gather(*visits)
+        assert "".join(taken) == order
+
+    played(scene())
 
 
-def test_what_a_turn_computes_is_counted_for_its_client() -> None:
-    world = World()
-    world.submit("a", cost=0.25)
-    world.submit("a", cost=0.25)
-    world.run()
-    assert (world.usage.of("a"), world.usage.of("b")) == (0.5, 0.0)
+def test_who_leaves_the_line_keeps_no_place() -> None:
+    async def scene() -> None:
+        places = Places(1, Usage())
+        await places.take("first")
+        gone, next_one = (asyncio.create_task(places.take(each)) for each in ("gone", "next"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        places.release()
+        await next_one
+
+    played(scene())
 
 
 @pytest.mark.parametrize(
@@ -90,123 +94,90 @@ def test_use_is_forgotten(after: float, left: float) -> None:
     assert usage.of("a") == left
 
 
+def test_few_of_a_flood_go_on_in_each_round_and_one_that_does_not_enter_before_them() -> None:
+    async def scene() -> None:
+        usage, done = Usage(), list[str]()
+        entrance = Entrance(2, usage)
+        flood = [asyncio.create_task(entrance.run("bad", partial(done.append, "bad"))) for _ in range(9)]
+        other = asyncio.create_task(entrance.run("other", partial(done.append, "other")))
+        await asyncio.sleep(0)
+        await entrance.run("served", partial(done.append, "served"), enters=False)
+        assert done == ["bad", "bad", "served"]
+        await asyncio.gather(other, *flood)
+        assert done.index("other") < 5
+        assert usage.of("bad") > 0
+
+    played(scene())
+
+
+class Jobs:
+    """*turns* in real threads; what each computes is as long as the test says."""
+
+    def __init__(self, turns: int, usage: Usage | None = None) -> None:
+        self.pool, self.computed, self.usage = ThreadPoolExecutor(8), 0.0, usage or Usage()
+        self.turns = Turns(self.pool, turns, self.usage, cpu=lambda: self.computed)
+
+    def begin(self, job: Callable[[], object], client: str = "a") -> asyncio.Task[object]:
+        return asyncio.create_task(self.turns.run(client, job))
+
+    def compute(self, seconds: float) -> None:
+        self.computed += seconds
+
+
+def test_what_a_turn_computes_is_counted_for_its_client() -> None:
+    jobs = Jobs(1)
+
+    async def scene() -> None:
+        for _ in range(2):
+            await jobs.begin(partial(jobs.compute, 0.25))
+
+    played(scene())
+    assert (jobs.usage.of("a"), jobs.usage.of("b")) == (0.5, 0.0)
+
+
 def test_no_more_run_at_once_than_there_are_turns() -> None:
-    world = World(turns=2)
-    for client in "abc":
-        world.submit(client)
-    assert len(world.started) == 2
-    world.started.pop()()
-    assert (world.done, len(world.started)) == (["b", "c"], 1)
+    async def scene() -> None:
+        jobs, end, began = Jobs(2), threading.Event(), threading.Semaphore(0)
+
+        def work() -> None:
+            began.release()
+            assert end.wait(PATIENCE)
+
+        tasks = [jobs.begin(work) for _ in range(3)]
+        for _ in range(2):
+            await asyncio.to_thread(began.acquire)
+        assert jobs.turns._places.free == 0
+        assert not began.acquire(blocking=False)
+        end.set()
+        await asyncio.gather(*tasks)
+        assert jobs.turns._places.free == 2
+
+    played(scene())
 
 
-@pytest.mark.parametrize(
-    ("after", "started"),
-    [pytest.param(LONGEST - 0.1, 1, id="in time"), pytest.param(LONGEST + 0.1, 2, id="too long")],
-)
-def test_a_stuck_turn_stops_the_next_one_for_a_while_only(after: float, started: int) -> None:
-    world = World()
-    world.submit("stuck")
-    world.submit("next")
-    world.now += after
-    world.queue.start_due()
-    assert len(world.started) == started
+@pytest.mark.parametrize("waits", [True, False], ids=["one that waits", "one that is stuck"])
+def test_others_compute_beside(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what ends after its turn was lost gives no turn back a second time."""
+    monkeypatch.setattr(fair_queue, "LONGEST", 2 * PATIENCE if waits else 0.01)
 
+    async def scene() -> None:
+        jobs, lock = Jobs(1), threading.Lock()
+        lock.acquire()
+        beside = jobs.begin(lambda: acquired(lock, PATIENCE) if waits else lock.acquire(timeout=PATIENCE))
+        assert await jobs.begin(lambda: "done", "b") == "done"
+        assert not beside.done()
+        lock.release()
+        assert await beside is True
+        assert jobs.turns._places.free == 1
 
-def test_a_probe_sees_through_a_stuck_turn() -> None:
-    world = World()
-    world.submit("stuck")
-    pulse = Pulse(partial(world.queue.submit, "health"), clock=lambda: world.now)
-    assert pulse.silence(patience=0) == 0.0
-    world.now += LONGEST + 0.1
-    world.queue.start_due()
-    world.started.pop()()
-    assert pulse.silence(patience=0) == 0.0
-    assert world.done == []
+    played(scene())
 
 
 def test_a_job_that_raises_ends_its_turn() -> None:
-    world = World()
-    failed = world.queue.submit("a", lambda: 1 // 0)
-    world.submit("b")
-    assert world.run() == ["b"]
-    assert isinstance(failed.exception(), ZeroDivisionError)
+    async def scene() -> None:
+        jobs = Jobs(1)
+        with pytest.raises(ZeroDivisionError):
+            await jobs.begin(lambda: 1 // 0)
+        assert await jobs.begin(lambda: "done") == "done"
 
-
-@pytest.fixture
-def threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8)
-
-
-def test_a_wait_is_for_others_to_compute(threads: ThreadPoolExecutor) -> None:
-    queue, lock = FairQueue(threads.submit, 1, Usage()), threading.Lock()
-    with lock:
-        waits = queue.submit("waits", lambda: acquired(lock, 10))
-        assert queue.submit("computes", lambda: "done").result(10) == "done"
-        assert not waits.done()
-    assert waits.result(10) is True
-
-
-def test_who_comes_back_waits_no_longer_for_a_stuck_turn(threads: ThreadPoolExecutor) -> None:
-    queue, end, stuck = FairQueue(threads.submit, 1, Usage()), threading.Event(), threading.Event()
-
-    def waits() -> None:
-        with waiting():
-            assert stuck.wait(10)
-
-    def be_stuck() -> None:
-        stuck.set()
-        end.wait(30)
-
-    back = queue.submit("waits", waits)
-    queue.submit("stuck", be_stuck)
-    back.result(10)
-    assert not end.is_set()
-    end.set()
-
-
-def test_who_comes_back_goes_before_all_that_have_not_begun(threads: ThreadPoolExecutor) -> None:
-    queue, answer, end, order = (
-        FairQueue(threads.submit, 1, Usage()),
-        threading.Event(),
-        threading.Event(),
-        list[str](),
-    )
-    computes = threading.Event()
-
-    def waits() -> None:
-        with waiting():
-            answer.wait(10)
-        order.append("back")
-
-    def compute() -> None:
-        computes.set()
-        assert end.wait(10)
-
-    queue.submit("heavy", waits)
-    queue.submit("other", compute)
-    assert computes.wait(10)
-    last = queue.submit("newcomer", partial(order.append, "newcomer"))
-    answer.set()
-    until(lambda: len(queue._back) == 1)
-    end.set()
-    last.result(10)
-    assert order == ["back", "newcomer"]
-
-
-def test_what_needs_no_turn_for_its_rest_gives_it_up(threads: ThreadPoolExecutor) -> None:
-    queue, end = FairQueue(threads.submit, 1, Usage()), threading.Event()
-
-    def sends() -> bool:
-        give_up()
-        return end.wait(10)
-
-    sent = queue.submit("sends", sends)
-    assert queue.submit("next", lambda: "done").result(10) == "done"
-    end.set()
-    assert sent.result(10) is True
-
-
-def test_a_wait_outside_of_a_turn_is_only_a_wait() -> None:
-    with waiting(), waiting():
-        give_up()
-    assert acquired(threading.Lock(), 0.0)
+    played(scene())

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import REGISTRY
 
-from webhook.connection import Refused, report_failure, report_refusal
+from webhook.connection import report_failure, report_refusal
+from webhook.inbox import Refused
 
 REASONS = ("tls", "400", "503")
 

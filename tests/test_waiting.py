@@ -1,4 +1,4 @@
-"""Each wait of a review is for others to compute: its turn ends where it begins, and is asked for again after it."""
+"""Each wait of a review is for others to compute: its turn ends where the first one begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import PODS
 from kube.types import Namespace
-from kube.waiting import taking, waiting
+from kube.waiting import acquired, give_up, taking
 from tests.factories import record
 from tests.fakes import FakeReservations
 from tests.misbehaving_server import answers, in_turn, serving
@@ -24,25 +24,12 @@ from webhook.ingress_daemonset.cluster_lookup import PodTemplates
 from webhook.ip_reservation.reads import Cluster, Shared
 
 
-class Turn:
-    """Notes what becomes of it."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def leave(self) -> None:
-        self.seen.append("left")
-
-    def resume(self) -> None:
-        self.seen.append("resumed")
-
-
-def turns_of(act: Callable[[], object]) -> list[str]:
-    """What becomes of the turn of *act*, whether it succeeds or not."""
-    turn = Turn()
-    with taking(turn), suppress(KubeError, NotReserved):
+def leaves(act: Callable[[], object]) -> int:
+    """How often *act* leaves its turn, whether it succeeds or not."""
+    seen: list[None] = []
+    with taking(lambda: seen.append(None)), suppress(KubeError, NotReserved):
         act()
-    return turn.seen
+    return len(seen)
 
 
 @pytest.fixture
@@ -56,15 +43,23 @@ def soon() -> float:
 
 
 def test_a_call_of_the_api_server_is_a_wait(client: Client) -> None:
-    assert turns_of(lambda: client.get(PODS, "a", "b")) == ["left", "resumed"]
+    assert leaves(lambda: client.get(PODS, "a", "b")) == 1
 
 
-def test_a_wait_within_a_wait_leaves_nothing_more(client: Client) -> None:
-    def nested() -> None:
-        with waiting():
-            client.get(PODS, "a", "b")
+def test_a_turn_is_left_once(client: Client) -> None:
+    def twice() -> None:
+        client.get(PODS, "a", "b")
+        client.get(PODS, "a", "b")
 
-    assert turns_of(nested) == ["left", "resumed"]
+    assert leaves(twice) == 1
+
+
+def test_a_lock_that_is_free_is_no_wait() -> None:
+    assert leaves(lambda: acquired(threading.Lock(), 0.0)) == 0
+
+
+def test_a_wait_outside_of_a_turn_is_only_a_wait() -> None:
+    give_up()
 
 
 @pytest.mark.parametrize("lock", ["a namespace", "a pod", "the schema"])
@@ -78,7 +73,7 @@ def test_the_wait_for_a_read_of_another_review_is_one(client: Client, lock: str)
         "the schema": (templates._reading, lambda: templates.problems({}, soon())),
     }[lock]
     with taken:
-        assert turns_of(act) == ["left", "resumed"]
+        assert leaves(act) == 1
 
 
 def test_the_wait_for_a_write_of_others_is_one() -> None:
@@ -92,18 +87,18 @@ def test_the_wait_for_a_write_of_others_is_one() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(ledger.reserve, [record("10.0.0.1/32")], time.monotonic() + 30)
         assert begun.wait(10)
-        assert turns_of(lambda: ledger.reserve([record("10.0.0.2/32")], soon())) == ["left", "resumed"]
+        assert leaves(lambda: ledger.reserve([record("10.0.0.2/32")], soon())) == 1
         end.set()
 
 
 def test_the_pause_of_a_write_that_failed_is_one() -> None:
-    turn, before = Turn(), list[list[str]]()
+    left, before = list[None](), list[int]()
 
     def fail(verb: str, name: str) -> None:
         if not before:
             raise Unreachable("busy")
 
-    ledger = Ledger(FakeReservations(fail), "a", pause=lambda seconds: before.append([*turn.seen]))
-    with taking(turn):
+    ledger = Ledger(FakeReservations(fail), "a", pause=lambda seconds: before.append(len(left)))
+    with taking(lambda: left.append(None)):
         ledger.reserve([record("10.0.0.1/32")], time.monotonic() + 10)
-    assert before == [["left"]]
+    assert before == [1]

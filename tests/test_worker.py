@@ -27,8 +27,8 @@ from tests.server import (
     serving,
 )
 from tests.sockets import reset
-from webhook.connection import OWN_COST
 from webhook.fair_queue import LONGEST
+from webhook.inbox import OWN_COST
 from webhook.worker import NEWCOMERS
 
 THREADS = 4

@@ -47,7 +47,7 @@ class SideServers:
 
     def __init__(self, worker: WebhookWorker, settings: SettingsFile, client: Client) -> None:
         self._worker = worker
-        self._pulse = Pulse(partial(worker.served.submit, "health"))
+        self._pulse = Pulse(worker.submit)
         self._stop = threading.Event()
         now, live = settings.current, partial(self._silent_for, DEAD_AFTER)
         self._servers = [

@@ -1,39 +1,26 @@
-"""A gunicorn thread worker in which no client delays another, and whose end costs no request.
+"""A gunicorn worker in which no client delays another, and whose end costs no request.
 
-gunicorn's thread worker serves the requests; here handshakes, half-sent requests and closing connections wait in the
-poller of the main loop, each with a deadline, and never in a thread. At the limit of connections the one that has been
-idle for longest is closed. After SIGTERM it serves on for the drain period, and asks clients to connect again.
-It relies on private parts of gunicorn: tests/test_gunicorn_contract.py fails when they change
-(docs/decisions/031-our-own-worker-under-gunicorn.md).
+An event loop has all connections, each with a deadline, and threads compute their answers. At the limit of connections
+the one that has been idle for longest is closed. After SIGTERM the worker serves on for the drain period, and asks
+clients to connect again.
 """
 
-import bisect
-import selectors
-import ssl
+import asyncio
+import os
+import socket
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import structlog
-from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, ThreadWorker
+from gunicorn.workers.base import Worker
 
 from certs.cert_watcher import ServingPair
 from runtime import futures, threading, time
-from webhook.admission import ARRIVED
-from webhook.connection import (
-    Budget,
-    Connection,
-    Joined,
-    Limits,
-    Next,
-    Refused,
-    report_failure,
-    report_refusal,
-)
-from webhook.fair_queue import LONGEST, FairQueue, Usage
-from webhook.poller import Poller
+from webhook.connection import Connection, Limits, Lines, Response, Service
+from webhook.fair_queue import Entrance, Turns, Usage
+from webhook.inbox import Budget
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -43,13 +30,14 @@ SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one run: a small request changes threads a few times."""
 GREEDY = 16
 """A client address with more than this part of all connections loses its own first."""
-RECEIVERS = 1
-"""Threads for handshakes and for requests that are not whole: these only compute, and never wait."""
+AT_ONCE = 4
+"""Handshakes and pieces of requests in a round of the event loop, beside those of clients that were served before."""
 SERVED, NEWCOMERS, LARGE = 4, 2, 1
-"""Requests that compute at the same time: of connections that were served before, of others, and large ones of both."""
-
-CALLBACKS = 8
-"""Finished jobs that the main loop continues before it looks for new events, and up to ten more."""
+"""Requests that compute at a time: of connections that were served before, of others, and large ones of both."""
+TICK = 0.2
+"""Seconds between two looks at what is no event: signals, and the parent process."""
+LAST = 2.0
+"""Seconds for a request that a client may be sending while the server ends."""
 
 _stopping = threading.Event()
 
@@ -59,7 +47,7 @@ def stopping() -> bool:
     return _stopping.is_set()
 
 
-class WebhookWorker(ThreadWorker):
+class WebhookWorker(Worker):
     limits = Limits()
     budget = Budget(64 * 1024 * 1024)
     drain_period = 5.0
@@ -67,216 +55,123 @@ class WebhookWorker(ThreadWorker):
     client_ca: Callable[[], str] = staticmethod(lambda: "")
     """As in `ServingPair`; set before the worker runs."""
 
-    alive: bool
-    poller: selectors.BaseSelector
     wsgi: Application
-    pending_conns: deque[Connection]
-    keepalived_conns: deque[Connection]
     drain_ends: float | None = None
 
     def init_process(self) -> None:
         self.pair = ServingPair(self.cfg.certfile, self.cfg.keyfile, lambda: self.client_ca())
         self.pair.context()  # fails without a certificate
-        # `_make_room` closes connections, not gunicorn's cap on kept-alive ones.
-        self.max_keepalived = self.worker_connections
         sys.setswitchinterval(SWITCH)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        usage, pool = Usage(), futures.ThreadPoolExecutor(self.cfg.threads, "review")
+        lines = Lines(*(Turns(pool, turns, usage) for turns in (SERVED, NEWCOMERS, LARGE)))
+        self._service = Service(
+            self.pair, self.limits, self.budget, Entrance(AT_ONCE, usage), lines, self._respond
+        )
+        self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._accepts = False
         super().init_process()
 
-    def load_wsgi(self) -> None:
-        """The last that gunicorn does before `run`, which uses the poller first."""
-        super().load_wsgi()
-        self.poller.close()
-        self.poller = Poller()
-        self.method_queue.run_callbacks = partial(self.method_queue.run_callbacks, max_callbacks=CALLBACKS)
-        self.wsgi = self._connected(self.wsgi)
-        usage = Usage()
-        self.receivers = FairQueue(futures.ThreadPoolExecutor(RECEIVERS, "receiver").submit, RECEIVERS, usage)
-        self.served = FairQueue(self.tpool.submit, SERVED, usage)
-        self.newcomers = FairQueue(self.tpool.submit, NEWCOMERS, usage)
-        self.large = FairQueue(self.tpool.submit, LARGE, usage)
+    def submit(self, job: Callable[[], None]) -> futures.Future[None]:
+        """Do *job* as one of a client that was served before."""
+        return asyncio.run_coroutine_threadsafe(self._service.lines.served.run("health", job), self._loop)
 
-    def accept(self, listener: Any) -> bool:
-        """Wait for the first bytes of a new connection; False when there is none."""
-        try:
-            sock, client = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return False
-        self.nr_conns += 1
-        self._wait(
-            Connection(self.cfg, sock, (client, listener.getsockname()), self.pair, self.limits, self.budget),
-            self.on_pending_socket_readable,
-        )
-        return True
-
-    def enqueue_req(self, conn: Connection) -> None:
-        """A client that was served before needs one turn for all; others line up until a request is whole."""
-        if conn.used and not conn.is_partial():
-            self._submit(self.served, self.handle, conn)
-        else:
-            self._submit(self.receivers, self.receive, conn)
-
-    def _submit(self, queue: FairQueue, job: Callable[[Connection], Next], conn: Connection) -> None:
-        queue.submit(conn.client[0], partial(job, conn)).add_done_callback(partial(self._done, conn))
-
-    def _queue_of(self, conn: Connection) -> FairQueue:
-        """For a request that is whole."""
-        if conn.is_large():
-            return self.large
-        return self.served if conn.used else self.newcomers
-
-    def _done(self, conn: Connection, future: futures.Future[Next]) -> None:
-        self.method_queue.defer(self.finish_request, conn, future)
-
-    def handle(self, conn: Connection) -> Next:
-        """In a thread: continue the request, and serve it when it is complete."""
-        step = self.receive(conn)
-        return self.serve(conn) if step is Next.SERVE and not conn.is_large() else step
-
-    def serve(self, conn: Connection) -> Next:
-        return Next.KEEP if super().handle(conn) else Next.LINGER
-
-    def receive(self, conn: Connection) -> Next:
-        """In a thread: continue the handshake and the request."""
-        try:
-            return conn.receive()
-        except Refused as refused:
-            report_refusal(conn.client[0], refused)
-            conn.refuse(refused)
-            return Next.LINGER
-        except OSError as error:
-            report_failure(conn.client[0], error)
-            # A reset would take away the alert that says why the handshake failed.
-            return Next.LINGER if isinstance(error, ssl.SSLError) else Next.CLOSE
-
-    def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
-        """A request begins on a connection that was idle."""
-        conn.note_arrival()
-        super().on_client_socket_readable(conn, client)
-
-    def handle_request(self, req: Any, conn: Connection) -> bool:
-        req.arrived = conn.arrived
-        if conn.is_old():
-            req.force_close()
-        return bool(super().handle_request(req, conn))
-
-    def finish_request(self, conn: Connection, fs: futures.Future[Next]) -> None:
-        """In the main loop, after `handle`: must not block."""
-        try:
-            self._proceed(conn, fs.result())
-        except Exception as error:
-            log.debug("connection dropped", error=repr(error))
-            self._close(conn)
-
-    def _proceed(self, conn: Connection, step: Next) -> None:
-        match step:
-            case Next.KEEP if conn.has_more():
-                conn.arrived = time.monotonic()
-                self.enqueue_req(conn)
-            case Next.KEEP:
-                conn.used = True
-                conn.set_timeout()
-                self._keep(conn)
-            case Next.SERVE:
-                self._submit(self._queue_of(conn), self.serve, conn)
-            case Next.AGAIN:
-                self.enqueue_req(conn)
-            case Next.WAIT if conn.is_idle():
-                self._keep(conn)
-            case Next.WAIT:
-                self._wait(conn, self.on_pending_socket_readable)
-            case Next.LINGER:
-                conn.half_close()
-                self._wait(conn, self._on_lingering_readable)
-            case Next.CLOSE:
-                self._close(conn)
-
-    def _wait(self, conn: Connection, then: Callable[[Connection, Any], None]) -> None:
-        self._line_up(conn, self.pending_conns, then)
-
-    def _keep(self, conn: Connection) -> None:
-        if not self.alive:
-            conn.timeout = min(conn.timeout, time.monotonic() + STOP_KEEPALIVE_LINGER)
-        self._line_up(conn, self.keepalived_conns, self.on_client_socket_readable)
-
-    def _line_up(
-        self, conn: Connection, line: deque[Connection], then: Callable[[Connection, Any], None]
-    ) -> None:
-        # gunicorn closes what is overdue from the left of its deques.
-        bisect.insort(line, conn, key=lambda each: each.timeout)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(then, conn))
-
-    def _make_room(self) -> None:
-        """Close the connection that has been idle for longest, first of clients that have many.
-
-        When none is idle all are in the thread pool; if they stay there this replica becomes unready.
-        """
-        idle = (*self.pending_conns, *self.keepalived_conns)
-        if self.nr_conns < self.worker_connections or not idle:
-            return
-        by_client = Counter(each.client[0] for each in idle)
-        greedy = [each for each in idle if by_client[each.client[0]] > self.worker_connections / GREEDY]
-        conn = min(greedy or idle, key=lambda each: each.since)
-        (self.pending_conns if conn in self.pending_conns else self.keepalived_conns).remove(conn)
-        self.poller.unregister(conn.sock)
-        self._close(conn)
-
-    def _on_lingering_readable(self, conn: Connection, client: Any) -> None:
-        if conn.is_drained():
-            self.poller.unregister(client)
-            self.pending_conns.remove(conn)
-            self._close(conn)
-
-    def _close(self, conn: Connection) -> None:
-        self.nr_conns -= 1
-        conn.close()
-
-    def handle_exit(self, *_signal: Any) -> None:
-        """SIGTERM begins the drain. A signal handler must take no lock: no timer thread."""
+    def handle_exit(self, *_signal: object) -> None:
+        """SIGTERM begins the drain. A signal handler must take no lock."""
         if self.drain_ends is None:
             self.drain_ends = time.monotonic() + self.drain_period
-            self.method_queue.defer(lambda: None)
 
-    def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """One turn of the main loop: also makes room, and ends the drain in time."""
-        if self.alive and self.drain_ends is not None:
-            timeout = min(timeout, max(self.drain_ends - time.monotonic(), 0.0))
-        super().wait_for_and_dispatch_events(min(timeout, LONGEST))
-        for queue in (self.receivers, self.served, self.newcomers, self.large):
-            queue.start_due()
-        if self.alive:
-            self._make_room()
-        if self.alive and self.drain_ends is not None and time.monotonic() >= self.drain_ends:
-            log.info("drained, finishing requests in flight")
-            _stopping.set()
-            self.alive = False
+    def run(self) -> None:
+        with self._runner:
+            self._runner.run(self._serve())
 
-    def set_accept_enabled(self, enabled: bool) -> None:
-        """As gunicorn's; at the end, accept the backlog, then close the listeners so that clients are refused."""
-        if self.alive:
-            super().set_accept_enabled(enabled)
-            return
+    async def _serve(self) -> None:
         for listener in self.sockets:
-            while self._accepting and self.accept(listener):
+            listener.setblocking(False)
+        self._accept_again()
+        while os.getppid() == self.ppid and time.monotonic() < (self.drain_ends or float("inf")):
+            self.notify()
+            await asyncio.sleep(TICK)
+        log.info("drained, finishing requests in flight")
+        _stopping.set()
+        self._end_accepting()
+        for each in self._connections.values():
+            each.hurry(LAST)
+        end = time.monotonic() + self.cfg.graceful_timeout
+        while self._connections and time.monotonic() < end:
+            self.notify()
+            await asyncio.sleep(TICK)
+
+    def _accept_again(self) -> None:
+        if not self._accepts:
+            self._accepts = True
+            for listener in self.sockets:
+                self._loop.add_reader(listener, self._accept, listener)
+
+    def _accept_no_more(self) -> None:
+        if self._accepts:
+            self._accepts = False
+            for listener in self.sockets:
+                self._loop.remove_reader(listener)
+
+    def _end_accepting(self) -> None:
+        """Accept the backlog, then close the listeners, so that clients are refused."""
+        self._accept_no_more()
+        for listener in self.sockets:
+            while self._accept(listener):
                 pass
-        super().set_accept_enabled(False)
-        for listener in self.sockets:
             listener.close()
 
-    def _connected(self, application: Application) -> Application:
-        """Pass on when the request arrived, obey `Connection: close`, which gunicorn drops, and send all at once."""
+    def _accept(self, listener: socket.socket) -> bool:
+        """Begin to serve a new connection; False when there is none."""
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False
+        connection = Connection(sock, address[0], self._service)
+        task = self._loop.create_task(connection.serve())
+        self._connections[task] = connection
+        task.add_done_callback(self._ended)
+        if len(self._connections) > self.cfg.worker_connections and not self._make_room():
+            self._accept_no_more()
+        return True
 
-        def connected(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            response = start_response.__self__
-            environ[ARRIVED] = response.req.arrived
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        if not stopping():
+            self._accept_again()
 
-            def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-                if self.drain_ends is not None or ("Connection", "close") in headers:
-                    response.force_close()
-                write = start_response(status, headers, exc_info)
-                if response.response_length and not response._omits_body:
-                    response.sock = Joined(response.sock)
-                return write
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle for longest, first of clients that have many.
 
-            return application(environ, start)
+        When none is idle all are being answered; if they stay so this replica becomes unready.
+        """
+        idle = [(task, each) for task, each in self._connections.items() if each.is_idle]
+        by_client = Counter(each.client for _, each in idle)
+        many = self.cfg.worker_connections / GREEDY
+        greedy = [(task, each) for task, each in idle if by_client[each.client] > many]
+        if not idle:
+            return False
+        min(greedy or idle, key=lambda each: each[1].since)[0].cancel()
+        return True
 
-        return connected
+    def _respond(self, environ: dict[str, Any], keeps: bool) -> Response:
+        started: list[Any] = []
+
+        def start(status: str, headers: list[tuple[str, str]], _error: object = None) -> Callable[..., None]:
+            started[:] = status, headers
+            return lambda _data: None
+
+        content = self.wsgi(environ, start)
+        try:
+            body = b"".join(content)
+        finally:
+            if close := getattr(content, "close", None):
+                close()
+        status, headers = started
+        keeps = keeps and self.drain_ends is None and ("Connection", "close") not in headers
+        fields = [f"{name}: {value}" for name, value in headers if name != "Connection"]
+        fields.append(f"Connection: {'keep-alive' if keeps else 'close'}")
+        head = "\r\n".join([f"HTTP/1.1 {status}", *fields, "", ""])
+        return Response(head.encode("latin-1") + body, keeps)
