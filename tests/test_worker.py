@@ -156,7 +156,8 @@ LARGE = b" " * 700_000
 
 
 def test_large_bodies_share_a_budget_that_small_ones_do_not_need(directory: Path) -> None:
-    with serving(directory, LIMITS='{"request": 60}') as server:
+    # Those that are refused give theirs back at once, though they linger.
+    with serving(directory, LIMITS='{"request": 60, "linger": 60}') as server:
         first = server.tls()
         first.sendall(post(LARGE + review())[:-5])
         server.call()
