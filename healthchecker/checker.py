@@ -44,13 +44,13 @@ def fault_of(deployment: Deployment | None, config: Config) -> str | None:
     """
     name = f"Deployment {config.deployment}"
     if deployment is None:
-        return f"there is no {name}"
+        return f"{name} does not exist"
     if not _is_of(deployment.metadata, config):
-        return f"{name} is not one of {KIND} {config.ingress_daemonset}"
+        return f"{name} does not belong to {KIND} {config.ingress_daemonset}"
     if deployment.metadata.deletion_timestamp is not None:
         return f"{name} is being deleted"
     if config.annotation in deployment.metadata.annotations:
-        return f"{name} is to be updated, says its annotation {config.annotation}"
+        return f"{name} is about to be updated (annotation {config.annotation})"
     available, replicas = deployment.status.available_replicas, deployment.spec.replicas
     if replicas > 0 and available >= replicas:
         return None

@@ -156,7 +156,7 @@ def test_a_time_that_cannot_be_read_is_now(renew_time: str | None) -> None:
     assert expired_for(seen, 100.0) == 0
 
 
-NO_MORE = "this pod is not gated, and no placement is decided"
+NO_MORE = "this pod is neither gated nor placed"
 
 
 @table(

@@ -182,7 +182,7 @@ def test_a_pending_pod_gets_tolerations_alone(
         ),
         "not managed": (
             {},
-            "of which it is not known whether it is for GPUs: label that node drawbridge.io/gpu=true or false",
+            "which may or may not be for GPUs: label that node drawbridge.io/gpu=true or false",
         ),
     },
 )

@@ -138,18 +138,18 @@ def test_a_budget_bounds_nothing_outside_of_its_hours(
     {
         "pods": (
             Budget(max_pods=0, namespaces=("shop",), hours=(NIGHTS,)),
-            "maxSuperPods.budgets allows 0 pods of shop on super nodes; its hours, every day 20:00 for 12h"
+            "maxSuperPods.budgets limits pods of shop on super nodes to 0; its hours, every day 20:00 for 12h"
             " (Europe/Berlin), end at 2026-11-24T07:00:00Z",
         ),
         "no end": (
             Budget(max_pods=0, hours=(hours("00:00", 24, zone="UTC"),)),
-            "maxSuperPods.budgets allows 0 pods on super nodes; its hours, every day 00:00 for 24h (UTC), do not"
+            "maxSuperPods.budgets limits pods on super nodes to 0; its hours, every day 00:00 for 24h (UTC), do not"
             " end soon",
         ),
         "several": (
             Budget(max_pods=0, hours=(NIGHTS, SUNDAY_NIGHT)),
-            "maxSuperPods.budgets allows 0 pods on super nodes; its hours, every day 20:00 for 12h (Europe/Berlin) and"
-            " Sun 22:00 for 8h (Europe/Berlin), end at 2026-11-24T07:00:00Z",
+            "maxSuperPods.budgets limits pods on super nodes to 0; its hours, every day 20:00 for 12h (Europe/Berlin)"
+            " and Sun 22:00 for 8h (Europe/Berlin), end at 2026-11-24T07:00:00Z",
         ),
     },
 )

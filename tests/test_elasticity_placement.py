@@ -131,7 +131,7 @@ FAILOVER = {"home_failover": HomeFailover(enabled=True), "nodes": Nodes()}
         ),
         "no super node takes it": (NO_GPU, {}, Kind.LOCAL, f": stays local, {NO_GPU.misfit}"),
         "none would take it": (NONE, FAILOVER, Kind.LOCAL, ", no super node is ready: stays local"),
-        "its volumes are not known yet": (None, {}, Kind.WAIT, ": its volumes are looked at"),
+        "its volumes are not known yet": (None, {}, Kind.WAIT, ": its volumes are being checked"),
         "nothing keeps it": (NONE, {}, Kind.SUPER, ": to super node"),
     },
 )
@@ -149,11 +149,11 @@ def test_a_pod_beyond_n(found: Objections | None, others: dict[str, Any], kind: 
 @table(
     "limits, there, full",
     {
-        "all": ({"total": 2}, ["a", "b"], "maxSuperPods.total is 2, and as many pods are on super nodes"),
+        "all": ({"total": 2}, ["a", "b"], "maxSuperPods.total limits pods on super nodes to 2"),
         "of a namespace": (
             {"per_namespace": 1},
             ["shop", "b"],
-            "maxSuperPods.perNamespace is 1, and as many pods of shop are on super nodes",
+            "maxSuperPods.perNamespace limits pods of shop on super nodes to 1",
         ),
         "there is room": ({"total": 3, "per_namespace": 2}, ["shop", "b"], ""),
     },
@@ -217,7 +217,7 @@ BUDGETS = {
 
 @table("of, those", BUDGETS)
 def test_a_budget_concerns_the_pods_that_it_names(of: dict[str, Any], those: str) -> None:
-    full = f"maxSuperPods.budgets allows 1 {those} on super nodes" if those else ""
+    full = f"maxSuperPods.budgets limits {those} on super nodes to 1" if those else ""
     limits = MaxSuperPods(budgets=(Budget(max_pods=1, **of),))
 
     used = quota(limits, pod("there"))

@@ -117,7 +117,7 @@ def test_a_claim_that_is_bound_a_little_after_its_pod_came_is_judged_by_its_volu
 
 
 BUDGETS = MaxSuperPods(budgets=(Budget(namespaces=("shop",), max_pods=1),))
-FULL = "maxSuperPods.budgets allows 1 pods of shop on super nodes"
+FULL = "maxSuperPods.budgets limits pods of shop on super nodes to 1"
 
 
 def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:

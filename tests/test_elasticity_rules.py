@@ -16,8 +16,8 @@ from tests.tables import table
 from tests.test_elasticity_gate import raw_pod
 
 EXCLUDED = ElasticitySettings().excluded_namespaces
-KEPT = "super nodes keep ports 61000-65534 for themselves"
-FIXED = "super nodes give no fixed IP"
+KEPT = "super nodes reserve ports 61000-65534"
+FIXED = "super nodes do not support fixed IPs"
 CLAIMING = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]}
 
 
@@ -46,7 +46,7 @@ ADDRESSES = "cni.projectcalico.org/ipAddrs"
     {
         "of a DaemonSet": (
             {"ownerReferences": [AGENT]},
-            "it is a pod of DaemonSet agent: super nodes run none",
+            "it is a pod of DaemonSet agent: super nodes run no DaemonSets",
         ),
         "of an excluded namespace": ({"namespace": "kube-system"}, f"namespace kube-system {LISTED}"),
         "of the other": ({"namespace": "tke-eni-ip-webhook"}, f"namespace tke-eni-ip-webhook {LISTED}"),
@@ -121,7 +121,7 @@ HANDLERS = ["httpGet", "tcpSocket", "grpc"]
 def test_the_port_of_a_probe_must_not_be_reserved(kind: str, field: str, handler: str, port: int) -> None:
     probed = container(**{field: {handler: {"port": port}}})
 
-    expected = (f"{kind} web: {field} asks port {port}: {KEPT}",) if 61000 <= port <= 65534 else ()
+    expected = (f"{kind} web: {field} uses port {port}: {KEPT}",) if 61000 <= port <= 65534 else ()
     assert refused(pod(spec={f"{kind}s": [probed]})) == expected
 
 
@@ -135,7 +135,7 @@ def test_the_name_of_a_probes_port_is_resolved_in_its_own_container(handler: str
 
     assert reasons == (
         f"container web: containerPort is 61000: {KEPT}",
-        f"container web: livenessProbe asks port 61000 (named health): {KEPT}",
+        f"container web: livenessProbe uses port 61000 (named health): {KEPT}",
     )
 
 

@@ -92,7 +92,7 @@ def test_a_workload_that_stays_unknown_holds_no_pod_and_says_so() -> None:
     assert found.placements() == {"local": 1}
     assert found.leader.recorder.events[0] == (
         "BadLocalReplicas",
-        "ReplicaSet web, of which a share is local, is not known: write a number",
+        "the replicas of ReplicaSet web are not known: write a number, not a percentage",
     )
     assert "LOCAL_REPLICAS=unset" in found.annotations(name)[REASON]
 

@@ -25,7 +25,7 @@ CLOSED = {"nodes": sorted_out([super_node(unschedulable=True)])}
 PINNING = {"settings": ElasticitySettings(enabled=True, placement="pin")}
 REASON = "drawbridge.io/placement-reason"
 NO_GPU = "no super node has gpu=yes"
-KEEPS = "super nodes keep ports 61000-65534 for themselves"
+KEEPS = "super nodes reserve ports 61000-65534"
 
 
 def placed(world: World, name: str) -> str:

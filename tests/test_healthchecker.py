@@ -49,22 +49,24 @@ def deployment(*, replicas: int = 2, available: int = 2, **metadata: Any) -> Dep
     [
         pytest.param(deployment(), None, id="all replicas are available"),
         pytest.param(deployment(annotations={"a": "b"}), None, id="another annotation"),
-        pytest.param(None, "there is no Deployment nginx-node-1", id="no Deployment"),
+        pytest.param(None, "Deployment nginx-node-1 does not exist", id="no Deployment"),
         pytest.param(
             deployment(available=1), "1 of 2 replicas of Deployment nginx-node-1", id="one is missing"
         ),
         pytest.param(
-            deployment(annotations={DEFAULT_ANNOTATION: "true"}), "is to be updated", id="update scheduled"
+            deployment(annotations={DEFAULT_ANNOTATION: "true"}),
+            "is about to be updated",
+            id="update scheduled",
         ),
         pytest.param(deployment(deletion_timestamp=NOW), "is being deleted", id="being deleted"),
         pytest.param(
             deployment(owner_references=()),
-            "is not one of IngressDaemonSet nginx",
+            "does not belong to IngressDaemonSet nginx",
             id="a Deployment without an owner",
         ),
         pytest.param(
             deployment(owner_references=(OwnerReference(kind=OURS.kind, name="other", controller=True),)),
-            "is not one of IngressDaemonSet nginx",
+            "does not belong to IngressDaemonSet nginx",
             id="another one's Deployment with our name",
         ),
     ],

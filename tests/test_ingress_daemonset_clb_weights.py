@@ -122,7 +122,7 @@ def test_a_node_is_detached_since_all_of_its_backends_have_0() -> None:
     every = dict(summed_up("lb-1", seen(backend(0), backend(0, listener="lbl-2")), {"n1": NOW - SECOND}, NOW))
 
     assert some["n1"].detached_since is None
-    assert "has not answered weight 0" in some["n1"].detach_doubt
+    assert "has not reported weight 0" in some["n1"].detach_doubt
     assert every["n1"].detached_since == NOW - SECOND
     assert not every["n1"].detach_doubt
 

@@ -69,7 +69,7 @@ def test_pods_stay_while_more_connections_are_open_than_may_be(confirm: str) -> 
     [
         (6, "6 connections are open"),
         ("there is no metric up", "it is not known how many connections are open: there is no metric up"),
-        (None, "it is not known how many connections are open: no health checker has said so"),
+        (None, "it is not known how many connections are open: no health checker has reported them"),
     ],
     ids=["open", "not counted", "an older health checker"],
 )

@@ -85,7 +85,11 @@ CHECKED = {"healthCheckNodePorts": [10080], **pod(hostNetwork=True)}
         (windowed(timeZone="../../etc/passwd"), "R.window.timeZone", "is not known"),
         (windowed(start="2 am"), "R.window.start", "'2 am'; write hours and minutes, such as 02:00"),
         (windowed(durationSeconds=0), "R.window.durationSeconds", "it is 0; write 1 to 604800, a week"),
-        (windowed(days=["Sat", "Caturday"]), "R.window.days", "'Caturday' is none; write of Mon, Tue"),
+        (
+            windowed(days=["Sat", "Caturday"]),
+            "R.window.days",
+            "'Caturday' is not a day; choose from Mon, Tue",
+        ),
         (
             rolling(maxUnavailableNodes="0%", maxDegradedNodes="00%"),
             "R.maxDegradedNodes",
@@ -130,12 +134,12 @@ CHECKED = {"healthCheckNodePorts": [10080], **pod(hostNetwork=True)}
         (
             {"podsPerNode": 2, **pod(containers=[host_port(8080)])},
             "P.containers[0].ports[0].hostPort",
-            "8080 can be had once on a node",
+            "8080 can be used once per node",
         ),
         (
             {**rolling(maxSurgedPodsPerNode=1), **pod(containers=[host_port(8080)])},
             "P.containers[0].ports[0].hostPort",
-            "8080 can be had once on a node",
+            "8080 can be used once per node",
         ),
         (
             {"healthCheckNodePorts": [8080], **pod(containers=[host_port(8080)])},

@@ -104,7 +104,7 @@ def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
     if not is_tainted(node) or is_super(node):
         return NOTHING
     labels = ", ".join(f"{key}={value}" for key, value in settings.node_labels.items())
-    text = f"The node has taint {TAINT.key}, but is not labelled {labels}: give it the label, or take the taint off"
+    text = f"The node has taint {TAINT.key}, but is not labelled {labels}: add the label, or remove the taint"
     return Step(Action.NOTHING, Note("AnycastIpDelayed", text, "Normal"))
 
 
@@ -143,7 +143,7 @@ def _plan_without_claim(snapshot: Snapshot, node: Node, settings: AnycastIPSetti
     if rival := snapshot.related.rival:
         address = rival.address or "the address that is ordered for it"
         text = (
-            f"Node {rival.node} names instance {rival.instance}, too, and has {address}: this node stays closed until"
+            f"Node {rival.node} also names instance {rival.instance}, and has {address}: this node stays closed until"
             " that one is deleted, or names its own instance"
         )
         return Step(Action.NOTHING, Note("DuplicateInstanceID", text))
@@ -166,8 +166,8 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
     if bound:
         kind, what = bound[0].type, f"{bound[0].type} {bound[0].ip or bound[0].id}"
         text = (
-            f"The instance has {what} already, so that no {settings.address_type} can be bound; give it back, or take"
-            " the label off the node"
+            f"The instance already has {what}, so no {settings.address_type} can be bound to it: return that"
+            " one, or remove the label from the node"
         )
         return Step(
             Action.LOOK, Note("AlreadyHasPublicIp" if kind == "WanIP" else "AlreadyHasAnycastIp", text)

@@ -436,8 +436,8 @@ class Reader(_Parts):
 
 def _not_believed(claim: Claim, why: Exception | str = "") -> RetryAfter:
     error = NotBelieved(
-        f"{claim.address} is not listed, and does not count as gone before another address of the cluster, or an"
-        " instance of it, is listed: check that cloud.region and the keys are those with which it was allocated"
+        f"{claim.address} is not listed, but neither is any other address or instance of the cluster, so it does not"
+        " count as gone: check that cloud.region and the keys are those it was ordered with"
         + (f": {why}" if why else "")
     )
     return RetryAfter(error, AGAIN)

@@ -19,7 +19,7 @@ from settings import AnycastIPSettings
 STATES = ("waiting", "announcing", "working", "open", "leaving", "held")
 NODES_BY_STATE = Gauge(
     "drawbridge_anycast_ip_nodes",
-    "Nodes by what their address is at; waiting: something stands in the way, see their Events; held: the address"
+    "Nodes by the state of their address; waiting: something is in the way, see their Events; held: the address"
     " stays bound until an operator confirms its release.",
     ["state"],
 )
@@ -84,15 +84,15 @@ class Reporter:
             if is_first and created and uid not in self._announced:
                 OPENED.observe((self._now() - created).total_seconds())
             self._announced.discard(uid)
-            text = "The anycast IP is bound: the node is open for work"
+            text = "The anycast IP is bound: the node is open for pods"
             self.note(snapshot, Note("AnycastIpBound", text, "Normal"))
         elif step.action is Action.KEEP:
             self.note(snapshot, Note("AnycastIpKept", "Kept in the pool for the next node", "Normal"))
         elif step.action is Action.TAKE and snapshot.pool.offer:
-            text = f"{snapshot.pool.offer.address} is taken from the pool: no order is needed"
+            text = f"{snapshot.pool.offer.address} comes from the pool, without an order"
             self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
         elif step.action is Action.CLOSE and node and is_proven_bound(node):
-            text = "The address is not bound to the node any more: tainted again"
+            text = "The address is no longer bound to the node, which is tainted again"
             self.note(snapshot, Note("AnycastIpLost", text))
 
     def forget(self, uid: str) -> None:

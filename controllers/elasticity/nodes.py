@@ -206,10 +206,8 @@ def gpu_hint(gpus: Gpus) -> str:
 
 def why_not_stray(gpus: str, stray: Node) -> str:
     """Why a pod may not go to super nodes of which *stray* is one that is not for GPUs; and the way out."""
-    could = f"it asks for GPUs ({gpus}), and could come to {stray.metadata.name}"
+    could = f"it asks for GPUs ({gpus}), and could run on {stray.metadata.name}"
     if GPU not in stray.metadata.labels:
-        return (
-            f"{could}, of which it is not known whether it is for GPUs: label that node {GPU}=true or false"
-        )
+        return f"{could}, which may or may not be for GPUs: label that node {GPU}=true or false"
     way_out = f'give it LOCAL_REPLICAS, or node affinity that requires {GPU} NotIn ["false"]'
     return f"{could}, whose subnet is not for GPUs: {way_out}"

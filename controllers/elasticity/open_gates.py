@@ -38,7 +38,7 @@ from telemetry import logs
 
 UNBOUND = "spec.nodeName=,status.phase=Pending"
 """Each gated pod is one of these, which the API server finds without sending all others."""
-WHY = "elasticity is switched off: the gate was opened, and no placement decided"
+WHY = "elasticity is switched off: the gate was opened without a placement"
 THREADS = 16
 PERIOD = 5.0
 PAUSES = Backoff(base=PERIOD, cap=600.0)

@@ -112,7 +112,7 @@ class _Planner:
     def place_gated(self) -> None:
         """The oldest first."""
         for action in self._snapshot.assumed.values():
-            self.plan.waits[action.uid] = "it is decided, and the API server has not accepted it yet"
+            self.plan.waits[action.uid] = "it is decided, but the API server has not accepted the write yet"
         for number, pod in enumerate(self._at_work(self._snapshot.gated)):
             policy = self._policy(pod)
             placement = self._placement(pod, policy)
@@ -187,7 +187,7 @@ class _Planner:
             return Placement(Kind.LOCAL, f"{said}: must stay local")
         if self._settings.home_failover.enabled and (self._past.rejected or not self._nodes.any_ready):
             barred = (
-                "super nodes did not take its like" if self._nodes.any_ready else "no super node is ready"
+                "super nodes did not take pods like it" if self._nodes.any_ready else "no super node is ready"
             )
             return Placement(Kind.LOCAL, f"{said}, {barred}: stays local", "AllowedHomeAgain")
         found = self._super_nodes.objections(pod, bound=True)
@@ -211,7 +211,7 @@ class _Planner:
 
     def _sent(self, pod: Pod, said: str, found: Objections | None) -> Placement:
         if found is None:
-            return Placement(Kind.WAIT, f"{said}: its volumes are looked at", pause=SOON)
+            return Placement(Kind.WAIT, f"{said}: its volumes are being checked", pause=SOON)
         if found.rules:
             why = f"{said}: stays local, it cannot run on super nodes: {'; '.join(found.rules)}"
             return Placement(Kind.LOCAL, why, "NotEligibleForSuperNode")
@@ -239,7 +239,7 @@ class _Planner:
             return stays("KeptLocal", f"{NO_ROOM} its affinity keeps it off super nodes: it waits")
         found = self._super_nodes.objections(pod, bound=False)
         if found is None:
-            return stays("", "its volumes are looked at")
+            return stays("", "its volumes are being checked")
         if found.rules:
             return stays("NotEligibleForSuperNode", f"It cannot run on super nodes: {'; '.join(found.rules)}")
         if found.misfit:

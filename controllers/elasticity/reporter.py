@@ -57,8 +57,8 @@ TIER_PODS = Gauge(
 LONG = 15.0
 """Seconds after which a gated pod says by an Event what it waits for."""
 PLACEMENTS = {Kind.LOCAL: "local", Kind.SUPER: "super", Kind.ANY: "any"}
-LEFT = "the controllers had no leader that decided where it runs; now they have a new one"
-TAKING_OVER = "the leader is new, and makes sure that no write of the former one can still arrive"
+LEFT = "there was no leader to place it; now there is one"
+TAKING_OVER = "the new leader makes sure that the former one can no longer write"
 
 Labels = tuple[str, ...]
 
@@ -107,7 +107,7 @@ class Reporter:
             if seconds >= LONG and not self._reported.get(uid):
                 why = self._waits.get(uid, TAKING_OVER)
                 self._reported[uid] = {"WaitsForPlacement"}
-                self.event(pod, "WaitsForPlacement", f"Gated, waits for its placement: {why}", "Warning")
+                self.event(pod, "WaitsForPlacement", f"Gated, waiting for its placement: {why}", "Warning")
 
     def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         keep_only(self._reported, uids)

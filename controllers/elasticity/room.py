@@ -104,13 +104,13 @@ class Quota:
     def _reached(self, pod: Pod) -> str | None:
         total, most, namespace = self._limits.total, self._limits.per_namespace, pod.metadata.namespace
         if total and self._taken.total() >= total:
-            return f"total is {total}, and as many pods are on super nodes"
+            return f"total limits pods on super nodes to {total}"
         if most and self._taken[namespace] >= most:
-            return f"perNamespace is {most}, and as many pods of {namespace} are on super nodes"
+            return f"perNamespace limits pods of {namespace} on super nodes to {most}"
         for used in self._budgets:
             budget = used.budget
             if used.concerns(pod) and used.taken >= budget.max_pods:
-                reached = f"budgets allows {budget.max_pods} {budget} on super nodes"
+                reached = f"budgets limits {budget} on super nodes to {budget.max_pods}"
                 ends_at = budget.ends_at(self._now)
                 end = f"end at {rfc3339(ends_at)}" if ends_at else "do not end soon"
                 return f"{reached}; its hours, {budget.times}, {end}" if budget.hours else reached

@@ -165,7 +165,7 @@ def _refusal(volume: Mapping[str, Any]) -> str | None:
 
 
 FIRST, LAST = 61000, 65534
-RESERVED = f"super nodes keep ports {FIRST}-{LAST} for themselves"
+RESERVED = f"super nodes reserve ports {FIRST}-{LAST}"
 
 PORT_RANGE = "net.ipv4.ip_local_port_range"
 
@@ -195,7 +195,7 @@ def violations(pod: Request, claims: Mapping[str, Claim]) -> tuple[str, ...]:
 def _violations(pod: Request) -> Iterator[str]:
     owner, annotations = pod.metadata.controller, pod.metadata.annotations
     if owner and is_daemon_pod(pod.metadata):
-        yield f"it is a pod of DaemonSet {owner.name}: super nodes run none"
+        yield f"it is a pod of DaemonSet {owner.name}: super nodes run no DaemonSets"
     for sysctl in pod.spec.security_context.sysctls:
         # Kubernetes takes both separators.
         if sysctl.name.replace("/", ".") == PORT_RANGE and (why := _range_refusal(sysctl.value)):
@@ -203,7 +203,7 @@ def _violations(pod: Request) -> Iterator[str]:
     for name in FIXED_IP:
         # Without a value the others ask for nothing; of this one the original minds that it is there at all.
         if annotations.get(name) or (name == CLAIM_POLICY and name in annotations):
-            yield f"annotation {name} is {annotations[name][:40]!r}: super nodes give no fixed IP"
+            yield f"annotation {name} is {annotations[name][:40]!r}: super nodes do not support fixed IPs"
     for where, container in pod.spec.named_containers:
         for port in container.ports:
             for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
@@ -213,7 +213,7 @@ def _violations(pod: Request) -> Iterator[str]:
             number = container.number_of(probe.port)
             if FIRST <= number <= LAST:
                 named = f" (named {probe.port})" if number != probe.port else ""
-                yield f"{where}: {field} asks port {number}{named}: {RESERVED}"
+                yield f"{where}: {field} uses port {number}{named}: {RESERVED}"
 
 
 def _range_refusal(value: str) -> str | None:

@@ -214,7 +214,7 @@ class Snapshot:
         if is_new:
             return 0, f"its {owner.kind} is not known {'as it is now' if found else 'yet'}"
         raise ValueError(
-            f"{owner.kind} {owner.name}, of which a share is local, is not known: write a number"
+            f"the replicas of {owner.kind} {owner.name} are not known: write a number, not a percentage"
         )
 
     def _idle(self, pods: Iterable[Pod]) -> list[Pod]:

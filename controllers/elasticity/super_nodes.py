@@ -173,7 +173,9 @@ def _retire(name: str, node: Node, now: datetime) -> Action | None:
         return Action("change", name, node, "SuperNodeRetired", message, closed)
     if now - SETTLE < retired_at:
         return None
-    return Action("remove", name, node, "SuperNodeRemoved", "Its subnet is not configured, and it was empty")
+    return Action(
+        "remove", name, node, "SuperNodeRemoved", "Its subnet is no longer configured, and it had no pods"
+    )
 
 
 class SuperNodeReconciler:

@@ -209,7 +209,7 @@ class NodeBackends:
             return f"load balancer {self.load_balancer} {self.error}"
         if self.detached_since is None:
             return (
-                f"load balancer {self.load_balancer} has not answered weight 0 for all backends of the node"
+                f"load balancer {self.load_balancer} has not reported weight 0 for all backends of the node"
             )
         return None
 

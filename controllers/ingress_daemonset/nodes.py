@@ -400,7 +400,7 @@ def open_connections(rollout: NodeRollout) -> str:
     if count is not None:
         return f"{count} connections are open, and at most {wanted.max if wanted else 0} may be"
     errors = (each.state.connections_error if each.state else each.error for each in rollout.readings)
-    why = next((each for each in errors if each), "no health checker has said so")
+    why = next((each for each in errors if each), "no health checker has reported them")
     return f"it is not known how many connections are open: {why}"
 
 

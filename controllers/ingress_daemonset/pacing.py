@@ -240,12 +240,12 @@ def sentence(wanted: Metric, found: MetricStatus) -> str:
     if found.failed_at:
         return f"its metric has failed: {found.message}"
     if found.unknown_since:
-        return f"its metric is not known since {rfc3339(found.unknown_since)}: {found.message}"
+        return f"its metric has been unknown since {rfc3339(found.unknown_since)}: {found.message}"
     if found.message:
         return f"its metric: {found.message}"
     if found.passing_since:
         since = rfc3339(found.passing_since)
-        return f"its metric is good since {since}, and has to be for {wanted.for_seconds} s"
+        return f"its metric has been good since {since}, and must stay so for {wanted.for_seconds} s"
     return "its metric has not been measured yet"
 
 

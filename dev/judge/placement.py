@@ -39,7 +39,7 @@ def is_gated(pod: Raw) -> bool:
 
 
 def is_kept_home(raw: Raw) -> bool:
-    """Of a pod, or a template: super nodes give no fixed IP, and the first N may be pinned."""
+    """Of a pod, or a template: super nodes do not support fixed IPs, and the first N may be pinned."""
     return FIXED_IP in notes(raw) or notes(raw).get(MODE) == "pin"
 
 

@@ -58,7 +58,7 @@ def test_each_node_is_off_before_its_pods_go_and_on_when_all_are_there(balanced:
         off = [each for each in checker.answers if each.status == 503]
         on = next(each for each in checker.answers if each.status == 200 and each.at > off[-1].at)
         assert checker.course() == [200, 503, 200]
-        assert f"is to be updated, says its annotation {TO_BE_UPDATED}" in off[0].text
+        assert f"is about to be updated (annotation {TO_BE_UPDATED})" in off[0].text
         assert on.at > ready_at(edge, node)
 
 

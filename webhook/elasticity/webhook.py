@@ -37,7 +37,7 @@ MOST_ENTRIES = 100
 """Node selector terms and scheduling gates of a pod that is changed."""
 EDITED = ("affinity", "schedulerName", "schedulingGates")
 
-NO_LEADER = "not gated, because the controllers had no leader: no placement was decided"
+NO_LEADER = "neither gated nor placed, because the controllers had no leader"
 NOT_GATED = Counter(
     "drawbridge_elasticity_not_gated", "Pods that were not gated, because no leader would open their gate."
 )
@@ -115,7 +115,7 @@ def waiting(absence: float, fallback_after: float) -> Wait:
         limit = f"after {fallback_after:g} s without one, pods are no longer gated"
         reason = f"{WAITS}; when it was created, there had been none for {absence:.0f} s"
         return Wait(reason=reason, warnings=(f"{NAME}: this pod waits, but {there_is_none}; {limit}",))
-    warning = f"{NAME}: {there_is_none}: this pod is not gated, and no placement is decided"
+    warning = f"{NAME}: {there_is_none}: this pod is neither gated nor placed"
     return Wait(is_worth_it=False, reason=NO_LEADER, warnings=(warning,))
 
 

@@ -94,7 +94,7 @@ def _window(window: Window) -> Iterator[Problem]:
         message = f"it is {window.duration_seconds}; write 1 to {longest}, a week"
         yield f"{WINDOW}.durationSeconds", message
     if unknown := [each for each in window.days if each not in DAYS]:
-        yield f"{WINDOW}.days", f"{unknown[0]!r:.20} is none; write of {', '.join(DAYS)}"
+        yield f"{WINDOW}.days", f"{unknown[0]!r:.20} is not a day; choose from {', '.join(DAYS)}"
 
 
 TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
@@ -359,7 +359,7 @@ def _host_ports(spec: Spec, pod: PodSpec) -> Iterator[Problem]:
         if port.host_port:
             yield (
                 f"{path}.hostPort",
-                f"{port.host_port} can be had once on a node, and there may be several pods: leave hostPort out and"
+                f"{port.host_port} can be used once per node, and there may be several pods: leave hostPort out and"
                 " use a NodePort Service, or set hostNetwork",
             )
 

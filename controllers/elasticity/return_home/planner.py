@@ -94,7 +94,7 @@ def _beyond(burst: Burst, local: int) -> str | None:
     before = local if burst.ordinal is None else burst.ordinal
     if burst.limit is None or before < burst.limit:
         return None
-    return f"{LOCAL_REPLICAS} is {burst.limit}, and {before} come before it: its like belong on super nodes"
+    return f"{LOCAL_REPLICAS} is {burst.limit}, and {before} come before it: pods beyond that belong on super nodes"
 
 
 def _order(burst: Burst) -> tuple[int, str, str]:

@@ -131,7 +131,7 @@ class ReturnReconciler:
         try:
             self._failed = _DECODER.decode(found.data.get(KEY, "{}")) if found else {}
         except msgspec.MsgspecError as error:
-            log.warning("failed returns not readable, they are counted from none", error=str(error))
+            log.warning("failed returns not readable, counting from zero", error=str(error))
         self._stored = self._encoded()
 
     def _save(self) -> None:

@@ -89,7 +89,9 @@ def changed(pod: Pod, current: Current, super_nodes: Collection[str]) -> str | N
     found = current.find(pod.metadata.uid)
     if found is None:
         return "it is gone"
-    return "it is on no super node" if found.node_name not in super_nodes else never_returns(found.metadata)
+    return (
+        "it is not on a super node" if found.node_name not in super_nodes else never_returns(found.metadata)
+    )
 
 
 def altered(pod: Pod, current: Current) -> str | None:
