@@ -195,7 +195,7 @@ def test_a_pending_pod_that_another_super_node_would_take_is_not_allowed_there(
     pod = burst(there, annotations={TYPE: "T4"})
 
     assert TOLERATION not in pod["spec"].get("tolerations", [])
-    could = f"It cannot run on super nodes: it asks for GPUs (annotation {TYPE}), and could come to {OTHER}"
+    could = f"It cannot run on super nodes: it asks for GPUs (annotation {TYPE}), and could run on {OTHER}"
     assert there.leader.recorder.events == [("NotEligibleForSuperNode", f"{could}, {way_out}")]
 
 
