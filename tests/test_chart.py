@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from calico.segment import ENTRIES
 from certs.issue import COMMON_NAME_LENGTH
+from cli.installation import MutatingPolicy
 from controllers.certificates.controller import rules
 from dev.lab import chart, values_comments, values_page
 from dev.lab.errors import LabError
@@ -278,7 +280,7 @@ def agree_with_the_configuration(objects: Objects) -> None:
 
 
 def register_what_is_served(objects: Objects) -> None:
-    """Every webhook has a path that helm test calls, and the CA comes from where the mode says."""
+    """Every webhook, or what replaces it, has a path that helm test calls; the CA comes from where the mode says."""
     settings = settings_in(objects)
     configurations = [each for (kind, _), each in objects.items() if kind.endswith("WebhookConfiguration")]
     hooks = [hook for each in configurations for hook in each["webhooks"]]
@@ -287,6 +289,8 @@ def register_what_is_served(objects: Objects) -> None:
         word for pod in tests for word in pod["spec"]["containers"][0]["args"] if not word.startswith("--")
     ]
     registered = {hook["clientConfig"]["service"]["path"] for hook in hooks}
+    policies = [each for (kind, _), each in objects.items() if kind == "MutatingAdmissionPolicy"]
+    registered |= {msgspec.convert(each, MutatingPolicy).replaces.path for each in policies}
     assert registered == set(called) == set(unregistered(settings, ()))
     assert {"caBundle" in hook["clientConfig"] for hook in hooks} <= {settings.certs.mode == "files"}
     injected = {
