@@ -27,6 +27,7 @@ from api.ingress_daemonset.types import (
     resource,
     rolling_update,
 )
+from settings.windows import DAYS, LONGEST, START
 from tests.charts import CHART
 from tests.ingress_daemonset import Raw, example, raw
 from webhook.ingress_daemonset.validate import MOST_CONTAINERS, MOST_LABELS, MOST_PORTS, two_spellings
@@ -140,6 +141,15 @@ def test_its_lists_are_no_longer_than_the_webhook_takes() -> None:
     assert {path: by_path[path][limit] for path, (limit, _) in most.items()} == {
         path: value for path, (_, value) in most.items()
     }
+
+
+def test_its_windows_are_those_that_the_controllers_can_read() -> None:
+    window = dict(fields(SCHEMA))[f"{ROLLING}.window"]["properties"]
+
+    assert window["start"]["pattern"] == f"^{START.pattern}$"
+    assert window["days"]["items"]["enum"] == [*DAYS]
+    assert 0 < window["durationSeconds"]["minimum"] < window["durationSeconds"]["maximum"]
+    assert window["durationSeconds"]["maximum"] == LONGEST.total_seconds()
 
 
 STARTED = "2026-01-01T10:00:00Z"

@@ -83,13 +83,6 @@ CHECKED = {"healthCheckNodePorts": [10080], **pod(hostNetwork=True)}
         (rolling(waves={"byLabel": "a zone"}), "R.waves.byLabel", "'a zone' is not the key of a label"),
         (windowed(timeZone="Moon/Crater"), "R.window.timeZone", "such as Europe/Berlin"),
         (windowed(timeZone="../../etc/passwd"), "R.window.timeZone", "is not known"),
-        (windowed(start="2 am"), "R.window.start", "'2 am'; write hours and minutes, such as 02:00"),
-        (windowed(durationSeconds=0), "R.window.durationSeconds", "it is 0; write 1 to 604800, a week"),
-        (
-            windowed(days=["Sat", "Caturday"]),
-            "R.window.days",
-            "'Caturday' is not a day; choose from Mon, Tue",
-        ),
         (
             rolling(maxUnavailableNodes="0%", maxDegradedNodes="00%"),
             "R.maxDegradedNodes",

@@ -24,7 +24,7 @@ from api.ingress_daemonset.types import (
 )
 from kube.selectors import REQUIRED
 from settings import CLBSettings, IngressDaemonSetSettings
-from settings.windows import DAYS, LONGEST, START, zone_of
+from settings.windows import zone_of
 
 Problem = tuple[str, str]
 """The path of a field, and what is wrong with it and how to correct it."""
@@ -82,19 +82,12 @@ def _metric(metric: Metric) -> Iterator[Problem]:
 
 
 def _window(window: Window) -> Iterator[Problem]:
+    """All but the zone is checked by the schema."""
     if zone_of(window) is None:
         message = (
             f"{window.time_zone!r:.80} is not known; write one of the IANA database, such as Europe/Berlin"
         )
         yield f"{WINDOW}.timeZone", message
-    if not START.fullmatch(window.start):
-        yield f"{WINDOW}.start", f"it is {window.start!r:.20}; write hours and minutes, such as 02:00"
-    longest = int(LONGEST.total_seconds())
-    if not 0 < window.duration_seconds <= longest:
-        message = f"it is {window.duration_seconds}; write 1 to {longest}, a week"
-        yield f"{WINDOW}.durationSeconds", message
-    if unknown := [each for each in window.days if each not in DAYS]:
-        yield f"{WINDOW}.days", f"{unknown[0]!r:.20} is not a day; choose from {', '.join(DAYS)}"
 
 
 TIMESTAMP_KEY = f"{ROLLING}.waitForDetachmentByAnnotatedTimestamp.key"
