@@ -29,11 +29,14 @@ PRODUCT = [
 
 
 @functools.cache
-def nodes() -> list[ast.AST]:
-    trees = [
-        ast.parse(path.read_text()) for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))
-    ]
+def nodes_of(package: str) -> list[ast.AST]:
+    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / package).rglob("*.py"))]
     return [node for tree in trees for node in ast.walk(tree)]
+
+
+@functools.cache
+def nodes() -> list[ast.AST]:
+    return [node for package in PRODUCT for node in nodes_of(package)]
 
 
 def calls() -> list[ast.Call]:
@@ -92,8 +95,7 @@ def reasons() -> set[str]:
 @functools.cache
 def texts(packages: tuple[str, ...]) -> set[str]:
     """All texts in the code of *packages*."""
-    paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
-    found = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    found = [node for package in packages for node in nodes_of(package)]
     return {node.value for node in found if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 

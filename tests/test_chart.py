@@ -25,7 +25,6 @@ from settings import Settings, parse
 from settings.anycast_ip import EgressCheck
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
-    ANYCAST_IP,
     CA,
     CHART,
     NAMESPACE,
@@ -39,7 +38,6 @@ from tests.charts import (
     table,
 )
 
-FEATURES = merged(ANYCAST_IP, {"elasticity": {"enabled": True}, "ingressDaemonSet": {"enabled": True}})
 WHOLE = ("resources", "podSecurityContext", "securityContext", "nodeLabels", "nodeSelector", "labels")
 """Values whose parts are not the chart's."""
 SECRETS = r"\b(a-key|a-token|my-word)\b"

@@ -42,14 +42,6 @@ def test_after_a_burst_about_one_object_the_rest_is_dropped_but_counted() -> Non
     assert later.count == BURST + 4
 
 
-def test_what_is_long_past_is_forgotten() -> None:
-    correlator = EventCorrelator()
-    for number in range(100):
-        correlator.enter(note(regarding=Regarding.pod("shop", str(number))), AT, 0.0)
-    correlator.enter(note(), AT, 2 * WINDOW)
-    assert (len(correlator._series), len(correlator._written)) == (1, 1)
-
-
 def test_a_long_name_still_makes_a_valid_one() -> None:
     series = EventCorrelator().enter(note(regarding=Regarding("v1", "Node", "n" * 229 + ".x" * 12)), AT, 0.0)
     assert series is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -33,7 +34,9 @@ def imported(path: Path) -> Iterator[str]:
             yield from members & MODULES.keys() or {node.module}
 
 
-IMPORTS = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    return {name: set(imported(path)) - {name} for name, path in MODULES.items()}
 
 
 def long_signatures(path: Path) -> Iterator[str]:
@@ -58,20 +61,20 @@ def test_no_function_and_no_dataclass_takes_more_than_six_parameters() -> None:
 
 
 def test_no_imports_of_the_product_run_in_a_circle() -> None:
-    TopologicalSorter(IMPORTS).prepare()
+    TopologicalSorter(imports()).prepare()
 
 
 def test_what_the_controllers_share_imports_no_feature() -> None:
     shared = [name for name in MODULES if name.startswith("controllers.") and name.count(".") == 1]
 
-    assert [name for name in shared if any(_is_of_a_feature(each) for each in IMPORTS[name])] == []
+    assert [name for name in shared if any(_is_of_a_feature(each) for each in imports()[name])] == []
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_no_import_within_a_feature_runs_back_up(feature: str) -> None:
     """A controller imports reconcilers, and these the snapshot, planner, actions and reporter; never back."""
     package = f"controllers.{feature}."
-    arrows = [(name, each) for name in MODULES for each in IMPORTS[name] if name.startswith(package)]
+    arrows = [(name, each) for name in MODULES for each in imports()[name] if name.startswith(package)]
 
     assert [
         (name, each) for name, each in arrows if each.startswith(package) and _height(each) > _height(name)
