@@ -306,6 +306,12 @@ def joins_without_admission(world: World) -> Iterator[float]:
     yield 60.0
 
 
+@history("anycast_ip", nodes=2, values={"admission": {"mutations": "policy"}})
+def joins_closed_without_servers(world: World) -> Iterator[float]:
+    """Nodes that join while no webhook server answers are closed by the API server, where a policy taints them."""
+    yield from joins_without_admission(world)
+
+
 @history("anycast_ip", nodes=3, lasts=800.0)
 def taken_away_at_the_console(world: World) -> Iterator[float]:
     """A node whose address a user unbinds while it is blocked says so and waits; a released one is replaced."""
