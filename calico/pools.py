@@ -69,6 +69,7 @@ class IPAMBlockSpec(Value, frozen=True):
     cidr: str = ""
     allocations: tuple[int | None, ...] = ()
     attributes: tuple[Attribute, ...] = ()
+    strict_affinity: bool = msgspec.field(default=False, name="strictAffinity")
 
     def attribute_of(self, place: int) -> Attribute | None:
         """Of the address at *place* in the block; None for one that is not assigned."""
@@ -105,13 +106,14 @@ class Holder:
 class Block:
     """A range with one bit of *assigned* for each address, the lowest for the first: a /26 needs one machine word.
 
-    *holders* are by their place in it.
+    *holders* are by their place in it. Of a *strict* one, no other node gets addresses.
     """
 
     metadata: ObjectMeta
     range: Range
     assigned: int
     holders: Mapping[int, Holder]
+    strict: bool = False
 
     def count(self, within: Range) -> int:
         """Assigned addresses *within* a range."""
@@ -130,7 +132,9 @@ def block_of(block: IPAMBlock) -> Block:
     assigned = [place for place, held in enumerate(block.spec.allocations) if held is not None]
     holders = {place: holder for place in assigned if (holder := _holder(block.spec.attribute_of(place)))}
     bits = sum(1 << place for place in assigned)
-    return Block(_trimmed(block.metadata), range_of(block.spec.cidr), bits, holders)
+    return Block(
+        _trimmed(block.metadata), range_of(block.spec.cidr), bits, holders, block.spec.strict_affinity
+    )
 
 
 def decode_pool(encoded: msgspec.Raw) -> IPPool:
@@ -228,7 +232,7 @@ class Pool:
     """A pool that gives addresses.
 
     *room* is how many of them are neither assigned nor reserved by others, *ours* those of them in segments of ours,
-    as CIDRs: without us, all of the room would be free.
+    as CIDRs: without us, all of the room would be free. Where it *is_strict*, no node can use what others have free.
     """
 
     name: str
@@ -236,10 +240,11 @@ class Pool:
     usage: Usage
     room: int
     ours: frozenset[str]
+    is_strict: bool = False
 
 
 def pools_of(
-    pools: Iterable[IPPool], blocks: Iterable[Block], reservations: Sequence[IPReservation]
+    pools: Iterable[IPPool], blocks: Sequence[Block], reservations: Sequence[IPReservation]
 ) -> Sequence[Pool]:
     assigned, everything = Assigned(blocks), reserved_ranges(reservations)
     of_others = reserved_ranges(segment for segment in reservations if not segment.ours)
@@ -252,6 +257,7 @@ def pools_of(
             usage_of(whole, assigned, everything),
             usage_of(whole, assigned, of_others).free,
             frozenset(_only_ours(whole, unassigned, of_others)),
+            any(block.strict and overlap(block.range, whole) for block in blocks),
         )
         for pool in pools
         if (whole := pool.range) is not None

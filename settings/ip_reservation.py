@@ -66,7 +66,7 @@ class Pools(Model):
 class Standing(Model):
     """Whether the addresses of running pods are reserved before they go, so that their deletion costs no call."""
 
-    enabled: bool = False
+    enabled: bool = True
     # Calico reads every reservation for each new pod.
     max: Count = 10_000
 

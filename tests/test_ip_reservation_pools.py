@@ -17,7 +17,7 @@ from dev.fake_api import FakeAPI, refusal
 from dev.lab.waiting import until
 from kube.errors import Forbidden
 from settings import IPReservationSettings
-from settings.ip_reservation import Pools
+from settings.ip_reservation import Pools, Standing
 from tests import ip_reservation_world
 from tests.calico_pools import BLOCKS, KINDS, POOLS, a_block, a_pool, block, pool
 from tests.factories import ago, raw_pod, record, segment
@@ -117,7 +117,7 @@ class Informer:
 def test_pools_are_known_while_both_watches_speak(
     api: FakeAPI, pools: Any, blocks: Any, enabled: bool, known: bool
 ) -> None:
-    here = watch(api, pools=Pools(enabled=enabled))
+    here = watch(api, pools=Pools(enabled=enabled), standing=Standing(enabled=False))
     here._pools, here.blocks = pools, blocks
 
     assert (here.read([]) is not None) is known

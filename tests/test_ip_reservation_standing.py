@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -168,6 +169,12 @@ def test_a_pod_whose_address_calico_has_released_is_withdrawn() -> None:
     planned = plan(found, ["10.0.0.1"], pools(), 9, found["10.0.0.1"].keys)
 
     assert planned.withdrawn == ["10.0.0.1"]
+
+
+def test_a_pool_whose_nodes_keep_their_blocks_bears_none() -> None:
+    """Its free addresses may all be of nodes that need none."""
+    strict = [dataclasses.replace(pool, is_strict=True) for pool in pools()]
+    assert plan(candidates("10.0.0.1"), (), strict, 9).reserved == []
 
 
 # What is released.

@@ -21,7 +21,7 @@ FILES = {"mode": "files", "existingSecret": "tls", "caBundle": CA}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
 EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}
 WITH: dict[str, dict[str, Any]] = {
-    "ipReservation": {"ipReservation": {"enabled": True}},
+    "ipReservation": {"ipReservation": {"enabled": True, "standing": {"enabled": False}}},
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
     "sameAddress": {"ipReservation": {"enabled": True, "sameAddress": {"enabled": True}}},
     "standing": {"ipReservation": {"enabled": True, "standing": {"enabled": True}}},

@@ -105,7 +105,7 @@ ipReservation:
   skipWhenOwnerIsDeleted: false
   workloadOptIn: true
   sameAddress: {enabled: true, timeout: 30s}
-  standing: {enabled: true, max: 1}
+  standing: {enabled: false, max: 1}
   pools: {enabled: true, history: 1h}
   maxPoolShare: 20
   maxPerNamespace: 7

@@ -77,13 +77,14 @@ class Plan:
 
 
 class Room:
-    """For so many *left* addresses in all, and in each of *pools* for as many as it has free ones."""
+    """For so many *left* addresses in all, and in each of *pools* for as many as it has free ones for any node."""
 
     def __init__(self, pools: Sequence[Pool], left: int) -> None:
         self._free: dict[NamedRange | None, int] = {
             (pool.name, pool.range): pool.usage.free for pool in pools
         }
-        self._pools, self._left = tuple((pool.name, pool.range) for pool in pools), left
+        self._pools = tuple((pool.name, pool.range) for pool in pools if not pool.is_strict)
+        self._left = left
         self._taken: Counter[NamedRange | None] = Counter()
 
     def takes(self, candidate: Candidate, share: float) -> bool:
