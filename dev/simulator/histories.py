@@ -1070,6 +1070,18 @@ def hung_write(world: World) -> Iterator[float]:
     yield 1.0
 
 
+@history("ip_reservation", nodes=3)
+def hung_write_without_leader(world: World) -> Iterator[float]:
+    """A pod is deleted only when its reservation is stored: the write hangs, and no leader would make up for it."""
+    yield 10.0
+    now = world.kernel.now
+    for each in world.product.controllers:
+        world.network.cut(each.name, now + 20.0)
+    world.network.hang("POST", "/ipreservations", now + 1.0)
+    force(world, "redis-0")
+    yield 30.0
+
+
 FEW = {"config": {"ipReserveMaxCount": 3}}
 
 

@@ -158,7 +158,7 @@ def _evict_all(world: World, node: str, pods: Collection[str]) -> bool:
         metadata = each["metadata"]
         if "deletionTimestamp" in metadata:
             continue
-        world.outside.disturb(metadata["name"], node, f"drain of {node}")
+        world.outside.disturb(node, f"drain of {node}")
         try:
             world.kubectl.evict(
                 metadata["name"], metadata["namespace"], preconditions={"uid": metadata["uid"]}

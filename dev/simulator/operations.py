@@ -394,7 +394,8 @@ def forbid_deployments(world: World, dice: Random) -> str:
 
 
 def interfere(world: World, pod: Raw) -> None:
-    world.outside.disturb(pod["metadata"]["name"], pod["spec"].get("nodeName", ""))
+    """With its node: of the pod itself, admission is asked."""
+    world.outside.disturb(pod["spec"].get("nodeName", ""))
 
 
 def is_home(raw: Raw) -> bool:
