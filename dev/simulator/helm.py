@@ -12,7 +12,7 @@ from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from dev.judge.edge import detach_key
-from dev.judge.observation import name, notes
+from dev.judge.observation import is_terminating, name, notes
 from dev.judge.placement import is_gated
 from dev.simulator.world import World, rendered_of
 from kube.client import Client
@@ -86,8 +86,9 @@ def held(world: World) -> list[str]:
         for each in resources
         if FINALIZER in (each["metadata"].get("finalizers") or ())
     ]
-    found += [f"{each} of a pod is reserved" for each in world.calico.reserved() & world.calico.held.keys()]
-    return found
+    living = {each["metadata"]["uid"] for each in world.api.peek(PODS) if not is_terminating(each)}
+    assigned = {each.address for each in world.calico.held.values() if each.pod in living}
+    return found + [f"{each} of a pod is reserved" for each in world.calico.reserved() & assigned]
 
 
 def install_again(world: World, values: Raw) -> None:

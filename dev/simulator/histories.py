@@ -1082,6 +1082,19 @@ def hung_write_without_leader(world: World) -> Iterator[float]:
     yield 30.0
 
 
+@history("ip_reservation", nodes=3)
+def uninstalled_beside_a_deletion(world: World) -> Iterator[float]:
+    """After an uninstall, only addresses of pods that are being deleted are reserved."""
+    yield 20.0
+    node, values = world.api.get(PODS, "redis-0", objects.SHOP)["spec"]["nodeName"], world.values
+    world.kubernetes.kubelets.silence(node, world.now())
+    delete_pods(world, "redis-0")
+    helm.uninstall(world, 20.0)
+    world.kubernetes.kubelets.recover(node, world.now())
+    helm.install_again(world, values)
+    yield 30.0
+
+
 FEW = {"config": {"ipReserveMaxCount": 3}}
 
 
