@@ -1,4 +1,5 @@
-"""What IP reservation costs deletions: storms and single ones with no webhook, with no-op ones, and with ours."""
+"""What IP reservation costs deletions: storms and single ones with no webhook, with no-op ones, and with ours,
+of pods that are reserved ahead and of others."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from dev.bench.ip_reservation.figures import figures
 from dev.bench.ip_reservation.rows import rows
 from dev.bench.ip_reservation.runs import Run, Setting, Site, measured
 from dev.bench.ip_reservation.storm import Load
-from dev.bench.ip_reservation.variants import NO_OP, NONE, OURS, Stage, Variant
+from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NONE, OURS, Stage, Variant
 from dev.bench.report import Figure
 from dev.lab import binaries, install
 from dev.lab.bootstrap import running
@@ -52,7 +53,7 @@ class Plan:
         """A no-op without our conditions, and Calico's allocator, are of interest in one storm."""
         if variant.name == NO_OP:
             return self._storms(allocating=False)
-        return [each for each in self.settings if not each.allocating or variant.name in (NONE, OURS)]
+        return [each for each in self.settings if not each.allocating or variant.name in (NONE, OURS, AHEAD)]
 
     def _storms(self, *, allocating: bool) -> list[Setting]:
         return [Setting(load, allocating=allocating) for load in self.loads if load.is_storm][:1]
@@ -104,7 +105,10 @@ def _runs(lab: Lab, plan: Plan, progress: Callable[[str], None]) -> Iterator[Run
         for variant in in_turn(stage.variants, number):
             progress(f"round {number + 1}: {variant.name}")
             stage.enter(variant)
-            if variant.name != OURS:  # there, the leader would reserve again what another client deletes
+            if variant.name not in (
+                OURS,
+                AHEAD,
+            ):  # there, the leader would reserve again what another client deletes
                 _forget(lab)
             site.warm_up(WARM_UP)
             for setting in plan.of(variant):

@@ -29,7 +29,7 @@ from dev.bench.ip_reservation.rows import (
     Rows,
 )
 from dev.bench.ip_reservation.runs import Setting
-from dev.bench.ip_reservation.variants import NO_OP, NO_OP_CONDITIONS, NONE, OURS
+from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.report import Figure, figure, of_rounds
 
 WALL_TO_NONE = {False: 1.3, True: 1.5}
@@ -40,13 +40,18 @@ CPU_TO_NONE = 1.38
 """18 s where it is 13 s without a webhook."""
 ONE_AT_A_TIME = {P50: 1.8}
 STEADY = {P50: 2.0, P99: 2.5}
+OF_AHEAD = {WALL: 1.15, CPU: 1.2, P50: 1.1, P99: 1.3}
+"""Against none."""
+CALLS_OF_AHEAD = 0.02
 OBJECTS = 200
 ALLOCATING = 1.3
 
 
 def figures(found: Rows, settings: Sequence[Setting]) -> list[Figure]:
     """Setting by setting, medians over the rounds; at last what is counted over all of them together."""
-    each = [each for setting in settings for each in _of_setting(found, setting)]
+    each = [
+        each for setting in settings for each in (*_of_setting(found, setting), *_of_ahead(found, setting))
+    ]
     return [*each, *_counts(found, settings)]
 
 
@@ -82,29 +87,45 @@ def _of_storm(found: Rows, setting: Setting) -> Iterator[Figure]:
     yield _value(found, setting, PEAK, at_most=OBJECTS)
 
 
-def _cpu(found: Rows, setting: Setting) -> Figure:
+def _of_ahead(found: Rows, setting: Setting) -> Iterator[Figure]:
+    """What a deletion costs without us, it costs with us."""
+    if setting.allocating:
+        yield from _of_allocator(found, setting, AHEAD)
+    elif setting.load.is_storm:
+        yield _against(found, setting, WALL, NONE, OF_AHEAD[WALL], ours=AHEAD)
+        yield _cpu(found, setting, AHEAD, OF_AHEAD[CPU])
+        yield _value(found, setting, CPU_CONTROLLERS, ours=AHEAD)
+    else:
+        for measure in (P50, P99):
+            limit = OF_AHEAD[measure] if setting.load.rate else None
+            yield _against(found, setting, measure, NONE, limit, ours=AHEAD)
+    yield _value(found, setting, CALLED, at_most=CALLS_OF_AHEAD, ours=AHEAD)
+
+
+def _cpu(found: Rows, setting: Setting, variant: str = OURS, at_most: float = CPU_TO_NONE) -> Figure:
     """With what ours leaves for later, less what the same cluster uses at rest."""
-    ours, later = found[setting, OURS, CPU].values, found[setting, OURS, CPU_LATER].values
+    ours, later = found[setting, variant, CPU].values, found[setting, variant, CPU_LATER].values
     none, rest = found[setting, NONE, CPU].values, found[setting, NONE, CPU_LATER].values
     what, _, unit = CPU.partition(", ")
-    name = f"{setting}: {what} with what it does later, {OURS} against {NONE}"
+    name = f"{setting}: {what} with what it does later, {variant} against {NONE}"
     values = [during + after - idle for during, after, idle in zip(ours, later, rest, strict=True)]
-    return of_rounds(name, unit, values, none, at_most=CPU_TO_NONE)
+    return of_rounds(name, unit, values, none, at_most=at_most)
 
 
-def _of_allocator(found: Rows, setting: Setting) -> Iterator[Figure]:
+def _of_allocator(found: Rows, setting: Setting, variant: str = OURS) -> Iterator[Figure]:
     """The storm alone, without a webhook, takes cores from the allocator: both ratios are shown."""
-    during = found[setting, OURS, ASSIGNED].values
-    without, before = found[setting, NONE, ASSIGNED].values, found[setting, OURS, ASSIGNED_BEFORE].values
-    name = f"{setting}: Calico's allocator for one IP"
+    during = found[setting, variant, ASSIGNED].values
+    without, before = found[setting, NONE, ASSIGNED].values, found[setting, variant, ASSIGNED_BEFORE].values
+    name = f"{setting}: Calico's allocator for one IP, {variant}"
     yield of_rounds(f"{name}, storm against rest", "ms", during, before, at_most=ALLOCATING)
     yield of_rounds(f"{name}, storm against one without webhook", "ms", during, without)
 
 
 def _counts(found: Rows, settings: Sequence[Setting]) -> Iterator[Figure]:
-    pods = sum(each.load.size * len(found[each, OURS, WALL].values) for each in settings)
+    both = [(each, variant) for each in settings for variant in (OURS, AHEAD)]
+    pods = sum(each.load.size * len(found[each, variant, WALL].values) for each, variant in both)
     for measure in (REFUSED, LOST):
-        count = sum(sum(found[each, OURS, measure].values) for each in settings)
+        count = sum(sum(found[each, variant, measure].values) for each, variant in both)
         yield figure(f"all {pods:,} deletions: {measure}", count, "", at_most=0)
 
 
@@ -117,7 +138,9 @@ def _against(
     return of_rounds(name, unit, values, found[setting, baseline, measure].values, at_most=at_most)
 
 
-def _value(found: Rows, setting: Setting, measure: str, at_most: float | None = None) -> Figure:
+def _value(
+    found: Rows, setting: Setting, measure: str, at_most: float | None = None, ours: str = OURS
+) -> Figure:
     what, _, unit = measure.partition(", ")
-    value = median(found[setting, OURS, measure].values)
-    return figure(f"{setting}: {what}", value, unit, at_most=at_most)
+    value = median(found[setting, ours, measure].values)
+    return figure(f"{setting}: {what}, {ours}", value, unit, at_most=at_most)

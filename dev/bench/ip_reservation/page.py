@@ -8,12 +8,12 @@ from pathlib import Path
 
 from dev.bench.ip_reservation.rows import CPU, CPU_LATER, P50, P99, WALL, Row, Rows
 from dev.bench.ip_reservation.runs import SETTLE, Setting
-from dev.bench.ip_reservation.variants import NO_OP, NO_OP_CONDITIONS, NONE, OURS
+from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.picture import Group, Panel, svg
 from dev.bench.report import Figure, number
 from dev.lab.binaries.table import versions
 
-SHOWN = (NONE, NO_OP_CONDITIONS, NO_OP, OURS)
+SHOWN = (NONE, NO_OP_CONDITIONS, NO_OP, OURS, AHEAD)
 PAGE, PICTURE = Path("contributing") / "storm.md", Path("images") / "storm.svg"
 HEAD = """\
 # A storm of deletions
@@ -24,7 +24,8 @@ writes this page and its picture.
 ![Time, request and CPU of deletions, by variant](../images/storm.svg)
 
 Kubernetes {kubernetes}, {cores} cores for control plane, kubelets and clients; medians of the rounds ({rounds}).
-The variants take turns in one cluster: no webhook, one that does nothing behind our match conditions, and ours.
+The variants take turns in one cluster: no webhook, one that does nothing behind our match conditions, ours
+with pods whose IPs are reserved when they go, and ours with pods whose IPs are reserved ahead.
 Other programs use the machine, too: compare ratios, not seconds. *busy* is beside loops that occupy half of the cores.
 CPU is that of all processes of the cluster until the last pod is gone, and in the {settle:g} s after that.
 """
@@ -52,7 +53,7 @@ def page(found: Rows, settings: Sequence[Setting], figures: Sequence[Figure]) ->
 
 
 def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
-    """No webhook / no-op / ours in each cell."""
+    """No webhook / no-op / ours / ours, reserved ahead in each cell."""
     variants = [each for each in SHOWN if each != NO_OP]
     yield from _table(
         settings,

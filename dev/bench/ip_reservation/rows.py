@@ -10,7 +10,7 @@ import msgspec
 
 from dev.bench.arithmetic import total
 from dev.bench.ip_reservation.runs import CALLS, CLUSTER, DURATION, REQUESTS, SETTLE, Counted, Run
-from dev.bench.ip_reservation.variants import NONE, OURS
+from dev.bench.ip_reservation.variants import AHEAD, NONE, OURS
 from dev.bench.processes import MIB
 
 WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
@@ -159,5 +159,5 @@ def _measures(variant: str) -> dict[str, Callable[[Run], float]]:
     return {
         **OF_ALL,
         **(OF_WEBHOOKS if variant != NONE else {}),
-        **(OF_OURS if variant == OURS else {}),
+        **(OF_OURS if variant in (OURS, AHEAD) else {}),
     }

@@ -12,12 +12,13 @@ from calico.segment import IPReservation
 from dev.bench import processes
 from dev.bench.arithmetic import Samples, growth, samples
 from dev.bench.ip_reservation import storm
+from dev.bench.ip_reservation.ahead import await_marks
 from dev.bench.ip_reservation.allocator import assigned, assigning
 from dev.bench.ip_reservation.deployments import BENCH, SERVERS
 from dev.bench.ip_reservation.judge import Judged, judged
 from dev.bench.ip_reservation.side_load import side_load
 from dev.bench.ip_reservation.storm import PODS, Load, Storm
-from dev.bench.ip_reservation.variants import OURS, Variant, leader
+from dev.bench.ip_reservation.variants import AHEAD, OURS, Variant, leader
 from dev.bench.processes import Usage
 from dev.lab import workdir
 from dev.lab.errors import LabError
@@ -102,6 +103,8 @@ class Site:
 def measured(site: Site, variant: Variant, setting: Setting) -> Run:
     """Create the pods, which is not measured, and delete them."""
     lab, names, seen = site.lab, site.fill(setting.load.size), list[Observation]()
+    if variant.name == AHEAD:
+        await_marks(lab, site.namespace, names)
     kinds: dict[Resource, Kind] = {PODS: Pod, Reservations(lab.client).resource(): IPReservation}
     with watching(lab.client, kinds) as observations:
         with side_load(busy=setting.busy):
@@ -130,7 +133,7 @@ def _judged(site: Site, variant: Variant, seen: list[Observation], observations:
         seen.extend(observed_by_now(observations))
         return judged(seen, site.namespace)
 
-    if variant.name == OURS:
+    if variant.name in (OURS, AHEAD):
         with suppress(LabError):
             site.lab.wait(
                 lambda: not verdict().lost,

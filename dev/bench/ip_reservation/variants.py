@@ -1,5 +1,5 @@
 """Clusters to compare, one at a time in one lab: no webhook, one that does nothing (about each request, or only
-about those that ours is asked about), and ours."""
+about those that ours is asked about), and ours, with pods whose IPs are reserved when they go, or ahead."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dev.bench.arithmetic import growth, samples, total
+from dev.bench.ip_reservation.ahead import show_pool
 from dev.bench.ip_reservation.deployments import (
     BENCH,
     CONTROLLERS,
@@ -31,7 +32,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 CALLS = "apiserver_admission_webhook_request_total"
 
-NONE, NO_OP, NO_OP_CONDITIONS, OURS = "no webhook", "no-op", "no-op, our match conditions", "ours"
+NONE, NO_OP, NO_OP_CONDITIONS = "no webhook", "no-op", "no-op, our match conditions"
+OURS, AHEAD = "ours", "ours, reserved ahead"
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ class Stage:
             Variant(NO_OP, noop, noop_registration(ours, authority, conditions=False)),
             Variant(NO_OP_CONDITIONS, noop, noop_registration(ours, authority, conditions=True)),
             Variant(OURS, runs, ours),
+            Variant(AHEAD, runs, ours),
         )
 
     def enter(self, variant: Variant) -> None:
         """Back when just its programs run, and just its webhook is called."""
         self._register(None)
+        show_pool(self._client, shown=variant.name == AHEAD)
         wanted = {place: variant.runs.get(place, 0) for each in self.variants for place in each.runs}
         for place, pods in wanted.items():
             scale(self._client, place, pods)
