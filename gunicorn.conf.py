@@ -15,7 +15,7 @@ from webhook import app as _app  # noqa: F401 - see `pre_fork`
 from webhook.health import SideServers
 from webhook.worker import WebhookWorker
 
-# For handshakes and refusals while all requests in flight occupy a thread.
+# For refusals while all requests in flight occupy a thread.
 SPARE_THREADS = 4
 # The longest timeout of an API server, and time for the last bytes.
 LONGEST_REQUEST, LEEWAY = 30, 5

@@ -225,25 +225,15 @@ def test_odd_requests_have_their_status(caller: Caller, status: int, request_: d
 POST = b"POST / HTTP/1.1\r\n"
 HEADS = {
     "zeros": b"\0" * 300,
-    "half a request line": b"GET",
-    "another version": b"POST / HTTP/9.9\r\nHost: x",
-    "blanks": b"POST  /  HTTP/1.1",
     "HTTP/2": b"PRI * HTTP/2.0",
     "TLS within TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "a header without a name": POST + b": x",
-    "a folded header": POST + b"A\r\n b: x",
-    "a length below zero": POST + b"Content-Length: -1",
-    "a length that is no number": POST + b"Content-Length: 1e3",
-    "two lengths": POST + b"Content-Length: 1\r\nContent-Length: 2",
-    "a very long length": POST + b"Content-Length: " + b"9" * 100,
     "thousands of headers": POST + b"X: y\r\n" * 5_000,
     "a request line without end": b"POST /" + b"a" * 70_000,
     "a header without end": POST + b"X: " + b"a" * 70_000,
-    "chunks": POST + b"Transfer-Encoding: chunked",
     "compressed chunks": POST + b"Transfer-Encoding: gzip, chunked",
     "an expectation": POST + b"Expect: 100-continue\r\nContent-Length: 1",
-    "another expectation": POST + b"Expect: 200-maybe",
 }
+"""What else is no request stands in tests/test_inbox.py."""
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)

@@ -40,6 +40,7 @@ for _reason in (TLS, "400", "411", "413", "414", "417", "431", "503"):
     REFUSED.labels(_reason)  # from zero on: a scraper cannot tell a first one from a new series
 
 PIECE = 64 * 1024
+"""Bytes that are received, sent or counted in one step of the event loop."""
 OWN_BYTES = 128 * 1024
 """Bytes outside the budget, of a request that arrives."""
 MOST_COST = 32 * 1024 * 1024
@@ -196,7 +197,7 @@ class Connection:
     async def _account(self) -> None:
         """For what decoding makes of the request, until it has been answered."""
         count = self._inbox.cost
-        is_short = len(self._inbox) <= OWN_BYTES
+        is_short = len(self._inbox) <= PIECE
         cost = count() if is_short else await self._service.lines.large.run(self.client, count)
         self._hold(min(cost, MOST_COST) - OWN_COST)
 
@@ -259,7 +260,10 @@ class Connection:
 
 async def ready(sock: socket.socket, *, to_write: bool = False) -> None:
     """Wait until *sock* can be read from, or written to."""
-    loop = asyncio.get_running_loop()
+    loop, number = (
+        asyncio.get_running_loop(),
+        sock.fileno(),
+    )  # asyncio would ask the kernel for a socket's addresses
     event = loop.create_future()
     watch = loop.add_writer if to_write else loop.add_reader
 
@@ -267,11 +271,11 @@ async def ready(sock: socket.socket, *, to_write: bool = False) -> None:
         if not event.done():
             event.set_result(None)
 
-    watch(sock, happened)
+    watch(number, happened)
     try:
         await event
     finally:
-        (loop.remove_writer if to_write else loop.remove_reader)(sock)
+        (loop.remove_writer if to_write else loop.remove_reader)(number)
 
 
 def half_close(sock: socket.socket) -> None:

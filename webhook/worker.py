@@ -30,8 +30,9 @@ SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one run: a small request changes threads a few times."""
 GREEDY = 16
 """A client address with more than this part of all connections loses its own first."""
-AT_ONCE = 4
-"""Handshakes and pieces of requests in a round of the event loop, beside those of clients that were served before."""
+AT_ONCE = 1
+"""Steps of handshakes and of unfinished requests in a round of the event loop: each waits for the interpreter, and an
+answer to another client waits for the round."""
 SERVED, NEWCOMERS, LARGE = 4, 2, 1
 """Requests that compute at a time: of connections that were served before, of others, and large ones of both."""
 TICK = 0.2
