@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from api.ip_history import NAME as HISTORY
+from api.standing import STANDING
 from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS, round_trip
 from calico.reservations import GROUPS, Reservations
@@ -53,10 +54,11 @@ class Release(Document, frozen=True):
 class IPReservation(Overview, frozen=True):
     """Addresses that are reserved: *not_ended* ones do not count towards *limit*; the others go at their time.
 
-    Of these the ends of pods are not stored: they exist, have just gone, or never were.
+    Of these the ends of pods are not stored: they run, and are reserved *ahead*, or are going.
     """
 
     addresses: int
+    ahead: int
     not_ended: int
     limit: int
     by_reason: dict[str, int]
@@ -65,12 +67,13 @@ class IPReservation(Overview, frozen=True):
     def state(self, now: datetime) -> Cell:
         if not self.addresses:
             return "no IP is reserved"
+        held, going = self.addresses - self.not_ended, self.not_ended - self.ahead
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.by_reason.items())
-        counted = f"{self.addresses - self.not_ended} of {self.limit} count"
-        following = self.next_releases[:1]
-        return (
-            f"{self.addresses} reserved ({reasons}); {counted}, {self.not_ended} of pods without a stored end"
-        ) + "".join(f"; next release {each.until(now)}" for each in following)
+        said = [f"{held}/{self.limit} held for gone pods" + (f" ({reasons})" if reasons else "")]
+        said += [f"{self.ahead} reserved ahead for running ones"] if self.ahead else []
+        said += [f"{going} for pods that are going"] if going else []
+        following = [f"next release {each.until(now)}" for each in self.next_releases[:1]]
+        return ", ".join(said) + "".join(f"; {each}" for each in following)
 
     def parts(self, now: datetime) -> Iterator[Part]:
         if self.next_releases:
@@ -99,9 +102,10 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
     ]
     overview = IPReservation(
         len(records),
+        sum(each.ended is None and each.reason == STANDING for each in records),
         sum(each.ended is None for each in records),
         settings.ip_reserve_max_count,
-        dict(Counter(each.reason or "unknown" for each in records).most_common()),
+        dict(Counter(each.reason or "unknown" for each in records if each.ended).most_common()),
         tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
     )
     return overview, _problems(inventory, segments, settings)
