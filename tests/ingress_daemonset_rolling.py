@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.status import status_of
-from api.ingress_daemonset.types import resource
+from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
@@ -25,6 +25,13 @@ DETACHING = {
     "annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10},
 }
 Raw = dict[str, Any]
+
+
+def at(text: str) -> datetime:
+    """A time of a status."""
+    found = time_of(text)
+    assert found
+    return found
 
 
 class Rolling:
@@ -97,12 +104,16 @@ class Rolling:
             self.turn()
 
     def turn(self) -> None:
-        """A round, its status, and what a few seconds bring."""
-        planned = self.world.turn()
+        """A round, its status, and what a few seconds bring; half a minute at most, where all just wait."""
+        planned, before = self.world.turn(), self.status
         assert planned.status is not None
         self.world.raw["status"] = planned.status
         self.statuses.append(planned.status)
-        self.world.later(1 if planned.actions else 3)
+        seconds = 1.0 if planned.actions else 3.0
+        if not (planned.actions or self._starting or self.world.query) and planned.status == before:
+            due = planned.requeue_at or self.world.now
+            seconds = max(seconds, min(30.0, (due - self.world.now).total_seconds()))
+        self.world.later(seconds)
         self._run_pods()
 
     def _run_pods(self) -> None:
@@ -182,7 +193,7 @@ class Rollouts(RuleBasedStateMachine):
 
 
 STEPS = settings(
-    max_examples=20,
+    max_examples=12,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

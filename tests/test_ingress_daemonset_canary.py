@@ -11,9 +11,8 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from api.ingress_daemonset import PROMOTE
 from api.ingress_daemonset.status import Promotion, status_of
-from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.reporter import news
-from tests.ingress_daemonset_rolling import NODES, STEPS, Rolling, Rollouts
+from tests.ingress_daemonset_rolling import NODES, STEPS, Rolling, Rollouts, at
 from tests.ingress_daemonset_world import DETACHED, raw_node
 
 Raw = dict[str, Any]
@@ -79,12 +78,11 @@ def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others() -> None:
 
 def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> None:
     here = paused(TIMED)
-    since = time_of(here.canary["completeSince"])
-    assert since
+    since = at(here.canary["completeSince"])
     assert here.world.plan().requeue_at == since + timedelta(seconds=600)
     here.play(lambda: "promotedAt" in here.canary)
     assert here.world.now - since < timedelta(seconds=610)
-    assert time_of(here.canary["promotedAt"]) == since + timedelta(seconds=600)
+    assert at(here.canary["promotedAt"]) == since + timedelta(seconds=600)
     assert here.updated() == {"n1"}
 
     here.finish()
@@ -213,8 +211,7 @@ def test_lost_and_new_nodes_do_not_begin_a_pause_again(wanted: Raw) -> None:
         here.label(name, canary="true")
     here.roll_out()
     here.play(lambda: here.reason == "CanaryPaused")
-    since = time_of(here.canary["completeSince"])
-    assert since
+    since = at(here.canary["completeSince"])
     assert here.updated() == {"n1", "n2", "n3"}
 
     ready(here, "n1", False)
@@ -275,8 +272,7 @@ def test_a_pause_is_no_part_of_the_pace() -> None:
     here.turn()
     here.turn()
 
-    ends = time_of(here.rollout["estimatedEnd"])
-    assert ends
+    ends = at(here.rollout["estimatedEnd"])
     assert ends - here.world.now < timedelta(minutes=5)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset.status import MetricStatus
-from api.ingress_daemonset.types import Metric, time_of
+from api.ingress_daemonset.types import Metric
 from controllers.ingress_daemonset.pacing import (
     Measurement,
     Query,
@@ -18,7 +18,7 @@ from controllers.ingress_daemonset.pacing import (
     sentence,
 )
 from tests.factories import NOW
-from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_rolling import NODES, Rolling, at
 
 Raw = dict[str, Any]
 WANTED = Metric(query="errors", max=0.1, for_seconds=60, interval_seconds=30, failure_limit=2)
@@ -136,9 +136,7 @@ def test_the_others_follow_when_the_metric_was_good_for_its_time() -> None:
     here.world.metric = 0.05
     here.play(lambda: "promotedAt" in here.canary)
     found = here.canary
-    since, promoted = time_of(found["completeSince"]), time_of(found["promotedAt"])
-    assert since
-    assert promoted
+    since, promoted = at(found["completeSince"]), at(found["promotedAt"])
     assert found["promotedBy"] == "Metric"
     assert timedelta(seconds=60) <= promoted - since < timedelta(seconds=120)
     assert here.updated() == {"n1"}
@@ -211,9 +209,7 @@ def test_the_pause_has_to_be_over_too() -> None:
     here.world.metric = 0.0
     here.play(lambda: "promotedAt" in here.canary)
 
-    since, promoted = (time_of(here.canary[name]) for name in ("completeSince", "promotedAt"))
-    assert since
-    assert promoted
+    since, promoted = (at(here.canary[name]) for name in ("completeSince", "promotedAt"))
     assert promoted - since >= timedelta(seconds=900)
 
 

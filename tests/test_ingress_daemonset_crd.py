@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, get_args
 
 import msgspec
@@ -14,12 +13,10 @@ from hypothesis import strategies as st
 
 from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, GROUP, KIND, PLURAL, VERSION, types
-from api.ingress_daemonset.status import CanaryStatus, Condition, NodeFailure, Status, raw_of, status_of
+from api.ingress_daemonset.status import CanaryStatus, NodeFailure, Status, raw_of, status_of
 from api.ingress_daemonset.types import (
     OTHER_SPELLINGS,
-    Annotation,
     RollingUpdate,
-    Timestamp,
     amount,
     defaulted,
     is_some,
@@ -152,9 +149,6 @@ def test_its_windows_are_those_that_the_controllers_can_read() -> None:
     assert window["durationSeconds"]["maximum"] == LONGEST.total_seconds()
 
 
-STARTED = "2026-01-01T10:00:00Z"
-
-
 def fields_of(schema: dict[str, Any]) -> Any:
     """The names of the fields that *schema* has, nested as they are."""
     match schema:
@@ -180,15 +174,6 @@ def test_its_fields_are_those_of_the_crd() -> None:
     assert encoded_fields(msgspec.inspect.type_info(Status)) == fields_of(SCHEMA["properties"]["status"])
 
 
-def test_a_status_is_read_with_its_times() -> None:
-    status = status_of({"rollout": {"startedAt": STARTED, "nodes": 3, "atATime": 2}, "readyNodes": 3})
-
-    assert status.ready_nodes == 3
-    assert status.rollout is not None
-    assert status.rollout.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
-    assert (status.rollout.at_a_time, status.rollout.estimated_end) == (2, None)
-
-
 def test_a_part_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
     status = status_of({"rollout": {"startedAt": "today"}, "canary": [], "readyNodes": 3, "other": {}})
 
@@ -198,13 +183,6 @@ def test_a_part_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
 def test_zero_is_stored_where_users_count() -> None:
     assert raw_of(CanaryStatus("a-1")) == {"id": "a-1", "nodes": 0, "nodesComplete": 0}
     assert raw_of(NodeFailure("it has lost pods")) == {"reason": "it has lost pods", "seconds": 0}
-
-
-def test_a_condition_that_is_not_reported_yet_is_empty() -> None:
-    status = status_of({"conditions": [{"type": "Degraded", "status": "True", "reason": "RolloutStuck"}]})
-
-    assert status.condition("Degraded").reason == "RolloutStuck"
-    assert status.condition("Progressing") == Condition("Progressing")
 
 
 DEFAULT = "ingressdaemonsets.mumoshu.github.com/to-be-updated"
@@ -241,26 +219,6 @@ def test_defaulting_again_changes_nothing_more_and_detachment_brings_its_own(new
     if is_some(new.get("maxUnavailableNodes", 0)):
         found = rolling_update(stored)
         assert (found["maxDegradedNodes"], found["maxUnavailablePodsPerNode"]) == (0, "100%")
-
-
-def test_the_given_object_stays_as_it_is() -> None:
-    given = example()
-
-    defaulted(given, example())
-
-    assert given == example()
-
-
-def test_the_example_of_the_original_as_values() -> None:
-    spec = resource(example()).spec
-
-    assert (spec.pods_per_node, spec.health_check_node_ports, spec.paused) == (2, (10080,), False)
-    assert spec.health_checker.image_pull_policy == "Always"
-    found = spec.update_strategy.rolling_update
-    assert (found.max_unavailable_nodes, found.max_degraded_nodes) == (2, 0)
-    assert (found.max_unavailable_pods_per_node, found.max_surged_pods_per_node) == ("100%", 1)
-    assert found.node_annotation == Annotation("node-detacher.variant.run/detached", "true", 10)
-    assert found.timestamp == Timestamp("node-detacher.variant.run/detachment-timestamp", "RFC3339", 30)
 
 
 @pytest.mark.parametrize(

@@ -30,21 +30,6 @@ def pod_of(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_deployment_has_its_name_labels_owner_and_node() -> None:
-    body = deployment(resource(), "n1")
-    labels = {"app": "web", NODE_LABEL: "n1"}
-
-    assert body["metadata"]["name"] == "web-n1"
-    assert body["metadata"]["labels"] == labels
-    assert body["spec"]["selector"] == {"matchLabels": labels}
-    assert body["spec"]["template"]["metadata"]["labels"] == labels
-    assert [(each["kind"], each["uid"]) for each in body["metadata"]["ownerReferences"]] == [
-        ("IngressDaemonSet", "uid-web")
-    ]
-    assert body["spec"]["replicas"] == 2
-    assert pod_of(body)["nodeName"] == "n1"
-
-
 def test_a_long_name_of_a_node_makes_names_and_labels_that_are_short_and_differ() -> None:
     first, second = (deployment(resource(), "x" * 80 + end) for end in ("1", "2"))
 

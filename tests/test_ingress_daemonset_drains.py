@@ -166,17 +166,6 @@ def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None
     assert marked(here) == set()
 
 
-def test_a_taint_that_is_taken_back_gives_the_node_back() -> None:
-    here = world()
-    taint(here)
-    here.settle()
-    assert marked(here) == {"n1"}
-    here.nodes["n1"]["spec"]["taints"] = []
-    here.settle()
-    assert marked(here) == set()
-    assert handed(here) == set()
-
-
 def test_cordoning_alone_detaches_nothing() -> None:
     here = world()
     cordon(here)
@@ -289,17 +278,6 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
     here.later(1)
     here.turn()
     assert "web-n1" not in here.deployments
-
-
-def test_a_node_that_comes_back_before_its_pods_go_is_attached_again() -> None:
-    here = world()
-    left = here.nodes.pop("n1")
-    turns(here)
-    here.nodes["n1"] = left
-    here.settle()
-
-    assert marked(here) == set()
-    assert here.image_on("n1") == "proxy:1"
 
 
 @pytest.mark.parametrize(

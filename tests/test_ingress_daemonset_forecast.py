@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import EXCLUDED
-from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.children import Kind, Writes
 from controllers.ingress_daemonset.detachment import deployment_mark_of
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
@@ -21,7 +20,7 @@ from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import ASSUMED, measured, seconds_of_pods
 from tests.ingress_daemonset_leader import Leader, with_nodes
-from tests.ingress_daemonset_rolling import Rolling
+from tests.ingress_daemonset_rolling import Rolling, at
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, complete, is_ready, merge
 
 Raw = dict[str, Any]
@@ -139,7 +138,7 @@ TROUBLES = st.sampled_from([NOT_READY, CORDONED, LEFT_OUT, BY_OTHERS])
 NAMES = [f"n{each}" for each in range(9)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     count=st.integers(1, 9),
     rolling=st.one_of(
@@ -251,7 +250,7 @@ def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
     begun = forecast(snapshot_of(here), PODS, plans=1)
     status = plan(snapshot_of(here)).status or {}
-    assert begun.ends_at == time_of(status["rollout"]["estimatedEnd"])
+    assert begun.ends_at == at(status["rollout"]["estimatedEnd"])
 
 
 @pytest.mark.parametrize("detached", [1, 0])

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.ingress_daemonset.types import resource, time_of
+from api.ingress_daemonset.types import resource
 from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.object_cache import DECODERS, RESOURCES
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
 from kube.errors import KubeError
 from kube.informer import Identity, Informer, ListWatch
 from tests.ingress_daemonset_leader import DETACHING, KEY, Api, Leader, with_nodes
+from tests.ingress_daemonset_rolling import at
 
 Raw = dict[str, Any]
 PAUSE = 600
@@ -73,13 +74,11 @@ def looks(leader: Leader, number: int = 5) -> None:
 
 def test_another_leader_counts_the_pause_from_where_it_began() -> None:
     here = paused()
-    began = time_of(stored(here)["canary"]["completeSince"])
+    began = at(stored(here)["canary"]["completeSince"])
     here.clock.advance(PAUSE - 10)
     other = Leader(here.api, before=here)
     other.settle(until=lambda: "promotedAt" in stored(here)["canary"])
-    promoted = time_of(stored(here)["canary"]["promotedAt"])
-    assert began
-    assert promoted
+    promoted = at(stored(here)["canary"]["promotedAt"])
     assert timedelta(0) <= promoted - began - timedelta(seconds=PAUSE) <= timedelta(seconds=5)
     assert on(here, "proxy:2") == 1
 
@@ -195,13 +194,11 @@ def taken_over(here: Leader) -> Leader:
 
 def test_another_leader_counts_on_from_the_measurements_that_are_stored() -> None:
     here = measured()
-    since = time_of(metric(here)["passingSince"])
+    since = at(metric(here)["passingSince"])
     here.clock.advance(30)
     other = taken_over(here)
     other.settle(until=lambda: "promotedAt" in stored(here)["canary"])
-    promoted = time_of(stored(here)["canary"]["promotedAt"])
-    assert since
-    assert promoted
+    promoted = at(stored(here)["canary"]["promotedAt"])
     assert timedelta(seconds=120) <= promoted - since <= timedelta(seconds=160)
 
     other.settle()

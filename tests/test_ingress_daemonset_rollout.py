@@ -201,14 +201,6 @@ def test_a_leader_whose_clock_is_behind_gives_back_what_it_has_not_touched() -> 
     assert (here.updated(), here.off()) == ({"n1"}, set())
 
 
-def test_a_cordoned_node_waits_while_as_many_as_allowed_are_updated() -> None:
-    here = begun("n1", "n2", rolling=detaching(1))
-    here.nodes["n2"]["spec"]["unschedulable"] = True
-    here.turn()
-
-    assert here.off() == {"n1"}
-
-
 def test_a_pause_lets_an_update_that_has_begun_end() -> None:
     here = begun("n1", "n2", rolling=detaching(1))
     here.later(10)
@@ -220,20 +212,6 @@ def test_a_pause_lets_an_update_that_has_begun_end() -> None:
     here.raw["spec"]["paused"] = False
     here.settle()
     assert here.updated() == {"n1", "n2"}
-
-
-def test_a_rollout_whose_first_node_does_not_become_ready_goes_no_further() -> None:
-    here = begun(rolling=detaching(1))
-    here.later(10)
-    here.turn()
-    here.turn()  # records what the API server made of the template
-    stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
-    here.deployments["web-n1"]["status"] |= {"availableReplicas": 0, "conditions": [stuck]}
-    here.later(99999)
-
-    assert here.plan().actions == ()
-    assert here.conditions()["Progressing"]["reason"] == "Halted"
-    assert here.conditions()["Degraded"]["status"] == "True"
 
 
 CRASH_LOOP = {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}

@@ -13,7 +13,7 @@ import yaml
 
 from dev.lab.install import merged
 from kube.errors import Unreachable
-from tests.ingress_daemonset import DATA, Raw, example, outcome, raw, request, webhooks
+from tests.ingress_daemonset import DATA, Raw, outcome, raw, request, webhooks
 from webhook.admission import ReviewError
 from webhook.ingress_daemonset.validate import PortUser
 
@@ -53,33 +53,6 @@ def faults(message: str) -> list[str]:
 
 def rolling(stored: Raw) -> dict[str, Any]:
     return stored["spec"].get("updateStrategy", {}).get("rollingUpdate", {})
-
-
-def test_the_example_of_the_original_is_taken_as_it_is() -> None:
-    defaults, rules = webhooks()
-    question = request(example())
-
-    stored, warned = outcome(example(), question, defaults.review(question, deadline=inf))
-
-    assert rules.review(request(stored), deadline=inf).allowed
-    assert [warning.partition(" is ")[0] for warning in warned] == [
-        "maxDegradedNodes",
-        "maxUnavailablePodsPerNode",
-    ]
-    assert stored["spec"]["template"] == example()["spec"]["template"]
-    assert stored["spec"]["selector"]["matchLabels"] == stored["spec"]["template"]["metadata"]["labels"]
-
-
-def test_the_example_may_be_applied_again_and_again() -> None:
-    defaults, _ = webhooks()
-    stored, _ = outcome(example(), request(example()), defaults.review(request(example()), deadline=inf))
-    applied = merged(stored, example())
-
-    again, _ = outcome(
-        applied, request(applied, stored), defaults.review(request(applied, stored), deadline=inf)
-    )
-
-    assert again == stored
 
 
 def test_a_refusal_is_one_of_an_invalid_object() -> None:

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
-from api.ingress_daemonset.types import time_of
 from tests.factories import NOW
-from tests.ingress_daemonset_rolling import NODES, Rolling
+from tests.ingress_daemonset_rolling import NODES, Rolling, at
 
 Raw = dict[str, Any]
 HOUR = 3600
@@ -47,7 +46,7 @@ def test_no_node_begins_before_the_window_opens() -> None:
     here.turn()
     assert here.reason == "WaitingForWindow"
     assert f"the window opens at {opens(2):%Y-%m-%dT%H:%M:%SZ}" in here.message
-    assert time_of(here.rollout["windowOpensAt"]) == opens(2)
+    assert at(here.rollout["windowOpensAt"]) == opens(2)
     assert here.world.plan().requeue_at == opens(2)
 
     later(here, 1.9)
@@ -65,7 +64,7 @@ def test_nodes_under_way_when_it_closes_are_completed_and_the_others_wait_for_th
     assert here.world.off() == set()
 
     later(here, 25.9)
-    here.turns(20)
+    here.turns(10)
     assert here.updated() == first
     here.play(lambda: here.world.off())
     assert opens(26) <= here.world.now < opens(26.1)
@@ -74,8 +73,7 @@ def test_nodes_under_way_when_it_closes_are_completed_and_the_others_wait_for_th
 def test_the_end_is_estimated_by_the_time_in_which_it_is_open() -> None:
     here = begun()
     here.turn()
-    ends = time_of(here.rollout["estimatedEnd"])
-    assert ends
+    ends = at(here.rollout["estimatedEnd"])
     assert opens(2) < ends < opens(3)
 
 

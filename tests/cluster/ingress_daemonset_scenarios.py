@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from dev.lab.policy.mutations import pod_without_policy
 from dev.lab.waiting import at_most
 from kube.errors import ApiError
 from kube.resources import DAEMON_SETS, DEPLOYMENTS
@@ -43,46 +42,6 @@ def left_behind(edge: Edge) -> list[list[Raw]]:
 
 
 Scenario = Callable[[Edge], None]
-
-
-def pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number(edge: Edge) -> None:
-    asks = {"httpGet": {"path": "/", "port": "web"}}
-    container = {
-        "name": "proxy",
-        "image": "proxy:1",
-        "ports": [{"name": "web", "containerPort": 8080}, {"name": "admin", "containerPort": 9901}],
-        "readinessProbe": asks,
-        "livenessProbe": {"tcpSocket": {"port": "admin"}},
-        "startupProbe": {"httpGet": {"path": "/", "port": 8080}},
-        "lifecycle": {"preStop": {"httpGet": {"path": "/quit", "port": "admin"}}},
-    }
-    side = {"name": "side", "image": "side:1", "restartPolicy": "Always", "ports": [{"containerPort": 7000}]}
-    pod = {"hostNetwork": True, "containers": [container], "initContainers": [side]}
-    edge.create(pod=pod, rolling=detaching(1))
-    edge.settle("a", "b")
-
-    pods = edge.pods()
-    assert len(pods) == 4
-    for spec in (pod_without_policy(each["spec"]) for each in pods):
-        [proxy] = spec["containers"]
-        assert spec["hostNetwork"]
-        assert [each.get("ports") for each in (proxy, *spec["initContainers"])] == [None, None]
-        assert proxy["readinessProbe"]["httpGet"]["port"] == 8080
-        assert proxy["livenessProbe"]["tcpSocket"]["port"] == 9901
-        assert proxy["startupProbe"]["httpGet"]["port"] == 8080
-        assert proxy["lifecycle"]["preStop"]["httpGet"]["port"] == 9901
-
-    edge.change(podsPerNode=1)
-    edge.wait(
-        lambda: [host_ports(each) for each in edge.pods()] == [{8080, 9901, 7000}] * 2, "ports to be listed"
-    )
-    edge.settle("a", "b", pods=1)
-    assert {each["spec"]["strategy"]["type"] for each in edge.deployments().values()} == {"Recreate"}
-
-
-def host_ports(pod: Raw) -> set[int]:
-    containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
-    return {port["hostPort"] for each in containers for port in each.get("ports", ())}
 
 
 def the_example_of_the_original_is_kept_as_it_is_written(edge: Edge) -> None:
@@ -164,7 +123,6 @@ def weight_in(params: Raw, instance: str) -> int | None:
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
     weights_are_0_before_pods_are_replaced_and_return: ("a", "b", "c"),
-    pods_that_share_the_ports_of_their_node_list_none_and_are_probed_by_number: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),
 }
 """With the nodes on which each is played."""

@@ -92,22 +92,6 @@ INVALID: dict[str, tuple[Raw, tuple[str, ...]]] = {
         ),
         (f"{ROLLING}.{TIMESTAMP}.format", "RFC3339"),
     ),
-    "many faults for the rules": (
-        {
-            "nodeSelector": {"zone": "a"},
-            "selector": {"matchLabels": {"app": "other"}},
-            **rolling(maxDegradedNodes=0, annotateDeploymentToDetach={"key": "to be updated"}),
-            **pod(nodeName="n1", restartPolicy="Never", nodeSelector={"zone": "b"}),
-        },
-        (
-            "spec.nodeSelector[zone]",
-            "spec.selector.matchLabels",
-            f"{ROLLING}.maxDegradedNodes",
-            f"{ROLLING}.annotateDeploymentToDetach.key",
-            f"{POD}.nodeName",
-            f"{POD}.restartPolicy",
-        ),
-    ),
 }
 
 
