@@ -115,9 +115,6 @@ def threading(kernel: Kernel) -> Any:
             self._block.acquire()
             self._owner, self._count = kernel.task or kernel, count
 
-        def _is_owned(self) -> bool:
-            return self._owner is (kernel.task or kernel)
-
     class Condition:
         def __init__(self, lock: Any = None) -> None:
             self._lock = lock or RLock()
@@ -326,8 +323,5 @@ def threading(kernel: Kernel) -> Any:
         Timer=Timer,
         local=Local,
         current_thread=current_thread,
-        main_thread=lambda: main,
-        get_ident=lambda: id(kernel.task),
         _register_atexit=lambda *_args, **_kwargs: None,
-        TIMEOUT_MAX=1e9,
     )
