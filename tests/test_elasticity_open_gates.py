@@ -144,10 +144,11 @@ def test_gates_are_opened_and_it_ends_when_it_is_quiet(
 
 def test_the_leader_has_time_to_place_what_is_gated() -> None:
     cluster = Cluster(WEBHOOK)
+    cluster.clock.advance(100.0)
     cluster.create("web-1", "web-2")
 
     def place(now: float) -> None:
-        if now == 3:
+        if now == 103:
             held = next(each for each in cluster.api.list(PODS) if each["metadata"]["name"] == "web-1")
             cluster.api.put(PODS, held | {"spec": {"containers": []}})
 

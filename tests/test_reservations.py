@@ -32,10 +32,6 @@ def discoveries(server: Server) -> list[str]:
     return [asked.path for asked in server.asked if not asked.path.endswith("ipreservations")]
 
 
-def writes(server: Server) -> list[str]:
-    return [asked.method for asked in server.asked if asked.method != "GET"]
-
-
 @pytest.mark.parametrize(
     ("served", "configured", "expected"),
     [
