@@ -27,7 +27,7 @@ NAMES, METRICS, RESOURCE, CLOUD_API = [
     ROOT / "docs" / "reference" / f"{name}.md"
     for name in ("names", "metrics", "ingressdaemonset", "cloud-api")
 ]
-IP_RESERVATION = ROOT / "docs" / "explanation" / "ip-reservation.md"
+IP_RESERVATION = ROOT / "docs" / "reference" / "ip-reservation.md"
 ANYCAST_IP = ROOT / "docs" / "reference" / "anycast-ip.md"
 CLOUD = ROOT / "docs" / "how-to" / "tencent-cloud.md"
 CHART = ROOT / "charts" / "drawbridge" / "README.md"

@@ -37,7 +37,7 @@ LOW = 0.1
 """The share of a pool's addresses that should be free; the alert has the same."""
 TRIAL_SECONDS = 5.0
 COOLDOWN_CHECK = "Calico's cooldown"
-COOLDOWN_PAGE = "docs/explanation/ip-reservation.md#calicos-cooldown"
+COOLDOWN_PAGE = "docs/reference/ip-reservation.md#calicos-cooldown"
 
 
 class Release(Document, frozen=True):

@@ -22,7 +22,7 @@ from tests.pages import run as read
 PORT = 10080
 TRIED = [
     block
-    for page in ("docs/tutorial/reserve-an-ip.md", "docs/explanation/ip-reservation.md")
+    for page in ("docs/tutorial/reserve-an-ip.md", "docs/reference/ip-reservation.md")
     for block in blocks(ROOT / page)
     if block.where == "lab" and block.prints
 ]
