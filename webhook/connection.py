@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
@@ -103,13 +104,15 @@ class Connection:
         self.sock, self.client = sock, client
         self.is_idle = True
         """Whether it waits for its client, and no request is being answered."""
-        self.since = self._arrived = time.monotonic()
+        self.deadline: float
+        """When the worker cancels it; it has none while a request is being answered."""
+        self._begin(service.limits.first)
+        self._arrived = self.since
         self._service, self._limits = service, service.limits
         self._inbox, self._held = Inbox(), 0
         self._is_used = False
         # Jitter, so that connections opened together are not closed together.
         self._old_at = self.since + self._limits.life * random.uniform(0.8, 1.2)
-        self._timeout: asyncio.Timeout | None = None
 
     async def serve(self) -> None:
         """Until its end, which it reports if it is worth it."""
@@ -119,7 +122,7 @@ class Connection:
                 pass
         except Refused as refused:
             await self._refuse(refused)
-        except OSError as error:  # a TimeoutError, too
+        except OSError as error:
             report_failure(self.client, error)
             if isinstance(error, ssl.SSLError):
                 # A reset would take away the alert that says why the handshake failed.
@@ -132,20 +135,17 @@ class Connection:
 
     def hurry(self, within: float) -> None:
         """The server is about to end: wait no longer than this for a next request."""
-        if self.is_idle and not self._inbox and self._timeout:
-            soon = asyncio.get_running_loop().time() + within
-            self._timeout.reschedule(min(self._timeout.when() or soon, soon))
+        if self.is_idle and not self._inbox:
+            self.deadline = min(self.deadline, time.monotonic() + within)
 
-    def _within(self, limit: float) -> asyncio.Timeout:
+    def _begin(self, limit: float) -> None:
         """Begin a step that may take *limit* seconds."""
         self.since = time.monotonic()
-        self._timeout = asyncio.timeout(limit)
-        return self._timeout
+        self.deadline = self.since + limit
 
     async def _shake_hands(self) -> None:
-        async with self._within(self._limits.first):
-            await ready(self.sock)  # those that only connect cost no more than that
-            await self._step(self._continue_handshake)
+        await ready(self.sock)  # those that only connect cost no more than that
+        await self._step(self._continue_handshake)
 
     def _continue_handshake(self) -> None:
         if not isinstance(self.sock, ssl.SSLSocket):
@@ -156,10 +156,10 @@ class Connection:
     async def _serve_request(self) -> bool:
         """Receive a request and answer it; False when the connection is to be closed."""
         await self._receive()
-        self.is_idle = False
+        self.is_idle, self.deadline = False, inf
         response = await self._answer()
-        async with self._within(self._limits.send):
-            await self._send(response.data)
+        self._begin(self._limits.send)
+        await self._send(response.data)
         self._hold(len(self._inbox) - OWN_BYTES)
         self._is_used = self.is_idle = True
         if not response.keeps:
@@ -169,18 +169,14 @@ class Connection:
     async def _receive(self) -> None:
         if not self._inbox:
             # Go opens connections ahead of need, and a POST fails on one that is being closed: Go must close first.
-            async with self._within(self._limits.idle):
-                data = await self._piece()
+            self._begin(self._limits.idle)
+            data = await self._piece()
             if self._is_used or time.monotonic() - self.since > OPENED_FOR:
                 self._arrived = time.monotonic()
             self._inbox.add(data)
         else:
             self._arrived = time.monotonic()
-        if not self._inbox.is_whole():
-            async with self._within(self._limits.request):
-                await self._receive_rest()
-
-    async def _receive_rest(self) -> None:
+        self._begin(self._limits.request)
         while not self._inbox.is_whole():
             self._inbox.add(await self._piece())
             self._hold(len(self._inbox) - OWN_BYTES)
@@ -219,11 +215,11 @@ class Connection:
         be lost.
         """
         self._drop()
+        self._begin(self._limits.linger)
         with suppress(OSError):
             half_close(self.sock)
-            async with self._within(self._limits.linger):
-                while not is_drained(self.sock):
-                    await ready(self.sock)
+            while not is_drained(self.sock):
+                await ready(self.sock)
 
     async def _piece(self) -> bytes:
         # The first one of a client that was served before waits for no others.

@@ -36,7 +36,7 @@ answer to another client waits for the round."""
 SERVED, NEWCOMERS, LARGE = 4, 2, 1
 """Requests that compute at a time: of connections that were served before, of others, and large ones of both."""
 TICK = 0.2
-"""Seconds between two looks at what is no event: signals, and the parent process."""
+"""Seconds between two looks at what is no event: deadlines, signals, and the parent process."""
 LAST = 2.0
 """Seconds for a request that a client may be sending while the server ends."""
 
@@ -92,8 +92,7 @@ class WebhookWorker(Worker):
             listener.setblocking(False)
         self._accept_again()
         while os.getppid() == self.ppid and time.monotonic() < (self.drain_ends or float("inf")):
-            self.notify()
-            await asyncio.sleep(TICK)
+            await self._tick()
         log.info("drained, finishing requests in flight")
         _stopping.set()
         self._end_accepting()
@@ -101,8 +100,15 @@ class WebhookWorker(Worker):
             each.hurry(LAST)
         end = time.monotonic() + self.cfg.graceful_timeout
         while self._connections and time.monotonic() < end:
-            self.notify()
-            await asyncio.sleep(TICK)
+            await self._tick()
+
+    async def _tick(self) -> None:
+        self.notify()
+        now = time.monotonic()
+        for task, each in self._connections.items():
+            if each.deadline < now:
+                task.cancel()
+        await asyncio.sleep(TICK)
 
     def _accept_again(self) -> None:
         if not self._accepts:
