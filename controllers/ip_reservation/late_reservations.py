@@ -157,7 +157,7 @@ class LateReconciler:
         return self._reconcile_claimed() if key == TOGETHER else self._reconcile(key)
 
     def _reconcile_claimed(self) -> float | None:
-        """What waits for a write, or fails, gets a run of its own."""
+        """What waits for a write, or fails, is reconciled alone."""
         latest = self.clock.monotonic() - CATCH_UP
         with self._lock:
             due = [uid for uid in self._claimed if self._departures[uid].since <= latest]
