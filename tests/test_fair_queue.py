@@ -62,15 +62,20 @@ def test_the_next_place_is_for_the_client_that_has_used_least(
     played(scene())
 
 
-def test_who_leaves_the_line_keeps_no_place() -> None:
+@pytest.mark.parametrize("given", [False, True], ids=["before it is given", "when it was just given"])
+def test_who_leaves_the_line_keeps_no_place(given: bool) -> None:
     async def scene() -> None:
         places = Places(1, Usage())
         await places.take("first")
         gone, next_one = (asyncio.create_task(places.take(each)) for each in ("gone", "next"))
         await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.sleep(0)
-        places.release()
+        if given:
+            places.release()
+            gone.cancel()
+        else:
+            gone.cancel()
+            await asyncio.sleep(0)
+            places.release()
         await next_one
 
     played(scene())

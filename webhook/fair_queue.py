@@ -57,10 +57,15 @@ class Places:
             return
         place = asyncio.get_running_loop().create_future()
         self._lines.setdefault(client, deque()).append(place)
-        await place
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():  # it was given in the same moment
+                self.release()
+            raise
 
-    def release(self, places: int = 1) -> None:
-        self.free += places
+    def release(self) -> None:
+        self.free += 1
         while self.free and self._lines:
             place = self._first()
             if not place.done():  # its connection was closed meanwhile
@@ -80,30 +85,18 @@ class Entrance:
     """Lets so many steps through in each round of the event loop, so that a flood of them does not delay all else."""
 
     def __init__(self, each_round: int, usage: Usage) -> None:
-        self._places, self._each_round, self._usage = Places(each_round, usage), each_round, usage
-        self._is_new_round_due = False
+        self._places, self._usage = Places(each_round, usage), usage
 
     async def run(self, client: Hashable, act: Callable[[], T], *, enters: bool = True) -> T:
         """The result of *act*, which is counted for *client*, and does not wait unless it *enters*."""
         if enters:
-            if not self._is_new_round_due:
-                self._await_round()
             await self._places.take(client)
+            asyncio.get_running_loop().call_soon(self._places.release)
         begin = time.thread_time()
         try:
             return act()
         finally:
             self._usage.add(client, time.thread_time() - begin)
-
-    def _await_round(self) -> None:
-        self._is_new_round_due = True
-        asyncio.get_running_loop().call_soon(self._begin_round)
-
-    def _begin_round(self) -> None:
-        self._is_new_round_due = False
-        if taken := self._each_round - self._places.free:
-            self._await_round()
-            self._places.release(taken)
 
 
 class Turns:
