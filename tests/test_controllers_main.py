@@ -41,6 +41,8 @@ def configure(directory: Path, server: Server | None, **config: Any) -> tuple[in
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
         "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
         "leaderElection": ELECTION,
+        # It would wait for Calico's pools, and say so: they are not served here.
+        "ipReservation": {"standing": {"enabled": False}},
     }
     (directory / "config.yaml").write_text(json.dumps(HEADER | given | config))
     if server:

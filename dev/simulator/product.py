@@ -272,9 +272,11 @@ class Product:
         self._kernel.spawn(main, "boot", process)
 
     def restart_server(self, replica: Replica) -> None:
-        self._kernel.kill(replica.process)
         replica.app = None
         self._kernel.spawn(lambda: self._start_again(replica), "kubelet", self._kernel.system, RESTART)
+        self._kernel.kill(
+            replica.process
+        )  # the last step: one that dies at its own write does not return from it
 
     def _start_again(self, replica: Replica) -> None:
         if replica in self.servers:
