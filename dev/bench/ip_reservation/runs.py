@@ -105,6 +105,7 @@ def measured(site: Site, variant: Variant, setting: Setting) -> Run:
     lab, names, seen = site.lab, site.fill(setting.load.size), list[Observation]()
     if variant.name == AHEAD:
         await_marks(lab, site.namespace, names)
+        time.sleep(SETTLE)  # what the creation of the pods leaves to do is no price of their deletion
     kinds: dict[Resource, Kind] = {PODS: Pod, Reservations(lab.client).resource(): IPReservation}
     with watching(lab.client, kinds) as observations:
         with side_load(busy=setting.busy):
