@@ -416,6 +416,25 @@ def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) 
     assert world.reservations.held == []
 
 
+def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late() -> None:
+    """As in a storm, by ipReserveMaxCount."""
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    world.api.edit(PODS, "redis-0", TERMINATING, "redis")
+    world.watch()
+    world.api.remove(PODS, "redis-0", "redis")
+    world.watch()
+    for name in [*world.reservations.objects]:
+        world.reservations.objects.pop(name)
+    world.advance(seconds=2)
+    world.enqueue(TOGETHER)
+
+    world.settle(world.late)
+
+    assert world.reservations.held == []
+
+
 def test_a_pod_that_ends_by_itself_leaves_no_reservation() -> None:
     world = World()
     world.put_pod(a_pod())

@@ -157,27 +157,23 @@ class LateReconciler:
         return self._reconcile_claimed() if key == TOGETHER else self._reconcile(key)
 
     def _reconcile_claimed(self) -> float | None:
-        """What waits for a write, or fails, is reconciled alone."""
+        """Their records are durable: one that is missing by now was released, not forgotten. What fails stays."""
         latest = self.clock.monotonic() - CATCH_UP
         with self._lock:
             due = [uid for uid in self._claimed if self._departures[uid].since <= latest]
         for uid in due:
             with suppress(KubeError):
-                if not self._missing(self._wanted(self._departures[uid])):
-                    self._reconcile(uid)
+                self._reconcile(uid, is_claimed=True)
         with self._lock:
-            self._claimed.difference_update(due)
-            failed = [uid for uid in due if uid in self._departures]
-        for uid in failed:
-            self._queue.add(uid)
+            self._claimed &= self._departures.keys()
         return CATCH_UP if self._claimed else None
 
-    def _reconcile(self, uid: str) -> float | None:
+    def _reconcile(self, uid: str, *, is_claimed: bool = False) -> float | None:
         departure = self._departures.get(uid)
         if departure is None:
             return None
         records = self._wanted(departure)
-        missing = self._missing(records)
+        missing = [] if is_claimed else [each for each in records if not self.caches.is_reserved(each)]
         is_standing = not missing and self._is_standing(departure.pod)
         if missing or (is_standing and records):
             waited = self.clock.monotonic() - departure.since
@@ -197,9 +193,6 @@ class LateReconciler:
             departure = dataclasses.replace(departure, pod=self.followed(departure.pod))
         namespace = self.caches.namespaces.get(departure.pod.metadata.namespace)
         return decide(departure, namespace.metadata.annotations if namespace else {}, settings)
-
-    def _missing(self, records: Sequence[Record]) -> Sequence[Record]:
-        return [record for record in records if not self.caches.is_reserved(record)]
 
     def _is_standing(self, pod: Pod) -> bool:
         """Whether no review of its deletion decided about its addresses."""
