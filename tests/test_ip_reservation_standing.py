@@ -416,11 +416,19 @@ def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) 
     assert world.reservations.held == []
 
 
-def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late() -> None:
-    """As in a storm, by ipReserveMaxCount."""
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late(moved: bool) -> None:
+    """As in a storm, by ipReserveMaxCount. An address that was never reserved is."""
     world = World()
+    owner = a_pod()["metadata"]["ownerReferences"][0]
+    world.api.put(
+        STATEFUL_SETS, {"metadata": {"name": owner["name"], "namespace": "redis", "uid": owner["uid"]}}
+    )
     world.put_pod(a_pod())
     world.run()
+    if moved:
+        status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
+        world.api.edit(PODS, "redis-0", {"status": status}, "redis")
     world.api.edit(PODS, "redis-0", TERMINATING, "redis")
     world.watch()
     world.api.remove(PODS, "redis-0", "redis")
@@ -432,7 +440,7 @@ def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late() ->
 
     world.settle(world.late)
 
-    assert world.reservations.held == []
+    assert world.reservations.held == (["10.0.0.2/32"] if moved else [])
 
 
 def test_a_pod_that_ends_by_itself_leaves_no_reservation() -> None:

@@ -145,7 +145,7 @@ class LateReconciler:
         first = self._departures.get(uid)
         if first is None and is_departure(pod, gone=gone):
             first = Departure(pod, gone, self.clock.now(), self.clock.monotonic())
-            if uid in self.caches.claims:
+            if keys_of(pod) <= self.caches.claims.of(uid):
                 self._claimed.add(uid)
                 self._queue.add_after(TOGETHER, CATCH_UP)
         if first is None:
