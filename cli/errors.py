@@ -8,7 +8,7 @@ from typing import IO, Any
 import click
 
 from cli.output import printable
-from kube.errors import Forbidden, KubeError, NotConfigured, NotFound, Unreachable
+from kube.errors import Forbidden, KubeError, NotConfigured, NotFound, Unauthorized, Unreachable
 
 FINE, WRONG, USAGE, UNREADABLE = 0, 1, 2, 3
 EXIT_CODES = {
@@ -53,6 +53,12 @@ def unreadable(error: KubeError) -> Failure:
             return Unreadable(
                 str(error),
                 "name a kubeconfig with --kubeconfig or KUBECONFIG, and its context with --context",
+            )
+        case Unauthorized():
+            return Unreadable(
+                "the API server does not know who you are: it rejected the credentials of this context (401)",
+                "log in to the cluster again, or choose another context with --context; kubectl auth whoami"
+                " shows whether it worked",
             )
         case Forbidden():
             return Unreadable(error.message, way_to_permission(error.message))

@@ -44,6 +44,10 @@ class ApiError(KubeError):
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
 
 
+class Unauthorized(ApiError):
+    """The credentials are missing, wrong or expired."""
+
+
 class Forbidden(ApiError):
     pass
 
@@ -77,6 +81,7 @@ class ServerError(ApiError):
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
+    401: Unauthorized,
     403: Forbidden,
     404: NotFound,
     409: Conflict,

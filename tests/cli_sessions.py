@@ -44,6 +44,7 @@ from tests.ingress_daemonset_world import raw_resource
 
 FILES = sorted((Path(__file__).parent / "data" / "cli").glob("*.txt"))
 REASONS = {
+    "401": "Unauthorized",
     "403": "Forbidden",
     "422": "Invalid",
     "429": "TooManyRequests",

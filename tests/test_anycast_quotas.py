@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from api.anycast_ip_quotas import QUOTAS, quotas_in
 from cloud.types import Quota
-from controllers.anycast_ip.inventory import QUOTAS, annotation, quotas_in
+from controllers.anycast_ip.inventory import annotation
 from dev.fake_api import FakeAPI
 from dev.lab.cloud import Knobs
 from tests import cli

@@ -11,7 +11,7 @@ import pytest
 from dev.lab.waiting import stretch
 from kube import errors
 from kube.client import Client, Resource, Typed
-from kube.errors import ApiError, Expired, Unreachable
+from kube.errors import ApiError, Expired, Unauthorized, Unreachable
 from kube.leader_election import LeadershipLost
 from kube.resources import Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
@@ -97,7 +97,7 @@ def test_a_connection_that_was_used_up_to_its_deadline_gives_the_next_call_its_f
 @pytest.mark.parametrize(
     ("status", "reason", "kind"),
     [
-        (401, "Unauthorized", ApiError),
+        (401, "Unauthorized", Unauthorized),
         (403, "Forbidden", errors.Forbidden),
         (404, "NotFound", errors.NotFound),
         (409, "Conflict", errors.Conflict),

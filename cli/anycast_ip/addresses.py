@@ -24,12 +24,12 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
+from cli.anycast_ip.quotas import QuotaLeft, left_of, quotas_read
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, moment, warning
 from cli.session import Commands, Session, pass_session
 from controllers.anycast_ip.claim import SELECTED, Claim, instance_of
 from controllers.anycast_ip.claim import read as read_claim
-from controllers.anycast_ip.inventory import QuotasRead, quotas_in
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, Selection
 from kube.types import ConfigMap, Node
@@ -96,13 +96,6 @@ class Address(Document, frozen=True):
     """Seconds from its creation, or from when it was last closed, until it was opened; None when that is not known."""
     waits_since: datetime | None = None
     """Of a tainted node, the same beginning."""
-
-
-class QuotaLeft(Document, frozen=True):
-    quota: str
-    used: int
-    limit: int
-    left: int
 
 
 class Addresses(Report, frozen=True):
@@ -247,10 +240,8 @@ def addresses_of(inventory: Inventory) -> Addresses:
     found = inventory.cluster.read_all(reads)
     addresses = listed(found["nodes"], found["claims"], settings)
     waiting = announcing(found["allowed"], settings.allow_list, inventory.now())
-    if not (quotas := found["quotas"]):
-        return Addresses(addresses, announcing=waiting)
-    left = (QuotaLeft(each.id, each.current, each.limit, each.limit - each.current) for each in quotas.quotas)
-    return Addresses(addresses, tuple(left), quotas.at, waiting)
+    quotas = found["quotas"]
+    return Addresses(addresses, left_of(quotas), quotas.at if quotas else None, waiting)
 
 
 def address_claims(inventory: Inventory) -> Sequence[ConfigMap]:
@@ -267,11 +258,3 @@ def allow_list(inventory: Inventory) -> Entries:
         return entries_in(inventory.get(CONFIG_MAPS, settings.config_map, inventory.namespace, ConfigMap))
     except KubeError:
         return ()
-
-
-def quotas_read(inventory: Inventory) -> QuotasRead | None:
-    """None without an election, before the first read, and where the Lease may not be read."""
-    try:
-        return quotas_in(inventory.lease().metadata.annotations)
-    except KubeError:
-        return None

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from rich.text import Text
 
 from api.anycast_ip import TAINT, is_tainted, wanted
+from api.anycast_ip_quotas import DAILY, TOTAL
+from cli.anycast_ip.quotas import left_of, quotas_read
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object
 from cli.installation import CONTROLLERS, OWN, access
 from cli.inventory import Inventory
@@ -15,6 +17,7 @@ from cli.output import Cell, warning
 from kube.resources import NODES
 from settings import Settings
 
+QUOTAS = "docs/how-to/runbooks/platform.md#drawbridgecloudquotalow"
 TAINTED = timedelta(minutes=10)
 """How long a node usually waits for its address, at most."""
 
@@ -41,16 +44,21 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
     labels = ",".join(f"{key}={value}" for key, value in settings.node_labels.items())
     selected = [node for node in inventory.nodes(labels) if wanted(node, settings)]
     tainted = [node.metadata for node in selected if is_tainted(node)]
-    problems = []
+    problems = [*_quota_problems(inventory)]
     if waiting := late(tainted, TAINTED, inventory.now()):
-        nodes = named([each.name for each in waiting], "still has", "still have")
-        way_out = (
-            "kubectl get events --field-selector type=Warning,involvedObject.kind=Node;"
-            " docs/reference/names.md#events-anycast-ip"
-        )
-        problems = [Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out)]
+        blocked = sorted(each.name for each in waiting)
+        nodes = named(blocked, "still has", "still have")
+        way_out = f"drawbridge explain node {blocked[0]}; docs/reference/names.md#events-anycast-ip"
+        problems.append(Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out))
     names = tuple(sorted(each.name for each in tainted))
     return AnycastIP(len(selected), len(selected) - len(names), names), problems
+
+
+def _quota_problems(inventory: Inventory) -> Iterator[Problem]:
+    for each in left_of(quotas_read(inventory)):
+        if each.quota in (TOTAL, DAILY) and each.is_low:
+            what = f"{each.left} of {each.limit} left in quota {each.quota}: new nodes may get no address"
+            yield Problem(what, f"have it raised, or release orphaned addresses: {QUOTAS}")
 
 
 def needs(settings: Settings) -> Iterator[Needs]:

@@ -11,9 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from api.anycast_ip import PATH, TAINT, is_ours, is_proven_bound, is_tainted, recorded, wanted
+from api.anycast_ip_quotas import DAILY, TOTAL
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
-from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in, quotas_read
+from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in
 from cli.anycast_ip.node import opens_when, terms_in_words
+from cli.anycast_ip.quotas import quotas_read
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of, snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
@@ -83,8 +85,8 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     found = quotas_read(inventory)
     known = {each.id: each for each in found.quotas} if found else {}
     counts = {
-        "TOTAL_EIP_QUOTA": (20, "addresses of the account in the region"),
-        "DAILY_EIP_APPLY": (40, "orders of the account on a day"),
+        TOTAL: (20, "addresses of the account in the region"),
+        DAILY: (40, "orders of the account on a day"),
     }
     quotas = [
         Quota(name, needed, usual, what, read.limit, read.limit - read.current)

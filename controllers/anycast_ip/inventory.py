@@ -8,11 +8,11 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from api.anycast_ip_quotas import QUOTAS
 from cloud.client import Cloud
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
-from kube.types import Value, complete
 from runtime import threading
 
 SPENT = 3600.0
@@ -92,29 +92,7 @@ class Inventory:
                 self._spent[address_id] = self._clock()
 
 
-QUOTAS = "drawbridge.io/anycast-ip-quotas"
-
-
-class QuotasRead(Value, frozen=True):
-    """What the cloud answered the leader *at* that time."""
-
-    at: datetime
-    quotas: tuple[Quota, ...]
-
-
-complete(QuotasRead)
-DECODER = msgspec.json.Decoder(QuotasRead)
-
-
 def annotation(quotas: Sequence[Quota], at: datetime) -> dict[str, str]:
     """For the leader's Lease, which is renewed all the time, so that it costs no write."""
-    found = QuotasRead(at.replace(microsecond=0), tuple(quotas))
+    found = {"at": at.replace(microsecond=0), "quotas": quotas}
     return {QUOTAS: msgspec.json.encode(found).decode()}
-
-
-def quotas_in(annotations: Mapping[str, str]) -> QuotasRead | None:
-    """None before the first read, and where another client has written something else."""
-    try:
-        return DECODER.decode(annotations[QUOTAS])
-    except (KeyError, msgspec.MsgspecError, ValueError):
-        return None

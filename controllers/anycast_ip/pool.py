@@ -8,6 +8,7 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge
 
+from api.anycast_ip_quotas import DAILY, TOTAL
 from cloud.types import UNBIND, Address, Quota
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,
@@ -24,10 +25,6 @@ from controllers.anycast_ip.sources import Sources
 from runtime import uuid4
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
-
-TOTAL, DAILY = "TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"
-"""The quotas that an order uses."""
-
 
 log = structlog.stdlib.get_logger(__name__)
 IDLE = Gauge("drawbridge_anycast_ip_idle", "Addresses in the pool, which no node uses.")
