@@ -118,9 +118,7 @@ FEATURES = (
         controllers="controllers.elasticity.controller:run",
         paths={
             "api.elasticity:PATH": lambda now: now.elasticity.enabled,
-            "api.elasticity:DAEMON_SETS_PATH": lambda now: (
-                now.elasticity.enabled and now.elasticity.patch_daemon_sets
-            ),
+            "api.elasticity:DAEMON_SETS_PATH": lambda now: now.elasticity.enabled,
         },
         webhooks="webhook.elasticity.routes:webhooks",
         commands={

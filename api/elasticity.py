@@ -50,6 +50,9 @@ IGNORE_RULES = "drawbridge.io/ignore-rules"
 LOCAL_REPLICAS, SWITCH = "LOCAL_REPLICAS", "AUTO_SCALE_EKS"
 """As the original, TKE Resilience, calls these annotations of a pod; SWITCH is a key of its ConfigMap, too."""
 
+DS_INJECTION = "eks.tke.cloud.tencent.com/ds-injection"
+"""What the provider injects beside the pods of super nodes: an annotation or a label, "true", of a DaemonSet's pods."""
+
 TAINT_KEY = "eks.tke.cloud.tencent.com/eklet"
 TAINT = Taint(key=TAINT_KEY, effect="NoSchedule")
 TKE_SCHEDULER = "tke-scheduler"
@@ -82,6 +85,11 @@ def is_daemon_pod(metadata: ObjectMeta) -> bool:
     """By kind alone: other groups have DaemonSets, too, and theirs are bound to their nodes just the same."""
     owner = metadata.controller
     return owner is not None and owner.kind == "DaemonSet"
+
+
+def is_injected(metadata: ObjectMeta) -> bool:
+    """Whether a DaemonSet's pod or template asks the provider to run it beside the pods of super nodes."""
+    return "true" in (metadata.annotations.get(DS_INJECTION), metadata.labels.get(DS_INJECTION))
 
 
 def tolerates_super_nodes(tolerations: Iterable[Toleration]) -> bool:

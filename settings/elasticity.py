@@ -143,7 +143,6 @@ class ElasticitySettings(Model):
     enabled: bool = False
     open_gates: bool = False
     gate_fallback_after: Period = 60.0
-    patch_daemon_sets: bool = True
     switch: Switch = Switch()
     local_opt_out: bool = False
     local_replicas: LocalReplicas | None = None

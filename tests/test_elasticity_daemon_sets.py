@@ -103,9 +103,35 @@ def test_a_template_is_completed_when_it_changes_because_that_replaces_all_pods(
     assert admitted(daemon_set(), stored) == stored, "who applies the manifest again changes nothing"
 
 
-@pytest.mark.parametrize("settings", [{"enabled": False}, {"patchDaemonSets": False}])
-def test_switched_off_it_leaves_them_alone(settings: dict[str, Any]) -> None:
-    assert affinity_of(admitted(daemon_set(), **settings)) is None
+def test_switched_off_it_leaves_them_alone() -> None:
+    assert affinity_of(admitted(daemon_set(), enabled=False)) is None
+
+
+INJECTED = {"eks.tke.cloud.tencent.com/ds-injection": "true"}
+
+
+def injected(where: str) -> dict[str, Any]:
+    """As the provider documents it, in the annotations of the template; some have it among the labels."""
+    raw = daemon_set()
+    raw["spec"]["template"]["metadata"].setdefault(where, {}).update(INJECTED)
+    return raw
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_one_that_the_provider_injects_beside_pods_of_super_nodes_keeps_its_template(where: str) -> None:
+    assert admitted(injected(where)) == injected(where)
+    # The control: without the mark it is kept off.
+    assert affinity_of(admitted(daemon_set())) == OFF
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_the_leader_leaves_one_that_the_provider_injects(where: str) -> None:
+    world = World()
+    world.have(injected(where), AWAY)
+    world.turn()
+    world.turn(PAUSES.cap)
+
+    assert (world.corrected(), world.recorder.reasons) == (set(), [])
 
 
 def test_it_fails_open_and_names_what_it_cannot_read() -> None:
@@ -261,12 +287,10 @@ def test_a_daemon_set_of_the_same_name_that_is_another_one_is_left_alone() -> No
     assert world.corrected() == set()
 
 
-def test_nothing_is_written_without_the_lead_or_where_they_are_to_be_left() -> None:
+def test_nothing_is_written_without_the_lead() -> None:
     world = World()
     world.have(daemon_set(), AWAY)
-    world.settings = ElasticitySettings(enabled=True, patch_daemon_sets=False)
-    world.turn()
-    world.settings, world.may_lead = ElasticitySettings(enabled=True), False
+    world.may_lead = False
     with pytest.raises(LeadershipLost):
         world.turn()
 

@@ -38,7 +38,7 @@ WITHOUT_SELECTOR = {
 
 @cache
 def served() -> dict[str, Webhook]:
-    elasticity = ElasticitySettings(enabled=True, patch_daemon_sets=True)
+    elasticity = ElasticitySettings(enabled=True)
     anycast_ip = AnycastIPSettings(enabled=True, node_labels={"a": "b"}, cluster_id="cls-1")
     all_of_them = (
         *among(OTHER),

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from api.elasticity import affinity_to_set
+from api.elasticity import affinity_to_set, is_injected
 from controllers.elasticity.pods import Pod, spec_of
 from controllers.elasticity.sources import Sources
 from controllers.manager import Context
@@ -40,6 +40,7 @@ class _TemplateSpec(Value, frozen=True):
 
 
 class _Template(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
     spec: _TemplateSpec = _TemplateSpec()
 
 
@@ -72,7 +73,10 @@ class DaemonSet(Value, frozen=True):
 
     @property
     def affinity_to_set(self) -> dict[str, Any] | None:
+        """None for one that the provider injects beside the pods of super nodes, too."""
         spec = self.spec.template.spec
+        if is_injected(self.spec.template.metadata):
+            return None
         return affinity_to_set({} if spec.affinity is None else {"affinity": spec.affinity}, spec.tolerations)
 
 
@@ -105,7 +109,7 @@ class DaemonSetCorrector:
 
     def reconcile(self) -> None:
         """Correct one at most, when the last one has been rolled out. LeadershipLost."""
-        if not self._sources.settings().patch_daemon_sets or self._is_rolling_out():
+        if self._is_rolling_out():
             return
         due, now = self._due(), self._clock()
         self._looked = {uid: looked for uid, looked in self._looked.items() if uid in due}

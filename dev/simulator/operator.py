@@ -51,7 +51,6 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "elasticity.homeFailover.enabled": (True, False),
         "elasticity.scaleInOrder": (True, False),
         "elasticity.gateFallbackAfter": ("30s", "60s"),
-        "elasticity.patchDaemonSets": (True, False),
     },
     "ingressDaemonSet": {
         "ingressDaemonSet.detachmentReminder": ("1m", "10m"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from api.elasticity import DAEMON_SETS_PATH, affinity_to_set
+from api.elasticity import DAEMON_SETS_PATH, affinity_to_set, is_injected
 from kube.types import Value, complete
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
@@ -51,20 +51,22 @@ class DaemonSetWebhook:
 
     def review(self, request: Request, deadline: float) -> Decision:  # noqa: ARG002 - nothing here waits
         settings = self._settings()
-        if not (settings.enabled and settings.patch_daemon_sets):
-            return allow(audit={"skipped": "templates of DaemonSets are left as they are"})
+        if not settings.enabled:
+            return allow(audit={"skipped": "elasticity is disabled"})
         if request.object is None:
             return allow(audit={"skipped": "no template"})
         if (count := parts(request.object) + parts(request.old_object)) > 2 * MOST_PARTS:
             return _left(f"it has about {count} fields and values, old and new")
-        new = decoded(request.object, NewDaemonSet, "object").spec.template.spec
+        new = decoded(request.object, NewDaemonSet, "object").spec.template
         template = _template(request.object, "object")
         if request.old_object is not None and _template(request.old_object, "oldObject") == template:
             return allow(audit={"skipped": "the template does not change"})
         spec = template.get("spec", {})
-        if (count := number_of_terms(new)) > MOST_ENTRIES:
+        if (count := number_of_terms(new.spec)) > MOST_ENTRIES:
             return _left(f"its template has {count} node selector terms, more than {MOST_ENTRIES}")
-        if (affinity := affinity_to_set(spec, new.tolerations)) is None:
+        if is_injected(new.metadata):
+            return allow(audit={"skipped": "to be injected beside the pods of super nodes"})
+        if (affinity := affinity_to_set(spec, new.spec.tolerations)) is None:
             return allow(audit={"skipped": "not for super nodes"})
         decision = change(_with(spec.get("affinity")), _with(affinity))
         return replace(decision, audit={"kept-off-super-nodes": "a DaemonSet that tolerates them"})

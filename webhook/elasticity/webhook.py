@@ -21,6 +21,7 @@ from api.elasticity import (
     WAITS,
     ignores_rules,
     is_daemon_pod,
+    is_injected,
     kept_off_super_nodes,
     local_replicas,
     tolerates_super_nodes,
@@ -156,7 +157,7 @@ def reaches_super_nodes(pod: NewPod, spec: Spec) -> bool:
 def kept_off(pod: NewPod, namespace: str, settings: ElasticitySettings) -> str | None:
     """Whose *pod* it is, if it never goes to super nodes, which needs no leader to decide."""
     if is_daemon_pod(pod.metadata):
-        return "a DaemonSet's pod"
+        return None if is_injected(pod.metadata) else "a DaemonSet's pod"
     is_excluded = namespace in settings.excluded_namespaces and not pod.spec.node_name
     return f"a pod of {namespace}" if is_excluded and not ignores_rules(pod.metadata) else None
 

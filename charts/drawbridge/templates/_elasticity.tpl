@@ -3,7 +3,6 @@
 {{- with .Values.elasticity -}}
 enabled: {{ .enabled }}
 openGates: {{ include "drawbridge.controllersOpenGates" $ }}
-patchDaemonSets: {{ .patchDaemonSets }}
 gateFallbackAfter: {{ .gateFallbackAfter | quote }}
 switch:
   namespace: {{ .switch.namespace | quote }}
@@ -150,10 +149,17 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
 && e.?values.orValue([]) == ["eklet"])))
 {{- end }}
 
+{{/* CEL: the provider is to inject pods with the metadata at this path beside those of super nodes. */}}
+{{- define "drawbridge.celIsInjected" -}}
+{{ . }}.?annotations[?"eks.tke.cloud.tencent.com/ds-injection"].orValue("") == "true"
+|| {{ . }}.?labels[?"eks.tke.cloud.tencent.com/ds-injection"].orValue("") == "true"
+{{- end }}
+
 {{/* CEL: the pod could run on super nodes, and never may. */}}
 {{- define "drawbridge.celMayLeaveHome" -}}
 {{ include "drawbridge.celReachesSuperNodes" "object.spec" }}
 && ({{ include "drawbridge.celOfDaemonSet" . }}
+&& !({{ include "drawbridge.celIsInjected" "object.metadata" }})
 || request.namespace in {{ include "drawbridge.excludedNamespaces" . }}
 && object.spec.?nodeName.orValue("") == ""
 && !({{ include "drawbridge.celIgnoresRules" . }}))
@@ -199,7 +205,6 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
         {{- end }}
         || {{ include "drawbridge.celWasPlaced" . | indent 8 | trim }}
         || {{ include "drawbridge.celMayLeaveHome" . | indent 8 | trim }}
-{{- if .Values.elasticity.patchDaemonSets }}
 - name: elasticity-daemonsets.drawbridge.io
   admissionReviewVersions: [v1]
   clientConfig:
@@ -231,5 +236,5 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
     - name: template-reaches-super-nodes
       expression: >-
         {{- include "drawbridge.celReachesSuperNodes" "object.spec.template.spec" | nindent 8 }}
-{{- end }}
+        && !({{ include "drawbridge.celIsInjected" "object.spec.template.metadata" | indent 8 | trim }})
 {{- end }}

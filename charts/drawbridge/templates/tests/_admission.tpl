@@ -10,8 +10,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if .Values.ipReservation.enabled }}{{ $paths = append $paths "/validate/pods/ip-reservation" }}{{ end }}
 {{- if and .Values.ipReservation.enabled .Values.ipReservation.sameAddress.enabled }}{{ $paths = append $paths "/mutate/pods/same-address" }}{{ end }}
 {{- if .Values.anycastIP.enabled }}{{ $paths = append $paths "/mutate/nodes/anycast-ip" }}{{ end }}
-{{- if .Values.elasticity.enabled }}{{ $paths = append $paths "/mutate/pods/elasticity" }}{{ end }}
-{{- if and .Values.elasticity.enabled .Values.elasticity.patchDaemonSets }}{{ $paths = append $paths "/mutate/daemonsets/elasticity" }}{{ end }}
+{{- if .Values.elasticity.enabled }}{{ $paths = concat $paths (list "/mutate/pods/elasticity" "/mutate/daemonsets/elasticity") }}{{ end }}
 {{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets" "/validate/evictions/ingress-daemonset") }}{{ end }}
 {{- toJson $paths }}
 {{- end }}
