@@ -116,7 +116,8 @@ def restore_etcd(world: World, dice: Random) -> str:
 
 
 def restored(world: World, seconds: float, dice: Random) -> bool:
-    """Machines without a Node register again when a person starts their kubelets; Calico's allocations stay."""
+    """Machines without a Node register again when a person starts their kubelets; Calico's allocations stay, so
+    its blocks say them."""
     snapshot = world.api.snapshot()
     world.kernel.sleep(seconds)
     world.note("etcd", f"restored as it was {seconds:.0f} s ago")
@@ -126,6 +127,7 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
     world.outside.lease_taken()
     world.outside.disturb(*names_of(world))
     world.api.restore(snapshot)
+    world.calico.show_blocks()
     for replica in world.product.controllers:
         world.product.kill(replica)
     world.outside.disturb(*names_of(world))

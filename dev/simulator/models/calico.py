@@ -70,9 +70,9 @@ class Calico:
         for pool, selector in pools.items():
             spec = {"cidr": pool, "nodeSelector": selector}
             self.api.put(POOLS, {"metadata": {"name": name_of(pool)}, "spec": spec})
-        self._show_blocks()
+        self.show_blocks()
 
-    def _show_blocks(self) -> None:
+    def show_blocks(self) -> None:
         for pool in self._pools if self._is_shown else ():
             allocations = [0 if str(each) in self.held else None for each in ip_network(pool)]
             spec = {"cidr": pool, "allocations": allocations}
@@ -86,7 +86,7 @@ class Calico:
         self._free.remove(address)
         assignment = Assignment(address, about["uid"], about["namespace"], about["name"])
         self.held[address] = assignment
-        self._show_blocks()
+        self.show_blocks()
         self.on_assign(assignment)
         return address
 
@@ -104,7 +104,7 @@ class Calico:
         for address in [each for each, held in self.held.items() if held.pod == uid]:
             self.on_release(self.held.pop(address))
             self._free.append(address)
-        self._show_blocks()
+        self.show_blocks()
 
     def reserved(self) -> set[str]:
         return {
