@@ -253,6 +253,7 @@ class World(Served):
         super().__init__(*segments, **{"standing": {"enabled": True}, "giveBackAfter": "1s"} | settings)
         self.api.put(VALIDATING_WEBHOOKS, configuration())
         self.unassigned: set[str] = set()
+        self.knows_pools = True
         self.lead()
 
     def lead(self) -> None:
@@ -274,7 +275,9 @@ class World(Served):
         self._seen: dict[str, Pod] = {}
         self._segments: dict[str, IPReservation] = {}
 
-    def pools(self) -> Sequence[Pool]:
+    def pools(self) -> Sequence[Pool] | None:
+        if not self.knows_pools:
+            return None
         addresses = [each["status"]["podIP"] for each in self.api.list(PODS) if each["status"].get("podIP")]
         assigned = [each for each in addresses if each not in self.unassigned]
         found = [*self.reservations.objects.values()]
@@ -396,6 +399,27 @@ def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_t
     found = {each.cidr: each for held in world.reservations.objects.values() for each in held.records}
     assert found["10.0.0.2/32"].ended is None
     assert found["10.0.0.1/32"].ended is not None
+
+
+def test_the_time_of_a_former_address_goes_on_under_a_new_leader_that_knows_no_pools_yet() -> None:
+    world = World()
+    world.put_pod(a_pod())
+    world.run()
+    status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
+    world.api.edit(PODS, "redis-0", {"status": status}, "redis")
+    world.run(90)
+    (before,) = ends(world)
+
+    world.knows_pools = False
+    world.lead()
+    world.run()
+
+    assert ends(world) == [before]
+
+
+def ends(world: World) -> Sequence[Record]:
+    held = world.reservations.objects.values()
+    return [record for each in held for record in each.records if record.ended]
 
 
 @pytest.mark.parametrize("waits", [5.0, 90.0])

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from api.ip_reservation import DISRUPTION, NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, RESERVE, RESERVE_FROM
+from api.ip_reservation import (
+    DISRUPTION,
+    NAMESPACE_LABEL,
+    NAMESPACE_LABEL_VALUES,
+    RESERVE,
+    RESERVE_FROM,
+    cidrs_of,
+)
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, predecessor_of
 from api.standing import RESERVED, keys_of
 from calico.segment import IPReservation, Record
@@ -50,6 +57,11 @@ class Caches:
     def lives_with(self, key: str) -> bool:
         """Whether there is a pod with the address of this *key* of a record."""
         return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
+
+    def has_left(self, record: Record) -> bool:
+        """Whether its pod lives on with other addresses, as in a new sandbox."""
+        pod = self.pod_of(record)
+        return pod is not None and bool(now := cidrs_of(pod)) and record.cidr not in now
 
     def successors_of(self, record: Record) -> Sequence[Pod]:
         """Pods to which the addresses of its pod were promised."""

@@ -77,7 +77,7 @@ EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.COUNT)
 @dataclass(frozen=True)
 class Claimed:
     """Keys of records that are *relied_on*, because the deletion of their living pods is not reviewed, and of those
-    whose address Calico has *released*, although their pods live on.
+    whose address their living pods have no more: Calico has *released* it, or they have another one.
 
     *excused* are uids of pods whose addresses need not stay reserved. What is relied on stays in a segment of *owner*,
     a uid, with which the reliance ends.

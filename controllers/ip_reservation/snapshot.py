@@ -147,7 +147,8 @@ class SnapshotReader:
     def _claimed(self, records: Sequence[Record], pods: Pods, relied_on: Keys, unassigned: Keys) -> Claimed:
         """A new address may not be in the copy of Calico's blocks yet, so it is not looked for there.
 
-        What was released once is not relied on again, also when its reservation is over.
+        What was released once is not relied on again, also when its reservation is over. What a pod has left needs no
+        blocks to be known.
         """
         claims, known_since = self._caches.claims, self._clock.now() - SETTLED
         claims.released = frozenset(key for key in claims.released if self._caches.lives_with(key)).union(
@@ -155,7 +156,8 @@ class SnapshotReader:
             for record in records
             if record.cidr in unassigned and pods.life_of(record) is Life.RUNNING and record.at < known_since
         )
-        return Claimed(relied_on, claims.released, claims.excused(), self._owner)
+        left = {record.key for record in records if self._caches.has_left(record)}
+        return Claimed(relied_on, claims.released | left, claims.excused(), self._owner)
 
     @property
     def _owner(self) -> str:
