@@ -14,7 +14,7 @@ from tests.charts import ANYCAST_IP, CA, NAMESPACE, SETS, Objects, helm_needed, 
 from tests.ingress_daemonset_world import resource
 from tests.pages import ROOT
 from tests.pages import table as table_of
-from tests.permissions import ALWAYS, EVERYWHERE, OWN, Permission, granted, seen_from, table
+from tests.permissions import ALWAYS, EVERYWHERE, OWN, Entry, Permission, granted, seen_from, table
 
 PAGE = ROOT / "docs" / "reference" / "permissions.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": CA}
@@ -294,7 +294,8 @@ HEADINGS = {
     "eklet": "eklet",
 }
 BY = {ALWAYS: "always", "self-managed": "`certs.mode: self-managed`", "homeFailover": "`homeFailover`"}
-PLACES = {EVERYWHERE: "everywhere", OWN: "own namespace"}
+PLACES = {EVERYWHERE: "", OWN: " in its own namespace"}
+NOTHING_MORE = {"none": ""}
 
 
 def test_the_page_has_the_table() -> None:
@@ -303,16 +304,17 @@ def test_the_page_has_the_table() -> None:
 
 
 def rows_of(account: str) -> list[list[str]]:
+    """Without the column of features where an account has one."""
+    entries = [entry for entry in table() if entry.account == account]
+    by = len({entry.by for entry in entries}) > 1
     return [
-        [
-            BY.get(entry.by, f"`{entry.by}`"),
-            ", ".join(entry.verbs),
-            ", ".join(f"`{each}`" for each in entry.resources)
-            + (" named " + ", ".join(f"`{name}`" for name in entry.names) if entry.names else ""),
-            PLACES.get(entry.where, f"`{entry.where}`"),
-            entry.why,
-            entry.attack,
-        ]
-        for entry in table()
-        if entry.account == account
+        [BY.get(entry.by, f"`{entry.by}`")] * by
+        + [may(entry), entry.why, NOTHING_MORE.get(entry.attack, entry.attack)]
+        for entry in entries
     ]
+
+
+def may(entry: Entry) -> str:
+    what = ", ".join(f"`{each}`" for each in entry.resources)
+    names = " named " + ", ".join(f"`{name}`" for name in entry.names) if entry.names else ""
+    return f"{', '.join(entry.verbs)} {what}{names}" + PLACES.get(entry.where, f" in `{entry.where}`")
