@@ -11,7 +11,10 @@ the leader.
 
 from __future__ import annotations
 
+import binascii
 import contextlib
+from base64 import b64decode, b64encode
+from bz2 import BZ2Decompressor, compress
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -43,7 +46,10 @@ As JSON in one annotation of the custom resource (``crd.projectcalico.org/v1``),
 ENTRIES = 512
 """Addresses in one segment; the admission policy of the chart has the same bound."""
 SIZE = 128 * 1024
-"""Bytes of records in one segment: an object's annotations may have 256 KiB."""
+"""Bytes of records in one segment, before they are packed: an object's annotations may have 256 KiB."""
+PACKED = 64
+"""From so many records on, they are packed: Calico's allocator reads all of them for each new pod, and 45 bytes of each
+are 25 ms for 10,000, 300 are 70. Fewer stay as JSON, for people and for the speed of admission."""
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -113,8 +119,8 @@ class IPReservation(Value, frozen=True, dict=True):
 
     @property
     def size(self) -> int:
-        """Characters of its records, of SIZE at most."""
-        return len(revealed(self.metadata).annotations.get(RECORDS, ""))
+        """Bytes of its records, of SIZE at most."""
+        return len(self._encoded)
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
@@ -123,13 +129,16 @@ class IPReservation(Value, frozen=True, dict=True):
         An address without a record belongs to no pod, and counts as reserved since the segment was created; a record
         without an address is ignored.
         """
-        annotations = revealed(self.metadata).annotations
         reserved = {cidr for entry in self.spec.reserved_cidrs if (cidr := canonical(entry))}
-        decoded = _decode(annotations.get(RECORDS, "[]"))
+        decoded = _decode(self._encoded)
         known = {record.key: record for record in decoded if record.cidr in reserved}
         unknown_since = self.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
         bare = sorted(reserved - {record.cidr for record in known.values()})
         return (*known.values(), *(Record(cidr, unknown_since) for cidr in bare))
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        return _unpacked(revealed(self.metadata).annotations.get(RECORDS, "[]"))
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -198,8 +207,10 @@ def name_of(writer: str, token: str) -> str:
 def body(records: Iterable[Record]) -> dict[str, Any]:
     """The part of an IPReservation that holds *records*: a merge patch, and the core of a new object."""
     unique = {record.key: record for record in records}.values()
+    encoded = _encode(unique)
+    text = encoded if len(unique) < PACKED else b64encode(compress(encoded))
     return {
-        "metadata": {"annotations": {RECORDS: _encode(unique).decode()}},
+        "metadata": {"annotations": {RECORDS: text.decode()}},
         "spec": {"reservedCIDRs": list(dict.fromkeys(record.cidr for record in unique))},
     }
 
@@ -251,17 +262,29 @@ def _encode(records: Iterable[Record]) -> bytes:
     return _ENCODER.encode(list(records))
 
 
-def _decode(annotation: str) -> list[Record]:
+def _unpacked(annotation: str) -> bytes:
+    """The JSON of its records; nothing where it cannot be read, or would take more memory than any of ours."""
+    if annotation.lstrip().startswith("["):
+        return annotation.encode()
     try:
-        return _DECODER.decode(annotation)
+        stream = BZ2Decompressor()
+        encoded = stream.decompress(b64decode(annotation, validate=True), max_length=8 * SIZE)
+    except (binascii.Error, ValueError, OSError):
+        return b""
+    return encoded if stream.eof else b""
+
+
+def _decode(encoded: bytes) -> list[Record]:
+    try:
+        return _DECODER.decode(encoded)
     except msgspec.MsgspecError:
-        return list(_readable(annotation))
+        return list(_readable(encoded))
 
 
-def _readable(annotation: str) -> Iterator[Record]:
+def _readable(encoded: bytes) -> Iterator[Record]:
     """All records but the malformed ones."""
     try:
-        entries = msgspec.json.decode(annotation, type=list[msgspec.Raw])
+        entries = msgspec.json.decode(encoded, type=list[msgspec.Raw])
     except msgspec.MsgspecError:
         return
     for entry in entries:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from bz2 import compress
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_network
@@ -21,6 +23,7 @@ from calico.segment import (
     MANAGED_BY,
     MANAGER,
     METADATA,
+    PACKED,
     RECORDS,
     IPReservation,
     body,
@@ -118,6 +121,33 @@ def test_the_level_of_a_segment(labels: dict[str, str], level: int) -> None:
 def test_an_entry_has_no_field_that_says_nothing() -> None:
     (entry,) = json.loads(body([record()])["metadata"]["annotations"][RECORDS])
     assert entry.keys() == {"cidr", "at", "namespace", "pod", "uid"}
+
+
+@given(st.integers(PACKED - 2, PACKED + 2))
+def test_many_records_are_packed_and_read_again_as_they_were(count: int) -> None:
+    many = tuple(record(f"10.0.{n // 256}.{n % 256}/32", uid=str(n), pod="\N{SNOWMAN}") for n in range(count))
+    whole = segment(*many)
+
+    assert whole.records == many
+    assert whole.size == size_of(many)
+    assert whole.metadata.annotations[RECORDS].startswith("[") == (count < PACKED)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pytest.param(compress(b" " * 2**26), id="of more memory than ours would take"),
+        pytest.param(compress(b"[]")[:-1], id="cut off"),
+        pytest.param(b"BZh9 no stream", id="no stream"),
+    ],
+)
+def test_what_cannot_be_unpacked_leaves_the_addresses_reserved(packed: bytes) -> None:
+    whole = segment(record())
+    annotations = {RECORDS: b64encode(packed).decode()}
+    edited = replace(whole, metadata=replace(whole.metadata, annotations=annotations))
+
+    assert edited.size == 0
+    assert [(each.cidr, each.uid) for each in edited.records] == [(record().cidr, "")]
 
 
 def test_an_address_without_a_record_counts_from_the_creation_of_its_object() -> None:
