@@ -1014,6 +1014,18 @@ def reserved_ahead(world: World) -> Iterator[float]:
     yield 100.0
 
 
+@history("ip_reservation", nodes=3, values=AHEAD)
+def address_since_the_snapshot(world: World) -> Iterator[float]:
+    """A pod that got its address after the snapshot from which etcd is restored is reserved ahead again."""
+    yield 20.0
+    delete_pods(world, "redis-0")
+    while not (pod := world.api.find(PODS, "redis-0", objects.SHOP)) or "podIP" in (pod.get("status") or {}):
+        yield 0.1
+    yield 0.5  # it is bound, and has no address yet
+    restored(world, 60.0, world.dice("restored"))
+    yield 100.0
+
+
 @history("ip_reservation", nodes=3)
 def many_commas(world: World) -> Iterator[float]:
     """A pod whose arguments are long lists of numbers can be deleted."""
