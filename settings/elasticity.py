@@ -30,10 +30,11 @@ def _resolv_conf(value: object) -> object:
 
 
 class Switch(Model):
-    """The ConfigMap that holds the global AUTO_SCALE_EKS."""
+    """The ConfigMap that holds the global AUTO_SCALE_EKS; *default* is what counts while it has none."""
 
     namespace: Name = "kube-system"
     name: Name = "eks-config"
+    default: bool = True
 
 
 class Budget(Model):

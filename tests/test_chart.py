@@ -185,7 +185,7 @@ def test_a_quota_is_refused_in_a_namespace_whose_other_pods_it_would_count() -> 
 
 def are_in_their_namespaces(objects: Objects) -> None:
     for (kind, name), document in objects.items():
-        elsewhere = name.endswith(("-cluster-uuid", "-switch")) or name == "eks-config"
+        elsewhere = name.endswith(("-cluster-uuid", "-switch"))
         expected = "kube-system" if elsewhere else NAMESPACE
         assert document["metadata"].get("namespace", expected) == expected, (kind, name)
 

@@ -17,7 +17,7 @@ from dev.lab.chart import ROOT
 from dev.lab.install import merged
 from settings import parse
 from settings.values import seconds
-from tests.charts import Objects, configurations, helm_needed, render
+from tests.charts import Objects, configurations, helm_needed, render, settings_in
 
 pytestmark = helm_needed
 
@@ -112,7 +112,10 @@ def test_the_condition_ignores_the_scheduler_of_the_original_where_it_is_configu
     assert TKE_SCHEDULER not in str(webhook["matchConditions"])
 
 
-def test_the_global_switch_is_installed_as_the_word_that_it_is_read_as() -> None:
-    for written, word in {'"true"': "true", "false": "false", True: "true", False: "false"}.items():
-        switch = render(merged(ON, {"eksAdmission": {"autoScaleEKS": written}}))["ConfigMap", "eks-config"]
-        assert switch["data"] == {"AUTO_SCALE_EKS": word}, written
+def test_the_global_switch_of_the_original_is_what_counts_without_a_key_and_no_object_of_the_release() -> (
+    None
+):
+    for written, meant in {"": True, '"true"': True, "false": False, True: True, False: False}.items():
+        objects = render(merged(ON, {"eksAdmission": {"autoScaleEKS": written}}))
+        assert ("ConfigMap", "eks-config") not in objects
+        assert settings_in(objects).elasticity.switch.default is meant, written

@@ -89,6 +89,25 @@ def test_the_switch_is_followed() -> None:
         assert lab.recorder.reasons.count("BadSwitch") == 1
 
 
+def test_without_a_key_the_switch_is_what_is_configured_and_the_key_outweighs_it() -> None:
+    """The ConfigMap has what else the provider keeps there, and is never written."""
+    metadata = {"name": "eks-config", "namespace": "kube-system"}
+
+    def switch(**data: str) -> None:
+        lab.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {"pod.annotations": "{}", **data}})
+
+    with world(switch={"default": False}) as lab:
+        switch()
+        lab.thread.start()
+        lab.create("web-1", gated=False, n=None)
+        lab.edit("web-1", status={"conditions": [{**STUCK, "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        until(lambda: "KeptLocal" in lab.recorder.reasons, 60)
+        switch(**{SWITCH: "true"})
+        until(lambda: "SentToSuperNode" in lab.recorder.reasons, 60)
+
+        assert not [each for each in lab.api.calls if each.method != "GET" and "configmaps" in each.path]
+
+
 def test_the_first_ordinal_of_a_stateful_set_is_followed() -> None:
     with world() as lab:
         metadata = {"name": "db", "namespace": "shop", "uid": "owner-db"}

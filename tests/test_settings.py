@@ -119,7 +119,7 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
   pool: {retain: {count: 1, age: 1h}, minIdle: 1, adopt: {a: b}},
   allowList: {configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m,
-  switch: {namespace: a, name: b}, localOptOut: true, localReplicas: 1, percentages: true,
+  switch: {namespace: a, name: b, default: false}, localOptOut: true, localReplicas: 1, percentages: true,
   placement: pin, schedulerName: c,
   excludedNamespaces: [d], maxSuperPods: {total: 2, perNamespace: 1, budgets: [{maxPods: 0}]}, scaleInOrder: false,
   homeFailover: {enabled: true, homeAfter: 1m},

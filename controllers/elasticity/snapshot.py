@@ -98,6 +98,11 @@ class ClusterState:
     switch: bool | None
     workload: Callable[[Pod], Workload | None]
 
+    @property
+    def everywhere(self) -> bool | None:
+        """What the global switch says; None while it says nothing, and so allows super nodes."""
+        return False if self.switch is None and not self.settings.switch.default else self.switch
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -157,7 +162,7 @@ class Snapshot:
         return (self.now - created).total_seconds() if created else math.inf
 
     def policy(self, pod: Pod) -> Policy:
-        settings, everywhere = self.cluster.settings, self.cluster.switch
+        settings, everywhere = self.cluster.settings, self.cluster.everywhere
         annotations = pod.metadata.annotations
         own, wrong_switch = parse(annotations.get(SWITCH))
         mode, wrong_mode = annotations.get(MODE, settings.placement).strip().lower(), ""

@@ -36,9 +36,8 @@ VALUES: dict[str, Any] = {
         "ipReserveMaxCount": 300,
         "ipReleasePeriod": "1s",
     },
-    "elasticity": {"enabled": True},
+    "elasticity": {"enabled": True, "switch": {"default": False}},
     "ingressDaemonSet": {"enabled": True},
-    "eksAdmission": {"autoScaleEKS": "false"},
     "cloud": {"subnets": [{"id": "subnet-demo0001", "zone": "ap-singapore-1"}]},
 }
 CLOUD: dict[str, Any] = {"bind_seconds": 8}

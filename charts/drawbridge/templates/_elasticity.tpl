@@ -7,6 +7,7 @@ gateFallbackAfter: {{ .gateFallbackAfter | quote }}
 switch:
   namespace: {{ .switch.namespace | quote }}
   name: {{ .switch.name | quote }}
+  default: {{ include "drawbridge.switchDefault" $ }}
 localOptOut: {{ .localOptOut }}
 localReplicas: {{ if kindIs "invalid" .localReplicas }}null{{ else if kindIs "string" .localReplicas }}{{ .localReplicas | quote }}{{ else }}{{ int .localReplicas }}{{ end }}
 percentages: {{ .percentages }}
@@ -47,9 +48,9 @@ resolvConf: {{ .resolvConf | quote }}
 {{- kindIs "string" . | ternary . (int64 . | toString) }}
 {{- end }}
 
-{{/* The original's default has quotes within its quotes. */}}
-{{- define "drawbridge.autoScaleEKS" -}}
-{{- .Values.eksAdmission.autoScaleEKS | toString | trimAll "\"" }}
+{{/* By both names. The original's default has quotes within its quotes. */}}
+{{- define "drawbridge.switchDefault" -}}
+{{- .Values.eksAdmission.autoScaleEKS | toString | trimAll "\"" | default (toString .Values.elasticity.switch.default) }}
 {{- end }}
 
 {{/* The Secret that eklet finds its keys in. */}}
@@ -73,8 +74,12 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if and (contains "%" (toString .Values.elasticity.localReplicas)) (not .Values.elasticity.percentages) }}
 {{- fail (printf "elasticity.localReplicas is %s: set elasticity.percentages to true, or write a number" .Values.elasticity.localReplicas) }}
 {{- end }}
-{{- if and (ne (include "drawbridge.autoScaleEKS" .) "") (not .Values.elasticity.enabled) }}
+{{- $said := toString .Values.eksAdmission.autoScaleEKS }}
+{{- if and $said (not .Values.elasticity.enabled) }}
 {{- fail "eksAdmission.autoScaleEKS is set, but elasticity.enabled is false: set that to true, or leave autoScaleEKS out" }}
+{{- end }}
+{{- if and (contains "true" $said) (not .Values.elasticity.switch.default) }}
+{{- fail "eksAdmission.autoScaleEKS is true and elasticity.switch.default is false: leave one of them out" }}
 {{- end }}
 {{- if .Values.eklet.enabled }}
 {{- include "drawbridge.validateEklet" . }}
