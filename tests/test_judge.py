@@ -252,6 +252,14 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
             for at, asks in ((0, redis("10.0.0.1")), (1, OPTED_OUT), (140, OPTED_OUT))
         ],
     ),
+    "an address of a pod that did not ask any more when it went stays reserved": (
+        reservation.OnlySelected,
+        [
+            see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
+            see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"}),
+            *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 252)),
+        ],
+    ),
     "a pod whose deletion is not reviewed is not reserved": (
         reservation.MarkedAreReserved,
         [
@@ -404,6 +412,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
             see(50, assigned=GONE, reserved={"10.0.0.1"}),
             see(171, assigned=GONE),
+        ],
+    ),
+    "a pod that did not ask any more went while no leader worked": (
+        reservation.OnlySelected,
+        [
+            see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
+            see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"}),
+            *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 140)),
         ],
     ),
     "a pod comes back with its address": (

@@ -21,6 +21,8 @@ RESTORED = 5.0
 """Seconds in which a leader restores what was deleted with its owner."""
 GIVEN_BACK = 130.0
 """Seconds: the longest giveBackAfter of scenarios, and what it takes."""
+LEFT = 250.0
+"""Seconds, if the pod has the address no more: the next leader cannot know what one that is gone did not ask for."""
 OF_EPOCH = re.compile(r"'([0-9a-f]{16})/'")
 SLACK = 3.0
 """Seconds that a pass of releases may be early: ends are stored in whole seconds."""
@@ -134,8 +136,10 @@ class OnlySelected(Invariant):
                     self._others[address] = uid
         reserved = self._reserved.of(seen.reserved & self._others.keys(), seen.at)
         for address, seconds in reserved.items():
-            if seconds > GIVEN_BACK or self._others[address] not in self._asked:
-                yield f"{address} of {self._others[address]}"
+            uid = self._others[address]
+            longest = GIVEN_BACK if seen.assigned.get(address) == uid else LEFT
+            if seconds > longest or uid not in self._asked:
+                yield f"{address} of {uid}"
 
 
 class MarkedAreReserved(Invariant):
