@@ -94,14 +94,18 @@ class Cluster:
         return parsedate_to_datetime(answer.headers["Date"]) if "Date" in answer.headers else None
 
 
-def cluster_of(kubeconfig: str | None = None, context: str | None = None) -> Cluster:
-    """By the kubeconfig, as kubectl finds it; in a pod that has none, by its ServiceAccount. NotConfigured."""
+def cluster_of(
+    kubeconfig: str | None = None, context: str | None = None, impersonation: Impersonation | None = None
+) -> Cluster:
+    """By the kubeconfig, as kubectl finds it; in a pod that has none, by its ServiceAccount. NotConfigured.
+
+    With *impersonation*, in the name of another user, whomever the kubeconfig itself impersonates.
+    """
     path = kubeconfig or os.environ.get("KUBECONFIG")
     files = [Path(each).expanduser() for each in (path or DEFAULT_KUBECONFIG).split(os.pathsep) if each]
     is_there = any(each.is_file() for each in files)
     if not path and context is None and in_cluster() and not is_there:
-        mounted = of_pod()
-        return Cluster(Client(mounted, timeout=TIMEOUT), (MOUNTED / "namespace").read_text(), mounted)
+        return _cluster(of_pod(), (MOUNTED / "namespace").read_text(), impersonation)
     path = path or DEFAULT_KUBECONFIG
     if not is_there:
         raise NotConfigured(f"there is no kubeconfig at {path}")
@@ -109,6 +113,12 @@ def cluster_of(kubeconfig: str | None = None, context: str | None = None) -> Clu
         connection, namespace = plain_connection(path, context, PARALLEL)
     except NotPlain:
         connection, namespace = connect(path, PARALLEL, context), _namespace(path, context)
+    return _cluster(connection, namespace, impersonation)
+
+
+def _cluster(connection: Connection, namespace: str, impersonation: Impersonation | None) -> Cluster:
+    if impersonation:
+        connection = Impersonating(connection, impersonation)
     return Cluster(Client(connection, timeout=TIMEOUT), namespace, connection)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -166,8 +167,10 @@ def aligned(rows: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
 
 
 class Output:
-    def __init__(self, form: Form = "table", *, color: bool = True, file: IO[str] | None = None) -> None:
-        self.form: Form = form
+    def __init__(
+        self, form: Form = "table", *, color: bool = True, file: IO[str] | None = None, clock: Any = time
+    ) -> None:
+        self.form, self._clock = form, clock
         self._for_people = form in ("table", "wide")
         plain = not color or bool(os.environ.get("NO_COLOR"))
         self._console = Console(file=file, highlight=False, markup=False, emoji=False, no_color=plain or None)
@@ -209,6 +212,28 @@ class Output:
                     self.show(value, render)
                 before = [value]
                 time.sleep(interval)
+
+    def wait(
+        self,
+        read: Callable[[], T],
+        line: Callable[[T], str],
+        is_over: Callable[[T], bool],
+        limit: float = 0,
+    ) -> T:
+        """The value that *read* returns once *is_over*, or after *limit* seconds; 0 is no limit.
+
+        Its *line* is said whenever it has changed.
+        """
+        ends, said = self._clock.monotonic() + limit if limit else math.inf, ""
+        while True:
+            value = read()
+            if (now := line(value)) != said:
+                self.say(now)
+                said = now
+            left = ends - self._clock.monotonic()
+            if is_over(value) or left <= 0:
+                return value
+            self._clock.sleep(min(INTERVAL, left))
 
     def say(self, text: Cell) -> None:
         """A line about what was done; on the error stream where the output is for programs."""

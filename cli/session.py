@@ -13,13 +13,14 @@ from click.core import ParameterSource
 from cli.cluster import Cluster, cluster_of
 from cli.errors import FINE, Failure
 from cli.output import FORMS, Form, Output, Part, Report, printable
+from kube.connection import Impersonation
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound=Report)
 
 GIVEN = "drawbridge.options"
-EPILOG = "Options of all commands (-o, -n, -A, --context, --kubeconfig, --no-color, --yes): drawbridge --help"
+EPILOG = "drawbridge --help has the options of all commands: -o, -n, -A, --context, --kubeconfig, --as, --no-color, -y."
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class Options:
     output: Form = "table"
     no_color: bool = False
     yes: bool = False
+    as_user: str | None = None
+    as_group: tuple[str, ...] = ()
+
+    @property
+    def impersonation(self) -> Impersonation | None:
+        """UsageError for groups without a user, as the API server has it."""
+        if self.as_group and not self.as_user:
+            raise click.UsageError("--as-group needs --as")
+        return Impersonation(self.as_user, self.as_group) if self.as_user else None
 
 
 Connect = Callable[[Options], Cluster]
@@ -89,7 +99,7 @@ class Session:
 
 
 def connect(options: Options) -> Cluster:
-    return cluster_of(options.kubeconfig, options.context)
+    return cluster_of(options.kubeconfig, options.context, options.impersonation)
 
 
 def pass_session(function: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
@@ -120,12 +130,34 @@ def shared_options(hidden: bool) -> list[click.Parameter]:
         ),
         option("-n", "--namespace", metavar="NAME", help="The namespace, instead of the context's."),
         option("-A", "--all-namespaces", is_flag=True, help="All namespaces."),
+        option("--as", "as_user", metavar="USER", help="Act as this user, who may be a ServiceAccount."),
+        option(
+            "--as-group",
+            metavar="GROUP",
+            multiple=True,
+            help="Act as a member of this group; may be repeated.",
+        ),
         option(
             "-o", "--output", type=click.Choice(FORMS), default="table", show_default=True, help="The form."
         ),
         option("--no-color", is_flag=True, help="No colors; also without a terminal, or with NO_COLOR."),
         option("-y", "--yes", is_flag=True, help="Make changes without asking."),
     ]
+
+
+def selector_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    return click.option(
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        default="",
+        help=f"Only {what} with these labels: app=web,tier!=test.",
+    )
+
+
+watch_option = click.option(
+    "-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C."
+)
 
 
 class Command(click.Command):

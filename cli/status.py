@@ -34,7 +34,7 @@ from cli.installation import (
 )
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, faint, fields_of, good, left, title
-from cli.session import Command, Session, pass_session
+from cli.session import Command, Session, pass_session, watch_option
 from features import FEATURES, unregistered
 from kube.client import Resource
 from kube.errors import Forbidden, KubeError, NotFound
@@ -152,7 +152,7 @@ class _Secret(msgspec.Struct):
 
 
 @click.command(cls=Command)
-@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@watch_option
 @pass_session
 def status(session: Session, watch: bool) -> None:
     """All features at a glance; what is wrong comes first.

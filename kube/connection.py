@@ -80,11 +80,17 @@ class Impersonation(msgspec.Struct, frozen=True):
 
 
 class Impersonating(Connection):
-    """*connection*, in the name of another user than the one whose credentials it bears."""
+    """*connection*, in the name of another user than the one whose credentials it bears.
+
+    Where that acts for another user itself, *impersonation* is in place of it.
+    """
 
     def __init__(self, connection: Connection, impersonation: Impersonation) -> None:
+        self._connection: Connection = connection
+        if isinstance(connection, Impersonating):
+            self._connection = connection._connection
         self.host, self.pool = connection.host, connection.pool
-        self._connection, self._headers = connection, impersonation.headers
+        self._headers = impersonation.headers
 
     def authorization(self) -> HTTPHeaderDict:
         found = HTTPHeaderDict(self._connection.authorization())

@@ -8,11 +8,13 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from cli.cluster import cluster_of
 from cli.kubeconfig import NotPlain, plain_connection
+from cli.session import Options, connect
 from kube.client import Client
 from kube.errors import NotConfigured
 from kube.resources import NODES
@@ -174,6 +176,23 @@ def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, c
     assert len(found) == 2
 
 
+def test_options_impersonate_in_place_of_the_kubeconfig(tmp_path: Path) -> None:
+    config = written(tmp_path / "config", user={"token": "x"} | EVERYTHING)
+    cluster = connect(Options(kubeconfig=config, as_user="joe", as_group=("a", "b")))
+    assert cluster._connection is not None
+
+    headers = cluster._connection.authorization()
+    assert headers["Authorization"] == "Bearer x"
+    assert headers["Impersonate-User"] == "joe"
+    assert headers["Impersonate-Group"] == "a, b"
+    assert "Impersonate-Uid" not in headers
+
+
+def test_a_group_without_a_user_impersonates_nobody() -> None:
+    with pytest.raises(click.UsageError, match="--as-group needs --as"):
+        connect(Options(as_group=("ops",)))
+
+
 @pytest.mark.parametrize(
     "user",
     [
@@ -185,9 +204,9 @@ def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, c
 def test_an_impersonation_that_is_not_understood_is_refused(tmp_path: Path, user: Any) -> None:
     path = written(tmp_path / "config", user={"token": "x", **user})
 
-    for connect in (cluster_of, Client.from_kubeconfig):
+    for connected in (cluster_of, Client.from_kubeconfig):
         with pytest.raises(NotConfigured, match="cannot connect to the API server by"):
-            connect(path)
+            connected(path)
 
 
 STATUS = """

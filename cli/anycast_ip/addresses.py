@@ -27,7 +27,7 @@ from api.anycast_ip import (
 from cli.anycast_ip.quotas import QuotaLeft, left_of, quotas_read
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, moment, warning
-from cli.session import Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session, selector_option, watch_option
 from controllers.anycast_ip.claim import SELECTED, Claim, instance_of
 from controllers.anycast_ip.claim import read as read_claim
 from kube.errors import KubeError
@@ -216,8 +216,10 @@ def addresses() -> None:
 
 
 @addresses.command("list")
+@selector_option("nodes")
+@watch_option
 @pass_session
-def list_addresses(session: Session) -> None:
+def list_addresses(session: Session, selector: str, watch: bool) -> None:
     """List the anycast IPs of nodes.
 
     Nodes that wait for one, and IPs of gone nodes that are being released, come first;
@@ -225,20 +227,25 @@ def list_addresses(session: Session) -> None:
     announced before they are bound, and what is left of the cloud's quotas, as the leader
     last read them.
     """
-    session.show(addresses_of(Inventory(session.cluster)))
+    session.follow(lambda: addresses_of(Inventory(session.cluster), selector), watch)
 
 
-def addresses_of(inventory: Inventory) -> Addresses:
-    """KubeError, or Failure when Drawbridge is not installed; quotas that cannot be read are left out."""
+def addresses_of(inventory: Inventory, labels: str = "") -> Addresses:
+    """KubeError, or Failure when Drawbridge is not installed; quotas that cannot be read are left out.
+
+    With *labels*, those of nodes that have them.
+    """
     settings = inventory.installed.in_force.anycast_ip
     reads: dict[str, Callable[[], Any]] = {
-        "nodes": inventory.nodes,
+        "nodes": partial(inventory.nodes, labels),
         "claims": partial(address_claims, inventory),
         "quotas": partial(quotas_read, inventory),
         "allowed": partial(allow_list, inventory),
     }
     found = inventory.cluster.read_all(reads)
-    addresses = listed(found["nodes"], found["claims"], settings)
+    uids = {each.metadata.uid for each in found["nodes"]}
+    claims = [each for each in found["claims"] if not labels or ((of := _claim(each)) and of.uid in uids)]
+    addresses = listed(found["nodes"], claims, settings)
     waiting = announcing(found["allowed"], settings.allow_list, inventory.now())
     quotas = found["quotas"]
     return Addresses(addresses, left_of(quotas), quotas.at if quotas else None, waiting)

@@ -20,7 +20,7 @@ from cli.elasticity.pods import PENDING, Pod, PodSpec
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
-from cli.session import Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session, selector_option, watch_option
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
 from kube.types import Namespace, ObjectMeta
@@ -135,23 +135,31 @@ def elasticity() -> None:
 
 
 @elasticity.command("list")
+@selector_option("pods")
+@watch_option
 @pass_session
-def list_placements(session: Session) -> None:
+def list_placements(session: Session, selector: str, watch: bool) -> None:
     """List placed and waiting pods, with the reason."""
-    pods, super_nodes = pods_and_super_nodes(Inventory(session.cluster), session.scope)
-    session.show(Placements(listed(pods, super_nodes)))
+    where = Selection(session.scope, label_selector=selector)
+
+    def read() -> Placements:
+        return Placements(listed(*pods_and_super_nodes(Inventory(session.cluster), where)))
+
+    session.follow(read, watch)
 
 
 @elasticity.command("return")
 @click.argument("pods", metavar="[POD...]", nargs=-1)
+@selector_option("pods")
 @pass_session
-def return_pods(session: Session, pods: tuple[str, ...]) -> None:
+def return_pods(session: Session, pods: tuple[str, ...], selector: str) -> None:
     """Evict pods from super nodes.
 
     Their replacements run on local nodes if these have room now. Without names, all pods of the namespace are
     evicted that run there because local nodes were full. Disruption budgets are respected.
     """
-    found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), session.namespace)
+    where = Selection(session.namespace, label_selector=selector)
+    found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), where)
     chosen = to_return(found, super_nodes, pods)
     if not chosen:
         session.output.say(f"no pod of namespace {session.namespace} is to return; nothing was changed")
@@ -184,20 +192,22 @@ class _Object(msgspec.Struct):
     metadata: ObjectMeta
 
 
-def pods_and_super_nodes(inventory: Inventory, namespace: str | None) -> tuple[list[Pod], set[str]]:
-    """Pods that are pending, placed or on super nodes, of *namespace* or all; and the super nodes. KubeError."""
+def pods_and_super_nodes(inventory: Inventory, where: Selection) -> tuple[list[Pod], set[str]]:
+    """Pods that are pending, placed or on super nodes; and the super nodes. KubeError."""
     found = inventory.cluster.read_all(
         {
             "super nodes": inventory.super_nodes,
-            "namespaces": partial(_namespaces, inventory, namespace),
-            "pending": partial(inventory.cached, PODS, Pod, replace(PENDING, namespace=namespace)),
+            "namespaces": partial(_namespaces, inventory, where.namespace),
+            "pending": partial(
+                inventory.cached, PODS, Pod, replace(where, field_selector=PENDING.field_selector)
+            ),
         }
     )
     names, super_nodes = found["namespaces"], found["super nodes"]
     reads: dict[str, Callable[[], Any]] = {
-        f"placed in {each}": partial(_placed, inventory, each) for each in names
+        f"placed in {each}": partial(_placed, inventory, replace(where, namespace=each)) for each in names
     }
-    reads |= {f"on {each}": partial(_on_node, inventory, namespace, each) for each in super_nodes}
+    reads |= {f"on {each}": partial(_on_node, inventory, where, each) for each in super_nodes}
     listed = inventory.cluster.read_all(reads)
     known = {each.metadata.uid: each for each in found["pending"]}
     known |= {each.metadata.uid: each for name in super_nodes for each in listed[f"on {name}"]}
@@ -215,12 +225,12 @@ def _namespaces(inventory: Inventory, namespace: str | None) -> Sequence[str | N
         return [None]
 
 
-def _placed(inventory: Inventory, namespace: str | None) -> list[ObjectMeta]:
-    return _metadata(inventory.cluster.without_specs(PODS, Selection(namespace)), MARK)
+def _placed(inventory: Inventory, where: Selection) -> list[ObjectMeta]:
+    return _metadata(inventory.cluster.without_specs(PODS, where), MARK)
 
 
-def _on_node(inventory: Inventory, namespace: str | None, node: str) -> list[Pod]:
-    selection = Selection(namespace, field_selector=f"spec.nodeName={node}")
+def _on_node(inventory: Inventory, where: Selection, node: str) -> list[Pod]:
+    selection = replace(where, field_selector=f"spec.nodeName={node}")
     return [Pod(each, PodSpec(node)) for each in _metadata(inventory.cluster.without_specs(PODS, selection))]
 
 

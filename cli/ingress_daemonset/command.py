@@ -1,4 +1,4 @@
-"""`drawbridge rollout get|pause|resume|promote|now|restart|history|undo|abort`."""
+"""`drawbridge rollout list|get|status|pause|resume|promote|now|restart|history|undo|abort`."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ import click
 
 from api.health_checks import shortened
 from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
-from cli.errors import WRONG, Failure
+from api.ingress_daemonset.status import Progressing
+from cli.errors import PAUSED, TIMED_OUT, WRONG, Failure
 from cli.ingress_daemonset.rollouts import (
+    STOPPED,
+    WHAT_STOPPED,
     Rollout,
     Rollouts,
     StoredResource,
+    images_of,
     pause,
     promote,
     restart,
     rollout_of,
     update_now,
 )
-from cli.output import Document, Part, Report, Table, age, good
-from cli.session import Commands, Session, pass_session
+from cli.output import Document, Output, Part, Report, Table, age, good
+from cli.session import Commands, Session, pass_session, selector_option, watch_option
 from controllers.ingress_daemonset.children import without_timestamp
+from controllers.ingress_daemonset.pacing import PROMOTED_BY_HAND
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from kube.client import Client
-from kube.errors import Conflict
+from kube.errors import Conflict, Forbidden, KubeError, ServerError, TooManyRequests, Unreachable
 
 KEPT = "drawbridge rollout history shows those that are kept; spec.revisionHistoryLimit says how many"
 NAME = "INGRESSDAEMONSET"
@@ -44,21 +49,21 @@ def rollout() -> None:
     """See, pause, resume, start or undo rollouts."""
 
 
-@rollout.command()
-@click.argument("name", metavar=f"[{NAME}]", required=False)
-@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@rollout.command("list")
+@selector_option("IngressDaemonSets")
+@watch_option
 @pass_session
-def get(session: Session, name: str | None, watch: bool) -> None:
-    """Show how far rollouts are, and why they wait.
+def list_rollouts(session: Session, selector: str, watch: bool) -> None:
+    """List IngressDaemonSets with the state of their rollouts.
 
-    Without a name, all of the namespace are listed. Ends with 1 when one is halted or degraded.
+    Exits with 1 if one is halted or degraded.
     """
 
-    def read() -> Rollout | Rollouts:
-        if name is not None:
-            return rollout_of(stored_of(session.cluster.client, session.namespace, name))
-        found = session.cluster.client.list(INGRESS_DAEMONSETS, session.scope, type=StoredResource).items
-        return Rollouts(tuple(map(rollout_of, found)))
+    def read() -> Rollouts:
+        found = session.cluster.client.list(
+            INGRESS_DAEMONSETS, session.scope, type=StoredResource, label_selector=selector
+        )
+        return Rollouts(tuple(map(rollout_of, found.items)))
 
     if session.follow(read, watch).is_wrong:
         raise SystemExit(WRONG)
@@ -71,6 +76,44 @@ def about_one(verb: str) -> Callable[[Callable[..., None]], click.Command]:
         return rollout.command(verb)(click.argument("name", metavar=NAME)(pass_session(function)))
 
     return declared
+
+
+@about_one("get")
+@watch_option
+def get_rollout(session: Session, name: str, watch: bool) -> None:
+    """Show how far a rollout is, which images it replaces, and what it waits for.
+
+    Exits with 1 if it is halted or degraded.
+    """
+    if session.follow(lambda: read_rollout(session.cluster.client, session.namespace, name), watch).is_wrong:
+        raise SystemExit(WRONG)
+
+
+@about_one("status")
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    default="0s",
+    callback=lambda _context, _parameter, text: seconds_of(text),
+    help="Give up after this time, such as 90s or 10m.  [default: never]",
+)
+def wait_for_rollout(session: Session, name: str, timeout: float) -> None:
+    """Wait until a rollout has ended, as kubectl rollout status does.
+
+    Exits with 0 once all nodes are up to date; with 1 if the rollout failed: it is halted, was rolled back, or its
+    canary fails; with 4 on a timeout; with 5 if only a person can make it go on: it is paused, or its canary waits to
+    be promoted.
+    """
+    namespace = session.namespace
+    rollout = wait_until_ended(
+        session.output, lambda: rollout_of(stored_of(session.cluster.client, namespace, name)), timeout
+    )
+    if session.output.form in ("json", "yaml"):
+        session.show(rollout)
+    if failure := ended(rollout):
+        raise failure
+    if not is_done(rollout):
+        raise TimedOut(f"timed out: {progress_of(rollout)}", f"it goes on: {_shown_by(rollout)}")
 
 
 @about_one("pause")
@@ -143,7 +186,7 @@ def _return(session: Session, name: str, choose: Choose) -> None:
     client = session.cluster.client
     stored = stored_of(client, session.namespace, name)
     revision = choose(stored, revisions_of(client, stored))
-    question = f"Return to revision {revision.revision} ({', '.join(images_of(revision))})"
+    question = f"Return to revision {revision.revision} ({', '.join(_images(revision))})"
     paused = "; it is paused: resume it" if stored.spec.get("paused") else ""
     done = f"returns to revision {revision.revision}{paused}"
     _apply(session, stored, lambda now: undo(choose(now, revisions_of(client, now))), question, done)
@@ -172,6 +215,90 @@ def _apply(session: Session, shown: StoredResource, change: Change, question: st
             f"{place} was changed in the meantime; nothing was changed by you", "repeat it"
         ) from None
     session.output.say(f"{place}: {done}; drawbridge rollout get {name} -n {session.namespace} -w shows it")
+
+
+class Paused(Failure):
+    exit_code = PAUSED
+
+
+class TimedOut(Failure):
+    exit_code = TIMED_OUT
+
+
+def wait_until_ended(output: Output, read: Callable[[], Rollout], limit: float) -> Rollout:
+    """The rollout when it has ended, or after *limit* seconds. An API server that is away for a while ends nothing.
+
+    KubeError.
+    """
+
+    def attempt() -> Rollout | KubeError:
+        try:
+            return read()
+        except (Unreachable, ServerError, TooManyRequests) as error:
+            return error
+
+    found = output.wait(
+        attempt,
+        lambda found: f"{found}; trying again" if isinstance(found, KubeError) else progress_of(found),
+        lambda found: isinstance(found, Rollout) and (is_done(found) or ended(found) is not None),
+        limit,
+    )
+    if isinstance(found, KubeError):
+        raise found
+    return found
+
+
+def is_done(rollout: Rollout) -> bool:
+    return rollout.is_observed and rollout.state == Progressing.COMPLETE
+
+
+def ended(rollout: Rollout) -> Failure | None:
+    """Why it does not go on by itself; None while it does, and when all nodes are up to date."""
+    if not rollout.is_observed:
+        return None
+    place, name = f"{rollout.namespace}/{rollout.name}", f"{rollout.name} -n {rollout.namespace}"
+    if rollout.state in STOPPED:
+        what = f"the rollout of {place} {WHAT_STOPPED[rollout.state]}: {rollout.message}"
+        return Failure(what, f"{_shown_by(rollout)} shows why; drawbridge rollout undo {name}")
+    if rollout.state == Progressing.PAUSED:
+        return Paused(f"the rollout of {place} is paused", f"drawbridge rollout resume {name}")
+    if PROMOTED_BY_HAND in rollout.message:
+        way_out = f"drawbridge rollout promote {name}, or abort"
+        return Paused(f"the canary of {place} waits to be promoted", way_out)
+    return None
+
+
+def progress_of(rollout: Rollout) -> str:
+    """In a line."""
+    place = f"{rollout.namespace}/{rollout.name}"
+    if not rollout.is_observed:
+        return f"{place}: waiting for the controllers to see the new spec"
+    counted = f"{rollout.updated_nodes} of {rollout.desired_nodes} nodes updated"
+    waits = f"; {rollout.waits_for}" if rollout.waits_for else ""
+    return f"{place}: {rollout.state}, {counted}{waits}"
+
+
+def _shown_by(rollout: Rollout) -> str:
+    return f"drawbridge rollout get {rollout.name} -n {rollout.namespace}"
+
+
+def seconds_of(text: str) -> float:
+    from settings.values import seconds  # which takes a tenth of a second to load
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def read_rollout(client: Client, namespace: str, name: str) -> Rollout:
+    """With its images, as far as former templates may be read. KubeError."""
+    stored = stored_of(client, namespace, name)
+    try:
+        held = revisions_of(client, stored)
+    except Forbidden:
+        held = []
+    return rollout_of(stored, {each.digest: each.template for each in of(stored.metadata.uid, held)})
 
 
 def stored_of(client: Client, namespace: str, name: str) -> StoredResource:
@@ -247,7 +374,7 @@ def kept_templates(stored: StoredResource, held: Sequence[Revision]) -> History:
     shown = []
     for each in reversed(of(stored.metadata.uid, held)):
         created, is_current = each.metadata.creation_timestamp, _is_current(stored, each)
-        shown.append(Former(each.revision, is_current, created, images_of(each), each.template))
+        shown.append(Former(each.revision, is_current, created, _images(each), each.template))
     return History(stored.metadata.namespace, stored.metadata.name, tuple(shown))
 
 
@@ -287,7 +414,5 @@ def _is_current(stored: StoredResource, revision: Revision) -> bool:
     return revision.template == without_timestamp(stored.spec.get("template") or {})
 
 
-def images_of(revision: Revision) -> tuple[str, ...]:
-    pod = revision.template.get("spec") or {}
-    containers = (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
-    return tuple(each.get("image", "") for each in containers)
+def _images(revision: Revision) -> tuple[str, ...]:
+    return tuple(images_of(revision.template).values())

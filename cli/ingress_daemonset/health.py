@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
-from api.ingress_daemonset.status import Progressing
 from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, probe_object, probe_pod
-from cli.ingress_daemonset.rollouts import STOPPED, Rollout, StoredResource, rollout_of
+from cli.ingress_daemonset.rollouts import STOPPED, WHAT_STOPPED, Rollout, StoredResource, rollout_of
 from cli.installation import CONTROLLERS, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, bad, fields_of, warning
 from kube.types import key_of
 from settings import Settings
-
-WHAT_STOPPED: Mapping[str, str] = {
-    Progressing.HALTED: "is halted",
-    Progressing.CANARY_DEGRADED: "waits for its canary, which fails",
-    Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
-    Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
-}
-
 
 SHOWN = [
     "namespace",

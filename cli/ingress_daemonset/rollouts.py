@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +37,16 @@ STOPPED = (
     Progressing.CANARY_DEGRADED,
 )
 """States in which a rollout does not go on by itself."""
+WHAT_STOPPED: Mapping[str, str] = {
+    Progressing.HALTED: "is halted",
+    Progressing.CANARY_DEGRADED: "waits for its canary, which fails",
+    Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
+    Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
+}
+
+
+Template = Mapping[str, Any]
+"""Of pods."""
 
 
 class StoredResource(Value, frozen=True):
@@ -59,8 +69,39 @@ class Condition(Document, frozen=True):
     since: datetime | None
 
 
+class Images(Document, frozen=True):
+    """Of a container: *before* is empty for a new one, *after* for one that goes."""
+
+    container: str
+    before: str
+    after: str
+
+
+def images_between(before: Template, after: Template) -> tuple[Images, ...]:
+    """Of each container, in the order of *after*."""
+    old, new = images_of(before), images_of(after)
+    return tuple(Images(name, old.get(name, ""), new.get(name, "")) for name in dict.fromkeys((*new, *old)))
+
+
+def images_lines(images: Sequence[Images]) -> Iterator[str]:
+    changed = [each for each in images if each.before != each.after]
+    for each in changed:
+        yield f"Image of {each.container}: {each.before or 'none'} → {each.after or 'none'}"
+    if images and not changed:
+        yield f"Images: {', '.join(each.after for each in images)}"
+
+
+def images_of(template: Template) -> dict[str, str]:
+    """By the names of containers."""
+    pod = template.get("spec") or {}
+    containers = (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
+    return {each.get("name", ""): each.get("image", "") for each in containers}
+
+
 class Rollout(Report, frozen=True):
-    """*waiting_for* has ten nodes at most, *course* is None without a rollout in progress.
+    """*images* are those of the template from which nodes are updated, and of that to which.
+
+    *waiting_for* has ten nodes at most, *course* is None without a rollout in progress.
 
     *revision* is the last template that all nodes had, *spec_revision* that of the spec.
     """
@@ -84,6 +125,8 @@ class Rollout(Report, frozen=True):
     waves: WavesStatus | None = None
     spec_revision: str = ""
     generation: int = 0
+    observed_generation: int = 0
+    images: tuple[Images, ...] = ()
 
     @property
     def stamp(self) -> str:
@@ -98,6 +141,16 @@ class Rollout(Report, frozen=True):
     def message(self) -> str:
         """Of the condition that says its state."""
         return next((each.message for each in self.conditions if each.type == "Progressing"), "")
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the status is about the present spec."""
+        return self.observed_generation >= self.generation
+
+    @property
+    def waits_for(self) -> str:
+        """The first of what it waits for, or nothing."""
+        return next((f"{first.node}: {first.reason}" for first in self.waiting_for), "")
 
     @property
     def is_of_template(self) -> bool:
@@ -118,6 +171,7 @@ class Rollout(Report, frozen=True):
             f" {self.detached_nodes} detached, {self.unavailable_nodes} unavailable,"
             f" {self.degraded_nodes} degraded"
         )
+        yield from images_lines(self.images)
         if self.course:
             yield (
                 f"Rollout {self.course.from_revision or '?'} → {self.course.to_revision}: "
@@ -158,7 +212,17 @@ class Rollouts(Report, frozen=True):
         return any(each.is_wrong for each in self.rollouts)
 
     def parts(self, now: datetime) -> Iterator[Part]:
-        columns = ("NAMESPACE", "NAME", "STATE", "UPDATED", "READY", "DETACHED", "ENDS IN", "WAITING FOR")
+        columns = (
+            "NAMESPACE",
+            "NAME",
+            "STATE",
+            "UPDATED",
+            "READY",
+            "DETACHED",
+            "ENDS IN",
+            "WAITING FOR",
+            "IMAGES",
+        )
         rows = [
             (
                 each.namespace,
@@ -168,11 +232,12 @@ class Rollouts(Report, frozen=True):
                 f"{each.ready_nodes}/{each.desired_nodes}",
                 str(each.detached_nodes),
                 left(each.course.estimated_end if each.course else None, now),
-                next((f"{first.node}: {first.reason}" for first in each.waiting_for), ""),
+                each.waits_for,
+                ", ".join(image.after for image in each.images),
             )
             for each in self.rollouts
         ]
-        yield Table(columns, rows, empty="no IngressDaemonSet")
+        yield Table(columns, rows, empty="no IngressDaemonSet", wide=1)
 
 
 def _state(rollout: Rollout) -> Cell:
@@ -181,8 +246,12 @@ def _state(rollout: Rollout) -> Cell:
     return good(rollout.state) if rollout.state == Progressing.COMPLETE else warning(rollout.state)
 
 
-def rollout_of(stored: StoredResource) -> Rollout:
-    status = stored.reported
+def rollout_of(stored: StoredResource, former: Mapping[str, Template] | None = None) -> Rollout:
+    """*former* templates are by their revisions."""
+    status, template = stored.reported, stored.spec.get("template") or {}
+    known, course = former or {}, status.rollout
+    before = known.get(course.from_revision if course else status.current_revision, template)
+    after = known.get(course.to_revision, template) if course else template
     return Rollout(
         stored.metadata.namespace,
         stored.metadata.name,
@@ -204,8 +273,10 @@ def rollout_of(stored: StoredResource) -> Rollout:
         history=status.history,
         canary=status.canary,
         waves=waves_of(status),
-        spec_revision=revision_of_template(stored.spec.get("template") or {}),
+        spec_revision=revision_of_template(template),
         generation=stored.metadata.generation,
+        observed_generation=status.observed_generation,
+        images=images_between(before, after),
     )
 
 

@@ -222,7 +222,7 @@ def _reserved(inventory: Inventory, account: str) -> Finding:
     """Whether the webhook server's *account* can reserve an address, and release it."""
     check, ours, cluster = "a reservation", inventory.installed, inventory.cluster
     asked = Access("impersonate", "serviceaccounts", "", ours.namespace, account.rpartition(":")[2])
-    may: object = "your kubeconfig impersonates another user, which cannot be done twice"
+    may: object = "you impersonate another user already, which cannot be done twice"
     if client := cluster.client_of(account):
         may = cluster.read({"may": partial(inventory.may, asked)})["may"]
     if client is None or may is not True:

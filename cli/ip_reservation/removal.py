@@ -19,6 +19,7 @@ from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADD
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
 from calico.segment import MANAGED_BY, MANAGER, IPReservation, body
+from cli.errors import Failure
 from cli.explain.kinds import snapshot_of
 from cli.explain.matching import ApiRequest
 from cli.explain.prediction import (
@@ -35,7 +36,7 @@ from cli.ip_reservation.explanation import counted, snapshot_with_segments
 from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
 from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
-from cli.session import Command, Session, pass_session
+from cli.session import Command, Session, pass_session, selector_option
 from cli.simulate.effects import Change, Effect, Released, Subject, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
@@ -356,12 +357,23 @@ def drain_command(session: Session, node: str) -> None:
 
 
 @click.command("delete", cls=Command)
-@click.argument("names", metavar="POD...", nargs=-1, required=True)
+@click.argument("names", metavar="[POD...]", nargs=-1)
+@selector_option("pods")
 @pass_session
-def delete_command(session: Session, names: tuple[str, ...]) -> None:
+def delete_command(session: Session, names: tuple[str, ...], selector: str) -> None:
     """Which IPs the deletion of these pods would reserve, and why not the others."""
+    if bool(names) == bool(selector):
+        raise click.UsageError("name the pods, or select them with -l")
     inventory = Inventory(session.cluster)
-    pods = [inventory.get(PODS, name, session.namespace, Raw) for name in names]
+    pods = (
+        inventory.list(PODS, Raw, Selection(session.scope, label_selector=selector))
+        if selector
+        else [inventory.get(PODS, name, session.namespace, Raw) for name in names]
+    )
+    if not pods:
+        raise Failure(
+            f"no pod has the labels {selector}", "kubectl get pods --show-labels; -A is for all namespaces"
+        )
     session.show(removal(inventory, f"Deleting {', '.join(map(key_of, pods))}", pods, deletion_of))
 
 

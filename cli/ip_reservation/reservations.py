@@ -13,7 +13,7 @@ from calico.segment import KIND, RELEASE, IPReservation, Record, canonical, laid
 from cli.errors import Failure, Unreadable
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, duration, good, left, moment, warning
-from cli.session import Commands, Session, pass_session
+from cli.session import Commands, Session, pass_session, watch_option
 from kube.errors import AlreadyExists, Conflict, NotFound
 from settings import IPReservationSettings
 
@@ -209,16 +209,21 @@ def reservations() -> None:
 
 
 @reservations.command("list")
+@watch_option
 @pass_session
-def list_reservations(session: Session) -> None:
+def list_reservations(session: Session, watch: bool) -> None:
     """List reserved IPs, the next release first.
 
     All of the cluster, or with -n those of one namespace's pods.
     """
-    inventory = Inventory(session.cluster)
-    segments, settings = segments_of(inventory), settings_of(inventory)
-    shown = listed(segments, settings, session.options.namespace)
-    session.show(Reservations(shown, settings.ip_reserve_max_count))
+
+    def read() -> Reservations:
+        inventory = Inventory(session.cluster)
+        segments, settings = segments_of(inventory), settings_of(inventory)
+        shown = listed(segments, settings, session.options.namespace)
+        return Reservations(shown, settings.ip_reserve_max_count)
+
+    session.follow(read, watch)
 
 
 @reservations.command()
