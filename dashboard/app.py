@@ -11,9 +11,9 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as Answer
 
 from cli.errors import Failure, unreadable
-from cli.output import age, duration
+from cli.output import age, count_of, duration
 from dashboard.guard import HEADERS, Guard
-from dashboard.pages import INTERVAL, Page, line_of, slug, until
+from dashboard.pages import INTERVAL, MOST, Page, line_of, matching, slug, until, words
 from dashboard.rollouts import VERBS, Write
 from features import FEATURES
 from kube.errors import KubeError
@@ -38,6 +38,7 @@ PROXIED = {
 
 Explain = Callable[[str, str], Page | None]
 """The page of an object by its kind and name."""
+BEAT = "event: beat\ndata: -\n\n"
 FULL = "too many pages are open; this one is tried again, and can be read as it is"
 
 
@@ -88,12 +89,12 @@ def create_read_only_app(pages: Sequence[Page], explain: Explain, hosts: Collect
     return app
 
 
-def fragment(app: Flask, page: Page, layout: str = "fragment.html") -> str:
-    """The page, in the *layout*, as it is now."""
+def fragment(app: Flask, page: Page, query: str = "", layout: str = "fragment.html") -> str:
+    """The page as it is now, in the *layout*, with the rows that the *query* leaves."""
     value = page.feed.latest()
     template = "trouble.html" if isinstance(value, Failure) else page.template
     shown = app.jinja_env.get_template(template)
-    return shown.render(layout=layout, page=page, value=value, now=page.now())
+    return shown.render(layout=layout, page=page, value=value, now=page.now(), q=query)
 
 
 def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
@@ -107,9 +108,18 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
         "until": until,
         "slug": slug,
         "duration": duration,
+        "count": count_of,
         "line": line_of,
+        "matching": matching,
+        "words": words,
     }
-    app.jinja_env.globals |= {"pages": pages, "features": FEATURES, "form": form, "served": served}
+    app.jinja_env.globals |= {
+        "pages": pages,
+        "features": FEATURES,
+        "form": form,
+        "served": served,
+        "most": MOST,
+    }
 
     @app.get("/static/<name>")
     def static(name: str) -> Response:
@@ -130,9 +140,15 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
 
 
 def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: Streams) -> None:
+    def show(page: Page) -> str:
+        return fragment(app, page, _query(), "page.html")
+
+    def follow(page: Page) -> Response:
+        return streams.open(page, _query())
+
     for page in pages:
-        app.add_url_rule(page.path, page.name, partial(fragment, app, page, "page.html"))
-        app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", partial(streams.open, page))
+        app.add_url_rule(page.path, page.name, partial(show, page))
+        app.add_url_rule(f"/live/{page.name}", f"live-{page.name}", partial(follow, page))
 
     def known(kind: str, name: str) -> Page:
         page = explain(kind, name)
@@ -140,11 +156,15 @@ def _serve_pages(app: Flask, pages: Sequence[Page], explain: Explain, streams: S
 
     @app.get("/explain/<kind>/<path:name>")
     def show_object(kind: str, name: str) -> str:
-        return fragment(app, known(kind, name), "page.html")
+        return show(known(kind, name))
 
     @app.get("/live/explain/<kind>/<path:name>")
     def follow_object(kind: str, name: str) -> Response:
-        return streams.open(known(kind, name))
+        return follow(known(kind, name))
+
+
+def _query() -> str:
+    return request.args.get("q", "").strip()
 
 
 def _accept(app: Flask, guard: Guard, write: Write, pages: dict[str, Page]) -> None:
@@ -170,28 +190,30 @@ class Streams:
     With a limit, the server must close each response: gunicorn does, Werkzeug's not when the browser is gone.
     """
 
-    def __init__(self, render: Callable[[Page], str], stop: threading.Event, most: int | None = None) -> None:
+    def __init__(
+        self, render: Callable[[Page, str], str], stop: threading.Event, most: int | None = None
+    ) -> None:
         self._render, self._stop = render, stop
         self._free = None if most is None else threading.Semaphore(most)
 
-    def open(self, page: Page) -> Response:
+    def open(self, page: Page, query: str = "") -> Response:
         """503 where as many as may be are open: each has a thread of the server."""
         if self._free and not self._free.acquire(blocking=False):
             abort(503, FULL)
-        response = Response(self.events(page), mimetype="text/event-stream")
+        response = Response(self.events(page, query), mimetype="text/event-stream")
         # Proxies that collect an answer before they pass it on would never pass this one on.
         response.headers["X-Accel-Buffering"] = "no"
         if self._free:
             response.call_on_close(self._free.release)
         return response
 
-    def events(self, page: Page, interval: float = INTERVAL) -> Iterator[str]:
+    def events(self, page: Page, query: str = "", interval: float = INTERVAL) -> Iterator[str]:
         """The fragment at first, and again whenever it has changed."""
         before = ""
         while not self._stop.is_set():
-            now = self._render(page)
+            now = self._render(page, query)
             lines = "".join(f"data: {line}\n" for line in now.splitlines())
-            # A comment finds out whether the browser is still there.
-            yield f"retry: 2000\nevent: page\n{lines}\n" if now != before else ":\n\n"
+            # A beat says that the page is still as it is, and finds out whether the browser is there.
+            yield f"retry: 2000\nevent: page\n{lines}\n" if now != before else BEAT
             before = now
             self._stop.wait(interval)

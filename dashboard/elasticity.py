@@ -13,24 +13,21 @@ from dashboard.pages import Permissions
 from kube.resources import PODS
 from kube.types import is_super
 
-MOST = 50
-"""Of a workload that are listed."""
-
 
 class WorkloadView(Document, frozen=True):
-    """*waiting* pods come first in *placements*, which has some only; *pods* is how many the workload has."""
-
     namespace: str
     workload: str
     pods: int
     local: int
     on_super_nodes: int
     waiting: int
-    placements: tuple[Placement, ...]
 
 
 class ElasticityPage(Document, frozen=True):
+    """*pods* that wait come first."""
+
     workloads: tuple[WorkloadView, ...]
+    pods: tuple[Placement, ...]
 
 
 def read(inventory: Inventory, _: Permissions) -> ElasticityPage:
@@ -38,14 +35,14 @@ def read(inventory: Inventory, _: Permissions) -> ElasticityPage:
     found = inventory.cluster.read_all({"nodes": inventory.nodes, "pods": pods})
     super_nodes = {node.metadata.name for node in found["nodes"] if is_super(node)}
     by_workload: dict[tuple[str, str], list[Placement]] = {}
-    for each in listed(found["pods"], super_nodes):
+    placements = listed(found["pods"], super_nodes)
+    for each in placements:
         by_workload.setdefault((each.namespace, each.workload or f"Pod/{each.pod}"), []).append(each)
     views = []
     for (namespace, workload), held in by_workload.items():
         places = Counter(each.place for each in held)
         waiting = places[Place.GATED] + places[Place.PENDING]
         counts = len(held), places[Place.LOCAL], places[Place.SUPER_NODE], waiting
-        views.append(WorkloadView(namespace, workload, *counts, tuple(held[:MOST])))
-    return ElasticityPage(
-        tuple(sorted(views, key=lambda each: (not each.waiting, each.namespace, each.workload)))
-    )
+        views.append(WorkloadView(namespace, workload, *counts))
+    views.sort(key=lambda each: (not each.waiting, each.namespace, each.workload))
+    return ElasticityPage(tuple(views), placements)

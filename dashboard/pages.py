@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
+
+import msgspec
+from rich.text import Text
 
 from cli.cluster import Cluster
 from cli.errors import Failure, unreadable
@@ -28,6 +32,8 @@ INTERVAL = 2.0
 """Seconds between two reads at least."""
 SHARE = 5
 """A read is not repeated before this many times its own duration: a large cluster is read less often."""
+MOST = 200
+"""Rows of a list that are shown; the filter finds the others."""
 TITLES = {"pod": "Pod", "ip": "IP", "node": "Node", "ingressdaemonset": "IngressDaemonSet"}
 
 
@@ -158,6 +164,40 @@ def until(moment: datetime, now: datetime) -> str:
 def slug(text: str) -> str:
     """As an element's id: the same for the same object."""
     return "".join(each if each.isalnum() else "-" for each in text)
+
+
+def words(name: str) -> str:
+    """A name of the API as people write it: RollingOut is Rolling out."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
+
+
+def matching(rows: Iterable[T], query: str, *context: str) -> list[T]:
+    """Those that have all words of the *query* in their texts, or in the *context* that they have in common."""
+    wanted = query.casefold().split()
+    if not wanted:
+        return [*rows]
+
+    def matches(row: T) -> bool:
+        text = "\n".join((*context, *_texts(row))).casefold()
+        return all(each in text for each in wanted)
+
+    return [row for row in rows if matches(row)]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Text():
+            yield value.plain
+        case msgspec.Struct():
+            for name in value.__struct_fields__:
+                yield from _texts(getattr(value, name))
+        case Mapping():
+            yield from _texts([*value.items()])
+        case Sequence():
+            for each in value:
+                yield from _texts(each)
 
 
 def _caught(read: Callable[[], Any]) -> Callable[[], Any]:

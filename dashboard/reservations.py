@@ -12,8 +12,6 @@ from cli.ip_reservation.reservations import Reservation, listed, segments_of, se
 from cli.output import Document, duration
 from dashboard.pages import Permissions
 
-NEXT = 20
-"""Releases that are listed."""
 BARS = 12
 """Parts of the time line."""
 
@@ -47,7 +45,7 @@ class ReservationsPage(Document, frozen=True):
     limit: int
     workloads: tuple[WorkloadView, ...]
     bars: tuple[Bar, ...]
-    next: tuple[Reservation, ...]
+    releases: tuple[Reservation, ...]
     pools: tuple[Headroom, ...]
     pools_unknown: str
 
@@ -66,7 +64,7 @@ def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
             sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))
         ),
         tuple(_bars(coming, timedelta(seconds=settings.ip_reserve_time), now)),
-        tuple(coming[:NEXT]),
+        tuple(coming),
         pools,
         unknown,
     )

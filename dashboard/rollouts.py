@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL
+from api.ingress_daemonset import GROUP, INGRESS_DAEMONSETS, NODE_LABEL, PLURAL, REVISION_OF
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import FollowedNode, readable
 from cli.cluster import Cluster
@@ -25,10 +25,11 @@ from cli.output import Document
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.pacing import resolved
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from controllers.ingress_daemonset.rollout import Snapshot, budget
 from dashboard.pages import Permissions
 from kube.client import Client
-from kube.errors import Conflict
+from kube.errors import Conflict, Forbidden
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
 Raw = dict[str, Any]
@@ -40,19 +41,19 @@ OUTDATED = Failure(
 
 
 class NodeState(StrEnum):
-    """In the order of a rollout; what needs attention last."""
+    """As a bar of progress has them: what is done comes first, what waits last."""
 
-    OUTDATED = "waiting"
-    DETACHING = "detaching"
-    DETACHED = "detached"
-    UPDATING = "updating"
-    ATTACHING = "attaching"
     CURRENT = "up to date"
+    ATTACHING = "attaching"
+    UPDATING = "updating"
+    DETACHED = "detached"
+    DETACHING = "detaching"
     STARTING = "starting"
     DRAINING = "draining"
     DEGRADED = "degraded"
     ALTERED = "altered"
     UNMANAGED = "unmanaged"
+    OUTDATED = "waiting"
 
 
 class NodeView(Document, frozen=True):
@@ -62,15 +63,30 @@ class NodeView(Document, frozen=True):
     since: datetime | None
 
 
-class RolloutView(Document, frozen=True):
-    """*budget* is how many nodes may be unavailable, or degraded where *detaches* is false, at a time."""
+class Nodes(Document, frozen=True):
+    """Each node, and how many there are in each state, as of the same moment.
 
-    rollout: Rollout
+    *budget* is how many may be unavailable, or degraded where *detaches* is false, at a time.
+    """
+
     nodes: tuple[NodeView, ...]
     counts: dict[NodeState, int]
+    ready: int
+    detached: int
     budget: int
     spent: int
     detaches: bool
+
+    @property
+    def current(self) -> int:
+        return self.counts.get(NodeState.CURRENT, 0)
+
+
+class RolloutView(Document, frozen=True):
+    """*nodes* is None for a spec that cannot be read, for the reason *unreadable*."""
+
+    rollout: Rollout
+    nodes: Nodes | None
     unreadable: str
     may_change: bool
 
@@ -94,51 +110,65 @@ def read(inventory: Inventory, permissions: Permissions) -> RolloutsPage:
             "rollouts": partial(inventory.list, INGRESS_DAEMONSETS, Raw),
             "nodes": partial(inventory.cached, NODES, FollowedNode),
             "deployments": partial(inventory.list, DEPLOYMENTS, Workload, ours),
+            "revisions": partial(_revisions, inventory),
         }
     )
     may = permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in found["rollouts"])
 
     def view(raw: Raw) -> RolloutView:
-        rollout, now = rollout_of(msgspec.convert(raw, StoredResource)), inventory.now()
+        stored = msgspec.convert(raw, StoredResource)
+        former = of(stored.metadata.uid, found["revisions"])
+        rollout = rollout_of(stored, {each.digest: each.template for each in former})
         may_change = _pausing(rollout.namespace) in may
+        children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
         try:
             resource = readable(raw)
             if failed := resolved(resource, ())[1].stored:
                 raise ValueError(f"{failed.reason}: they return to the former template")
         except (msgspec.ValidationError, ValueError) as error:
-            return RolloutView(rollout, (), {}, 0, 0, False, str(error), may_change)
-        children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
-        snapshot = Snapshot(resource, found["nodes"], children, now, Writes(), {})
-        rollouts, rolling = snapshot.rollouts(), resource.spec.update_strategy.rolling_update
-        nodes = tuple(_nodes(rollouts, {each.node: each.reason for each in rollout.waiting_for}, now))
-        counted = Counter(each.shown for each in nodes)
-        return RolloutView(
-            rollout,
-            nodes,
-            {each: counted[each] for each in NodeState if counted[each]},
-            budget(resource, len(nodes)),
-            sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
-            rolling.detaches,
-            "",
-            may_change,
-        )
+            return RolloutView(rollout, None, str(error), may_change)
+        snapshot = Snapshot(resource, found["nodes"], children, inventory.now(), Writes(), {})
+        return RolloutView(rollout, _nodes(snapshot, rollout), "", may_change)
 
     views = map(view, found["rollouts"])
     return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.wrong, each.place))))
+
+
+def _revisions(inventory: Inventory) -> Sequence[Revision]:
+    """None where they may not be read: the images that a rollout replaces are not known then."""
+    try:
+        return inventory.list(CONTROLLER_REVISIONS, Revision, Selection(label_selector=REVISION_OF))
+    except Forbidden:
+        return ()
 
 
 def _pausing(namespace: str) -> Access:
     return Access("patch", PLURAL, GROUP, namespace)
 
 
-def _nodes(rollouts: Iterable[NodeRollout], reasons: Mapping[str, str], now: datetime) -> Iterator[NodeView]:
-    """With the leader's own *reasons*, which the status has: only the leader asks health checkers."""
-    for each in rollouts:
-        name, mark = each.node.name, each.node_mark or each.deployment_mark
-        is_detached = each.phase is Phase.DETACHING and each.safe_at is not None
-        state = NodeState.DETACHED if is_detached else NodeState[each.phase.name]
-        reason = reasons[name] if each.is_detaching and name in reasons else why(each, now)
-        yield NodeView(name, state, reason, mark.at if mark else None)
+def _nodes(snapshot: Snapshot, rollout: Rollout) -> Nodes:
+    rollouts, rolling = snapshot.rollouts(), snapshot.resource.spec.update_strategy.rolling_update
+    # The leader's own, which the status has: only the leader asks health checkers.
+    reasons = {each.node: each.reason for each in rollout.waiting_for}
+    nodes = tuple(_node(each, reasons, snapshot.now) for each in rollouts)
+    counted = Counter(each.shown for each in nodes)
+    return Nodes(
+        nodes,
+        {each: counted[each] for each in NodeState if counted[each]},
+        sum(each.has_its_pods for each in rollouts),
+        sum(each.detached for each in rollouts),
+        budget(snapshot.resource, len(nodes)),
+        sum(each.unavailable if rolling.detaches else each.degraded for each in rollouts),
+        rolling.detaches,
+    )
+
+
+def _node(each: NodeRollout, reasons: Mapping[str, str], now: datetime) -> NodeView:
+    name, mark = each.node.name, each.node_mark or each.deployment_mark
+    is_detached = each.phase is Phase.DETACHING and each.safe_at is not None
+    state = NodeState.DETACHED if is_detached else NodeState[each.phase.name]
+    reason = reasons[name] if each.is_detaching and name in reasons else why(each, now)
+    return NodeView(name, state, reason, mark.at if mark else None)
 
 
 VERBS: Mapping[str, Callable[[Client, StoredResource], Patch | None]] = {

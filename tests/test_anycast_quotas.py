@@ -71,7 +71,8 @@ def test_nodes_that_are_more_than_is_left_are_announced(api: FakeAPI) -> None:
 def test_the_page_shows_them_and_marks_what_is_nearly_used_up(api: FakeAPI) -> None:
     text = Page(cli.cluster_of(api)).text("/addresses")
 
-    assert "Quotas of the cloud, as the leader read them <time" in text
+    assert "Quotas of the cloud" in text
+    assert "The leader read them <time" in text
     assert 'aria-label="18 of 20 used"' in text
     assert '<span class="mark warning"><span class="glyph" aria-hidden="true">▲</span> 1</span>' in text
 

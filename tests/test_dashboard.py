@@ -18,13 +18,13 @@ from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.children import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
-from dashboard.app import LONGEST_FORM, Streams, create_app, fragment
+from dashboard.app import BEAT, LONGEST_FORM, Streams, create_app, fragment
 from dashboard.guard import Guard
-from dashboard.pages import INTERVAL, SHARE, Feed, Run, line_of
+from dashboard.pages import INTERVAL, MOST, SHARE, Feed, Run, line_of, matching, words
 from dashboard.pages import Page as Served
 from dev.fake_api import FakeAPI, refusal
 from tests import cli
-from tests.dashboard import BASE, PORT, ROLLOUTS, Page, cluster_of, mirror
+from tests.dashboard import BASE, NODES, PORT, ROLLOUTS, Page, cluster_of, mirror
 from tests.ingress_daemonset_world import World
 from tests.test_ingress_daemonset_rollout import begun, detaching
 
@@ -185,7 +185,7 @@ def test_reading_writes_nothing_and_asks_once_what_the_user_may_change(
 def test_only_who_may_change_a_rollout_is_offered_to(api: FakeAPI, world: World) -> None:
     text = Page(cluster_of(api, may_write=False)).text("/rollouts")
 
-    assert "<form" not in text
+    assert 'method="post"' not in text
     assert (
         "You may not pause or abort it: that needs permission to patch ingressdaemonsets in namespace edge"
         in text
@@ -193,17 +193,61 @@ def test_only_who_may_change_a_rollout_is_offered_to(api: FakeAPI, world: World)
 
 
 def test_a_rollout_is_aborted_to_the_template_before_it(api: FakeAPI, page: Page, world: World) -> None:
-    held = api.get(ROLLOUTS, "web", "edge")
-    before = copy.deepcopy(held["spec"]["template"])
-    before["spec"]["containers"][0]["image"] = "proxy:before"
-    held["status"]["currentRevision"] = revision_of_template(before)
-    api.put(ROLLOUTS, held)
-    former = plan_revisions(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}}), ())
-    api.put(CONTROLLER_REVISIONS, former.create or {})
+    before = former(api, world, "proxy:before")
     assert "Abort edge/web" in page.text("/rollouts")
 
     assert page.change("abort").status_code == 303
     assert api.get(ROLLOUTS, "web", "edge")["spec"]["template"] == before
+
+
+def former(api: FakeAPI, world: World, image: str) -> Any:
+    """The template that all nodes had before, with its revision."""
+    held = api.get(ROLLOUTS, "web", "edge")
+    before = copy.deepcopy(held["spec"]["template"])
+    before["spec"]["containers"][0]["image"] = image
+    held["status"]["currentRevision"] = revision_of_template(before)
+    held["status"]["rollout"]["fromRevision"] = revision_of_template(before)
+    api.put(ROLLOUTS, held)
+    planned = plan_revisions(resource({**world.raw, "spec": {**world.raw["spec"], "template": before}}), ())
+    api.put(CONTROLLER_REVISIONS, planned.create or {})
+    return before
+
+
+def test_a_rollout_shows_which_image_replaces_which(api: FakeAPI, page: Page, world: World) -> None:
+    former(api, world, "proxy:before")
+
+    assert "<code>proxy:before</code> → <code>proxy:2</code>" in page.text("/rollouts")
+
+
+def test_who_may_not_list_revisions_sees_rollouts_without_images(
+    api: FakeAPI, page: Page, world: World
+) -> None:
+    former(api, world, "proxy:before")
+    api.fault = lambda call: refusal(403, "Forbidden", "no") if "controllerrevisions" in call.path else None
+
+    text = page.text("/rollouts")
+    assert "proxy:before" not in text
+    assert 'aria-label="Nodes of edge/web"' in text
+
+
+def test_all_numbers_of_a_rollout_are_of_one_moment_and_one_meaning(
+    api: FakeAPI, page: Page, world: World
+) -> None:
+    """A node with new pods that is still being updated is not up to date, on any page."""
+    for _ in range(4):
+        world.later(20)
+        world.run_pods()
+        world.turn()
+    mirror(world, api)
+    status = api.get(ROLLOUTS, "web", "edge")["status"]
+    lines = page.lines("/rollouts")
+
+    assert "2/5 nodes up to date" in lines
+    assert "[2 of 5 nodes up to date]" in lines
+    assert "✓ 2 up to date" in lines
+    assert any("wave, 3 nodes left" in each for each in lines)
+    assert (status["updatedNodes"], status["rollout"]["nodesLeft"]) == (4, 3)
+    assert "3 nodes left" in page.text("/")
 
 
 def test_a_rollout_without_a_former_template_is_not_aborted(api: FakeAPI, page: Page, world: World) -> None:
@@ -277,9 +321,9 @@ def test_a_stream_has_the_page_again_only_when_it_has_changed() -> None:
     events = streams.events(Served("numbers", "Numbers", "/numbers", feed), interval=0.0)
 
     assert next(events) == "retry: 2000\nevent: page\ndata: first\ndata: fragment.html\n\n"
-    assert next(events) == ":\n\n"
+    assert next(events) == BEAT
     feed.expire()
-    assert next(events) == ":\n\n"
+    assert next(events) == BEAT
     feed.expire()
     assert "data: second\n" in next(events)
     stop.set()
@@ -320,6 +364,55 @@ def test_one_read_serves_all_who_look_and_a_slow_one_is_seldom_repeated() -> Non
     assert feed.latest() == 2
     feed.expire()
     assert feed.latest() == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["redis", "kafka"]),
+        ("REDIS", ["redis"]),
+        ("shop E", ["redis", "kafka"]),
+        ("evicted shop", ["redis"]),
+        ("redis kafka", []),
+    ],
+)
+def test_a_filter_leaves_rows_with_all_of_its_words(query: str, found: list[str]) -> None:
+    rows = [("redis", {"evicted": 2}), ("kafka", Text("deleted"))]
+
+    assert [name for name, _ in matching(rows, query, "shop")] == found
+
+
+def test_a_name_of_the_api_is_shown_as_words() -> None:
+    assert [words(each) for each in ("RollingOut", "Complete", "")] == ["Rolling out", "Complete", ""]
+
+
+def test_every_list_is_filtered_also_without_javascript_and_live(
+    api: FakeAPI, page: Page, world: World
+) -> None:
+    page.text("/rollouts")
+    text = page.text("/rollouts?q=edge%2Fweb+detached")
+
+    assert 'value="edge/web detached"' in text
+    assert text.count('<li class="phase detached"') == 2
+    assert 'class="phase waiting" title' not in text
+    assert "<span>1 of 2</span>" in page.text("/?q=controllers")
+    assert "None matches “&lt;b&gt;”." in page.text("/?q=<b>")
+    assert "No node matches “x”" in page.text("/rollouts?q=x")
+    live = page.browser.get("/live/rollouts?q=x", base_url=BASE)
+    assert b"No node matches" in next(iter(live.response))
+    live.close()
+
+
+def test_a_long_list_is_cut_and_the_filter_finds_the_rest(api: FakeAPI, page: Page) -> None:
+    labels = {"tke.cloud.tencent.com/need-aia-ip": "true"}
+    for number in range(MOST + 5):
+        metadata = {"name": f"node-{number:03}", "uid": f"u{number}", "labels": labels}
+        api.put(NODES, {"metadata": metadata})
+
+    text = page.text("/addresses")
+    assert f"The first {MOST} of {MOST + 5}: the filter finds the others." in text
+    assert "node-204" not in text
+    assert "/explain/node/node-204" in page.text("/addresses?q=node-204")
 
 
 @pytest.mark.parametrize(

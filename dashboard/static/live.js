@@ -1,79 +1,94 @@
 "use strict";
-// Replaces the sections of the page that the server sends again. Without JavaScript the page is the same, and stays.
+// Changes the page to what the server sends again. Without JavaScript the page is the same, and stays.
 
 const main = document.getElementById("content");
 const connection = document.getElementById("connection");
-const RETRY = 10000;
-let source = null;
+const notice = document.getElementById("notice");
+const filter = document.getElementById("filter");
+const RETRY = 10000, SILENCE = 10000, TYPING = 250;
+let source = null, silence = null, typing = null;
 
-function say(text, kind) {
-  if (connection.textContent !== text) {
-    connection.textContent = text;
-    connection.className = kind;
-  }
+function say(text, kind, why = []) {
+  connection.textContent = text;
+  connection.className = kind;
+  main.classList.toggle("stale", kind !== "good");
+  notice.replaceChildren(...why);
+  notice.hidden = !why.length;
 }
 
-function keep(old, next) {
-  // What the user opened or closed stays so.
-  for (const each of old.querySelectorAll("details[id]")) {
-    const same = next.querySelector("#" + CSS.escape(each.id));
-    if (!same) continue;
-    same.open = each.open;
+// In place: what has the focus, is open or scrolled stays so.
+function morph(old, next) {
+  const fresh = [...next.childNodes];
+  fresh.forEach((node, index) => {
+    let at = old.childNodes[index];
+    if (node.id && (!at || at.id !== node.id)) {
+      const same = document.getElementById(node.id);
+      if (same && same.parentNode === old) at = old.insertBefore(same, at);
+    }
+    if (!at || at.nodeName !== node.nodeName || (at.id || "") !== (node.id || "")) old.insertBefore(node, at || null);
+    else if (at.isEqualNode(node)) return;
+    else if (at.nodeType !== Node.ELEMENT_NODE) at.data = node.data;
     // A person who is about to confirm decides on what was shown when the form was opened.
-    const shown = each.open && each.querySelector(":scope > form > input[name=shown]");
-    const fresh = shown && same.querySelector(":scope > form > input[name=shown]");
-    if (fresh) fresh.value = shown.value;
-  }
-}
-
-function swap(html) {
-  const page = new DOMParser().parseFromString(html, "text/html").body;
-  keep(main, page);
-  const focus = place();
-  const next = [...page.children];
-  next.forEach((each, index) => {
-    const old = document.getElementById(each.id);
-    if (old && old.parentNode === main && old.outerHTML === each.outerHTML) return main.insertBefore(old, main.children[index] || null);
-    if (old && old.parentNode === main) old.remove();
-    main.insertBefore(document.adoptNode(each), main.children[index] || null);
+    else if (!at.matches(":popover-open")) {
+      for (const { name } of [...at.attributes]) if (!node.hasAttribute(name)) at.removeAttribute(name);
+      for (const { name, value } of node.attributes) if (at.getAttribute(name) !== value) at.setAttribute(name, value);
+      morph(at, node);
+    }
   });
-  while (main.children.length > next.length) main.lastElementChild.remove();
-  if (focus && document.activeElement === document.body) restore(focus);
+  while (old.childNodes.length > fresh.length) old.lastChild.remove();
 }
 
-function place() {
-  // Where the focus is: the innermost part with a name, and which of its links and buttons.
-  const section = document.activeElement.closest("main [id]");
-  return section && { id: section.id, index: reachable(section).indexOf(document.activeElement) };
+function show(html) {
+  const next = new DOMParser().parseFromString(html, "text/html").body;
+  const trouble = next.querySelector("#trouble");
+  // What was read last is better than nothing.
+  if (trouble && !main.querySelector("#trouble")) return say("▲ Not live", "warning", [trouble]);
+  morph(main, next);
+  say(trouble ? "▲ Not live" : "● Live", trouble ? "warning" : "good");
 }
 
-function restore(focus) {
-  const section = document.getElementById(focus.id);
-  const target = section && (reachable(section)[focus.index] || section);
-  if (target) target.focus({ preventScroll: true });
+function heard() {
+  clearTimeout(silence);
+  silence = setTimeout(() => say("▲ Not live: no answer", "warning"), SILENCE);
 }
 
-function reachable(section) {
-  return [...section.querySelectorAll("a, button, summary")];
+function close() {
+  clearTimeout(silence);
+  if (source) source.close();
 }
 
 function open() {
-  source = new EventSource(document.body.dataset.live);
-  source.addEventListener("open", () => say("● Live", "good"));
-  source.addEventListener("page", (event) => swap(event.data));
+  close();
+  source = new EventSource(document.body.dataset.live + location.search);
+  source.addEventListener("page", (event) => show(event.data));
+  for (const each of ["open", "page", "beat"]) source.addEventListener(each, heard);
   source.addEventListener("error", lost);
+  heard();
 }
 
 function lost(event) {
+  const failed = event.target;
+  clearTimeout(silence);
   say(`▲ Connection lost; ${document.body.dataset.lost}`, "warning");
   // After an answer that is no stream, such as a proxy's own, the browser does not try again.
-  const failed = event.target;
   if (failed.readyState === EventSource.CLOSED) setTimeout(() => failed === source && !document.hidden && open(), RETRY);
 }
 
-// A browser has few connections to one server: only the page that is seen takes one.
-document.addEventListener("visibilitychange", () => {
-  if (source) source.close();
-  if (!document.hidden) open();
+function refilter() {
+  clearTimeout(typing);
+  const words = filter.value.trim();
+  history.replaceState(null, "", words ? `?${new URLSearchParams({ q: words })}` : location.pathname);
+  open();
+}
+
+filter.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeout(refilter, TYPING))));
+filter.form.addEventListener("submit", (event) => (event.preventDefault(), refilter()));
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.target.matches("input") || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  filter.focus();
 });
+
+// A browser has few connections to one server: only the page that is seen takes one.
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
 if (!document.hidden) open();

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from api.anycast_ip import OPEN, with_transition
+from api.ingress_daemonset.types import resource
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cloud.types import Quota
 from controllers.anycast_ip.inventory import annotation
+from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import create_app
 from dashboard.command import listen, server_of
 from dashboard.guard import Guard
@@ -121,6 +123,8 @@ def busy() -> tuple[FakeAPI, World]:
     for each in world.nodes.values():
         each["metadata"]["labels"]["role"] = "edge"
     world.settle()
+    world.raw["status"] = world.status()
+    api.put(CONTROLLER_REVISIONS, plan_revisions(resource(world.raw), ()).create or {})
     world.retemplate("proxy:2")
     world.now = NOW - timedelta(minutes=3)
     world.turn()
@@ -192,7 +196,7 @@ def _placed(api: FakeAPI) -> None:
             "nodeName": {"local": f"node-{number}", "super": "super-node-a"}.get(kind, "")
         }
         if kind == "gated":
-            spec = {"schedulingGates": [{"name": "drawbridge.io/placement"}]}
+            spec = {"nodeName": "", "schedulingGates": [{"name": "drawbridge.io/placement"}]}
         else:
             annotations["drawbridge.io/placement"] = kind
         metadata = {"annotations": annotations, "ownerReferences": [owner]}

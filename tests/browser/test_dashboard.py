@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dev.fake_api import refusal
 from tests.browser.conftest import Served
 from tests.dashboard import ROLLOUTS
 
@@ -54,17 +55,18 @@ def test_no_page_is_wider_than_a_small_window(served: Served, path: str) -> None
 
 def test_a_rollout_changes_before_ones_eyes_and_what_is_open_or_has_the_focus_stays(served: Served) -> None:
     tab = served.open("/rollouts")
-    conditions = tab.locator("#conditions-edge-web > summary")
-    conditions.focus()
+    walk(tab, "Pause…")
     tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    shown = tab.locator(":popover-open [name=shown]").input_value()
     before = tab.locator(".grid .up-to-date").count()
     tab.evaluate("document.body.dataset.same = 'yes'")
 
     for _ in range(4):
         served.turn()
     tab.wait_for_function("n => document.querySelectorAll('.grid .up-to-date').length > n", arg=before)
-    assert tab.locator("#conditions-edge-web").get_attribute("open") is not None
-    assert conditions.evaluate("each => each === document.activeElement")
+    assert focused(tab) == "Pause edge/web"
+    assert tab.locator(":popover-open [name=shown]").input_value() == shown
     assert tab.evaluate("document.body.dataset.same") == "yes"
 
 
@@ -102,6 +104,32 @@ def test_pages_can_be_read_without_javascript(served: Served, chromium: Any) -> 
         assert tab.locator("text=Read again").is_visible()
 
 
+def test_a_list_is_filtered_while_one_types(served: Served) -> None:
+    tab = served.open("/rollouts")
+    tab.keyboard.press("/")
+    tab.keyboard.type("edge-1")
+    tab.wait_for_function("() => document.querySelectorAll('.grid li').length === 10")
+
+    assert tab.url.endswith("/rollouts?q=edge-1")
+    assert tab.evaluate("document.activeElement.id") == "filter"
+    assert tab.locator("#connection").inner_text() == "● Live"
+
+
+def test_while_the_api_server_is_away_the_page_is_not_live_and_keeps_what_was_read(served: Served) -> None:
+    tab, answers = served.open("/rollouts"), served.api.fault
+    served.api.fault = lambda _: refusal(503, "ServiceUnavailable", "shutting down")
+    tab.wait_for_selector("#connection.warning")
+
+    assert tab.locator("#connection").inner_text() == "▲ Not live"
+    assert "shutting down" in tab.locator("#notice").inner_text()
+    assert tab.locator("main.stale .grid li").count() == 24
+
+    served.api.fault = answers
+    tab.wait_for_selector("#connection.good")
+    assert tab.locator("#notice").is_hidden()
+    assert tab.locator("main.stale").count() == 0
+
+
 def test_a_server_that_has_ended_is_named(served: Served) -> None:
     tab = served.open("/")
     tab.route("**/live/*", lambda route: route.abort())
@@ -126,17 +154,22 @@ def test_a_stream_that_was_refused_is_tried_again(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/", "dashboard-overview"),
-        ("/addresses", "dashboard-addresses"),
-        ("/rollouts", "dashboard-rollouts"),
+        ("/", "overview"),
+        ("/addresses", "addresses"),
+        ("/rollouts", "rollouts"),
     ],
 )
-def test_the_pictures_of_the_documentation(served: Served, path: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pictures_of_the_documentation(
+    served: Served, path: str, name: str, scheme: Any, tmp_path: Path
+) -> None:
     """Of the fake API server: a lab has few nodes, with random names, and goes on between two pictures."""
     target = IMAGES if os.environ.get("SCREENSHOTS") else tmp_path
-    served.open(path).screenshot(path=target / f"{name}.png", full_page=True)
+    file = f"dashboard-{name}-{scheme}.png"
+    served.tab.emulate_media(color_scheme=scheme)
+    served.open(path).screenshot(path=target / file, full_page=True)
 
-    assert (IMAGES / f"{name}.png").exists()
+    assert (IMAGES / file).exists()
 
 
 def focused(tab: Any) -> str:
