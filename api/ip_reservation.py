@@ -79,7 +79,7 @@ def unselected(
         return "mirror of a static pod, which keeps its IP"
     if not cidrs_of(pod):
         return "no IP"
-    return None if _wanted(pod.metadata, namespace_annotations, settings) else "not selected"
+    return unwanted(pod.metadata, namespace_annotations, settings)
 
 
 def records_of(
@@ -131,13 +131,15 @@ def _by_kubelet(pod: Pod) -> Sequence[Condition]:
     return [found for found in conditions if (found.type, found.status, found.reason) == said]
 
 
-def _wanted(
+def unwanted(
     pod: ObjectMeta, namespace_annotations: Mapping[str, str], settings: IPReservationSettings
-) -> bool:
-    """The pod's annotation first, then its namespace's, then the configured labels."""
-    if choice := choice_of(pod.annotations) or choice_of(namespace_annotations):
-        return choice == "true"
-    return settings.label_selector.matches_any(pod.labels)
+) -> str | None:
+    """Why *pod* is not selected: the pod's annotation first, then its namespace's, then the configured labels."""
+    if choice := choice_of(pod.annotations):
+        return None if choice == "true" else f"opted out by its annotation {RESERVE}"
+    if choice := choice_of(namespace_annotations):
+        return None if choice == "true" else f"its namespace opted out by annotation {RESERVE}"
+    return None if settings.label_selector.matches_any(pod.labels) else "it has no label of labelSelector"
 
 
 def choice_of(annotations: Mapping[str, str]) -> str:

@@ -67,8 +67,9 @@ def test_the_requirement_that_the_namespace_does_not_meet_is_named() -> None:
     assert judge(asked, DELETION, {"a": "b", "ip-reserve": "enabled"}).outcome is Outcome.CALLED
     verdict = judge(asked, DELETION, {"a": "b", "ip-reserve": "no"})
     assert (verdict.outcome, verdict.by) == (Outcome.SKIPPED, "namespaceSelector")
-    assert verdict.why == "ip-reserve In [enabled]; its label ip-reserve is 'no'"
-    assert judge(asked, DELETION, {"ip-reserve": "enabled"}).why == "a In [b]; it has no label a"
+    assert verdict.why == "its namespace is labelled ip-reserve=no"
+    assert verdict.expression == "ip-reserve In [enabled]"
+    assert judge(asked, DELETION, {"ip-reserve": "enabled"}).why == "its namespace has no label a"
 
 
 def test_a_namespace_selector_does_not_concern_what_is_in_no_namespace() -> None:
@@ -150,4 +151,5 @@ def test_without_the_library_no_condition_is_guessed(monkeypatch: pytest.MonkeyP
 def test_the_expression_that_decided_is_shown_in_a_line() -> None:
     verdict = judge(conditions("object != null\n  || false"), DELETION, {})
 
-    assert verdict.why == "is false: object != null || false"
+    assert verdict.expression == "object != null || false"
+    assert verdict.effect == "not called: its expression is false (matchCondition c0)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.explain.kinds import Event, Kind, event_table, events_about, latest, snapshot_of
+from cli.explain.kinds import Event, Explanation, Kind, event_table, events_about, latest, snapshot_of
 from cli.explain.prediction import (
     Make,
     Question,
@@ -30,7 +30,7 @@ from cli.explain.prediction import (
     question_table,
 )
 from cli.inventory import Inventory
-from cli.output import Part, Report, Table, age, moment, title
+from cli.output import Part, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all
 from kube.resources import NODES
 from kube.types import Node, is_super
@@ -41,7 +41,7 @@ Raw = dict[str, Any]
 OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")
 
 
-class NodeExplanation(Report, frozen=True):
+class NodeExplanation(Explanation, frozen=True):
     """*anycast_ip* says whether the node needs one, and whether it is open; *address_terms* how wide
     it is, and how it is paid, where nodes differ in that.
 
@@ -58,6 +58,10 @@ class NodeExplanation(Report, frozen=True):
     questions: tuple[Question, ...]
     now: datetime
     events: tuple[Event, ...]
+
+    @property
+    def asked(self) -> Iterable[Question]:
+        return self.questions
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"Node {self.node}")

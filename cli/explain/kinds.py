@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +15,10 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.prediction import BUDGETS, Budget, Snapshot
+from cli.explain.prediction import BUDGETS, Budget, Question, Snapshot, expression_table
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
-from cli.output import Document, Report, Table, age
+from cli.output import Document, Part, Report, Table, age
 from cli.session import Command, Commands, Session, pass_session
 from features import FEATURES
 from kube.errors import Forbidden, NotFound
@@ -36,7 +36,7 @@ class Kind:
     """Of objects: *about* says what is explained of one, by its namespace and name; KubeError, Failure."""
 
     about: str
-    explain: Callable[[Inventory, str, str], Report]
+    explain: Callable[[Inventory, str, str], Explanation]
     namespaced: bool = True
     argument: str = "NAME"
 
@@ -46,6 +46,25 @@ def kind_of(name: str) -> Kind | None:
     found = next((row.explains[name] for row in FEATURES if name in row.explains), None)
     kind: Kind | None = resolve_name(found) if found else None
     return kind
+
+
+class Explanation(Report, frozen=True):
+    @property
+    def asked(self) -> Iterable[Question]:
+        raise NotImplementedError
+
+
+class WithExpressions(Report, frozen=True):
+    explained: Explanation
+
+    @property
+    def content(self) -> Any:
+        """That has them anyway."""
+        return self.explained.content
+
+    def parts(self, now: datetime) -> Iterator[Part]:
+        yield from self.explained.parts(now)
+        yield expression_table(self.explained.asked)
 
 
 class Kinds(Commands):
@@ -59,9 +78,11 @@ class Kinds(Commands):
 
         @click.command(name, cls=Command, help=kind.about)
         @click.argument("name", metavar=kind.argument)
+        @click.option("--expressions", is_flag=True, help="Show the expressions that decided, too, as CEL.")
         @pass_session
-        def show(session: Session, name: str) -> None:
-            session.show(kind.explain(Inventory(session.cluster), session.namespace, name))
+        def show(session: Session, name: str, expressions: bool) -> None:
+            report = kind.explain(Inventory(session.cluster), session.namespace, name)
+            session.show(WithExpressions(report) if expressions else report)
 
         return show
 

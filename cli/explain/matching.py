@@ -27,8 +27,7 @@ VARIABLES = ("object", "oldObject", "request")
 AUTHORIZER = re.compile(r"\bauthorizer\b")
 Labels = Mapping[str, str]
 ANY = "*"
-IS_FALSE = "is false"
-"""What a verdict by a match condition begins with, before its expression."""
+RULES = "rules"
 
 
 @dataclass(frozen=True)
@@ -127,22 +126,29 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """*by* is the part of the webhook's configuration that decided, *why* is what it says.
+    """*by* is the part of the webhook's configuration that decided, and *expression* what stands there.
 
-    *decision* is the webhook's own, once it was asked.
+    *why* is that in words, and empty for a match condition that is false until they are known. *decision* is the
+    webhook's own, once it was asked.
     """
 
     webhook: RegisteredWebhook
     outcome: Outcome
     by: str = ""
     why: str = ""
+    expression: str = ""
     decision: Decision | None = None
+
+    @property
+    def reason(self) -> str:
+        why = self.why or "its expression is false"
+        return why if self.by == RULES else f"{why} ({self.by})"
 
     @property
     def effect(self) -> str:
         """In a line."""
         if self.decision is None:
-            return f"{self.outcome}{f' by {self.by}' if self.by else ''}: {self.why}"
+            return f"{self.outcome}: {self.reason}"
         if_called = "if it is called: " if self.outcome is Outcome.UNKNOWN else ""
         return if_called + effect_of(self.decision)
 
@@ -162,15 +168,17 @@ def judge(webhook: RegisteredWebhook, request: ApiRequest, namespace_labels: Lab
     """*namespace_labels* are of the request's namespace."""
     if not any(applies(rule, request) for rule in webhook.rules):
         path = "/".join(filter(None, (request.resource.plural, request.resource.subresource)))
-        return Verdict(webhook, Outcome.SKIPPED, "rules", f"none is for {request.operation} of {path}")
-    if request.namespace and (why := missed(webhook.namespace_selector, namespace_labels)):
-        return Verdict(webhook, Outcome.SKIPPED, "namespaceSelector", why)
+        return Verdict(webhook, Outcome.SKIPPED, RULES, f"it has no rule for {request.operation} of {path}")
+    if request.namespace and (found := missed(webhook.namespace_selector, namespace_labels)):
+        why = f"its namespace {lack(found, namespace_labels)}"
+        return Verdict(webhook, Outcome.SKIPPED, "namespaceSelector", why, phrase(found))
     # One of the two objects is enough.
     given = [each for each in (request.object, request.old_object) if each is not None] or [{}]
     labels = [(each.get("metadata") or {}).get("labels") or {} for each in given]
-    whys = [missed(webhook.object_selector, each) for each in labels]
-    if all(whys):
-        return Verdict(webhook, Outcome.SKIPPED, "objectSelector", whys[0])
+    first, *others = (missed(webhook.object_selector, each) for each in labels)
+    if first and all(others):
+        why = f"it {lack(first, labels[0])}"
+        return Verdict(webhook, Outcome.SKIPPED, "objectSelector", why, phrase(first))
     return _by_conditions(webhook, request)
 
 
@@ -189,15 +197,16 @@ def applies(rule: Rule, request: ApiRequest) -> bool:
     )
 
 
-def missed(selector: LabelSelector, labels: Labels) -> str:
-    """The first requirement of *selector* that *labels* do not meet; nothing when they meet all."""
+def missed(selector: LabelSelector, labels: Labels) -> Expression | None:
+    """The first requirement of *selector* that *labels* do not meet."""
     equal = (Expression(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
-    for each in (*equal, *selector.match_expressions):
-        if not matches(each, labels):
-            value = labels.get(each.key)
-            there = f"it has no label {each.key}" if value is None else f"its label {each.key} is {value!r}"
-            return f"{phrase(each)}; {there}"
-    return ""
+    return next((each for each in (*equal, *selector.match_expressions) if not matches(each, labels)), None)
+
+
+def lack(requirement: Expression, labels: Labels) -> str:
+    """What *labels*, which do not meet it, have in its place."""
+    key, value = requirement.key, labels.get(requirement.key)
+    return f"has no label {key}" if value is None else f"is labelled {key}={value}"
 
 
 def _by_conditions(webhook: RegisteredWebhook, request: ApiRequest) -> Verdict:
@@ -213,11 +222,11 @@ def _by_conditions(webhook: RegisteredWebhook, request: ApiRequest) -> Verdict:
         else:
             if value is True:
                 continue
-            rank, outcome, why = "false", Outcome.SKIPPED, IS_FALSE
+            rank, outcome, why = "false", Outcome.SKIPPED, ""
             if value is not False:
                 rank, outcome = "failed", Outcome.SKIPPED if policy == "Ignore" else Outcome.REFUSED
-                why = f"has no value, and failurePolicy is {policy}: {value}"
-        why = f"{why}: {' '.join(condition.expression.split())}"
-        found.setdefault(rank, Verdict(webhook, outcome, f"matchCondition {condition.name}", why))
+                why = f"it has no value, and failurePolicy is {policy}: {value}"
+        by, expression = f"matchCondition {condition.name}", " ".join(condition.expression.split())
+        found.setdefault(rank, Verdict(webhook, outcome, by, why, expression))
     deciding = (found[rank] for rank in ("false", "unknown", "failed") if rank in found)
     return next(deciding, Verdict(webhook, Outcome.CALLED))

@@ -15,11 +15,10 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet, Metadata
 from api.ip_reservation import PATH as RESERVES
-from api.ip_reservation import SAME_ADDRESS_PATH
 from api.same_address import CalicoIPAM
 from api.standing import CONDITION, RESERVED
 from calico.segment import IPReservation, Record
-from cli.explain.matching import IS_FALSE, ApiRequest, Outcome, Verdict, judge
+from cli.explain.matching import RULES, ApiRequest, Outcome, Verdict, judge
 from cli.installation import RegisteredWebhook
 from cli.output import Cell, Document, Table, bad, faint, good, warning
 from kube.errors import NotFound
@@ -47,8 +46,6 @@ UNREADABLE = "not known: you may not list PodDisruptionBudgets"
 ALWAYS = "AlwaysAllow"
 UNREGISTERED = "no webhook configuration has the webhook that reserves IPs"
 T = TypeVar("T")
-IN_WORDS = (RESERVES, SAME_ADDRESS_PATH)
-"""Webhooks whose one condition has many reasons, which they know, too, and say in words."""
 UID = "explained"
 """Of the request: some denials name it."""
 
@@ -212,7 +209,7 @@ class Prediction:
         decisions = [each.decision for each in self.answers if each.decision]
         denied = tuple(each.message for each in decisions if not each.allowed)
         budget = (self.budget,) if self.budget not in ("", UNREADABLE) else ()
-        return (*denied, *(f"{each.by} {each.why}" for each in refused), *budget)
+        return (*denied, *(each.reason for each in refused), *budget)
 
     @property
     def addresses(self) -> Iterable[str]:
@@ -222,7 +219,7 @@ class Prediction:
     @property
     def relevant(self) -> list[Verdict]:
         """Without the webhooks whose rules are for other requests."""
-        return [each for each in self.answers if each.by != "rules"]
+        return [each for each in self.answers if each.by != RULES]
 
     @property
     def why_not_reserved(self) -> str:
@@ -239,7 +236,7 @@ class Prediction:
     def unknown(self) -> tuple[str, ...]:
         """Why it is not known whether a webhook is called; *records* then are what it would reserve."""
         found = [each for each in self.answers if each.outcome is Outcome.UNKNOWN]
-        return tuple(f"{each.webhook.name}: {each.by} {each.why}" for each in found)
+        return tuple(f"{each.webhook.name}: {each.reason}" for each in found)
 
     @property
     def allowed(self) -> bool:
@@ -266,9 +263,11 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
             verdict = replace(verdict, decision=_decide(ours[registered.path], parsed))
         elif verdict.by == f"matchCondition {CONDITION}":
             verdict = replace(verdict, why=f"its IPs are reserved ahead, as its annotation {RESERVED} says")
-        elif verdict.why.startswith(IS_FALSE) and registered.path in IN_WORDS:
-            skipped = _decide(not_called[registered.path], parsed).audit.get("skipped")
-            verdict = replace(verdict, why=skipped or verdict.why)
+        elif not verdict.why:
+            # The condition is what the webhook would find, too, and its reasons are in words.
+            verdict = replace(
+                verdict, why=_decide(not_called[registered.path], parsed).audit.get("skipped", "")
+            )
         answers.append(verdict)
     pod = snapshot.pods.get(f"{request.namespace}/{request.name}")
     is_eviction = request.resource.subresource == "eviction"
@@ -305,6 +304,7 @@ class Question(Document, frozen=True):
                     "called": each.outcome,
                     "decidedBy": each.by,
                     "effect": each.effect,
+                    "expression": each.expression,
                 }
                 for each in found.relevant
             ],
@@ -319,27 +319,45 @@ def questions_about_pod(pod: Raw, snapshot: Snapshot) -> Iterator[Question]:
     yield Question("create", predict(creation_of(PODS, pod), snapshot))
 
 
+def expression_table(asked: Iterable[Question]) -> Table:
+    """What decided that webhooks are not called, as it stands in their configurations."""
+    verdicts = [each for question in asked for each in question.predicted.relevant]
+    rows = dict.fromkeys(
+        (each.webhook.name, each.by, each.expression) for each in verdicts if each.expression
+    )
+    return Table(("WEBHOOK", "DECIDED BY", "EXPRESSION"), [*rows], empty="No expression decided.")
+
+
 def question_table(asked: Iterable[Question], title: str = "") -> Table:
     found = [row for question in asked for row in _rows(question)]
     return Table(("IF IT IS REQUESTED NOW", "", "WHAT HAPPENS"), found, title=title)
 
 
 def _rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
-    """A line for the action, then one for each webhook, but for those whose twin for other namespaces is called."""
+    """A line for the action, then one for each path: webhooks for different namespaces share it."""
     found = asked.predicted
     what = f"reserves {', '.join(found.addresses)}" if found.addresses else ""
     if not what and found.why_not_reserved:
         what = "no IP is reserved"
     yield asked.action, good("allowed") if found.allowed else bad("denied"), what
-    paths = [each.webhook.path for each in found.relevant if each.outcome is not Outcome.SKIPPED]
+    shown: dict[str, Verdict] = {}
     for each in found.relevant:
-        if each.outcome is not Outcome.SKIPPED or each.webhook.path not in paths:
-            called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(each.outcome, warning)
-            effect = each.effect.removeprefix(f"{Outcome.SKIPPED} ")
-            yield faint(f"  {each.webhook.name}"), called(each.outcome), effect
+        path = each.webhook.path
+        shown[path] = min(shown.get(path, each), each, key=_closeness)
+    for each in shown.values():
+        called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(each.outcome, warning)
+        effect = each.effect.removeprefix(f"{Outcome.SKIPPED}: ")
+        yield faint(f"  {each.webhook.name}"), called(each.outcome), effect
     if found.budget:
         refused = warning("unknown") if found.budget == UNREADABLE else bad("refused")
         yield faint("  PodDisruptionBudget"), refused, found.budget
     for each in found.others:
         why = "not one of Drawbridge's: its answer is not known"
         yield faint(f"  {each.webhook.name}"), warning("called"), why
+
+
+def _closeness(verdict: Verdict) -> int:
+    """How near the webhook is to being called: of several for one path, the nearest is for this namespace."""
+    if verdict.outcome is not Outcome.SKIPPED:
+        return 0
+    return 2 if verdict.by == "namespaceSelector" else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from cli.errors import Failure
 from cli.explain.kinds import (
     Event,
+    Explanation,
     Kind,
     budgets_of,
     deadline,
@@ -36,7 +37,7 @@ from cli.explain.prediction import (
 )
 from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_of, waves_sentence
 from cli.inventory import Inventory
-from cli.output import Document, Part, Report, Table, title
+from cli.output import Document, Part, Table, title
 from kube.resources import NODES, PODS, Selection
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
@@ -57,7 +58,7 @@ class OnNode(Document, frozen=True):
     eviction: str
 
 
-class IngressDaemonSetExplanation(Report, frozen=True):
+class IngressDaemonSetExplanation(Explanation, frozen=True):
     ingress_daemonset: str
     questions: tuple[Question, ...]
     nodes: tuple[OnNode, ...]
@@ -67,6 +68,10 @@ class IngressDaemonSetExplanation(Report, frozen=True):
     now: datetime
     events: tuple[Event, ...]
     waves: WavesStatus | None = None
+
+    @property
+    def asked(self) -> Iterable[Question]:
+        return self.questions
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"IngressDaemonSet {self.ingress_daemonset}")

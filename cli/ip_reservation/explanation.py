@@ -26,6 +26,7 @@ from calico.segment import IPReservation, Record, canonical
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import (
     Event,
+    Explanation,
     Kind,
     budgets_of,
     event_table,
@@ -45,12 +46,14 @@ from cli.explain.prediction import (
 from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.reservations import (
     address_of,
+    held_name,
+    is_held_by_hand,
     kept_by,
     records_of,
     segments_if_any,
     unmanaged_entries,
 )
-from cli.output import Document, Part, Report, Table, duration, moment, title
+from cli.output import Document, Part, Table, duration, moment, title
 from controllers.ip_reservation.release_planner import (
     Life,
     Pods,
@@ -238,7 +241,9 @@ def reservations(
         noted = note_end(stored, pods, now)
         by_hand = any(stored.cidr in each.segment.to_be_released.values() for each in copies)
         release = _release(stored, noted, pods, settings, now, by_hand=by_hand)
-        if kept := kept_by(stored.cidr, others):
+        if (kept := kept_by(stored.cidr, others)) == held_name(stored.cidr):
+            release += "; then it stays held by hand"
+        elif kept:
             release += f"; {kept}, which Drawbridge does not manage, keeps it reserved then"
         yield Reservation(
             ip=address_of(stored.cidr),
@@ -431,7 +436,7 @@ class Holder(Document, frozen=True):
     questions: tuple[Question, ...]
 
 
-class IPExplanation(Report, frozen=True):
+class IPExplanation(Explanation, frozen=True):
     """*counted* of *most* reservations are of pods that are gone: beyond that, the oldest is released first."""
 
     ip: str
@@ -449,9 +454,15 @@ class IPExplanation(Report, frozen=True):
     assigned_unknown: str
     past: Past
     cooldown: int
+    held: bool
+
+    @property
+    def asked(self) -> Iterable[Question]:
+        return [question for holder in self.holders for question in holder.questions]
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(self.summary)
+        yield from hold_lines([self.ip] if self.held else ())
         yield reservation_table(self.reservations)
         yield from lines(self.promised)
         if self.reservations:
@@ -501,6 +512,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     found = tuple(reservations(segments, lambda record: record.cidr == cidr, pods, settings, now))
     networks = unmanaged_entries(segments)
     others = tuple(dict.fromkeys(name for name, network in networks if ip_address(ip) in network))
+    held = held_by_hand(segments, ip)
     holders = tuple(
         Holder(
             pod=f"{raw['metadata']['namespace']}/{raw['metadata']['name']}",
@@ -521,7 +533,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     )
     return IPExplanation(
         ip=ip,
-        summary=_summary(ip, found, others, holders),
+        summary=_summary(ip, found, "held by hand" if held else named(others), holders),
         reservations=found,
         promised=tuple(
             each for each in promised(successors, settings, now) if cidr in map(canonical, each.ips)
@@ -537,21 +549,37 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         assigned_unknown=unknown,
         past=_past(inventory, ip),
         cooldown=cooldown,
+        held=held,
     )
 
 
-def _summary(ip: str, found: Sequence[Reservation], others: Sequence[str], holders: Sequence[Holder]) -> str:
+def held_by_hand(segments: Sequence[IPReservation], address: str) -> bool:
+    cidr = canonical(address)
+    return cidr is not None and any(is_held_by_hand(each, cidr) for each in segments)
+
+
+def hold_lines(addresses: Iterable[str]) -> Iterator[str]:
+    for each in addresses:
+        ends = f"drawbridge reservations release {each} ends that"
+        yield f"{each} is held by hand: Calico assigns it to no new pod, whatever the settings. {ends}."
+
+
+def named(others: Sequence[str]) -> str:
+    return f"reserved by {', '.join(others)}, not managed by Drawbridge" if others else ""
+
+
+def _summary(ip: str, found: Sequence[Reservation], otherwise: str, holders: Sequence[Holder]) -> str:
+    """*otherwise* is how it is kept without us; empty for not at all."""
     if found:
         whose = ", ".join(dict.fromkeys(each.key or "no pod" for each in found))
         return f"{ip} is reserved for {whose}: {found[-1].release}"
-    if others:
-        return f"{ip} is reserved by {', '.join(others)}, not managed by Drawbridge"
-    if not holders:
-        return f"{ip} is not reserved, and no pod has it"
-    return f"{ip} is not reserved: pod {' and '.join(each.pod for each in holders)} has it"
+    had = f"pod {' and '.join(each.pod for each in holders)} has it" if holders else "no pod has it"
+    if otherwise:
+        return f"{ip} is {otherwise}; {had}"
+    return f"{ip} is not reserved: {had}" if holders else f"{ip} is not reserved, and {had}"
 
 
-class PodExplanation(Report, frozen=True):
+class PodExplanation(Explanation, frozen=True):
     pod: str
     node: str
     phase: str
@@ -564,6 +592,11 @@ class PodExplanation(Report, frozen=True):
     promised: tuple[Promised, ...]
     reservations: tuple[Reservation, ...]
     events: tuple[Event, ...]
+    held: tuple[str, ...]
+
+    @property
+    def asked(self) -> Iterable[Question]:
+        return self.questions
 
     def parts(self, now: datetime) -> Iterator[Part]:
         where = f" on node {self.node}" if self.node else ""
@@ -575,6 +608,7 @@ class PodExplanation(Report, frozen=True):
         if self.annotations:
             yield Table(("ANNOTATION", "VALUE"), sorted(self.annotations.items()))
         yield from lines(self.promised)
+        yield from hold_lines(self.held)
         yield reservation_table(self.reservations)
         yield event_table(self.events, now)
 
@@ -600,11 +634,12 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
     pods = known_of(inventory, segments, records, present)
     pod = raw or {"status": {"phase": "gone"}}
     metadata, spec, status = (pod.get(part, {}) for part in ("metadata", "spec", "status"))
+    addresses = tuple(each["ip"] for each in status.get("podIPs", ()))
     return PodExplanation(
         pod=f"{namespace}/{name}",
         node=spec.get("nodeName", ""),
         phase="Terminating" if "deletionTimestamp" in metadata else str(status.get("phase", "Unknown")),
-        ips=tuple(each["ip"] for each in status.get("podIPs", ())),
+        ips=addresses,
         gated=any(each.get("name") == GATE for each in spec.get("schedulingGates", ())),
         annotations={
             key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(OURS)
@@ -618,6 +653,7 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
         promised=tuple(promised(present, settings, now)),
         reservations=tuple(reservations(segments, is_of, pods, settings, now)),
         events=latest(found),
+        held=tuple(each for each in addresses if held_by_hand(segments, each)),
     )
 
 

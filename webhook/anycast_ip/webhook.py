@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from api.anycast_ip import NAME, PATH, TAINT, is_proven_bound, is_tainted, wanted
-from kube.types import Node
+from kube.types import Node, is_super
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, decoded_whole
 
@@ -45,7 +45,7 @@ def skip_reason(old: Node | None, node: Node, settings: AnycastIPSettings) -> st
     if not settings.enabled:
         return "anycast ip is disabled"
     if not wanted(node, settings):
-        return "not selected"
+        return "a super node" if is_super(node) else "it has not all labels of nodeLabels"
     if is_tainted(node):
         return "tainted"
     if is_proven_bound(node):

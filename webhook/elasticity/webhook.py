@@ -196,7 +196,7 @@ def _changed(
     if copied := sorted(set(annotations or {}) & set(OF_THE_LEADER) - set(explained or {})):
         audit["not-believed"] = ", ".join(copied)
     if after == before and explained == annotations:
-        return allow(warnings=warnings, audit={"skipped": "nothing to do"})
+        return allow(warnings=warnings, audit={"skipped": "it asks for no placement"})
     if reason and "gated" not in audit:
         audit["explained"] = reason
     decision = change(_parts(before, annotations), _parts(after, explained), warnings=warnings)
