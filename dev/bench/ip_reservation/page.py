@@ -80,20 +80,20 @@ def _table(
 
 
 def _targets(figures: Sequence[Figure]) -> Iterator[str]:
-    """Each target once, with where it is held and where it is not."""
+    """Each target once, with how often it is held, and the case in which it is missed most."""
     judged = [each for each in figures if each.met is not None]
     yield f"Held: {sum(bool(each.met) for each in judged)} of {len(judged)}.\n"
-    yield "| target | | held | not held |\n| --- | --- | --- | --- |"
+    yield "| target | | held | missed most |\n| --- | --- | --- | --- |"
     for name in dict.fromkeys((_split(each)[1], each.target) for each in judged):
-        cells = [
-            "; ".join(
-                f"{_split(each)[0]}: {number(each.value if each.ratio is None else each.ratio)}"
-                for each in judged
-                if (_split(each)[1], each.target) == name and each.met is met
-            )
-            for met in (True, False)
-        ]
-        yield f"| {name[0]} | {name[1]} | {' | '.join(cells)} |"
+        cases = [each for each in judged if (_split(each)[1], each.target) == name]
+        most = min if name[1] and name[1].startswith(">") else max
+        missed = most((each for each in cases if not each.met), key=_value, default=None)
+        worst = f"{number(_value(missed))}: {_split(missed)[0]}" if missed else ""
+        yield f"| {name[0]} | {name[1]} | {sum(bool(each.met) for each in cases)} of {len(cases)} | {worst} |"
+
+
+def _value(judged: Figure) -> float:
+    return judged.value if judged.ratio is None else judged.ratio
 
 
 def _split(judged: Figure) -> tuple[str, str]:
