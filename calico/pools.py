@@ -6,11 +6,9 @@ what Calico noted at each assignment.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 
 import msgspec
 
@@ -92,27 +90,15 @@ _BLOCK = msgspec.json.Decoder(IPAMBlock)
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """What Calico noted when it assigned an address; for what is no pod, *handle* instead of *namespace* and *pod*."""
-
-    namespace: str
-    pod: str
-    node: str
-    since: str
-    handle: str
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """A range with one bit of *assigned* for each address, the lowest for the first: a /26 needs one machine word.
 
-    *holders* are by their place in it. Of a *strict* one, no other node gets addresses.
+    Of a *strict* one, no other node gets addresses.
     """
 
     metadata: ObjectMeta
     range: Range
     assigned: int
-    holders: Mapping[int, Holder]
     strict: bool = False
 
     def count(self, within: Range) -> int:
@@ -122,19 +108,11 @@ class Block:
             return 0
         return (self.assigned >> (found[1] - self.range[1]) & ((1 << size_of(found)) - 1)).bit_count()
 
-    def ip(self, place: int) -> str:
-        version, first, _ = self.range
-        return str((IPv4Address if version == 4 else IPv6Address)(first + place))
-
 
 def block_of(block: IPAMBlock) -> Block:
     """ValueError when its CIDR is none."""
-    assigned = [place for place, held in enumerate(block.spec.allocations) if held is not None]
-    holders = {place: holder for place in assigned if (holder := _holder(block.spec.attribute_of(place)))}
-    bits = sum(1 << place for place in assigned)
-    return Block(
-        _trimmed(block.metadata), range_of(block.spec.cidr), bits, holders, block.spec.strict_affinity
-    )
+    assigned = sum(1 << place for place, held in enumerate(block.spec.allocations) if held is not None)
+    return Block(_trimmed(block.metadata), range_of(block.spec.cidr), assigned, block.spec.strict_affinity)
 
 
 def decode_pool(encoded: msgspec.Raw) -> IPPool:
@@ -153,17 +131,6 @@ def decode_block(encoded: msgspec.Raw) -> Block:
 
 def _trimmed(at: ObjectMeta) -> ObjectMeta:
     return ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version)
-
-
-def _holder(noted: Attribute | None) -> Holder | None:
-    """None for an address that is released: Calico takes its handle, or says when it was released."""
-    if noted is None or not noted.handle_id or noted.released_at:
-        return None
-    about = noted.secondary or {}
-    # Many addresses share a namespace and a node: each is kept once.
-    namespace, node = (sys.intern(about.get(name, "")) for name in ("namespace", "node"))
-    pod = about.get("pod", "")
-    return Holder(namespace, pod, node, about.get("timestamp", ""), "" if pod else noted.handle_id)
 
 
 def ip_pools(client: Client, api_version: str = AUTO, *, timeout: float) -> Sequence[IPPool]:

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from settings.values import (
     Count,
-    Duration,
     LabelName,
     Labels,
     LabelValue,
@@ -55,12 +54,6 @@ class Pools(Model):
     """Calico's pools and the blocks of their addresses, followed by the leader."""
 
     enabled: bool = False
-    # For how long it is known who had an address; 0 is not at all.
-    history: Duration = 0.0
-
-    @property
-    def keeps_history(self) -> bool:
-        return self.enabled and self.history > 0
 
 
 class Standing(Model):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,7 +21,6 @@ from typing import Any
 import msgspec
 import yaml
 
-from api import ip_history
 from api.anycast_ip import ALLOW_LIST_LABEL, Entry, data_of
 from api.elasticity import TAINT
 from api.ingress_daemonset.types import resource
@@ -31,7 +29,6 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import LABELS, POOL, Claim, data, name_of
 from controllers.ingress_daemonset.children import version_of
 from controllers.ingress_daemonset.revisions import plan_revisions
-from controllers.ip_reservation.history import packed
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
 from dev.fake_api.calls import Reply, Request
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -39,7 +36,7 @@ from tests import calico_pools, cli, explained
 from tests import ingress_daemonset_world as edge
 from tests.charts import render
 from tests.dashboard import Page
-from tests.factories import NOW, ago, raw_pod, record
+from tests.factories import NOW, raw_pod, record
 from tests.ingress_daemonset_world import raw_resource
 
 FILES = sorted((Path(__file__).parent / "data" / "cli").glob("*.txt"))
@@ -138,8 +135,6 @@ class World:
                 self._api.put(calico_pools.POOLS, calico_pools.pool(where, **_read(text)))
             case "block":
                 self._api.put(calico_pools.BLOCKS, calico_pools.block(where, *text.split()))
-            case "history":
-                self._put("ConfigMap", _history(**_read(rest)))
             case "claim":
                 self._put("ConfigMap", _claim(**_read(rest)))
             case "allowed":
@@ -261,19 +256,6 @@ def _segment(name: str, fields: Sequence[Raw]) -> Raw:
     raw = body(records)
     raw["metadata"] |= {"name": name, "labels": {MANAGED_BY: MANAGER, LEVEL: "0"}}
     return raw
-
-
-def _history(former: Sequence[tuple[str, float]], gap: Sequence[str] = (), truncated: str = "") -> Raw:
-    """Of 10.0.0.1: each pod of redis that had it for an hour, until so many hours ago."""
-    held = [
-        ip_history.Former("10.0.0.1", "redis", pod, "node-1", ago(hours=hours + 1), ago(hours=hours))
-        for pod, hours in former
-    ]
-    gaps = ((_time(gap[0]), _time(gap[1])),) if gap else ()
-    known = ip_history.History(ago(days=3), NOW, tuple(held), gaps, _time(truncated) if truncated else None)
-    labels = {ip_history.LABEL: ip_history.LABEL_VALUE}
-    metadata = {"name": ip_history.NAME, "namespace": "drawbridge", "labels": labels}
-    return {"metadata": metadata, "binaryData": {ip_history.FILE: b64encode(packed(known)[1]).decode()}}
 
 
 def _claim(**fields: Any) -> Raw:

@@ -80,7 +80,7 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
                 "workloadOptIn": True,
                 "sameAddress": {"enabled": True},
                 "standing": {"enabled": True},
-                "pools": {"enabled": True, "history": "24h"},
+                "pools": {"enabled": True},
             }
         }
         | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID, "egressCheck": EGRESS_CHECK}}

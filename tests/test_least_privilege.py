@@ -26,7 +26,6 @@ WITH: dict[str, dict[str, Any]] = {
     "sameAddress": {"ipReservation": {"enabled": True, "sameAddress": {"enabled": True}}},
     "standing": {"ipReservation": {"enabled": True, "standing": {"enabled": True}}},
     "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
-    "pools.history": {"ipReservation": {"enabled": True, "pools": {"enabled": True, "history": "24h"}}},
     "egressCheck": {"anycastIP": {"egressCheck": {"url": "https://ip.example.com/"}}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
@@ -52,7 +51,6 @@ NEED = {
     "sameAddress": ("ipReservation",),
     "standing": ("ipReservation",),
     "pools": ("ipReservation",),
-    "pools.history": ("ipReservation", "pools"),
     "egressCheck": ("anycastIP",),
     "clb": ("ingressDaemonSet",),
     "homeFailover": ("elasticity",),
@@ -109,7 +107,6 @@ def test_each_permission_of_the_table_comes_with_a_feature_that_is_rendered() ->
 WITHOUT_PERMISSIONS: list[tuple[str, dict[str, Any]]] = [
     ("pools", {"ipReservation": {"maxPoolShare": 20}}),
     ("ipReservation", {"ipReservation": {"maxPerNamespace": 5}}),
-    ("ipReservation", {"ipReservation": {"pools": {"history": "24h"}}}),
     ("anycastIP", {"anycastIP": {"pool": {"retain": {"count": 3, "age": "1h"}}}}),
     ("anycastIP", {"anycastIP": {"pool": {"minIdle": 2}}}),
     ("anycastIP", {"anycastIP": {"allowList": {"configMap": "ips"}}}),
@@ -132,18 +129,15 @@ def test_what_needs_no_permission_gets_none(subtests: pytest.Subtests) -> None:
 
 
 POOLS = ("ipReservation", "pools")
-HISTORY = (*POOLS, "pools.history")
 WRITTEN: dict[tuple[str, ...], list[str]] = {
     POOLS: [],
-    HISTORY: ["ip-history"],
     ("anycastIP",): ["claim", "cluster's uuid"],
-    (*HISTORY, "anycastIP"): ["claim", "ip-history", "cluster's uuid"],
+    (*POOLS, "anycastIP"): ["claim", "cluster's uuid"],
     ("ingressDaemonSet", "clb"): ["weights-of"],
-    (*HISTORY, "ingressDaemonSet", "clb"): ["ip-history", "weights-of"],
+    (*POOLS, "ingressDaemonSet", "clb"): ["weights-of"],
     ("elasticity", "returnHome"): ["drawbridge.io/returns"],
-    (*HISTORY, "anycastIP", "ingressDaemonSet", "clb"): [
+    (*POOLS, "anycastIP", "ingressDaemonSet", "clb"): [
         "claim",
-        "ip-history",
         "weights-of",
         "cluster's uuid",
     ],
@@ -153,7 +147,7 @@ WRITTEN: dict[tuple[str, ...], list[str]] = {
 
 @helm_needed
 def test_a_policy_limits_which_config_maps_are_written(subtests: pytest.Subtests) -> None:
-    every = ("claim", "ip-history", "drawbridge.io/returns", "weights-of", "cluster's uuid")
+    every = ("claim", "drawbridge.io/returns", "weights-of", "cluster's uuid")
     for features, written in WRITTEN.items():
         policy = installed(*features).get(("ValidatingAdmissionPolicy", "drawbridge-configmaps"))
 

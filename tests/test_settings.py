@@ -106,7 +106,7 @@ ipReservation:
   workloadOptIn: true
   sameAddress: {enabled: true, timeout: 30s}
   standing: {enabled: false, max: 1}
-  pools: {enabled: true, history: 1h}
+  pools: {enabled: true}
   maxPoolShare: 20
   maxPerNamespace: 7
   labelSelector:

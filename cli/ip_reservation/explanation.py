@@ -16,8 +16,6 @@ from typing import Any
 import msgspec
 
 from api.elasticity import GATE
-from api.ip_history import NAME as HISTORY
-from api.ip_history import Former, History, StoredHistory
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
 from api.standing import epoch_of_condition
 from calico.address_ranges import overlap, range_of
@@ -64,16 +62,14 @@ from controllers.ip_reservation.release_planner import (
     note_end,
 )
 from kube.errors import KubeError, NotFound
-from kube.resources import CONFIG_MAPS, PODS, Selection
+from kube.resources import PODS, Selection
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
-from settings.ip_reservation import Pools as PoolSettings
 from webhook.admission import Webhook
 from webhook.ip_reservation.reads import calico_ipam
 from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
 from webhook.ip_reservation.webhook import IPReservationWebhook
 
-OFF = "set ipReservation.pools.enabled, and ipReservation.pools.history to a time, for example 24h"
 SIZES = {4: 26, 6: 122}
 """Calico's default lengths of the blocks of a pool."""
 NOT_STORED = "the leader has not stored the end of its pod yet, or drops it if there never was such a pod"
@@ -86,72 +82,6 @@ OURS = (
 )
 """How the names of annotations begin that are shown."""
 Raw = dict[str, Any]
-
-
-class Gap(Document, frozen=True):
-    """No leader saw the blocks: who had the IP for a moment in between is not known."""
-
-    begin: datetime
-    end: datetime
-
-
-class Past(Document, frozen=True):
-    """*former* holders, the latest first: all since *complete_since*, but for gaps.
-
-    *unknown* says why they are not known.
-    """
-
-    former: tuple[Former, ...] = ()
-    complete_since: datetime | None = None
-    gaps: tuple[Gap, ...] = ()
-    unknown: str = ""
-
-
-def past_of(history: History, settings: PoolSettings, ip: str, now: datetime) -> Past:
-    begin = now - timedelta(seconds=settings.history)
-    return Past(
-        former=tuple(each for each in reversed(history.former) if each.ip == ip and each.until >= begin),
-        complete_since=history.complete_since(settings.history, now),
-        gaps=tuple(Gap(*each) for each in history.gaps if each[1] >= begin),
-    )
-
-
-def past_parts(found: Past) -> Iterator[Part]:
-    if found.unknown:
-        yield f"Who had it before is not known: {found.unknown}"
-        return
-    rows = [
-        (f"{each.namespace}/{each.pod}".lstrip("/"), each.node, moment(each.since), moment(each.until))
-        for each in found.former
-    ]
-    begun = moment(found.complete_since)
-    yield Table(
-        ("HAD IT BEFORE", "NODE", "FROM", "UNTIL"), rows, empty=f"No pod had it before, since {begun}."
-    )
-    if rows:
-        yield f"All since {begun} are shown."
-    if found.gaps:
-        gaps = ", ".join(f"{moment(each.begin)} to {moment(each.end)}" for each in found.gaps)
-        yield f"No leader followed the blocks from {gaps}: who had it only then is not known."
-
-
-def _past(inventory: Inventory, address: str) -> Past:
-    """What cannot be read is unknown."""
-    settings = inventory.settings.ip_reservation.pools
-    if not settings.keeps_history:
-        return Past(unknown=f"it is not kept: {OFF}")
-    try:
-        # A list by name: those who may list the settings of Drawbridge need no other permission.
-        named = Selection(inventory.namespace, field_selector=f"metadata.name={HISTORY}")
-        found = inventory.list(CONFIG_MAPS, StoredHistory, named)
-        stored = next((each for each in found if each.ours), None)
-        if stored is None:
-            return Past(unknown="nothing is stored yet")
-        return past_of(stored.history, settings, address, inventory.now())
-    except KubeError as error:
-        return Past(unknown=str(unreadable(error)))
-    except ValueError as error:
-        return Past(unknown=str(error))
 
 
 class Assignment(Document, frozen=True):
@@ -452,7 +382,6 @@ class IPExplanation(Explanation, frozen=True):
     pool: str
     assigned: Assignment | None
     assigned_unknown: str
-    past: Past
     cooldown: int
     held: bool
 
@@ -482,7 +411,6 @@ class IPExplanation(Explanation, frozen=True):
         if self.cooldown:
             lasts = duration(self.cooldown)
             yield f"Calico gives an IP to no pod for {lasts} after it was released (ipCooldownSeconds)"
-        yield from past_parts(self.past)
         for each in self.holders:
             heading = f"Pod {each.pod} has it, {each.phase}, on node {each.node}"
             yield question_table(each.questions, heading)
@@ -547,7 +475,6 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         pool=pool,
         assigned=assigned,
         assigned_unknown=unknown,
-        past=_past(inventory, ip),
         cooldown=cooldown,
         held=held,
     )

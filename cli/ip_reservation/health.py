@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
-from api.ip_history import NAME as HISTORY
 from api.standing import STANDING
 from calico.ipam_config import COOLDOWN
 from calico.ledger import ADDRESS, round_trip
@@ -15,7 +14,7 @@ from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
 from cli.errors import unreadable
 from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
-from cli.installation import CALICO, CONTROLLERS, OWN, WEBHOOK, Access, access
+from cli.installation import CALICO, CONTROLLERS, WEBHOOK, Access, access
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import headroom
 from cli.ip_reservation.reservations import (
@@ -164,9 +163,6 @@ def needs(settings: Settings) -> Iterator[Needs]:
         # Calico's own API server has no blocks.
         blocks = access("watch", "ipamblocks", "crd.projectcalico.org")
         yield {CONTROLLERS: [*access("watch", "ippools", CALICO), *blocks]}
-    if ours.pools.keeps_history:
-        own = access("get update", "configmaps", "", OWN, HISTORY)
-        yield {CONTROLLERS: [*access("create", "configmaps", "", OWN), *own]}
 
 
 def checks(inventory: Inventory) -> Iterator[Finding]:

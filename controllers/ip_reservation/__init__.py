@@ -8,7 +8,7 @@ gathers them, what is known of their pods, and which of those never existed (``c
 
 By pod or by segment, ``late_reservations.py`` reserves what has no record, ``opt_in.py`` copies the annotation of a
 workload, ``same_address.py`` ends promises, and ``swaps.py`` reports addresses that came to other pods. ``pools.py``
-limits what may stay reserved of a pool; ``history.py`` stores who had which address.
+limits what may stay reserved of a pool.
 
 An address stays reserved while its pod may still have it and until its time is over. Only the leader shrinks or deletes
 segments.

@@ -18,7 +18,6 @@ from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
 from controllers.ip_reservation.epoch import EpochReconciler
-from controllers.ip_reservation.history import HistoryReconciler
 from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
 from controllers.ip_reservation.opt_in import OptInReconciler, Workloads, workloads_of
 from controllers.ip_reservation.pools import PoolWatch
@@ -106,9 +105,6 @@ def _work(
     restored = restore.controller()
     swaps = SwapReconciler(caches, live, addresses, settings, reporter, clock).controller()
     optional = [pools.controller()] if settings().follows_pools else []
-    history = HistoryReconciler(context, settings, lambda: pools.blocks)
-    if settings().pools.keeps_history:
-        optional.append(history.controller())
     if workloads:
         optional.append(OptInReconciler(caches, workloads, client, settings, reporter).controller())
     if settings().same_address.enabled:
@@ -125,7 +121,6 @@ def _work(
         while not context.stop.wait(LOOK):
             _check_served(context, settings, caches)
         _finish((late.queue, restored.queue), context.check)
-    history.finish()
 
 
 def _check_served(context: Context, settings: Callable[[], IPReservationSettings], caches: Caches) -> None:

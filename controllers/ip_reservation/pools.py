@@ -62,7 +62,7 @@ class PoolWatch:
     """Nothing waits for it: while pools are not known, reservations are kept as if there were none.
 
     *on_pressure* is called when so much was assigned since the last read that a pool may be short of addresses.
-    *blocks* is None until they are followed; *known* is what was read last.
+    *known* is what was read last.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PoolWatch:
     ) -> None:
         self._context, self._settings, self._on_pressure = context, settings, on_pressure
         self._pools: Informer[IPPool] | None = None
-        self.blocks: Informer[Block] | None = None
+        self._blocks: Informer[Block] | None = None
         self.known: Sequence[Pool] | None = None
         self._gauge = PressureGauge(())
 
@@ -85,7 +85,7 @@ class PoolWatch:
 
         Raises KubeError while they may not be read.
         """
-        if self.blocks is None and not self._begin():
+        if self._blocks is None and not self._begin():
             return UNSERVED
         if not self._is_synced():
             return SOON
@@ -103,16 +103,16 @@ class PoolWatch:
             client.request("GET", resource.path(), query={"limit": 1}, type=msgspec.Raw)
         informers = self._context.informers
         self._pools = informers.of(pools, IPPool, decode=decode_pool, optional=True)
-        self.blocks = informers.of(blocks, Block, decode=decode_block, optional=True)
-        self.blocks.on_change(self._observe)
+        self._blocks = informers.of(blocks, Block, decode=decode_block, optional=True)
+        self._blocks.on_change(self._observe)
         return True
 
     def _is_synced(self) -> bool:
-        return all(informer and informer.wait_synced(0) for informer in (self._pools, self.blocks))
+        return all(informer and informer.wait_synced(0) for informer in (self._pools, self._blocks))
 
     def read(self, reservations: Sequence[IPReservation]) -> Sequence[Pool] | None:
         """Those that give addresses; None while they are not known, or may be known from too long ago."""
-        pools, blocks = self._pools, self.blocks
+        pools, blocks = self._pools, self._blocks
         self.known = None
         if pools is None or blocks is None or not self._settings().follows_pools:
             return None

@@ -1,10 +1,3 @@
-{{/* "true" where it is known who had which IP. */}}
-{{- define "drawbridge.keepsHistory" -}}
-{{- with .Values.ipReservation }}
-{{- if and .enabled .pools.enabled (gt (include "drawbridge.microseconds" .pools.history | float64) 0.0) }}true{{ end }}
-{{- end }}
-{{- end }}
-
 {{/* Takes a list of the root context and one of its audiences. */}}
 {{- define "drawbridge.ipReservationWebhook" -}}
 {{- $root := index . 0 -}}

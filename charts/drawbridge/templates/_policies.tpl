@@ -52,12 +52,6 @@ owner.kind == 'IngressDaemonSet' && owner.apiVersion.startsWith('ingressdaemonse
     && each.metadata.name == {{ . | squote }}
 {{- end }}
 {{- end }}
-{{- if include "drawbridge.keepsHistory" . }}
-- content: the history of IPs
-  is: >-
-    each.metadata.?labels[?'drawbridge.io/ip-history'].hasValue() && request.operation != 'DELETE'
-    && each.metadata.name == 'drawbridge-ip-history'
-{{- end }}
 {{- if and .Values.elasticity.enabled .Values.elasticity.returnHome.enabled }}
 - content: failed returns
   is: >-
