@@ -74,7 +74,7 @@ def rules(tmp_path: Path) -> Path:
 
 
 def ran(*arguments: str | Path) -> str:
-    done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

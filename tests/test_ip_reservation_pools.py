@@ -118,7 +118,7 @@ def test_pools_are_known_while_both_watches_speak(
     api: FakeAPI, pools: Any, blocks: Any, enabled: bool, known: bool
 ) -> None:
     here = watch(api, pools=Pools(enabled=enabled), standing=Standing(enabled=False))
-    here._pools, here.blocks = pools, blocks
+    here._pools, here._blocks = pools, blocks
 
     assert (here.read([]) is not None) is known
 
