@@ -132,9 +132,11 @@ def _user(kubeconfig: str, context: str | None) -> Mapping[str, Any]:
 
 
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+IDLE = next(name for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE") if hasattr(socket, name))
+"""The latter on macOS, where an operator's command connects."""
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, getattr(socket, IDLE), 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 9),
 )
