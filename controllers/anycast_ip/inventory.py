@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from api.anycast_ip_quotas import QUOTAS
-from cloud.client import Cloud
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME
 from runtime import threading
+
+if TYPE_CHECKING:
+    # The command reads claims with this, and has no SDK.
+    from cloud.client import Cloud
 
 SPENT = 3600.0
 """Seconds for which an address that was given up is not taken for a free one, though a list may still have it."""
