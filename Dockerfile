@@ -3,7 +3,7 @@
 # It holds what they need to run, and nothing else: no shell, no package manager, no compiler.
 
 # Debian 12, whose Python is of the version that the tests run on; any registry's copy of it will do.
-ARG BASE=debian:12.11-slim
+ARG BASE=debian:12.11-slim@sha256:b1a741487078b369e78119849663d7f1a5341ef2768798f7b7406c4240f86aef
 
 FROM ${BASE} AS tools
 RUN apt-get update \

@@ -37,10 +37,10 @@ def copied() -> list[str]:
     return [source for each in copies for source in each.words({})[:-1]]
 
 
-def test_the_base_is_a_build_argument_with_a_pinned_tag_and_no_registry() -> None:
+def test_the_base_is_a_build_argument_with_a_tag_and_a_digest_and_no_registry() -> None:
     [base_image] = [each for each in INSTRUCTIONS[: INSTRUCTIONS.index(FROMS[0])] if each.verb == "ARG"]
 
-    assert re.fullmatch(r"BASE=[a-z]+:\d+\.\d+-slim", base_image.text)
+    assert re.fullmatch(r"BASE=[a-z]+:\d+\.\d+-slim@sha256:[0-9a-f]{64}", base_image.text)
     assert FROMS[0].text.startswith("${BASE} AS ")
     assert FROMS[-1].text == "scratch"
 
