@@ -34,7 +34,7 @@ $(RUN):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) >&2
 
-$(STAMP): requirements.txt requirements-cli.txt requirements-dev.txt | $(RUN)
+$(STAMP): requirements.txt requirements-cli.txt requirements-frozen.txt requirements-dev.txt | $(RUN)
 	@echo "installing the Python packages into $(VENV)" >&2
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt >&2
 	@touch $@
@@ -91,8 +91,8 @@ format: $(STAMP) ## Format the code, and renew the links of the tour to its line
 	@$(VENV)/bin/ruff check --quiet --fix .
 	@$(RUN) -m dev.lab.tour
 
-cli: $(STAMP) ## Make build/kubectl-drawbridge: the command in one file, for this platform and Python
-	@$(RUN) -m dev.lab.cli_file
+cli: $(STAMP) ## Make build/drawbridge: the command as a program that needs no Python
+	@$(RUN) -m dev.lab.release.frozen
 
 # Where a release goes: its image is $(REGISTRY)/drawbridge, and its chart oci://$(REGISTRY)/charts/drawbridge.
 IMAGE = $(addsuffix /drawbridge,$(REGISTRY))

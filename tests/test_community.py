@@ -41,5 +41,6 @@ def test_renovate_updates_the_files_that_exist() -> None:
         "requirements-browser.txt",
         "requirements-cli.txt",
         "requirements-dev.txt",
+        "requirements-frozen.txt",
         "requirements.txt",
     ]

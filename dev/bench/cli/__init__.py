@@ -15,8 +15,8 @@ from dev.bench.cli.fill import filled
 from dev.bench.cli.objects import QUICK as SMALL
 from dev.bench.cli.objects import Size, node_name
 from dev.bench.report import Figure
-from dev.lab import cli_file
 from dev.lab.bootstrap import running
+from dev.lab.release import frozen
 from dev.lab.session import Lab
 
 VALUES: dict[str, Any] = {
@@ -64,11 +64,10 @@ def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]
 
 
 def _figures(lab: Lab, directory: Path, rounds: int, progress: Callable[[str], None]) -> Iterator[Figure]:
-    change, file = directory / "values.yaml", directory / "kubectl-drawbridge"
+    change, program = directory / "values.yaml", str(frozen.freeze(directory))
     change.write_text(CHANGE)
-    cli_file.build(file)
     module = (sys.executable, "-m", "cli")
-    environment = {"KUBECONFIG": str(lab.kubeconfig), "XDG_CACHE_HOME": str(directory)}
+    environment = {"KUBECONFIG": str(lab.kubeconfig)}
     for verb, pattern in VERBS.items():
         progress(f"drawbridge {verb}")
         arguments = [each.format(change=change) for each in pattern]
@@ -82,13 +81,12 @@ def _figures(lab: Lab, directory: Path, rounds: int, progress: Callable[[str], N
             [bare for _, bare in pairs],
             at_most=PROMISED if verb in FAST else None,
         )
-    progress("the one file")
+    progress("the frozen command")
     started: dict[str, list[Took]] = {
         "python": [calls.timed([sys.executable, "-c", ""], {}) for _ in range(rounds)],
         "--version": [calls.timed([*module, "--version"], environment) for _ in range(rounds)],
-        "one file, first call, --version": [calls.timed([str(file), "--version"], environment)],
-        "one file, --version": [calls.timed([str(file), "--version"], environment) for _ in range(rounds)],
-        "one file, status": [calls.timed([str(file), "status"], environment) for _ in range(rounds)],
+        "frozen, --version": [calls.timed([program, "--version"], environment) for _ in range(rounds)],
+        "frozen, status": [calls.timed([program, "status"], environment) for _ in range(rounds)],
     }
     for name, took in started.items():
         yield from calls.figures(name, took, [], at_most=PROMISED if name.endswith("status") else None)

@@ -1,6 +1,5 @@
 """What was made once is kept, whole or not at all, also when two runs make it at the same time."""
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -51,6 +50,8 @@ def _make(directory: Path, fill: Callable[[Path], None]) -> None:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the lock beside *directory*; the kernel frees it when its holder ends, however it ends."""
+    import fcntl  # Windows, where the command is frozen, has none
+
     with directory.with_name(f"{directory.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +17,8 @@ COLUMN = "DRAWBRIDGE_LAB_VERSIONS"
 """The environment variable that names a column of versions.toml."""
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PLATFORM = {
-    "os": sys.platform,
-    "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+    "os": platform.system().lower(),
+    "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine().lower()),
 }
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dev.lab import chart
 from dev.lab.errors import LabError
-from dev.lab.release import checksums, notes, packages
-from dev.lab.release.identity import Release, parse, revision
+from dev.lab.release import checksums, frozen, krew, notes
+from dev.lab.release.identity import Release, parse
 
 PARTS = ("image", "cli", "chart", "checksums")
 
@@ -32,12 +32,12 @@ def make(release: Release, output: Path, parts: list[str]) -> list[Path]:
     if "image" in parts:
         _make_image(release, directory)
     if "cli" in parts:
-        _make_command(release, directory)
+        frozen.archive(release, directory)
     if "chart" in parts:
-        changes = notes.of_version((chart.ROOT / "CHANGELOG.md").read_text(), release.version)
-        (directory / "NOTES.md").write_text(notes.page(release, changes))
-        packages.write(release, changes, directory)
+        _make_chart(release, directory)
     if "checksums" in parts:
+        if release.source:
+            krew.write(release, directory)
         checksums.write(directory)
     return sorted(directory.iterdir())
 
@@ -50,12 +50,13 @@ def _make_image(release: Release, directory: Path) -> None:
     archive.with_suffix(".cdx.json").write_text(sbom.of_archive(archive, release))
 
 
-def _make_command(release: Release, directory: Path) -> None:
-    """Imported here: a chart is made without the packages of the command."""
-    from dev.lab import cli_bootstrap, cli_file
+def _make_chart(release: Release, directory: Path) -> None:
+    """Imported here: the command is frozen on Windows, too, where no lab is."""
+    from dev.lab.release import packages
 
-    name = f"kubectl-drawbridge-{release.version}-{cli_bootstrap.platform()}-python{cli_file.PYTHON}"
-    cli_file.build(directory / name, release.version, revision())
+    changes = notes.of_version((chart.ROOT / "CHANGELOG.md").read_text(), release.version)
+    (directory / "NOTES.md").write_text(notes.page(release, changes))
+    packages.write(release, changes, directory)
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:

@@ -10,9 +10,9 @@ NAME = "SHA256SUMS"
 
 def write(directory: Path) -> None:
     files = sorted(path for path in directory.iterdir() if path.is_file() and path.name != NAME)
-    (directory / NAME).write_text("".join(f"{_digest(file)}  {file.name}\n" for file in files))
+    (directory / NAME).write_text("".join(f"{digest(file)}  {file.name}\n" for file in files))
 
 
-def _digest(file: Path) -> str:
+def digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
