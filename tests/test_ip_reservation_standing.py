@@ -17,7 +17,7 @@ from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.epoch import PERIOD, PROPAGATION, EpochReconciler
 from controllers.ip_reservation.late_reservations import TOGETHER, LateReconciler
-from controllers.ip_reservation.release_planner import Cause, Claimed, Life, Pods
+from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
 from controllers.ip_reservation.snapshot import settled_of
 from controllers.ip_reservation.standing import (
@@ -209,7 +209,7 @@ def test_what_is_relied_on_is_never_released(
     assert released(held, life=life, **claims) == causes
 
 
-# What a pass does not look at.
+# What outlasts the webhook configuration.
 
 LARGE = tuple(record(f"10.0.{n // 250}.{n % 250}/32", uid=f"uid-{n}", reason=STANDING) for n in range(300))
 OWNER_UID = "the configuration"
@@ -220,6 +220,40 @@ def large(*records: Record, **parts: Any) -> IPReservation:
     owners = (OwnerReference(uid=parts.pop("owner", OWNER_UID)),)
     annotations = made.metadata.annotations | parts.pop("annotations", {})
     return replace(made, metadata=replace(made.metadata, owner_references=owners, annotations=annotations))
+
+
+JUST_ENDED = record(reason=STANDING, ended=ago(minutes=1))
+
+
+@pytest.mark.parametrize(
+    ("segments", "claims", "expected"),
+    [
+        pytest.param([large(LIVING)], {}, [[replace(LIVING, ended=NOW)]], id="its end is to be stored"),
+        pytest.param([large(JUST_ENDED)], {}, [[JUST_ENDED]], id="its end was stored before the owner was known"),
+        pytest.param([segment(JUST_ENDED)], {}, [], id="it has no owner"),
+        pytest.param([large(JUST_ENDED), segment(JUST_ENDED, level=1)], {}, [], id="moved already"),
+        pytest.param([large(JUST_ENDED)], {"relied_on": {JUST_ENDED.key}}, [], id="relied on"),
+    ],
+)  # fmt: skip
+def test_what_is_held_for_a_pod_that_is_gone_outlasts_the_configuration(
+    segments: Sequence[IPReservation], claims: Mapping[str, Any], expected: Sequence[Sequence[Record]]
+) -> None:
+    pods = Pods({}, {}, claims=Claimed(owner=OWNER_UID, **claims))
+    found = plan_releases(segments, pods, SETTINGS, NOW).compactions
+    assert [[*each.records] for each in found] == expected
+
+
+def test_compaction_keeps_apart_what_goes_with_the_configuration() -> None:
+    living = [record(f"10.1.0.{n}/32", uid="lives", reason=STANDING) for n in range(FEW)]
+    segments = [large(each, name=f"small-{n:02}") for n, each in enumerate(living)]
+    pods = Pods({"lives": Life.RUNNING}, {})
+
+    found = plan_releases([*segments, segment(JUST_ENDED)], pods, SETTINGS, NOW, quiet=True).compactions
+
+    assert [[*each.records] for each in found] == [living, [JUST_ENDED]]
+
+
+# What a pass does not look at.
 
 
 @pytest.mark.parametrize(

@@ -180,27 +180,45 @@ def plan(
     compactions = compact(zip(whole, known, strict=True), quiet=quiet)
     sources = {name for compaction in compactions for name in compaction.sources}
     needed = [change for change in changes if _is_needed(change, pods, settings, now)]
-    moving = [change for change in needed if _ends_in_owned(change, pods.claims.owner)]
-    postponed = sources | {change.segment.metadata.name for change in moving}
+    due = {change.segment.metadata.name for change in needed}
+    moved = {
+        name: records
+        for change in changes
+        if (name := change.segment.metadata.name) not in sources
+        and (records := _outlasting(change, copies, pods.claims, is_due=name in due))
+    }
+    postponed = sources | moved.keys()
     return Plan(
         [change for change in needed if change.segment.metadata.name not in postponed],
-        (*compactions, *_moved(change for change in moving if change.segment.metadata.name not in sources)),
+        (*compactions, *_moves(segments, moved)),
         [change for change in needed if change.segment.metadata.name in postponed],
     )
 
 
-def _ends_in_owned(change: Change, owner: str) -> bool:
-    """Whether it only stores ends, in a segment that goes with its owner; reservations of pods that are gone do not."""
-    stores = len(change.kept) == len(change.segment.records) and any(record.ended for record in change.kept)
-    return stores and change.segment.is_owned_by(owner)
+def _outlasting(
+    change: Change, copies: Mapping[Identity, Sequence[Copy]], claims: Claimed, *, is_due: bool
+) -> Sequence[Record]:
+    """What is to outlast the owner of its segment, which keeps all: records whose ends are due, or stored.
+
+    They are stored in it by a leader that does not know the owner yet, and while nothing can be created.
+    """
+    segment = change.segment
+    if not segment.metadata.owner_references or len(change.kept) < len(segment.records):
+        return ()
+    found = zip(segment.records, change.kept, strict=True)
+    ended = [kept for held, kept in found if kept.ended and (is_due or held.ended)]
+    return [
+        record
+        for record in ended
+        if record.key not in claims.relied_on
+        and all(copy.segment.metadata.owner_references for copy in copies[identity_of(segment, record)])
+    ]
 
 
-def _moved(changes: Iterable[Change]) -> Iterator[Compaction]:
-    """Their ended records, in a segment without an owner."""
-    found = list(changes)
-    level = 1 + max((change.segment.level for change in found), default=0)
-    ended = [record for change in found for record in change.kept if record.ended]
-    for page in pages(ended, ENTRIES):
+def _moves(segments: Iterable[IPReservation], moved: Mapping[str, Sequence[Record]]) -> Iterator[Compaction]:
+    """To a segment without an owner."""
+    level = 1 + max((each.level for each in segments if each.metadata.name in moved), default=0)
+    for page in pages((record for records in moved.values() for record in records), ENTRIES):
         yield Compaction(level, page, frozenset())
 
 
@@ -438,7 +456,7 @@ def _dropped_of_relied_on(copies: Sequence[Copy], owner: str) -> Iterator[tuple[
 def compact(
     segments: Iterable[tuple[IPReservation, Sequence[Record]]], *, quiet: bool
 ) -> Sequence[Compaction]:
-    """Of segments that are left as they are, with what is known of their records.
+    """Of segments that are left as they are, with what is known of their records. What was made ahead stays apart.
 
     None while there are few small ones, or new ones keep coming.
     """
@@ -447,8 +465,14 @@ def compact(
         return ()
     level = 1 + max(segment.level for segment, _ in small)
     sources = frozenset(segment.metadata.name for segment, _ in small)
-    records = {record.key: record for _, held in small for record in held}
-    return [Compaction(level, page, sources) for page in pages(records.values(), ENTRIES)]
+    records = {record.key: record for _, held in small for record in held}.values()
+    parts = [[record for record in records if is_ahead(record) is ahead] for ahead in (True, False)]
+    return [Compaction(level, page, sources) for part in parts for page in pages(part, ENTRIES)]
+
+
+def is_ahead(record: Record) -> bool:
+    """Whether it is of a pod that lives, as far as it says, and so goes with what makes the API server rely on it."""
+    return record.reason == STANDING and not record.ended
 
 
 def is_small(segment: IPReservation) -> bool:

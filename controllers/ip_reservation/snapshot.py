@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from api.same_address import is_waited_for, promises_of
-from api.standing import STANDING
 from calico.pools import Pool
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
@@ -26,6 +25,7 @@ from controllers.ip_reservation.release_planner import (
     Pods,
     admission_of,
     by_identity,
+    is_ahead,
     is_small,
     life_of,
     may_be_given_back,
@@ -117,9 +117,8 @@ class SnapshotReader:
         return frozenset(asked) - self._unpromised.certain(asked.values())
 
     def owner_of(self, records: Iterable[Record]) -> OwnerReference | None:
-        """Of a segment with these *records*: it goes with what makes the API server rely on it."""
-        is_standing = any(record.reason == STANDING and not record.ended for record in records)
-        return self._caches.claims.owner if is_standing else None
+        """Of a segment with these *records*."""
+        return self._caches.claims.owner if any(map(is_ahead, records)) else None
 
     def wrote(self, segment: IPReservation) -> None:
         """Decide on *segment* from now on, whenever the watch delivers it."""
