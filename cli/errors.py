@@ -26,6 +26,15 @@ _REFUSED = re.compile(
 )
 
 
+VIEWED = (
+    "admissionregistration.k8s.io",
+    "crd.projectcalico.org",
+    "ingressdaemonsets.mumoshu.github.io",
+    "projectcalico.org",
+)
+"""Groups of kinds that the chart lets those read who have the role view."""
+
+
 class Failure(click.ClickException):
     """Ends the command with *message* and, on a second line, the *way_out*."""
 
@@ -84,4 +93,5 @@ def way_to_permission(message: str) -> str:
         return "use a context with more permissions (--context)"
     group = f".{found['group']}" if found["group"] else ""
     where = f"in namespace {found['namespace']}" if found["namespace"] else "in the whole cluster"
-    return f"have an administrator allow you to {found['verb']} {found['resource']}{group} {where}"
+    asked = f"have an administrator allow you to {found['verb']} {found['resource']}{group} {where}"
+    return f"{asked}, or give you the role view there" if found["group"] in VIEWED else asked

@@ -33,7 +33,21 @@ from cli.installation import (
     selector_of,
 )
 from cli.inventory import Inventory
-from cli.output import Cell, Document, Part, Report, Table, age, bad, faint, fields_of, good, left, title
+from cli.output import (
+    Cell,
+    Document,
+    Part,
+    Report,
+    Table,
+    age,
+    bad,
+    count_of,
+    faint,
+    fields_of,
+    good,
+    left,
+    title,
+)
 from cli.session import Command, Session, pass_session, watch_option
 from features import FEATURES, unregistered
 from kube.client import Resource
@@ -83,7 +97,7 @@ class Status(Report, frozen=True):
     """What is wrong comes first; None is what cannot be read.
 
     *overviews*, by the names of features, are of those that are on; each is a field of the JSON. *checks* are what is
-    wrong with the programs, by what was checked, and *unread* what could not be looked at: both are *problems*, too.
+    wrong with the programs, by what was checked, and *unread* what the user may not read: both are *problems*, too.
     """
 
     namespace: str
@@ -99,19 +113,22 @@ class Status(Report, frozen=True):
     unread: tuple[Problem, ...]
 
     @property
+    def wrong(self) -> Sequence[Problem]:
+        """Without what the user may not read, which says nothing of the installation."""
+        return [each for each in self.problems if each not in self.unread]
+
+    @property
     def content(self) -> Any:
         fields = {name: value for name, value in fields_of(self).items() if name not in ("checks", "unread")}
         overviews = fields.pop("overviews")
         return fields | {health.field: overviews.get(name) for name, health in healths().items()}
 
     def parts(self, now: datetime) -> Iterator[Part]:
-        count = len(self.problems)
-        name = title(f"Drawbridge {self.version} in namespace {self.namespace}: ")
-        yield name + (
-            bad(f"{count} problem{'s' if count > 1 else ''}") if count else good("nothing is wrong")
-        )
-        for problem in self.problems:
-            yield Text.assemble(bad("  ! "), problem.what)
+        fine = good("nothing is wrong" + (" in what you may read" if self.unread else ""))
+        found = bad(count_of(len(self.wrong), "problem")) if self.wrong else fine
+        yield title(f"Drawbridge {self.version} in namespace {self.namespace}: ") + found
+        for problem in (*self.wrong, *self.unread):
+            yield Text.assemble(faint("  ? ") if problem in self.unread else bad("  ! "), problem.what)
             yield faint(f"    {problem.way_out}")
         yield ""
         columns = ("PROGRAM", "READY", "VERSION", "LEADER")
@@ -157,9 +174,9 @@ class _Secret(msgspec.Struct):
 def status(session: Session, watch: bool) -> None:
     """All features at a glance; what is wrong comes first.
 
-    Ends with 1 when something is wrong.
+    Exits with 1 if something is wrong.
     """
-    if session.follow(lambda: status_of(Inventory(session.cluster)), watch).problems:
+    if session.follow(lambda: status_of(Inventory(session.cluster)), watch).wrong:
         raise SystemExit(WRONG)
 
 
@@ -219,7 +236,12 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
         SERVING: certificate,
         **{known[name].what: each for name, each in features.items()},
     }
-    unread = tuple(_unread(name, each) for name, each in parts.items() if isinstance(each, Exception))
+    unread = tuple(_unread(name, each) for name, each in parts.items() if isinstance(each, Forbidden))
+    checks["what is read"] = [
+        Problem(f"{name}: {each}", f"repeat it; {PAGE}" if isinstance(each, KubeError) else PAGE)
+        for name, each in parts.items()
+        if isinstance(each, Exception) and not isinstance(each, Forbidden)
+    ]
     seen = [each for each in features.values() if not isinstance(each, Exception)]
     return Status(
         ours.namespace,
@@ -258,10 +280,8 @@ def _looked_at(health: Health, inventory: Inventory) -> Any:
         return failure
 
 
-def _unread(name: str, error: Exception) -> Problem:
-    if isinstance(error, Forbidden):
-        return Problem(f"{name}: not readable by you", way_to_permission(error.message))
-    return Problem(f"{name}: {error}", f"repeat it; {PAGE}" if isinstance(error, KubeError) else PAGE)
+def _unread(name: str, error: Forbidden) -> Problem:
+    return Problem(f"{name}: not readable by you", way_to_permission(error.message))
 
 
 def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy]) -> Iterator[Problem]:

@@ -93,7 +93,7 @@ def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
     for features in CHOICES:
         expected: dict[str, set[Permission]] = {"webhook": set(), "controllers": set()}
         for entry in table():
-            if entry.by in (ALWAYS, *features) and entry.account != "health checkers":
+            if entry.by in (ALWAYS, *features) and entry.account not in ("health checkers", "view"):
                 expected.setdefault(entry.account, set()).update(entry.permissions)
 
         with subtests.test("of " + ", ".join(features)):
@@ -201,6 +201,25 @@ def test_the_dashboard_only_reads_and_no_secret() -> None:
 
 
 @helm_needed
+def test_those_who_view_the_cluster_see_drawbridge(subtests: pytest.Subtests) -> None:
+    for features in ((), ("ipReservation",), ("ingressDaemonSet",)):
+        role = installed(*features)["ClusterRole", "drawbridge-view"]
+        bound = {"kind": "ClusterRole", "name": "drawbridge-view"}
+        subjects = [{"kind": "User", "name": "eve"}]
+        binding = {"kind": "ClusterRoleBinding", "metadata": {}, "roleRef": bound, "subjects": subjects}
+        [given] = granted([role, binding]).values()
+        of_view = [entry for entry in table() if entry.account == "view"]
+
+        with subtests.test("with " + ", ".join(features)):
+            assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+            assert given == {
+                each for entry in of_view if entry.by in (ALWAYS, *features) for each in entry.permissions
+            }
+            assert {each.verb for each in given} <= {"get", "list", "watch"}
+            assert not {"nodes", "secrets"} & {each.resource for each in given}
+
+
+@helm_needed
 def test_with_ip_reservation_alone_the_controllers_cannot_change_pods() -> None:
     """As the page says."""
     pods = {
@@ -285,6 +304,7 @@ HEADINGS = {
     "metrics-reader": "Metrics reader",
     "health checkers": "Health checkers",
     "dashboard": "Dashboard",
+    "view": "People with the role view",
     "eklet": "eklet",
 }
 BY = {ALWAYS: "always", "self-managed": "`certs.mode: self-managed`", "homeFailover": "`homeFailover`"}
