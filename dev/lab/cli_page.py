@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from cli.app import drawbridge
+from cli.session import EPILOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 MARK = "<!-- From here on written by make manifests: change the help of the commands instead. -->\n"
@@ -20,9 +21,13 @@ def write() -> None:
 
 
 def page(text: str) -> str:
-    """*text* with the help of today."""
+    """*text* with the help of today; groups say nothing that their commands do not say."""
     head, _, _ = text.partition(MARK)
-    parts = (f"### {path}\n\n```text\n{help_of(context)}\n```\n" for path, context in commands())
+    parts = (
+        f"### {path}\n\n```text\n{help_of(context)}\n```\n"
+        for path, context in commands()
+        if context.parent is None or not isinstance(context.command, click.Group)
+    )
     return f"{head}{MARK}\n" + "\n".join(parts)
 
 
@@ -35,12 +40,11 @@ def commands() -> Iterator[tuple[str, click.Context]]:
 def help_of(context: click.Context) -> str:
     """Without what all commands have alike."""
     text = context.command.get_help(context)
-    lines = [line.rstrip() for line in text.splitlines()]
     if context.parent is not None:
-        lines = [
-            line for line in lines if not line.lstrip().startswith(("-h, --help", "Options of all commands"))
-        ]
-    return re.sub(r"\n\nOptions:\n*(?=\n\n|$)", "", "\n".join(lines).rstrip())
+        text, _, _ = text.partition(f"\n\n  {EPILOG[:40]}")
+        text = re.sub(r"\n *-h, --help.*", "", text)
+    text = "\n".join(line.rstrip() for line in text.splitlines())
+    return re.sub(r"\n\nOptions:\n*(?=\n\n|$)", "", text.rstrip())
 
 
 def _with_subcommands(path: str, context: click.Context) -> Iterator[tuple[str, click.Context]]:
