@@ -7,12 +7,13 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
-from controllers.ingress_daemonset.children import Change, Kind, Target, Writes
+from controllers.ingress_daemonset.children import Change, Kind, Target, Workload, Writes
 from controllers.ingress_daemonset.planner import Plan
 from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, World, complete, merge, raw_resource
 
@@ -543,3 +544,30 @@ def test_nodes_that_use_up_the_whole_budget_are_named_and_hold_the_rollout_until
 )
 def test_a_percentage_is_rounded_up_and_at_least_one(value: int | str, whole: int, number: int) -> None:
     assert share(value, whole) == number
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        pytest.param({"observedGeneration": 1}, "has not begun with its new template", id="not observed"),
+        pytest.param(
+            {"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2},
+            "1 of 2 pods have the new template; 2 of 2 are available",
+            id="old pods are available",
+        ),
+        pytest.param(
+            {"replicas": 3, "updatedReplicas": 2, "availableReplicas": 2},
+            "pods of the former template are still there: 1; 2 of 2 are available",
+            id="old pods are left",
+        ),
+        pytest.param({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}, "", id="pods start"),
+    ],
+)
+def test_what_an_update_lacks_beside_available_pods(status: dict[str, int], said: str) -> None:
+    raw = {
+        "metadata": {"generation": 2},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 2} | status,
+    }
+
+    assert msgspec.convert(raw, Workload).lacks.endswith(said)

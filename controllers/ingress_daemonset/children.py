@@ -183,6 +183,18 @@ class Workload(Child, frozen=True, dict=True):
         return observed and complete and self.available
 
     @property
+    def lacks(self) -> str:
+        """What is left of its update beside pods that are not available; empty for nothing."""
+        status, pods = self.status, f"{self.status.available_replicas} of {self.replicas} are available"
+        if status.observed_generation < self.metadata.generation:
+            return "the Deployment controller has not begun with its new template"
+        if status.updated_replicas < self.replicas:
+            return f"{status.updated_replicas} of {self.replicas} pods have the new template; {pods}"
+        if status.replicas > status.updated_replicas:
+            return f"pods of the former template are still there: {status.replicas - status.updated_replicas}; {pods}"
+        return ""
+
+    @property
     def progress(self) -> str:
         """The reason of its condition Progressing: how far its last rollout is; pods may have been lost since."""
         return next((each.reason for each in self.status.conditions if each.type == "Progressing"), "")

@@ -357,6 +357,8 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return f"it is to be drained; {_detaching(rollout, now)}"
         case Phase.UPDATING if rollout.stuck_at and rollout.stuck_at <= now:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
+        case Phase.UPDATING if held and held.lacks:
+            return held.lacks
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             wanted = held.replicas if held else rollout.resource.spec.pods_per_node
             return f"{rollout.available_pods} of {wanted} pods are available"
