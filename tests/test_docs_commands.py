@@ -95,8 +95,8 @@ def test_the_shell_blocks_that_are_run_are_run_by_something() -> None:
     assert {block.where for block in SHELL} == {"", "here", *RUN_IN}
 
 
-RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "resilience", "takeover")
-"""The labs of tests/cluster/test_docs.py."""
+RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "resilience", "migration")
+"""The labs of tests/cluster/test_docs.py, and of the migrations beside it."""
 
 
 def given(words: list[str]) -> list[str]:

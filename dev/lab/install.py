@@ -55,15 +55,21 @@ def install_chart(lab: Lab, values: Mapping[str, Any]) -> None:
     The super nodes that they register then take pods: kwok plays the provider's virtual kubelet behind them.
     What an installation before has left may be there.
     """
+    installed = yaml.safe_load(prepare(lab, values).read_text())
+    _helm(lab, "install", installed)
+    if _is_enabled(installed, "elasticity"):
+        for subnet in installed.get("cloud", {}).get("subnets", ()):
+            nodes.play(lab.client, f"eklet-{subnet['id']}")
+
+
+def prepare(lab: Lab, values: Mapping[str, Any]) -> Path:
+    """What is there before an installation, and the file of its values: those of the lab, and *values* over them."""
     client = lab.client
     _create(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     own = values.get("certs", {}).get("mode", "files") != "files"
     installed = merged(lab_values(lab, b"" if own else _create_certificate(client)), values)
     _values_file(lab).write_text(yaml.safe_dump(installed))
-    _helm(lab, "install", installed)
-    if _is_enabled(installed, "elasticity"):
-        for subnet in installed.get("cloud", {}).get("subnets", ()):
-            nodes.play(client, f"eklet-{subnet['id']}")
+    return _values_file(lab)
 
 
 def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:

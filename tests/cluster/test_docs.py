@@ -2,8 +2,6 @@
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,10 +12,8 @@ from api.ingress_daemonset import (
     FINALIZER,
     INGRESS_DAEMONSETS,
     KIND,
-    NODE_LABEL,
 )
 from controllers.anycast_ip.claim import SELECTED
-from controllers.ingress_daemonset.health_checks import FOR
 from dev.lab import install
 from dev.lab.nodes import NODES, cloud_node, join
 from dev.lab.session import Lab
@@ -187,69 +183,3 @@ def test_the_steps_from_tke_resilience_leave_nothing_but_the_switch(bare_lab: La
     assert kept == {"AUTO_SCALE_EKS": "false", "pod.annotations": "{}"}
 
     bare_lab.client.delete(CONFIG_MAPS, "eks-config", "kube-system")
-
-
-@pytest.fixture
-def originals(edge_lab: Lab) -> Iterator[Lab]:
-    """What the original has made for two nodes; its program is stopped."""
-    client = edge_lab.client
-    edge_lab.kubectl("create", "namespace", "ingress")
-    chosen = {"ingress-controller-node": "true"}
-    template = {
-        "metadata": {"labels": {"app": INGRESS}},
-        "spec": {"nodeSelector": chosen, "containers": [{"name": INGRESS, "image": INGRESS}]},
-    }
-    spec = {"podsPerNode": 2, "template": template}
-    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": INGRESS}, "spec": spec}
-    owner = client.create(INGRESS_DAEMONSETS, body, "ingress")
-    checker = _original(owner, "DaemonSet", f"{INGRESS}-10080", "ingress-daemonset-hc")
-    client.create(DAEMON_SETS, checker, "ingress")
-    client.patch(INGRESS_DAEMONSETS, INGRESS, {"spec": {"healthCheckNodePorts": [10080]}}, "ingress")
-    for node in ("edge-1", "edge-2"):
-        made = _original(owner, "Deployment", f"{INGRESS}-{node}", "ingress-daemonset-node", nodeName=node)
-        client.create(DEPLOYMENTS, made, "ingress")
-        client.create(NODES, cloud_node(node, "", chosen))
-    yield edge_lab
-    client.delete(INGRESS_DAEMONSETS, INGRESS, "ingress")
-    for node in ("edge-1", "edge-2"):
-        client.delete(NODES, node)
-
-
-def _original(owner: dict[str, Any], kind: str, name: str, label: str, **pod: Any) -> dict[str, Any]:
-    """As its program makes it: with one label, and none of the template's."""
-    of = {"apiVersion": API_VERSION, "kind": KIND, "name": INGRESS, "uid": owner["metadata"]["uid"]}
-    labels = {label: name}
-    containers = [{"name": INGRESS, "image": INGRESS}]
-    template = {"metadata": {"labels": labels}, "spec": {"containers": containers, **pod}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": name, "ownerReferences": [{**of, "controller": True}]},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
-
-
-def test_the_steps_from_the_original_replace_its_objects_node_by_node(originals: Lab) -> None:
-    lab, client = originals, originals.client
-
-    def phases() -> list[str]:
-        status = client.get(INGRESS_DAEMONSETS, INGRESS, "ingress").get("status", {})
-        return [each["phase"] for each in status.get("waitingFor", ())]
-
-    def pods() -> int:
-        held = client.list(DEPLOYMENTS, "ingress", label_selector=NODE_LABEL).items
-        return sum(each["status"].get("availableReplicas", 0) for each in held)
-
-    def checkers() -> list[str]:
-        held = client.list(DAEMON_SETS, "ingress", label_selector=FOR).items
-        return sorted(each["metadata"]["name"] for each in held)
-
-    lab.wait(lambda: phases() == ["Foreign", "Foreign"], 60, "the original's Deployments to be reported")
-    assert (pods(), checkers()) == (0, [])
-
-    for block in of("takeover"):
-        hasty = replace(block, text=block.text.replace("sleep 45", "sleep 1"))
-        assert block.prints in run(hasty, ROOT, shell(lab))
-
-    lab.wait(lambda: not phases() and pods() == 4, 60, "all nodes to be as they should be")
-    lab.wait(lambda: checkers() == [f"{INGRESS}-10080", f"{INGRESS}-10081"], 60, "our own health checkers")

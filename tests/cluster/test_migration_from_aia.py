@@ -1,4 +1,4 @@
-"""AIA-IP-Controller's users install Drawbridge over it: no node is closed, loses its address or gets another."""
+"""AIA-IP-Controller's users leave it by its page: no node is closed, loses its address or gets another."""
 
 from __future__ import annotations
 
@@ -13,27 +13,36 @@ from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.cloud import fixture
 from dev.lab.nodes import NODES
-from dev.lab.session import Lab
 from dev.lab.watching import WatchLost, watching
 from kube.types import Node
 from tests.cluster import anycast
 from tests.cluster.anycast import Fleet
+from tests.cluster.migrations import NAMES, Migration
 
 pytestmark = pytest.mark.nightly
 
-ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "aia-ip-controller.yaml"
 UUID = "0b1c2d3e-0000-4000-8000-000000000001"
-NAMES = ("one", "two", "three")
+NAMES_OF_NODES = ("one", "two", "three")
 UNSERVED = "unserved"
 """The control: a node without an address of the original."""
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
-    """With what the original leaves in a cluster, and without Drawbridge."""
-    with running(chart=False, calico="projectcalico.org/v3", nodes=1, kwok_nodes=1, cloud={}) as up:
-        up.kubectl("apply", "-f", str(ORIGINAL))
-        yield up
+def migration(tmp_path: Path) -> Iterator[Migration]:
+    """Drawbridge is installed already, without the feature."""
+    credential = {
+        "clusterID": fixture.CLUSTER_ID,
+        "secretID": fixture.SECRET_ID,
+        "secretKey": fixture.SECRET_KEY,
+    }
+    # Tags and labels are left blank, as in its chart.
+    config = {"region": {"longName": fixture.REGION}, "aia": {"tags": None}, "node": {"labels": None}}
+    values = {"credential": credential, "config": config}
+    with running(chart=False, calico=None, nodes=1, kwok_nodes=1, cloud={}) as up:
+        moving = Migration(up, "aia-ip-controller", tmp_path)
+        moving.install("aia-ip-controller", "kube-system", install.merged(NAMES["aia"], values))
+        install.install_chart(up, {"ipReservation": {"enabled": False}, "anycastIP": {"enabled": False}})
+        yield moving
 
 
 def served_by_the_original(fleet: Fleet, name: str) -> str:
@@ -52,16 +61,17 @@ def served_by_the_original(fleet: Fleet, name: str) -> str:
     return address
 
 
-def test_drawbridge_takes_over_from_aia_ip_controller(lab: Lab) -> None:
+def test_the_page_leads_from_aia_ip_controller_to_drawbridge(migration: Migration) -> None:
+    lab = migration.lab
     fleet = Fleet(lab)
-    before = {name: served_by_the_original(fleet, name) for name in NAMES}
+    before = {name: served_by_the_original(fleet, name) for name in NAMES_OF_NODES}
     fleet.join(UNSERVED)
     fleet.cloud.add_instance(fleet.instance_of(UNSERVED))
 
     with watching(lab.client, {NODES: Node}) as observations:
-        values = {"ipReservation": {"enabled": False}, "config": {"aia": {"bandwidth": 100}}}
-        install.install_chart(lab, values)
-        for name in NAMES:
+        for _ in ("copy the Secret", "save", "stop", "switch on"):
+            migration.step()
+        for name in NAMES_OF_NODES:
             fleet.wait(
                 lambda: BOUND in fleet.node(name).metadata.annotations,  # noqa: B023
                 f"the proof of node {fleet.name_of(name)}",
@@ -70,16 +80,17 @@ def test_drawbridge_takes_over_from_aia_ip_controller(lab: Lab) -> None:
         seen = [observations.get_nowait() for _ in range(observations.qsize())]
 
     assert [each for each in seen if isinstance(each, WatchLost)] == []
-    ours = {fleet.name_of(name) for name in (*NAMES, UNSERVED)}
+    ours = {fleet.name_of(name) for name in (*NAMES_OF_NODES, UNSERVED)}
     states = [each.object for each in seen if not isinstance(each, WatchLost)]
     watched = [node for node in states if isinstance(node, Node) and node.metadata.name in ours]
     assert {node.metadata.name for node in watched if is_tainted(node)} == {fleet.name_of(UNSERVED)}
-    assert {name: fleet.node(name).metadata.annotations[ADDRESS_ID] for name in NAMES} == before
+    assert {name: fleet.node(name).metadata.annotations[ADDRESS_ID] for name in NAMES_OF_NODES} == before
     [ordered] = fleet.on(UNSERVED)
     assert {each["id"] for each in fleet.addresses()} == {*before.values(), ordered["id"]}
     assert anycast.misfits(fleet) == []
 
-    lab.kubectl("-n", "kube-system", "delete", "deployment,secret", "aia-ip-controller", "--ignore-not-found")
-    lab.kubectl("-n", "kube-system", "delete", "secret", "aia-ip-controller-credential")
+    for _ in ("verify", "remove"):
+        migration.step()
+    migration.assert_left("ConfigMap aia-official-cluster-uuid")
     fleet.leave_all()
     fleet.assert_nothing_is_left_behind()
