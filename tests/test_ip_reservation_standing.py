@@ -229,7 +229,7 @@ JUST_ENDED = record(reason=STANDING, ended=ago(minutes=1))
     ("segments", "claims", "expected"),
     [
         pytest.param([large(LIVING)], {}, [[replace(LIVING, ended=NOW)]], id="its end is to be stored"),
-        pytest.param([large(JUST_ENDED)], {}, [[JUST_ENDED]], id="its end was stored before the owner was known"),
+        pytest.param([large(JUST_ENDED)], {}, [[JUST_ENDED]], id="its end was stored while nothing could be created"),
         pytest.param([segment(JUST_ENDED)], {}, [], id="it has no owner"),
         pytest.param([large(JUST_ENDED), segment(JUST_ENDED, level=1)], {}, [], id="moved already"),
         pytest.param([large(JUST_ENDED)], {"relied_on": {JUST_ENDED.key}}, [], id="relied on"),

@@ -200,7 +200,7 @@ def _outlasting(
 ) -> Sequence[Record]:
     """What is to outlast the owner of its segment, which keeps all: records whose ends are due, or stored.
 
-    They are stored in it by a leader that does not know the owner yet, and while nothing can be created.
+    They are stored in it while nothing can be created, and with what is dropped from it.
     """
     segment = change.segment
     if not segment.metadata.owner_references or len(change.kept) < len(segment.records):
