@@ -358,12 +358,16 @@ class ListWatch:
             if self._stopped.is_set() or self._is_new_informer_due:
                 return
             self._heard()
-            opened = self._heard_at
+            opened, version = self._heard_at, self._version
             try:
                 for line in stream:
                     self._follow(line)
                     self._failures["watch"] = 0
-                raise Unreachable(f"the watch of {self.kind} was ended by the server")
+                why = f"the watch of {self.kind} was ended by the server"
+                # In a storm, an API server ends the watch of a slow reader: a pause would put it further behind.
+                if self._version == version:
+                    raise Unreachable(why)
+                log.debug("watch ended", kind=self.kind, error=why)
             except KubeError as end:
                 if isinstance(end, Expired) or self._has_failed(opened):
                     raise

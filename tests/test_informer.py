@@ -242,6 +242,15 @@ def test_a_failing_watch_is_paused_longer_each_time_and_its_version_given_up_in_
     assert len(server.lists) == 2
 
 
+def test_a_watch_that_the_server_ends_soon_after_an_event_is_opened_again_without_a_pause() -> None:
+    pauses = Backoff(base=1000.0, cap=1000.0)
+    watches = [streams([event("ADDED", raw("b", version))], ends) for version in (11, 12, 13)]
+    with capture_logs() as logs, informing(listed(), *watches, SILENT, pauses=pauses) as (server, _, _):
+        until(lambda: len(server.watches) == 4)
+        assert [asked.query["resourceVersion"] for asked in server.watches] == ["10", "11", "12", "13"]
+    assert {each["log_level"] for each in logs} == {"debug"}
+
+
 def test_where_no_bookmarks_are_sent_a_silent_watch_is_opened_again_without_pause_list_or_warning() -> None:
     slower = stretch()
     options = {"pauses": Backoff(base=10 * slower, cap=10 * slower), "read_timeout": 0.1 * slower}
