@@ -95,7 +95,7 @@ def test_the_shell_blocks_that_are_run_are_run_by_something() -> None:
     assert {block.where for block in SHELL} == {"", "here", *RUN_IN}
 
 
-RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "resilience", "migration")
+RUN_IN = ("lab", "cloud", "edge", "gated", "gone", "migration")
 """The labs of tests/cluster/test_docs.py, and of the migrations beside it."""
 
 

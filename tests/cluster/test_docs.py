@@ -158,28 +158,3 @@ def test_the_commands_for_when_drawbridge_is_gone_work(abandoned: Lab) -> None:
     with pytest.raises(NotFound):
         client.get(INGRESS_DAEMONSETS, INGRESS, "default")
     assert not {DETACHED, DETACHED_BY} & client.get(NODES, EDGE)["metadata"]["annotations"].keys()
-
-
-RELEASE = ROOT / "tests" / "data" / "originals" / "tke-resilience-release.yaml"
-
-
-def left(lab: Lab) -> set[str]:
-    """Of TKE Resilience's release."""
-    return {*lab.kubectl("get", "-f", str(RELEASE), "--ignore-not-found", "-o", "name").stdout.split()}
-
-
-def test_the_steps_from_tke_resilience_leave_nothing_but_the_switch(bare_lab: Lab) -> None:
-    bare_lab.kubectl("apply", "-f", str(RELEASE))
-    switch, stop, remove, remove_eklet = of("resilience")
-
-    for block in (switch, stop, remove):
-        assert block.prints in run(block, ROOT, shell(bare_lab))
-    assert {name.rpartition("/")[2] for name in left(bare_lab)} == {
-        *("eks-config", "eks-secret", "eks-eklet", "eklet-tke-resilience"),
-    }
-    run(remove_eklet, ROOT, shell(bare_lab))
-    assert left(bare_lab) == {"configmap/eks-config"}
-    kept = bare_lab.client.get(CONFIG_MAPS, "eks-config", "kube-system")["data"]
-    assert kept == {"AUTO_SCALE_EKS": "false", "pod.annotations": "{}"}
-
-    bare_lab.client.delete(CONFIG_MAPS, "eks-config", "kube-system")

@@ -1,4 +1,4 @@
-"""TKE Resilience's users install Drawbridge over it: no pod is restarted, and its super node is used, then adopted."""
+"""TKE Resilience's users leave it by its page: no pod is restarted, its super node is used, then adopted."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from dev.lab import install, nodes
+from dev.lab import admission, install, nodes
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from kube.types import Pod
 from tests.cluster import elasticity, workloads
-from tests.cluster.elasticity import SECONDS, SUBNET, is_away, is_home, keeping, template, workload
+from tests.cluster.elasticity import SECONDS, is_away, is_home, keeping, template, workload
+from tests.cluster.migrations import NAMES, Migration
 
 pytestmark = pytest.mark.nightly
 
-ORIGINAL = Path(__file__).parent.parent / "data" / "originals" / "tke-resilience.yaml"
-NODE = "eklet-subnet-lab00001"
+NODE = "eklet-subnet-ab12cd34"
+"""The name of the page."""
 TOLERATION = {"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists", "effect": "NoSchedule"}
 ZONE = "topology.kubernetes.io/zone"
 """A label that Drawbridge gives its super nodes, and the original does not."""
@@ -29,14 +29,15 @@ SENT = {"tolerations": [TOLERATION], "nodeSelector": {"node.kubernetes.io/instan
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
-    """With what the original leaves in a cluster, and without Drawbridge."""
-    with running(chart=False, calico="projectcalico.org/v3", nodes=1, kwok_nodes=1) as up:
-        for document in yaml.safe_load_all(ORIGINAL.read_text()):
-            resource = nodes.NODES if document["kind"] == "Node" else CONFIG_MAPS
-            up.client.create(resource, document, *([] if document["kind"] == "Node" else ["kube-system"]))
+def migration(tmp_path: Path) -> Iterator[Migration]:
+    """Drawbridge is installed already, without the feature."""
+    with running(chart=False, calico=None, nodes=1, kwok_nodes=1) as up:
+        moving = Migration(up, "tke-resilience", tmp_path)
+        moving.install("tke-resilience", "kube-system", NAMES["resilience"])
         nodes.play(up.client, NODE)
-        yield up
+        off = {"elasticity": {"enabled": False}, "cloud": {"subnets": []}}
+        install.install_chart(up, install.merged(elasticity.VALUES, off))
+        yield moving
 
 
 def pods(lab: Lab, namespace: str, count: int) -> list[Pod]:
@@ -57,13 +58,8 @@ def node(lab: Lab) -> dict[str, Any]:
     return lab.client.get(nodes.NODES, NODE)
 
 
-def reported(lab: Lab) -> set[str]:
-    """The reasons of Events on the super node."""
-    selector = f"involvedObject.kind=Node,involvedObject.name={NODE}"
-    return {each["reason"] for each in lab.client.list(EVENTS, "default", field_selector=selector).items}
-
-
-def test_drawbridge_takes_over_from_tke_resilience(lab: Lab) -> None:
+def test_the_page_leads_from_tke_resilience_to_drawbridge(migration: Migration) -> None:
+    lab = migration.lab
     namespace = workloads.namespace(lab.client, "web")
     elasticity.await_account(lab, namespace)
     lab.client.create(DEPLOYMENTS, workload("Deployment", "sent", template(**SENT), replicas=3), namespace)
@@ -71,7 +67,9 @@ def test_drawbridge_takes_over_from_tke_resilience(lab: Lab) -> None:
     before = identities(pods(lab, namespace, 4))
     original = node(lab)
 
-    install.install_chart(lab, elasticity.VALUES | {"cloud": {"subnets": []}})
+    for _ in ("patch the switch", "save", "stop", "switch on"):
+        migration.step()
+    admission.await_placement(lab.client)
     assert identities(pods(lab, namespace, 4)) == before
     assert node(lab)["metadata"]["uid"] == original["metadata"]["uid"]
     assert node(lab)["metadata"]["finalizers"] == ["cloud.tencent.com/eklet"]
@@ -90,13 +88,14 @@ def test_drawbridge_takes_over_from_tke_resilience(lab: Lab) -> None:
     placed = pods(lab, shop, 3)
     assert [len([pod for pod in placed if where(pod)]) for where in (is_home, is_away)] == [1, 2]
 
-    install.upgrade(lab, {"cloud": {"subnets": [SUBNET]}})
-    lab.wait(lambda: "SuperNodeNotOurs" in reported(lab), SECONDS, "the node to be reported")
-    assert ZONE not in node(lab)["metadata"]["labels"], "it is not managed without the label"
-    managed = {"labels": {"app.kubernetes.io/managed-by": "drawbridge"}, "finalizers": None}
-    lab.client.patch(nodes.NODES, NODE, {"metadata": managed})
+    for _ in ("verify", "remove", "adopt"):
+        migration.step()
     lab.wait(lambda: node(lab)["metadata"]["labels"].get(ZONE), SECONDS, "the node to be managed")
     assert node(lab)["metadata"]["uid"] == original["metadata"]["uid"]
     assert not node(lab)["spec"].get("unschedulable")
+    migration.step()
+    migration.assert_left("ConfigMap eks-config", f"Node {NODE}")
+    kept = lab.client.get(CONFIG_MAPS, "eks-config", "kube-system")["data"]
+    assert kept == {"AUTO_SCALE_EKS": "false", "pod.annotations": "{}"}
     assert identities(pods(lab, namespace, 4)) == before
     assert identities(pods(lab, shop, 3)) == identities(placed)
