@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from api.anycast_ip import ADDRESS_ID
-from api.elasticity import LOCAL_REPLICAS, PLACEMENT, SWITCH
+from api.elasticity import DS_INJECTION, LOCAL_REPLICAS, PLACEMENT, SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ip_reservation import PATH, RESERVE
 from api.standing import RESERVED
@@ -41,7 +41,7 @@ from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
+from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 
 Raw = dict[str, Any]
@@ -1537,6 +1537,25 @@ def all_shapes(world: World) -> Iterator[float]:
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
     yield 60.0
     check_places(world, {"web": (2, 4), "called": (0, 1)})
+
+
+@history("elasticity", nodes=3)
+def agents_beside_super_nodes(world: World) -> Iterator[float]:
+    """A DaemonSet that the provider injects has its pod on super nodes, others have none, whoever saw them created."""
+    for when in ("seen", "unseen"):
+        if when == "unseen":
+            no_webhook_server_answers(world, world.kernel.dice)
+        for name, marks in (("injected", {DS_INJECTION: "true"}), ("kept-off", {})):
+            agent = objects.template(f"{name}-{when}", "agent:1", "10m", tolerations=[{"operator": "Exists"}])
+            agent["metadata"]["annotations"] = marks
+            selector = {"matchLabels": agent["metadata"]["labels"]}
+            metadata = {"name": f"{name}-{when}", "namespace": objects.SHOP}
+            raw = {"metadata": metadata, "spec": {"selector": selector, "template": agent}}
+            world.kubectl_create(DAEMON_SETS, raw)
+        yield 90.0
+    local = sum(each["metadata"]["name"].startswith("node-") for each in world.api.peek(NODES))
+    wanted = {"injected": (local, 1), "kept-off": (local, 0)}
+    check_places(world, {f"{name}-{when}": wanted[name] for name in wanted for when in ("seen", "unseen")})
 
 
 def check_places(world: World, wanted: dict[str, tuple[int, int]]) -> None:
