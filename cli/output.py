@@ -30,6 +30,10 @@ LARGE = 200
 """Rows of a table that a terminal wraps by itself."""
 GAP = 3
 """Blanks between two columns."""
+NARROW_GAP = 2
+"""The same where a table is too wide for the terminal."""
+INDENT = 4
+"""Of what belongs to the line above; a line that begins with two blanks is continued there."""
 INTERVAL = 2.0
 """Seconds between two looks with --watch."""
 Cell = str | Text
@@ -166,6 +170,41 @@ def aligned(rows: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
             yield "".join(f"{cell}{blanks}" for cell, blanks in filled).rstrip()
 
 
+def natural_widths(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[int]:
+    return [max(cell_len(str(cell)) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+
+
+def _words(cells: Iterable[Cell]) -> int:
+    """The width of the longest word."""
+    return max((cell_len(word) for cell in cells for word in str(cell).split()), default=1)
+
+
+def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that take no more than *room*.
+
+    Each has at least the width of its longest word, and those that miss little are filled first. If the words alone
+    are too wide, the widest columns break theirs.
+    """
+    widths = [*least]
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    spare = max(0, room - sum(widths))
+    missing = sorted(range(len(widths)), key=lambda at: natural[at] - widths[at])
+    for done, at in enumerate(missing):
+        more = max(0, min(natural[at] - widths[at], spare // (len(missing) - done)))
+        widths[at], spare = widths[at] + more, spare - more
+    return widths
+
+
+def _grid_of(widths: Sequence[int], rows: Iterable[Sequence[Cell]], gap: int = 0) -> Grid:
+    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=False)
+    for width in widths:
+        grid.add_column(width=width, overflow="fold")
+    for row in rows:
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return grid
+
+
 class Output:
     def __init__(
         self, form: Form = "table", *, color: bool = True, file: IO[str] | None = None, clock: Any = time
@@ -255,16 +294,30 @@ class Output:
         drawn: list[Any] = []
         for each in (each for part in parts for each in self._drawn(part)):
             if isinstance(each, Table):
-                style = "dim" if each.title else "bold"
-                grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=style)
-                for name in each.columns:
-                    grid.add_column(name, overflow="fold")
-                for row in each.rows:
-                    grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-                drawn.append(grid)
+                drawn.append(self._grid(each))
+            elif str(each).startswith("  ") and cell_len(str(each)) > self._console.width:
+                text = each if isinstance(each, Text) else Text(each)
+                drawn.append(
+                    _grid_of([INDENT, self._console.width - INDENT], [[text[:INDENT], text[INDENT:]]])
+                )
             else:
                 drawn.append(each)
         return Group(*drawn)
+
+    def _grid(self, table: Table) -> Grid:
+        """Words are whole where there is room; columns without a cell, too, give theirs to the others."""
+        gap, width, columns, rows = GAP, self._console.width, table.columns, table.rows
+        if sum(widths := natural_widths(columns, rows)) + gap * (len(columns) - 1) > width:
+            filled = [at for at in range(len(columns)) if any(str(row[at]) for row in rows)]
+            columns = [columns[at] for at in filled]
+            rows = [[row[at] for at in filled] for row in rows]
+            gap, words = NARROW_GAP, [*map(_words, zip(columns, *rows, strict=True))]
+            widths = fitted(natural_widths(columns, rows), words, width - gap * (len(columns) - 1))
+        grid = _grid_of(widths, rows, gap)
+        grid.show_header, grid.header_style = True, "dim" if table.title else "bold"
+        for column, name in zip(grid.columns, columns, strict=True):
+            column.header = name
+        return grid
 
     def _drawn(self, part: Part) -> Iterator[Part]:
         """A table as its title, and the columns that are shown, or what it says without rows."""

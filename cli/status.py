@@ -135,6 +135,7 @@ class Status(Report, frozen=True):
         yield Table(columns, [self._program(each, now) for each in self.programs])
         yield ""
         yield _webhook_table(self, now)
+        yield Text.assemble("Serving certificate: expires ", _expiry_cell(self.certificate_expires, now))
         yield ""
         yield Table(
             ("FEATURE", "STATE"),
@@ -403,19 +404,17 @@ def _webhook_table(status: Status, now: datetime) -> Table:
             str(len(each.webhooks)),
             ", ".join(each.failure_policies),
             _expiry_cell(each.ca_expires, now),
-            _expiry_cell(status.certificate_expires, now),
             ", ".join(each.webhooks),
         ]
         for each in status.webhook_configurations
     ]
-    expiries = ("CA EXPIRES", "CERTIFICATE EXPIRES")
-    columns = ("WEBHOOK CONFIGURATION", "WEBHOOKS", "ON FAILURE", *expiries, "NAMES")
+    columns = ("CONFIGURATION", "WEBHOOKS", "ON FAILURE", "CA EXPIRES", "NAMES")
     return Table(columns, rows, wide=1)
 
 
 def _expiry_cell(ends: datetime | None, now: datetime) -> Text:
     if ends is None:
-        return faint("unknown")
+        return faint("at an unknown time")
     if ends <= now:
         return bad(f"{age(ends, now)} ago")
     return good(f"in {left(ends, now)}")

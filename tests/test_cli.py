@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from rich.console import Console
 from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster
 from cli.errors import UNREADABLE, unreadable
-from cli.output import Document, Output, Part, Table, bad, duration, good
+from cli.output import Document, Output, Part, Table, bad, duration, fitted, good
 from cli.session import Command, Session, pass_session
 from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, NotConfigured, Unreachable
@@ -210,3 +211,34 @@ def test_a_long_table_on_a_terminal_has_its_colors(monkeypatch: pytest.MonkeyPat
     assert len(lines) == 301
     assert lines[1] == "pod-0     fine"
     assert "\x1b[1;31mgone" in lines[251]
+
+
+@pytest.mark.parametrize(
+    ("natural", "least", "room", "expected"),
+    [
+        pytest.param([4, 30], [4, 6], 20, [4, 16], id="long texts give way"),
+        pytest.param([8, 30, 30], [4, 6, 6], 40, [8, 16, 16], id="what misses little is filled first"),
+        pytest.param([30, 30], [20, 12], 24, [12, 12], id="only then are words broken"),
+    ],
+)
+def test_columns_fit_a_terminal(natural: list[int], least: list[int], room: int, expected: list[int]) -> None:
+    assert fitted(natural, least, room) == expected
+
+
+def test_a_narrow_terminal_breaks_no_word_and_shows_no_empty_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    file = io.StringIO()
+    rows = [("edge-1", "", "it waits for its turn after all the others")]
+    way_out = "    drawbridge rollout get edge -n web shows why"
+    Output(file=file).show(ANSWER, lambda _: [Table(("NODE", "ENDS IN", "WAITS FOR"), rows), way_out])
+
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    assert [line.rstrip() for line in printed.splitlines()] == [
+        "NODE    WAITS FOR",
+        "edge-1  it waits for its turn after all",
+        "        the others",
+        "    drawbridge rollout get edge -n web",
+        "    shows why",
+    ]
