@@ -6,10 +6,11 @@ const connection = document.getElementById("connection");
 const notice = document.getElementById("notice");
 const filter = document.getElementById("filter");
 const RETRY = 10000, SILENCE = 10000, TYPING = 250;
-let source = null, silence = null, typing = null;
+let source = null, silence = null, typing = null, last = [];
 
 function say(text, kind, why = []) {
-  connection.textContent = text;
+  // Screen readers say what is written, also if it was there.
+  if (connection.textContent !== text) connection.textContent = text;
   connection.className = kind;
   main.classList.toggle("stale", kind !== "good");
   notice.replaceChildren(...why);
@@ -42,9 +43,10 @@ function show(html) {
   const next = new DOMParser().parseFromString(html, "text/html").body;
   const trouble = next.querySelector("#trouble");
   // What was read last is better than nothing.
-  if (trouble && !main.querySelector("#trouble")) return say("▲ Not live", "warning", [trouble]);
-  morph(main, next);
-  say(trouble ? "▲ Not live" : "● Live", trouble ? "warning" : "good");
+  const keeps = trouble && !main.querySelector("#trouble");
+  if (!keeps) morph(main, next);
+  last = trouble ? ["▲ Not live", "warning", keeps ? [trouble] : []] : ["● Live", "good"];
+  say(...last);
 }
 
 function heard() {
@@ -61,6 +63,7 @@ function open() {
   close();
   source = new EventSource(document.body.dataset.live + location.search);
   source.addEventListener("page", (event) => show(event.data));
+  source.addEventListener("beat", () => say(...last));
   for (const each of ["open", "page", "beat"]) source.addEventListener(each, heard);
   source.addEventListener("error", lost);
   heard();

@@ -130,6 +130,13 @@ def test_while_the_api_server_is_away_the_page_is_not_live_and_keeps_what_was_re
     assert tab.locator("main.stale").count() == 0
 
 
+def test_a_server_that_answers_again_is_live_also_when_nothing_has_changed(served: Served) -> None:
+    tab = served.open("/addresses")
+    tab.evaluate("say('▲ Not live: no answer', 'warning')")
+
+    tab.wait_for_selector("#connection.good")
+
+
 def test_a_server_that_has_ended_is_named(served: Served) -> None:
     tab = served.open("/")
     tab.route("**/live/*", lambda route: route.abort())
