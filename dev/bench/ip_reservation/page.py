@@ -6,7 +6,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dev.bench.ip_reservation.rows import CPU, CPU_LATER, P50, P99, WALL, Row, Rows
+from dev.bench.ip_reservation.rows import (
+    CALLED,
+    CPU,
+    CPU_LATER,
+    LOST,
+    P50,
+    P99,
+    REFUSED,
+    WALL,
+    Row,
+    Rows,
+)
 from dev.bench.ip_reservation.runs import SETTLE, Setting
 from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.picture import Group, Panel, svg
@@ -64,7 +75,8 @@ def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
 
 def _ours(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
     measures = dict.fromkeys(each.measure for each in found.all if each.variant == OURS)
-    shown = [each for each in measures if each not in (WALL, P50, P99, CPU, CPU_LATER)]
+    elsewhere = (WALL, P50, P99, CPU, CPU_LATER, CALLED, REFUSED, LOST)
+    shown = [each for each in measures if each not in elsewhere]
     yield from _table(settings, shown, lambda setting, measure: [found.get(setting, OURS, measure)])
 
 
