@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from api.elasticity import IGNORE_RULES, TAINT_KEY
+from api.elasticity import DS_INJECTION, IGNORE_RULES, TAINT_KEY
 from dev.lab.session import Lab
 from kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
@@ -19,11 +19,11 @@ HOME = {"key": "type", "operator": "In", "values": ["kwok"]}
 AWAY = {"key": INSTANCE_TYPE, "operator": "In", "values": [SUPER_NODE]}
 
 
-def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
+def daemon_set(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     """On the local nodes and the super nodes alone: the lab's other nodes would run it in earnest."""
     terms = [{"matchExpressions": [HOME]}, {"matchExpressions": [AWAY]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return workload("DaemonSet", name, template(affinity={"nodeAffinity": required}, **spec))
+    return workload("DaemonSet", name, template(annotations, affinity={"nodeAffinity": required}, **spec))
 
 
 def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None:
@@ -33,6 +33,8 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
     shop.deploy("switched", 2, template(switched("true")))
     shop.create(STATEFUL_SETS, workload("StatefulSet", "db", template(), replicas=2, serviceName="db"))
     shop.create(DAEMON_SETS, daemon_set("agent"))
+    injected = daemon_set("injected", {DS_INJECTION: "true"}, tolerations=[{"operator": "Exists"}])
+    shop.create(DAEMON_SETS, injected)
     shop.run("bare", template())
     tolerant = {"tolerations": [{"key": TAINT_KEY, "operator": "Exists"}]}
     shop.run("ignoring", template({IGNORE_RULES: "true"}, **tolerant))
@@ -40,6 +42,8 @@ def test_pods_that_do_not_use_the_feature_cost_no_call(elastic_lab: Lab) -> None
         shop.settle(name, replicas)
     shop.settle("db", 2, STATEFUL_SETS)
     shop.wait(lambda: len(shop.home("agent")) == LOCAL_NODES, "the DaemonSet to run on all local nodes")
+    shop.wait(lambda: shop.away("injected"), "the one that the provider injects to run on the super node")
+    assert len(shop.home("injected")) == LOCAL_NODES
     assert calls(elastic_lab) == before
 
     shop.run("keeping", template(keeping(1)))
