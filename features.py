@@ -103,7 +103,7 @@ FEATURES = (
         webhooks="webhook.anycast_ip.routes:webhooks",
         endpoint="controllers.anycast_ip.feed:serve",
         commands={
-            "addresses": ("cli.anycast_ip.addresses:addresses", "List anycast IPs of nodes."),
+            "addresses": ("cli.anycast_ip.addresses:addresses", "List the anycast IPs of nodes."),
         },
         pages={"addresses": ("dashboard.addresses:read", "Anycast IP")},
         health="cli.anycast_ip.health:HEALTH",
@@ -124,7 +124,7 @@ FEATURES = (
         commands={
             "elasticity": (
                 "cli.elasticity.placements:elasticity",
-                "See where pods are placed, and return them.",
+                "List where pods run and why, and return them to local nodes.",
             )
         },
         pages={"elasticity": ("dashboard.elasticity:read", "Elasticity")},
@@ -145,7 +145,7 @@ FEATURES = (
         commands={
             "rollout": (
                 "cli.ingress_daemonset.command:rollout",
-                "See, pause, resume, start or undo rollouts.",
+                "List, follow, pause, promote, abort and undo rollouts.",
             )
         },
         pages={"rollouts": ("dashboard.rollouts:read", "Rollouts")},

@@ -15,19 +15,19 @@ from kube.errors import KubeError
 from telemetry.build import VERSION
 
 _ALL = {
-    "status": ("cli.status:status", "All features at a glance; what is wrong comes first."),
+    "status": ("cli.status:status", "Show all features at a glance, problems first."),
     "explain": (
         "cli.explain.kinds:explain",
-        "Why an object is treated as it is, and what would happen to it now.",
+        "Explain why an object is treated as it is, and what would happen to it now.",
     ),
-    "simulate": ("cli.simulate.values:simulate", "What would happen, decided as Drawbridge decides."),
-    "doctor": ("cli.doctor:doctor", "Find out what is wrong with the installation."),
+    "simulate": ("cli.simulate.values:simulate", "Predict what a change would do."),
+    "doctor": ("cli.doctor:doctor", "Diagnose the installation."),
     **{name: found for row in FEATURES for name, found in row.commands.items()},
     "dashboard": (
         "dashboard.command:dashboard",
-        "Show all of this live in the browser, on a page of this machine.",
+        "Open a live dashboard in the browser.",
     ),
-    "completion": ("cli.app:completion", "Print a script that completes commands and options."),
+    "completion": ("cli.app:completion", "Print a completion script for your shell."),
 }
 COMMANDS = {name: reference for name, (reference, _) in _ALL.items()}
 """Each sub-command's name, and where it is; a module is imported when its command is used."""
@@ -42,7 +42,7 @@ COMP_WORDS="drawbridge $*" COMP_CWORD=$# _DRAWBRIDGE_COMPLETE=bash_complete kube
 echo :4
 """
 SHELLS = ("bash", "zsh", "fish", "kubectl")
-HELP = "See what Drawbridge does in a cluster, and what is wrong; change what is changed by hand."
+HELP = "Show what Drawbridge is doing in a cluster and what is wrong, and make changes by hand."
 EXITS = "\b\nExit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
 
 
@@ -85,9 +85,9 @@ def drawbridge() -> None:
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print a script that completes commands and options.
+    """Print a completion script for your shell.
 
-    For example: source <(drawbridge completion bash). With kubectl, as its comment says.
+    For example: source <(drawbridge completion bash). For kubectl, save it as its comment says.
     """
     script = KUBECTL
     if found := get_completion_class(shell):

@@ -82,10 +82,10 @@ class Findings(Report, frozen=True):
 @click.command(cls=Command)
 @pass_session
 def doctor(session: Session) -> None:
-    """Find out what is wrong with the installation.
+    """Diagnose the installation.
 
-    Runs the checks of docs/how-to/troubleshooting.md. Reserves an IP that no pod has, as the webhook servers do, and
-    releases it; writes nothing else. Ends with 1 when something is wrong.
+    Runs the checks of docs/how-to/troubleshooting.md. Reserves and releases an IP that no pod has, as the webhook
+    servers do; writes nothing else. Exits with 1 if something is wrong.
     """
     order = [*Verdict]
     found = sorted(findings(Inventory(session.cluster)), key=lambda each: order.index(each.verdict))

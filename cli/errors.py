@@ -13,11 +13,11 @@ from kube.errors import Forbidden, KubeError, NotConfigured, NotFound, Unauthori
 FINE, WRONG, USAGE, UNREADABLE, TIMED_OUT, PAUSED = range(6)
 EXIT_CODES = {
     FINE: "all is well, or the change was made",
-    WRONG: "something is wrong with what was asked about, or the change was not made",
+    WRONG: "something is wrong with what was asked about, or nothing was changed",
     USAGE: "the command line is wrong",
-    UNREADABLE: "the cluster cannot be read or written: no kubeconfig, no connection, no permission",
-    TIMED_OUT: "rollout status: the rollout was still in progress when --timeout was over",
-    PAUSED: "rollout status: the rollout is paused, or its canary waits to be promoted",
+    UNREADABLE: "the cluster cannot be read or written: no connection, no permission",
+    TIMED_OUT: "rollout status: still in progress when --timeout was over",
+    PAUSED: "rollout status: paused, or the canary waits to be promoted",
 }
 
 _REFUSED = re.compile(

@@ -20,7 +20,7 @@ R = TypeVar("R")
 T = TypeVar("T", bound=Report)
 
 GIVEN = "drawbridge.options"
-EPILOG = "drawbridge --help has the options of all commands: -o, -n, -A, --context, --kubeconfig, --as, --no-color, -y."
+EPILOG = "Options of all commands (-n, -A, -o, --context, --as, --yes, ...): drawbridge --help"
 
 
 @dataclass(frozen=True)
@@ -124,24 +124,31 @@ def shared_options(hidden: bool) -> list[click.Parameter]:
         return click.Option(names, expose_value=False, callback=remember, hidden=hidden, **attributes)
 
     return [
-        option("--context", metavar="NAME", help="The context of the kubeconfig."),
+        option("--context", metavar="NAME", help="Use this context of the kubeconfig."),
         option(
-            "--kubeconfig", metavar="PATH", help="The kubeconfig, instead of KUBECONFIG or ~/.kube/config."
+            "--kubeconfig",
+            metavar="PATH",
+            help="Use this kubeconfig instead of KUBECONFIG or ~/.kube/config.",
         ),
-        option("-n", "--namespace", metavar="NAME", help="The namespace, instead of the context's."),
-        option("-A", "--all-namespaces", is_flag=True, help="All namespaces."),
-        option("--as", "as_user", metavar="USER", help="Act as this user, who may be a ServiceAccount."),
+        option("-n", "--namespace", metavar="NAME", help="Use this namespace instead of the context's."),
+        option("-A", "--all-namespaces", is_flag=True, help="Use all namespaces."),
+        option("--as", "as_user", metavar="USER", help="Impersonate this user or ServiceAccount."),
         option(
             "--as-group",
             metavar="GROUP",
             multiple=True,
-            help="Act as a member of this group; may be repeated.",
+            help="Impersonate this group; may be repeated.",
         ),
         option(
-            "-o", "--output", type=click.Choice(FORMS), default="table", show_default=True, help="The form."
+            "-o",
+            "--output",
+            type=click.Choice(FORMS),
+            default="table",
+            show_default=True,
+            help="Output format.",
         ),
-        option("--no-color", is_flag=True, help="No colors; also without a terminal, or with NO_COLOR."),
-        option("-y", "--yes", is_flag=True, help="Make changes without asking."),
+        option("--no-color", is_flag=True, help="Print no colors, as with NO_COLOR or without a terminal."),
+        option("-y", "--yes", is_flag=True, help="Do not ask before a change."),
     ]
 
 
@@ -151,7 +158,7 @@ def selector_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         "--selector",
         metavar="LABELS",
         default="",
-        help=f"Only {what} with these labels: app=web,tier!=test.",
+        help=f"Only {what} with these labels, such as app=web,tier!=test.",
     )
 
 
@@ -173,3 +180,9 @@ class Commands(Command, click.Group):
 
     command_class = Command
     group_class = type
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole first sentences: click cuts them off."""
+        found = {name: self.get_command(context, name) for name in self.list_commands(context)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(200)) for name, each in found.items() if each])

@@ -173,7 +173,7 @@ class _Secret(msgspec.Struct):
 @watch_option
 @pass_session
 def status(session: Session, watch: bool) -> None:
-    """All features at a glance; what is wrong comes first.
+    """Show all features at a glance, problems first.
 
     Exits with 1 if something is wrong.
     """

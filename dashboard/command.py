@@ -29,14 +29,15 @@ HOST = "127.0.0.1"
 
 @click.command(cls=Command)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Of 127.0.0.1."
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Local port."
 )
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--no-browser", is_flag=True, help="Only print the URL.")
 @pass_session
 def dashboard(session: Session, port: int, no_browser: bool) -> None:
-    """Show all of this live in the browser, on a page of this machine.
+    """Open a live dashboard in the browser.
 
-    With your kubeconfig and permissions, until Ctrl-C. Only a browser that opens the printed address can read it.
+    Served on 127.0.0.1 with your kubeconfig and permissions, until Ctrl-C. Only a browser that opens the printed URL
+    can read it.
     """
     cluster, stop = session.cluster, threading.Event()
     with closing(listen(port)) as listener:

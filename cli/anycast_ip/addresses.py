@@ -212,7 +212,7 @@ def _claim(found: ConfigMap) -> Claim | None:
 
 @click.group(cls=Commands)
 def addresses() -> None:
-    """List anycast IPs of nodes."""
+    """List the anycast IPs of nodes."""
 
 
 @addresses.command("list")
@@ -222,10 +222,8 @@ def addresses() -> None:
 def list_addresses(session: Session, selector: str, watch: bool) -> None:
     """List the anycast IPs of nodes.
 
-    Nodes that wait for one, and IPs of gone nodes that are being released, come first;
-    then idle ones, in the order in which new nodes get them. Below them are those that are
-    announced before they are bound, and what is left of the cloud's quotas, as the leader
-    last read them.
+    Waiting nodes, and IPs that are being released, come first; then idle IPs, in the order in which new nodes get
+    them. Below are IPs that are announced but not bound yet, and the cloud's quotas as the leader last read them.
     """
     session.follow(lambda: addresses_of(Inventory(session.cluster), selector), watch)
 

@@ -302,12 +302,12 @@ def _when(where: Where, closed: FollowedNode, opened: FollowedNode) -> str:
 
 @click.command("join", cls=Command)
 @click.argument("count", metavar="N", type=click.IntRange(min=1))
-@click.option("--like", metavar="NODE", default="", help="The new nodes have its labels and taints.")
+@click.option("--like", metavar="NODE", default="", help="Copy the labels and taints of this node.")
 @pass_session
 def join_command(session: Session, count: int, like: str) -> None:
-    """Which addresses N more nodes need, for how long they wait, and which pods start there.
+    """Predict which addresses N more nodes need, how long they wait, and which pods start there.
 
-    Without --like they are like the newest node that needs an anycast IP.
+    Without --like, they are like the newest node that needs an anycast IP.
     """
     session.show(join(Inventory(session.cluster), count, like))
 

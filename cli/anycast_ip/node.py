@@ -170,7 +170,7 @@ def predicted(_: Inventory) -> Make:
 
 
 NODE = Kind(
-    "Whether a node needs an anycast IP and is open, and what admission does to a change of it.",
+    "Explain whether a node needs an anycast IP, whether it is open, and what admission does to it.",
     explain,
     namespaced=False,
 )

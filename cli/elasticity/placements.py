@@ -131,7 +131,7 @@ def _place(pod: Pod, super_nodes: Collection[str]) -> Place:
 
 @click.group(cls=Commands)
 def elasticity() -> None:
-    """See where pods are placed, and return them."""
+    """List where pods run and why, and return them to local nodes."""
 
 
 @elasticity.command("list")
@@ -155,8 +155,8 @@ def list_placements(session: Session, selector: str, watch: bool) -> None:
 def return_pods(session: Session, pods: tuple[str, ...], selector: str) -> None:
     """Evict pods from super nodes.
 
-    Their replacements run on local nodes if these have room now. Without names, all pods of the namespace are
-    evicted that run there because local nodes were full. Disruption budgets are respected.
+    Their replacements run on local nodes if there is room. Without names: all pods of the namespace that are there
+    because local nodes were full. Respects PodDisruptionBudgets.
     """
     where = Selection(session.namespace, label_selector=selector)
     found, super_nodes = pods_and_super_nodes(Inventory(session.cluster), where)

@@ -205,7 +205,7 @@ def placed_by_elasticity(subject: Subject, _: Namespace, settings: Settings) -> 
 @click.argument("replicas", type=click.IntRange(min=0))
 @pass_session
 def scale_command(session: Session, workload: str, replicas: int) -> None:
-    """Where new replicas would be placed, or which pods would go: deployment/NAME or sts/NAME.
+    """Predict where new replicas would run, or which pods would go: deployment/NAME or sts/NAME.
 
     With fewer replicas, also which IPs would be reserved.
     """

@@ -78,7 +78,9 @@ class Kinds(Commands):
 
         @click.command(name, cls=Command, help=kind.about)
         @click.argument("name", metavar=kind.argument)
-        @click.option("--expressions", is_flag=True, help="Show the expressions that decided, too, as CEL.")
+        @click.option(
+            "--expressions", is_flag=True, help="Also show the selectors and CEL expressions that decided."
+        )
         @pass_session
         def show(session: Session, name: str, expressions: bool) -> None:
             report = kind.explain(Inventory(session.cluster), session.namespace, name)
@@ -89,7 +91,7 @@ class Kinds(Commands):
 
 @click.group(cls=Kinds)
 def explain() -> None:
-    """Why an object is treated as it is, and what would happen to it now. Nothing is written."""
+    """Explain why an object is treated as it is, and what would happen to it now. Nothing is written."""
 
 
 def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iterable[str] = ()) -> Snapshot:

@@ -46,7 +46,7 @@ ATTEMPTS = 10
 
 @click.group(cls=Commands)
 def rollout() -> None:
-    """See, pause, resume, start or undo rollouts."""
+    """List, follow, pause, promote, abort and undo rollouts."""
 
 
 @rollout.command("list")
@@ -100,9 +100,8 @@ def get_rollout(session: Session, name: str, watch: bool) -> None:
 def wait_for_rollout(session: Session, name: str, timeout: float) -> None:
     """Wait until a rollout has ended, as kubectl rollout status does.
 
-    Exits with 0 once all nodes are up to date; with 1 if the rollout failed: it is halted, was rolled back, or its
-    canary fails; with 4 on a timeout; with 5 if only a person can make it go on: it is paused, or its canary waits to
-    be promoted.
+    Exits with 0 once all nodes are up to date, with 1 if the rollout failed (it is halted, was rolled back, or its
+    canary fails), with 4 on a timeout, and with 5 if it waits for you: it is paused, or its canary is to be promoted.
     """
     namespace = session.namespace
     rollout = wait_until_ended(
@@ -118,34 +117,34 @@ def wait_for_rollout(session: Session, name: str, timeout: float) -> None:
 
 @about_one("pause")
 def pause_rollout(session: Session, name: str) -> None:
-    """Start no further node.
+    """Pause a rollout.
 
-    Nodes that are being updated are completed, and the others attached again.
+    Nodes that are being updated are completed; those that were only detached are attached again.
     """
     _write(session, name, lambda stored: pause(stored, True), "Pause the rollout", "paused")
 
 
 @about_one("resume")
 def resume_rollout(session: Session, name: str) -> None:
-    """Go on with a rollout that was paused."""
+    """Resume a paused rollout."""
     resume, question = lambda stored: pause(stored, False), "Resume the rollout"
     _write(session, name, resume, question, "resumed", already="not paused")
 
 
 @about_one("promote")
 def promote_rollout(session: Session, name: str) -> None:
-    """Let the other nodes follow the canary.
+    """Promote the canary: the other nodes follow.
 
-    It counts for this canary alone: a later template has another one.
+    Applies to this canary only; a later template has its own.
     """
     _write(session, name, promote, "Promote the canary", "promoted")
 
 
 @about_one("now")
 def update_nodes_now(session: Session, name: str) -> None:
-    """Do not wait for the window with the present template.
+    """Start this rollout outside its window.
 
-    It counts for this template alone. Canary, waves and budget stay.
+    Applies to the current template only. Canary, waves and budget still count.
     """
     _write(session, name, update_now, "Update nodes outside of the window", "not waiting for its window")
 
@@ -166,18 +165,20 @@ def history(session: Session, name: str) -> None:
 
 @about_one("undo")
 @click.option(
-    "--to-revision", type=int, help="By its number in the history; default: the one before the current one."
+    "--to-revision",
+    type=int,
+    help="A number from the history.  [default: the template before the current one]",
 )
 def undo_rollout(session: Session, name: str, to_revision: int | None) -> None:
-    """Return to a former template, node by node, within the budget."""
+    """Roll back to an earlier template, node by node, within the budget."""
     _return(session, name, lambda stored, held: chosen(stored, held, to_revision))
 
 
 @about_one("abort")
 def abort_rollout(session: Session, name: str) -> None:
-    """Return from a rollout in progress to the last template that all nodes had.
+    """Abort a rollout: return to the last template that all nodes had.
 
-    Nodes that were updated are updated back, within the budget; the others are left as they are.
+    Updated nodes are updated back, within the budget; the others stay as they are.
     """
     _return(session, name, aborted)
 

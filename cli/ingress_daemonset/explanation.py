@@ -164,5 +164,5 @@ def readable_or_failure(raw: dict[str, Any]) -> IngressDaemonSet:
 
 
 INGRESS_DAEMONSET = Kind(
-    "Whether today's rules accept it, which nodes it matches, and what evictions wait for.", explain
+    "Explain which nodes it matches, whether it would be accepted now, and what evictions wait for.", explain
 )

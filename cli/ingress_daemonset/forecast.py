@@ -42,9 +42,9 @@ NAMED = 5
 )
 @pass_session
 def rollout_command(session: Session, name: str, images: tuple[str, ...]) -> None:
-    """Which nodes an IngressDaemonSet's rollout would take in which order, and when it would end.
+    """Predict in which order a rollout would take nodes, and when it would end.
 
-    Without --image, of the rollout that is under way; if none is, of a restart of all pods.
+    Without --image: the rollout in progress or, if there is none, a restart of all pods.
     """
     session.show(simulated(Inventory(session.cluster), session.namespace, name, images))
 

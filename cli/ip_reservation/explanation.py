@@ -585,10 +585,10 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
 
 
 POD = Kind(
-    "Which webhooks concern a pod, what its deletion, eviction or creation would do, and why.", explain_pod
+    "Explain which webhooks apply to a pod, and what deleting, evicting or creating it would do.", explain_pod
 )
 IP = Kind(
-    "Who has an IP, and had it before, whether it is reserved, why, and until when.",
+    "Explain who has an IP and who had it, whether it is reserved, why, and until when.",
     explain_ip,
     namespaced=False,
     argument="ADDRESS",

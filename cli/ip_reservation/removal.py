@@ -346,7 +346,7 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
 @click.argument("node")
 @pass_session
 def drain_command(session: Session, node: str) -> None:
-    """Which IPs the drain of a node would reserve, and why not the others."""
+    """Predict which IPs draining a node would reserve, and why not the others."""
     # As kubectl drain --ignore-daemonsets --delete-emptydir-data --force.
     inventory = Inventory(session.cluster)
     inventory.get(NODES, node, None, Raw)
@@ -361,7 +361,7 @@ def drain_command(session: Session, node: str) -> None:
 @selector_option("pods")
 @pass_session
 def delete_command(session: Session, names: tuple[str, ...], selector: str) -> None:
-    """Which IPs the deletion of these pods would reserve, and why not the others."""
+    """Predict which IPs deleting these pods would reserve, and why not the others."""
     if bool(names) == bool(selector):
         raise click.UsageError("name the pods, or select them with -l")
     inventory = Inventory(session.cluster)

@@ -214,7 +214,7 @@ def reservations() -> None:
 def list_reservations(session: Session, watch: bool) -> None:
     """List reserved IPs, the next release first.
 
-    All of the cluster, or with -n those of one namespace's pods.
+    Of the whole cluster or, with -n, of one namespace's pods.
     """
 
     def read() -> Reservations:
@@ -230,10 +230,9 @@ def list_reservations(session: Session, watch: bool) -> None:
 @click.argument("addresses", metavar="IP...", nargs=-1, required=True)
 @pass_session
 def release(session: Session, addresses: tuple[str, ...]) -> None:
-    """Release IPs before their time.
+    """Release IPs early, so that Calico may assign them again.
 
-    Calico may assign them again. The leader does it within ipReleasePeriod, or, if a pod still has an IP, when that
-    pod is gone.
+    The leader releases them within ipReleasePeriod, or as soon as the pod that has the IP is gone.
     """
     inventory = Inventory(session.cluster)
     segments, settings = segments_of(inventory), settings_of(inventory)
@@ -268,10 +267,10 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
 @click.argument("address", metavar="IP")
 @pass_session
 def hold_ip(session: Session, address: str) -> None:
-    """Hold an IP until it is released by hand.
+    """Hold an IP until you release it.
 
-    ipReserveTime and ipReserveMaxCount do not apply. It creates an IPReservation that Drawbridge does not manage. A
-    pod that has the IP keeps it.
+    ipReserveTime and ipReserveMaxCount do not apply. Creates an IPReservation that Drawbridge does not manage. A pod
+    that has the IP keeps it.
     """
     inventory = Inventory(session.cluster)
     segments, cidr = segments_of(inventory), cidr_of(address)

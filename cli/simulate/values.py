@@ -206,16 +206,16 @@ _OF_FEATURES = {name: reference for row in FEATURES for name, reference in row.s
 
 @click.group(cls=Simulations)
 def simulate() -> None:
-    """What would happen, decided as Drawbridge decides. Nothing is written."""
+    """Predict what a change would do. Nothing is written."""
 
 
 @simulate.command("values")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @pass_session
 def values_command(session: Session, file: Path) -> None:
-    """What a change of the chart's values would bring.
+    """Predict what other values of the chart would do.
 
-    As helm upgrade --reset-then-reuse-values -f FILE. Ends with 1 when a value is refused, or unknown to the chart.
+    As with helm upgrade --reset-then-reuse-values -f FILE. Exits with 1 if a value is refused, or unknown to the chart.
     """
     try:
         values = yaml.safe_load(file.read_text())
