@@ -149,7 +149,7 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
 
 
 def test_the_reference_lists_the_reasons_of_the_code() -> None:
-    events = Counter(row[0].strip("` ★") for row in table(NAMES, "Events"))
+    events = Counter(name for row in table(NAMES, "Events") for name in re.findall(r"`(\w+)`", row[0]))
     cells = [cell for row in table(NAMES, "Conditions") for cell in row[1:]]
     conditions = Counter(name for cell in cells for name in re.findall("`([A-Z].+?)`", cell))
     types = {row[0].strip("`") for row in table(NAMES, "Conditions")}
