@@ -14,7 +14,7 @@ from cli.elasticity.pods import PENDING, Pod
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
-from cli.output import Cell, warning
+from cli.output import Cell, count_of, warning
 from kube.resources import PODS, Selection
 from kube.types import key_of
 from settings import Settings
@@ -40,7 +40,8 @@ class Elasticity(Overview, frozen=True):
     super_nodes: int
 
     def state(self, now: datetime) -> Cell:
-        text = f"{self.local} pods on local nodes, {self.on_super_nodes} on super nodes ({self.super_nodes})"
+        local, nodes = count_of(self.local, "pod"), count_of(self.super_nodes, "super node")
+        text = f"{local} on local nodes, {self.on_super_nodes} on super nodes; {nodes}"
         return Text(text) + (warning(f"; {self.gated} gated") if self.gated else Text("; none gated"))
 
 

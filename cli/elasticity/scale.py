@@ -16,7 +16,7 @@ from cli.errors import Failure
 from cli.explain.kinds import snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
-from cli.output import Document, Part, Report, Table, title
+from cli.output import Document, Part, Report, Table, count_of, title
 from cli.session import Command, Session, pass_session
 from cli.simulate.effects import Change, Effect, Subject, judged
 from controllers.elasticity.eligibility import Eligibility
@@ -215,7 +215,7 @@ def scale_command(session: Session, workload: str, replicas: int) -> None:
     found = {**stored, "kind": "StatefulSet" if kind is STATEFUL_SETS else "Deployment"}
     before = found["spec"].get("replicas", 1)
     if replicas == before:
-        raise Failure(f"{workload} has {before} replicas already", "name another number")
+        raise Failure(f"{workload} has {count_of(before, 'replica')} already", "name another number")
     if replicas > before:
         session.show(_scale_out(inventory, found, replicas))
     else:

@@ -121,7 +121,8 @@ class Rollout(Report, frozen=True):
             began = _after(paused.begins_at, now)
             yield f"After {began}, {wave} is complete: the next one begins after {duration(paused.seconds)}."
         if self.remaining:
-            yield f"{self.remaining} nodes more follow in the same way; their time is estimated."
+            more = count_of(self.remaining, "more node follows", "more nodes follow")
+            yield f"{more} in the same way; the time for that is estimated."
         if self.not_updated:
             yield Table(
                 ("NOT UPDATED", "PHASE", "WHY"),
@@ -231,7 +232,7 @@ def _end(found: Rollout) -> str:
         return "it does not end" if found.not_updated else "nothing to do"
     about = "about " if found.remaining else ""
     ends = f"ends {about}at {found.ends_at:%Y-%m-%d %H:%M:%S} UTC, in {_after(found.ends_at, found.now)}"
-    return f"{ends}, without {len(found.not_updated)} nodes" if found.not_updated else ends
+    return f"{ends}, without {count_of(len(found.not_updated), 'node')}" if found.not_updated else ends
 
 
 def _row(number: int, wave: Wave, now: datetime) -> tuple[str, ...]:

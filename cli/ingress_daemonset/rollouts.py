@@ -23,7 +23,21 @@ from api.ingress_daemonset.status import (
 )
 from api.ingress_daemonset.types import Metadata, resource
 from cli.errors import Failure
-from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, title, warning
+from cli.output import (
+    Cell,
+    Document,
+    Part,
+    Report,
+    Table,
+    age,
+    bad,
+    count_of,
+    duration,
+    good,
+    left,
+    title,
+    warning,
+)
 from controllers.ingress_daemonset.children import revision_of_template, version_of
 from kube.types import Value, rfc3339
 
@@ -365,7 +379,7 @@ def metric_sentence(metric: MetricStatus, now: datetime) -> str:
 def canary_sentence(canary: CanaryStatus, now: datetime) -> str:
     counted = f"{canary.nodes_complete} of {canary.nodes} nodes"
     if canary.promoted_at:
-        return f"Canary: {canary.nodes} nodes, promoted {age(canary.promoted_at, now)} ago"
+        return f"Canary: {count_of(canary.nodes, 'node')}, promoted {age(canary.promoted_at, now)} ago"
     if canary.complete_since:
         return f"Canary: {counted}, complete for {age(canary.complete_since, now)}"
     return f"Canary: {counted} complete"

@@ -9,7 +9,6 @@ from functools import partial
 
 from api.standing import STANDING
 from calico.ipam_config import COOLDOWN
-from calico.ledger import ADDRESS, round_trip
 from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
 from cli.errors import unreadable
@@ -216,6 +215,8 @@ def _of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> 
 
 def _reserved(inventory: Inventory, account: str) -> Finding:
     """Whether the webhook server's *account* can reserve an address, and release it."""
+    from calico.ledger import ADDRESS, round_trip  # which loads the metrics, too, and status needs none
+
     check, ours, cluster = "a reservation", inventory.installed, inventory.cluster
     asked = Access("impersonate", "serviceaccounts", "", ours.namespace, account.rpartition(":")[2])
     may: object = "you impersonate another user already, which cannot be done twice"
