@@ -112,7 +112,7 @@ def records_of(
 def records_of_evicted(pod: Pod, settings: IPReservationSettings, now: datetime) -> Sequence[Record] | str:
     """None for one that was evicted so long ago that its time is over, however slow its node's clock is."""
     at = evicted_at(pod)
-    if at is not None and now - at >= timedelta(seconds=settings.ip_reserve_time) + CLOCKS:
+    if at is not None and now - at >= timedelta(seconds=settings.duration) + CLOCKS:
         return "evicted so long ago that the hold is over"
     return records_of(pod, settings, reason=KUBELET_EVICTED, at=now, late=True)
 

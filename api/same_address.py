@@ -190,8 +190,8 @@ def _is_of_others(cidr: str, place: Place, segments: Sequence[IPReservation]) ->
 
 
 def _is_nearly_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
-    margin = min(MARGIN, settings.ip_reserve_time / SHARE)
-    left = timedelta(seconds=settings.ip_reserve_time - margin)
+    margin = min(MARGIN, settings.duration / SHARE)
+    left = timedelta(seconds=settings.duration - margin)
     return record.ended is not None and now - record.ended >= left
 
 
@@ -246,7 +246,7 @@ def plan_ending(pod: Pod, promise: Promise, waited: float, settings: IPReservati
     if addresses := cidrs_of(pod):
         return Ending.KEPT if set(promise.cidrs) <= set(addresses) else Ending.OTHER_ADDRESS
     has_node = bool(pod.spec.node_name)
-    left = (settings.same_address.timeout if has_node else settings.ip_reserve_time) - waited
+    left = (settings.same_address.timeout if has_node else settings.duration) - waited
     return left if left > 0 else Ending.DROPPED
 
 

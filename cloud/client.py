@@ -56,7 +56,7 @@ def caller(
     source = source_of(settings, environ)
     return Caller(
         Transport(settings, settings.region, source),
-        settings.rate_share,
+        settings.rate_share / 100,
         Timeouts(settings.call_timeout, settings.attempt_timeout, writes_within),
         Before(may_write, source),
         Timing(sleep=sleep),

@@ -59,11 +59,11 @@ def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
     return ReservationsPage(
         len(reservations),
         len(counted),
-        settings.ip_reserve_max_count,
+        settings.max_count,
         tuple(
             sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))
         ),
-        tuple(_bars(coming, timedelta(seconds=settings.ip_reserve_time), now)),
+        tuple(_bars(coming, timedelta(seconds=settings.duration), now)),
         tuple(coming),
         pools,
         unknown,

@@ -1,6 +1,6 @@
 """The settings of anycast_ip."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ from settings.values import (
     Labels,
     Matching,
     Model,
+    NotZero,
     Period,
     Text,
 )
@@ -123,10 +124,10 @@ BY_HOUR = 100
 
 
 class AddressSettings(Model):
-    """How addresses of nodes with all labels of *node_selector* are ordered; 0 and "" are as for all nodes."""
+    """How addresses of nodes with all labels of *node_selector* are ordered; None and "" are as for all nodes."""
 
     node_selector: Annotated[Labels, Field(min_length=1)]
-    bandwidth: Annotated[int, Field(ge=0, le=2000)] = 0
+    bandwidth: Annotated[int, Field(ge=1, le=2000)] | None = None
     internet_charge_type: ChargeType = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
 
@@ -143,7 +144,8 @@ class AnycastIPSettings(Model):
     node_labels: Annotated[Labels, Field(min_length=1)] = {NEED_LABEL: "true"}
     address_type: Literal["AnycastEIP", "HighQualityEIP", "EIP"] = "AnycastEIP"
     anycast_zone: Literal["", "ANYCAST_ZONE_OVERSEAS", "ANYCAST_ZONE_GLOBAL"] = ""
-    bandwidth: Annotated[int, Field(ge=0, le=2000)] = 100
+    bandwidth: Annotated[int, Field(ge=0, le=2000)] | None = 100
+    """None leaves it to the cloud."""
     internet_charge_type: ChargeType = ""
     bandwidth_package_id: Annotated[str, Field(alias="bandwidthPackageID")] = ""
     addresses: tuple[AddressSettings, ...] = ()
@@ -155,6 +157,8 @@ class AnycastIPSettings(Model):
     reverse_reconcile: ReverseReconcile = ReverseReconcile()
     pool: Pool = Pool()
     allow_list: AllowList = AllowList()
+
+    relations: ClassVar = (NotZero("bandwidth", "to allocate no addresses, leave anycastIP.enabled off"),)
 
     @model_validator(mode="after")
     def _each_fits_the_others(self) -> Self:
@@ -190,7 +194,7 @@ class AnycastIPSettings(Model):
 
     def _problem_of_charge(self, each: AddressSettings) -> str:
         charge = each.internet_charge_type or self.internet_charge_type
-        width = each.bandwidth or self.bandwidth
+        width = each.bandwidth or self.bandwidth or 0
         if each.bandwidth_package_id and charge != "BANDWIDTH_PACKAGE":
             return f"bandwidthPackageID is {each.bandwidth_package_id}; it needs internetChargeType BANDWIDTH_PACKAGE"
         if self.address_type != "AnycastEIP" and charge.endswith("BY_HOUR") and width > BY_HOUR:

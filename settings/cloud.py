@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
-from settings.values import HOST_AND_PORT, Matching, Model, Order, Period, Region
+from settings.values import HOST_AND_PORT, Matching, Model, Order, Percent, Period, Region
 
 _URL = Matching(
     f"(https?://{HOST_AND_PORT}/?)?", "is not the URL of a proxy; write for example http://proxy:3128"
@@ -52,6 +52,6 @@ class CloudSettings(Model):
     call_timeout: Period = 30.0
     attempt_timeout: Period = 10.0
     # One call in ten is left for people at the console, who share the account's limits.
-    rate_share: Annotated[float, Field(gt=0, le=1)] = 0.9
+    rate_share: Percent = 90
 
     relations: ClassVar = (Order(("attemptTimeout", "callTimeout"), or_equal=True),)

@@ -3,11 +3,22 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, Period, Region
+from settings.values import (
+    MOST,
+    Count,
+    Labels,
+    Limit,
+    Matching,
+    Model,
+    Name,
+    NotZero,
+    Period,
+    Region,
+)
 from settings.windows import Hours, closes_at, opens_at
 
 AHEAD = timedelta(days=14)
@@ -84,13 +95,18 @@ class Budget(Model):
 class MaxSuperPods(Model):
     """All that concern a pod apply to it."""
 
-    total: Limit = 0
-    per_namespace: Limit = 0
+    total: Limit = None
+    per_namespace: Limit = None
     budgets: tuple[Budget, ...] = ()
+
+    relations: ClassVar = tuple(
+        NotZero(name, "to forbid super nodes, add an entry with maxPods: 0 to budgets")
+        for name in ("total", "perNamespace")
+    )
 
     @property
     def is_limited(self) -> bool:
-        return bool(self.total or self.per_namespace or self.budgets)
+        return bool(self.budgets) or (self.total, self.per_namespace) != (None, None)
 
 
 class HomeFailover(Model):
@@ -131,7 +147,7 @@ class Subnet(Model):
 
 
 LocalReplicas = Annotated[
-    Limit | str,
+    Annotated[int, Field(ge=0, le=MOST)] | str,
     Matching(
         r"[0-9]{1,10}|(100|[1-9]?[0-9])%",
         "is neither a number nor a percentage; write for example 2 or 30%",

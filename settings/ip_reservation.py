@@ -1,9 +1,7 @@
 """The settings of ip_reservation, and its label selector that any one of its requirements meets."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from settings.values import (
     Count,
@@ -12,6 +10,8 @@ from settings.values import (
     LabelValue,
     Limit,
     Model,
+    NotZero,
+    Percent,
     Period,
     ValuesOfOperators,
 )
@@ -76,23 +76,27 @@ class IPReservationSettings(Model):
     enabled: bool = True
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     calico_api_version: Literal["auto", "projectcalico.org/v3", "crd.projectcalico.org/v1"] = "auto"
-    ip_reserve_max_count: Count = 300
-    ip_reserve_time: Period = 2400.0
-    ip_release_period: Period = 5.0
+    duration: Period = 2400.0
+    max_count: Count = 300
+    release_period: Period = 5.0
     give_back_after: Period = 120.0
     skip_when_owner_is_deleted: bool = True
     workload_opt_in: bool = False
     same_address: SameAddress = SameAddress()
     standing: Standing = Standing()
     pools: Pools = Pools()
-    # In percent of what is free of each pool, without us; 100 is no limit.
-    max_pool_share: Annotated[int, Field(ge=1, le=100)] = 50
-    max_per_namespace: Limit = 0
+    # Of what is free of each pool, without us; 100% is no limit.
+    max_pool_share: Percent = 50
+    max_per_namespace: Limit = None
     label_selector: LabelSelector = LabelSelector(
         match_expressions=(
             Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists"),
             Requirement(key="brokerId", operator="Exists"),
         )
+    )
+
+    relations: ClassVar = (
+        NotZero("maxPerNamespace", "to reserve nothing in a namespace, remove its label ip-reserve"),
     )
 
     @property

@@ -4,6 +4,7 @@ import difflib
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 import yaml
@@ -16,8 +17,13 @@ DEFAULT_PATH = "/etc/drawbridge/config.yaml"
 
 CAPO_HEADER = ("config.capo.io/v1", "CapoConfig")
 """Of the original: such a file is accepted as it is."""
-CAPO_MOVED = frozenset({"ipReserveMaxCount", "ipReserveTime", "ipReleasePeriod", "labelSelector"})
-"""At the top of a CapoConfig, under `ipReservation` of ours."""
+CAPO_MOVED = {
+    "ipReserveMaxCount": "maxCount",
+    "ipReserveTime": "duration",
+    "ipReleasePeriod": "releasePeriod",
+    "labelSelector": "labelSelector",
+}
+"""At the top of a CapoConfig, by their names under `ipReservation` of ours."""
 
 
 class SettingsError(Exception):
@@ -59,32 +65,34 @@ def parse(text: str | bytes) -> Settings:
         )
     if "ipReservation" in document:
         raise SettingsError(f"ipReservation: not a field of a {CAPO_HEADER[1]}; write {_written(HEADER)}")
-    kept = {key: value for key, value in document.items() if key not in CAPO_MOVED | {"apiVersion", "kind"}}
-    capo = {key: value for key, value in document.items() if key in CAPO_MOVED}
-    return _validated(kept | {"ipReservation": capo}, moved=CAPO_MOVED)
+    kept = {key: value for key, value in document.items() if key not in {*CAPO_MOVED, "apiVersion", "kind"}}
+    capo = {CAPO_MOVED[key]: value for key, value in document.items() if key in CAPO_MOVED}
+    return _validated(
+        kept | {"ipReservation": capo}, moved={ours: theirs for theirs, ours in CAPO_MOVED.items()}
+    )
 
 
 def _written(header: tuple[str, str]) -> str:
     return f"apiVersion: {header[0]} and kind: {header[1]}"
 
 
-def _validated(fields: Mapping[str, object], moved: frozenset[str] = frozenset()) -> Settings:
+def _validated(fields: Mapping[str, object], moved: Mapping[str, str] = MappingProxyType({})) -> Settings:
     try:
         return Settings.model_validate(fields, by_alias=True, by_name=False)
     except ValidationError as error:
         raise SettingsError(*(_explain(problem, moved) for problem in error.errors())) from error
 
 
-def _explain(error: ErrorDetails, moved: frozenset[str]) -> str:
-    """One line for one of pydantic's errors; *moved* fields stand at the file's top, not in ipReservation."""
+def _explain(error: ErrorDetails, moved: Mapping[str, str]) -> str:
+    """One line for one of pydantic's errors; *moved* fields of ipReservation stand at the top, by other names."""
     path = list(error["loc"])
     if path[1:] and path[0] == "ipReservation" and path[1] in moved:
-        path = path[1:]
+        path = [moved[str(path[1])], *path[2:]]
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     return f"{where}: {_reason(error, moved)}" if where else _reason(error, moved)
 
 
-def _reason(error: ErrorDetails, moved: frozenset[str]) -> str:
+def _reason(error: ErrorDetails, moved: Mapping[str, str]) -> str:
     value = error["input"]
     match error["type"]:
         case "value_error":
@@ -103,11 +111,11 @@ def _reason(error: ErrorDetails, moved: frozenset[str]) -> str:
             return f"{value!r} is refused: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
-def _unknown_field(location: Sequence[int | str], moved: frozenset[str]) -> str:
+def _unknown_field(location: Sequence[int | str], moved: Mapping[str, str]) -> str:
     *parents, name = location
     known = _fields(parents)
     if not parents:
-        known += sorted(moved)
+        known += sorted(moved.values())
     if near := difflib.get_close_matches(str(name), known, n=1):
         return f"unknown field; did you mean {near[0]}?"
     return f"unknown field; known here are {', '.join(known)}"

@@ -33,6 +33,7 @@ _DIGITS = {"h": 6, "m": 7, "s": 9, "ms": 9}
 DURATION = "".join(
     rf"(([0-9]{{1,{digits}}}(\.[0-9]{{0,3}})?|\.[0-9]{{1,3}}){unit})?" for unit, digits in _DIGITS.items()
 )
+PERCENT = "(100|[1-9][0-9]?)%"
 _NUMBER_OF_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-5]))))"
 HOST = r"([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])"
 HOST_AND_PORT = f"{HOST}(:{_NUMBER_OF_PORT})?"
@@ -74,6 +75,21 @@ class Order:
             if value > most or (value == most and not self.or_equal):
                 return f"{name} ({value:g}s) must be {self.rule} {limit} ({most:g}s)"
         return None
+
+
+@dataclass(frozen=True)
+class NotZero:
+    """A limit of 0 is refused, because it could mean none or no limit; *instead* says how to write the former."""
+
+    name: str
+    instead: str
+
+    def problem(self, fields: Mapping[str, Any]) -> str | None:
+        return f"{self.name} is 0: {self.way_out}" if fields[self.name] == 0 else None
+
+    @property
+    def way_out(self) -> str:
+        return f"null is no limit; {self.instead}"
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,13 @@ def seconds_above_zero(value: object) -> float:
     raise ValueError(f"{value!r} is no time at all; write a duration above zero, for example 5s")
 
 
+def percent(value: object) -> int:
+    """The number in a text such as 50%, from 1 to 100; ValueError for anything else."""
+    if not isinstance(value, str) or not re.fullmatch(PERCENT, value, re.ASCII):
+        raise ValueError(f'{value!r} is not a percentage; write one from "1%" to "100%", in quotes')
+    return int(value.removesuffix("%"))
+
+
 def ca_certificates(pem: str) -> str:
     """The certificates of CAs in *pem*, without comments; ValueError, which does not repeat it, for anything else."""
     if "PRIVATE KEY" in pem:
@@ -188,12 +211,13 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 _WAY_OUT = "write for example :8080 or 127.0.0.1:8080"
 _OF_DURATION = {"type": "string", "minLength": 2, "pattern": f"^{DURATION}$"}
+OF_PERIOD = _OF_DURATION | {"allOf": [{"pattern": "[1-9]"}]}
 Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_OF_DURATION)]
 """Seconds, from a Go duration."""
 Period = Annotated[
     float,
     BeforeValidator(seconds_above_zero),
-    WithJsonSchema(_OF_DURATION | {"allOf": [{"pattern": "[1-9]"}]}),
+    WithJsonSchema(OF_PERIOD),
 ]
 """Seconds above zero, from a Go duration."""
 Address = Annotated[
@@ -209,8 +233,14 @@ CACertificates = Annotated[
 Port = Annotated[int, Field(ge=1, le=65535)]
 MOST = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Limit = Annotated[int, Field(ge=0, le=MOST)]
-"""0 is no limit."""
+Limit = Annotated[int, Field(ge=0, le=MOST)] | None
+"""None is no limit; a relation refuses 0."""
+Percent = Annotated[
+    int,
+    BeforeValidator(percent),
+    WithJsonSchema({"type": "string", "pattern": f"^({PERCENT})$"}),
+]
+"""From 1 to 100, as text: "50%"."""
 Name = Annotated[
     str,
     Matching(

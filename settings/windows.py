@@ -12,9 +12,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Literal, Protocol
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from settings.values import Matching, Model
+from settings.values import OF_PERIOD, Matching, Model, seconds
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 START = re.compile("([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
@@ -36,7 +36,7 @@ class Window(Protocol):
     def start(self) -> str: ...
 
     @property
-    def duration_seconds(self) -> int: ...
+    def duration_seconds(self) -> float: ...
 
     @property
     def time_zone(self) -> str: ...
@@ -96,6 +96,13 @@ def _known(name: str) -> str:
     return name
 
 
+def _length(value: object) -> float:
+    found = seconds(value)
+    if not 60 <= found <= LONGEST.total_seconds():
+        raise ValueError(f"{value!r} is not between 1m and 168h, a week; write for example 12h")
+    return found
+
+
 class Hours(Model):
     """A window of the settings."""
 
@@ -104,14 +111,18 @@ class Hours(Model):
         str,
         Matching(START.pattern, 'is not a time; write hours and minutes in quotes, such as "08:00"'),
     ]
-    duration_seconds: Annotated[int, Field(ge=60, le=int(LONGEST.total_seconds()))]
+    duration: Annotated[float, BeforeValidator(_length), WithJsonSchema(OF_PERIOD)]
     """Real time: on the day on which the clock is changed, another one than the clock shows."""
     time_zone: Annotated[str, Matching("[A-Za-z][-+_/A-Za-z0-9]{0,63}", _NO_ZONE), AfterValidator(_known)] = (
         "UTC"
     )
 
+    @property
+    def duration_seconds(self) -> float:
+        return self.duration
+
     def __str__(self) -> str:
-        seconds = self.duration_seconds
+        seconds = int(self.duration)
         parts = {"h": seconds // 3600, "m": seconds // 60 % 60, "s": seconds % 60}
         length = "".join(f"{count}{unit}" for unit, count in parts.items() if count)
         return f"{', '.join(self.days) or 'every day'} {self.start} for {length} ({self.time_zone})"

@@ -44,7 +44,7 @@ config:
 """All that the original of ip_reservation, Capo, can be installed with."""
 ANYCAST_IP: dict[str, Any] = {
     "anycastIP": {"enabled": True, "clusterID": "cls-1"},
-    "cloud": {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"},
+    "cloud": {"region": "ap-singapore", "existingSecret": "keys"},
 }
 CA = (DATA / "ca.crt").read_text()
 

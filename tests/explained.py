@@ -21,7 +21,7 @@ VALUES: Raw = {
     "anycastIP": {"enabled": True, "clusterID": "cls-1"},
     "elasticity": {"enabled": True},
     "ingressDaemonSet": {"enabled": True},
-    "cloud": {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"},
+    "cloud": {"region": "ap-singapore", "existingSecret": "keys"},
 }
 TOLERATION = "eks.tke.cloud.tencent.com/eklet"
 

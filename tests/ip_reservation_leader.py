@@ -22,7 +22,7 @@ from tests.misbehaving_server import Asked, Server, serving
 V3, V1 = "projectcalico.org/v3", "crd.projectcalico.org/v1"
 PODS, NAMESPACES = "/api/v1/pods", "/api/v1/namespaces"
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
-SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "300ms", "ipReleasePeriod": "50ms"})
+SETTINGS = IPReservationSettings.model_validate({"duration": "300ms", "releasePeriod": "50ms"})
 ENABLED = "ip-reserve in (enabled,enable)"
 DUE = record("10.0.0.9/32", pod="redis-1", uid="uid-redis-1", ended=datetime(2026, 1, 1, tzinfo=UTC))
 """Of a pod that went long ago: the first round releases it."""

@@ -50,7 +50,7 @@ class World:
         for pod in self.cached:
             self.serve(pod)
         self.settings = IPReservationSettings.model_validate(
-            {"ipReserveTime": "40m", "giveBackAfter": "2m"} | settings
+            {"duration": "40m", "giveBackAfter": "2m"} | settings
         )
         self.keys: dict[str, None] = {}
         self.lags, self.made = False, 0

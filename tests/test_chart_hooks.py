@@ -34,7 +34,7 @@ HOOKS = {
 def hooks(feature: str, mode: str, **values: Any) -> tuple[str, Objects]:
     """The hook of the feature's Job, and all that belongs to it."""
     value, job = HOOKS[feature]
-    rendered = render({feature: values | {value: mode}})
+    rendered = render({feature: merged(values, {"advanced": {value: mode}})})
     found = {key: each for key, each in rendered.items() if key[1] == job}
     names = {each["metadata"]["annotations"]["helm.sh/hook"] for each in found.values()}
     assert len(names) <= 1
@@ -63,7 +63,9 @@ def test_a_job_runs_before_the_feature_or_the_release_goes(subtests: pytest.Subt
 
 def test_the_controllers_open_gates_too(subtests: pytest.Subtests) -> None:
     choices = [*((enabled, mode) for enabled, mode, _ in RUNS), (False, "controllers")]
-    sets = [{"elasticity": {"enabled": enabled, "openGates": mode}} for enabled, mode in choices]
+    sets = [
+        {"elasticity": {"enabled": enabled, "advanced": {"openGates": mode}}} for enabled, mode in choices
+    ]
     for (enabled, mode), answer in zip(choices, configurations(sets), strict=True):
         with subtests.test(f"{enabled=} {mode}"):
             by_controllers = parse(answer["config"]).elasticity.open_gates
@@ -96,7 +98,7 @@ def program(feature: str, module: ModuleType, **values: Any) -> tuple[Namespace,
 
 
 def test_the_jobs_end_before_helm_gives_up() -> None:
-    given, deadline = program("elasticity", open_gates, timeoutSeconds=3)
+    given, deadline = program("elasticity", open_gates, advanced={"timeout": "3s"})
     assert (given.configuration, given.settle) == ("drawbridge", "8s")
     assert seconds(given.within) * 2 < deadline < 300
 

@@ -44,9 +44,11 @@ def test_a_reservation_of_another_workload_costs_no_read_of_successors() -> None
     ("values", "needed"),
     [
         pytest.param({"elasticity": {"localReplicas": 2}}, True, id="elasticity"),
-        pytest.param({"config": {"labelSelector": {"matchLabels": {"a": "b"}}}}, True, id="reservation"),
+        pytest.param(
+            {"ipReservation": {"labelSelector": {"matchLabels": {"a": "b"}}}}, True, id="reservation"
+        ),
         pytest.param({"anycastIP": {"nodeLabels": {"a": "b"}}}, False, id="anycast"),
-        pytest.param({"config": {"ipReserveMaxCount": -1}}, False, id="refused"),
+        pytest.param({"ipReservation": {"maxCount": -1}}, False, id="refused"),
     ],
 )
 def test_pods_are_read_only_for_a_change_that_may_concern_them(

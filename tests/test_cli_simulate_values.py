@@ -11,25 +11,26 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
+from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from cli.simulate.values import outcome
 from dev.lab.install import merged
 from tests.charts import CHART, NAMESPACE, SETS, configurations, helm_needed
 
 Raw = dict[str, Any]
 CHANGES: dict[str, Raw] = {
-    "numbers and times": {"config": {"ipReserveMaxCount": 12, "ipReserveTime": "5m"}},
-    "a list is replaced": {"config": {"labelSelector": {"matchExpressions": []}}},
-    "a map is merged": {"config": {"labelSelector": {"matchLabels": {"app": "redis"}}}},
+    "numbers and times": {"ipReservation": {"maxCount": 12, "duration": "5m"}},
+    "a list is replaced": {"ipReservation": {"labelSelector": {"matchExpressions": []}}},
+    "a map is merged": {"ipReservation": {"labelSelector": {"matchLabels": {"app": "redis"}}}},
     "labels of nodes": {"anycastIP": {"nodeLabels": {"edge": "true"}, "tags": {"team": "a"}}},
-    "a name of an original's chart": {
-        "config": {"node": {"labels": {"edge": "true"}}, "aia": {"bandwidth": 5}}
+    "names of the originals' charts": {
+        "config": {"node": {"labels": {"edge": "true"}}, "aia": {"bandwidth": 5}, "ipReserveTime": "5m"}
     },
+    "no limits": {"elasticity": {"maxSuperPods": {"total": None}}, "anycastIP": {"bandwidth": None}},
+    "what is rarely changed": {"ipReservation": {"advanced": {"releasePeriod": "1s", "timeout": "9s"}}},
     "namespaces": {"elasticity": {"excludedNamespaces": ["a"], "maxSuperPods": {"total": 5}}},
     "features off": {"elasticity": {"enabled": False}, "ingressDaemonSet": {"enabled": False}},
     "a null": {"elasticity": {"localReplicas": None}},
-    "an empty image": {"ingressDaemonSet": {"healthChecker": {"image": ""}}},
-    "the cloud": {"cloud": {"region": "ap-guangzhou", "rateShare": 0.5, "subnets": []}},
+    "the cloud": {"cloud": {"region": "ap-guangzhou", "rateShare": "50%", "subnets": []}},
     "what is no setting": {"replicaCount": 5, "webhook": {"threads": 100, "nodeSelector": {"a": "b"}}},
 }
 
@@ -47,15 +48,17 @@ def test_the_settings_are_those_that_the_chart_makes(subtests: pytest.Subtests) 
 
 
 def test_other_names_are_values_of_the_chart_for_known_ones() -> None:
-    assert set(OTHER_NAMES.values()) | set(MAPS) <= SETTINGS.keys()
+    assert set(ORIGINALS.values()) | set(MAPS) <= SETTINGS.keys() | NO_SETTINGS
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert all(_is_in(values, each) for each in OTHER_NAMES)
+    assert all(_is_in(values, each) for each in ORIGINALS)
 
 
 def test_each_other_value_of_the_chart_is_known_by_its_name() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    of_settings = (*SETTINGS, *OTHER_NAMES)
-    found = {re.sub(r"(\.resources)\.\w+$", r"\1", each) for each in _leaves(schema, schema)}
+    of_settings = (*SETTINGS, *ORIGINALS)
+    found = {
+        re.sub(r"(\.resources|r\.image|k\.image)\.\w+$", r"\1", each) for each in _leaves(schema, schema)
+    }
 
     assert {each for each in found if not each.startswith(of_settings)} <= NO_SETTINGS <= found
     assert NO_SETTINGS.isdisjoint(of_settings)

@@ -125,14 +125,14 @@ def spec_of(api: FakeAPI) -> dict[str, Any]:
     return spec
 
 
-BAD = {"ipReservation": {"ipReserveTime": "40"}}
+BAD = {"ipReservation": {"duration": "40"}}
 IN_USE = "127.0.0.1:{}: address already in use; set another"
 
 
 @pytest.mark.parametrize(
     ("config", "taken", "words"),
     [
-        pytest.param(BAD, None, "ipReservation.ipReserveTime: '40'", id="configuration"),
+        pytest.param(BAD, None, "ipReservation.duration: '40'", id="configuration"),
         pytest.param(None, None, "cannot connect to the API server by ", id="credentials"),
         pytest.param({}, 0, f"health.healthProbeBindAddress {IN_USE}", id="port of health"),
         pytest.param({}, 1, f"metrics.bindAddress {IN_USE}", id="port of metrics"),

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from api.ingress_daemonset import FINALIZER, NODE_LABEL, TO_BE_UPDATED
+from cli.simulate.value_names import ORIGINALS
 from controllers.ingress_daemonset.health_checks import FOR
 from dev.lab.values_schema import REFUSED
 from tests import facts
@@ -19,6 +20,7 @@ CAPO = ROOT / "docs" / "how-to" / "migrate-from-capo.md"
 AIA = ROOT / "docs" / "how-to" / "migrate-from-aia-ip-controller.md"
 RESILIENCE = ROOT / "docs" / "how-to" / "migrate-from-tke-resilience.md"
 NAMES = yaml.safe_load((ROOT / "tests/data/originals/names.yaml").read_text())
+OF_EKLET = yaml.safe_load((ROOT / "charts/eklet/values.yaml").read_text())
 INGRESS = ROOT / "docs" / "how-to" / "migrate-from-ingress-daemonset-controller.md"
 
 
@@ -36,7 +38,9 @@ def dotted(values: dict[str, Any], path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("name", [*dotted(yaml.safe_load(CAPO_VALUES))])
 def test_every_value_of_the_originals_chart_is_in_the_migration_page(name: str) -> None:
-    assert [row[1] for row in table(CAPO, "Value by value") if row[0] == f"`{name}`"] == [f"`{name}`"]
+    assert [row[1] for row in table(CAPO, "Value by value") if row[0] == f"`{name}`"] == [
+        f"`{ORIGINALS.get(name, name)}`"
+    ]
 
 
 @pytest.mark.parametrize("name", [*dotted(NAMES["capo others"])])
@@ -81,8 +85,9 @@ VALUES += [(RESILIENCE, name) for name in dotted(NAMES["resilience"])]
 def test_every_value_of_the_other_originals_is_in_its_migration_page(page: Path, name: str) -> None:
     [row] = [row for row in table(page, "Value by value") if row[0] == f"`{name}`"]
 
-    assert {*re.findall("`(.+?)`", row[1])} <= facts.chart_values()
-    assert row[1] or name.startswith("scheduler.") or page == AIA
+    ours = row[2] if page == RESILIENCE else row[1]
+    assert {*re.findall("`(.+?)`", ours)} <= facts.chart_values() | {*facts.paths(OF_EKLET)}
+    assert ours or name.startswith("scheduler.") or page == AIA
 
 
 @pytest.mark.parametrize(("page", "values"), [(AIA, "aia"), (RESILIENCE, "resilience")])

@@ -22,7 +22,7 @@ BERLIN = "Europe/Berlin"
 
 
 def hours(start: str, length: float, *days: Any, zone: str = BERLIN) -> Hours:
-    return Hours(days=days, start=start, duration_seconds=int(length * 3600), time_zone=zone)
+    return Hours(days=days, start=start, duration=f"{length * 3600:.0f}s", time_zone=zone)
 
 
 def at(text: str) -> datetime:

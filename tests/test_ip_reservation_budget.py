@@ -22,7 +22,7 @@ NONE = Pods({}, {})
 
 
 def settings(**values: Any) -> IPReservationSettings:
-    return IPReservationSettings.model_validate({"ipReserveTime": "40m"} | values)
+    return IPReservationSettings.model_validate({"duration": "40m"} | values)
 
 
 def gone(number: int, minutes: float | None = None, **fields: Any) -> Record:
@@ -70,9 +70,11 @@ def test_each_pool_has_its_own_share_and_addresses_of_no_pool_have_none() -> Non
 
 
 @pytest.mark.parametrize(
-    ("most", "expected"), [(0, set()), (5, set()), (4, {5}), (2, {3, 4, 5}), (1, {2, 3, 4, 5})]
+    ("most", "expected"), [(None, set()), (5, set()), (4, {5}), (2, {3, 4, 5}), (1, {2, 3, 4, 5})]
 )
-def test_the_oldest_of_more_than_a_namespace_may_have_are_released(most: int, expected: set[int]) -> None:
+def test_the_oldest_of_more_than_a_namespace_may_have_are_released(
+    most: int | None, expected: set[int]
+) -> None:
     other = segment(*(gone(number, namespace="kafka") for number in (20,)), name="b")
     bare = segment(gone(30, uid="", namespace="", pod=""), gone(31, uid="", namespace="", pod=""), name="c")
 
@@ -87,8 +89,8 @@ def test_what_a_namespace_has_too_many_of_goes_first_and_makes_room_for_the_othe
     known = pools("10.0.0.0/26", [*range(32, 64), *range(3, 19)], held)
 
     assert released([held], known, settings()) == {}
-    assert set(released([held], known, settings(ipReserveMaxCount=2))) == {1, 2, *range(20, 24)}
-    limited = settings(ipReserveMaxCount=4, maxPerNamespace=2)
+    assert set(released([held], known, settings(maxCount=2))) == {1, 2, *range(20, 24)}
+    limited = settings(maxCount=4, maxPerNamespace=2)
     assert released([held], known, limited) == dict.fromkeys(range(20, 24), Cause.NAMESPACE)
 
 
@@ -96,7 +98,7 @@ def test_each_limit_counts_what_the_one_before_it_leaves() -> None:
     expired = gone(6, minutes=41)
     held = segment(*FIVE.records, expired)
     known = pools("10.0.0.0/28", [0, *range(7, 16)][:8], held)
-    config = settings(ipReserveMaxCount=3, maxPerNamespace=5)
+    config = settings(maxCount=3, maxPerNamespace=5)
 
     assert released([held], known, config) == {6: Cause.AGE, 5: Cause.POOL, 4: Cause.COUNT}
 
@@ -133,7 +135,7 @@ def test_so_much_is_free_afterwards_and_no_more_is_released_for_it(
     held, known = view(world)
     assigned, ours, others = world
 
-    found = released([held], known, settings(maxPoolShare=share))
+    found = released([held], known, settings(maxPoolShare=f"{share}%"))
 
     room = {*range(64)} - assigned - others
     kept = (ours.keys() - found.keys()) & room
@@ -163,7 +165,7 @@ def test_no_pass_is_missed_when_a_pool_runs_short_between_two_of_them(
     """Whatever becomes assigned since, and even if all that becomes unassigned is reserved."""
     assigned, ours, others = world
     held, known = view(world)
-    config = settings(maxPoolShare=share)
+    config = settings(maxPoolShare=f"{share}%")
     kept = {number: age for number, age in ours.items() if number not in released([held], known, config)}
     _, left = view((assigned, kept, others))
     gauge = PressureGauge(left, share)

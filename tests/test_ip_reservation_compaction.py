@@ -17,7 +17,7 @@ from tests.factories import NOW, ago, record, segment
 from tests.fakes import FakeReservations
 from tests.metrics import sample
 
-CONFIG = IPReservationSettings.model_validate({"ipReserveMaxCount": 100_000})
+CONFIG = IPReservationSettings.model_validate({"maxCount": 100_000})
 
 
 def numbered(n: int, **fields: Any) -> Record:
@@ -174,7 +174,7 @@ def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_so
     held = world.reservations.held
     assert world.reconciler.reconcile("") == 0.0
     assert len(world.reservations.objects) == FEW + 2
-    assert world.reconciler.reconcile("") == world.settings.ip_release_period
+    assert world.reconciler.reconcile("") == world.settings.release_period
 
     (name,) = world.reservations.objects
     assert name.startswith("drawbridge-compacted-")

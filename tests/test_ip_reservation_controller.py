@@ -58,7 +58,7 @@ def test_a_leader_ends_when_reservations_have_moved_to_another_group(monkeypatch
 
 def test_a_storm_is_compacted_before_the_next_pass_is_due() -> None:
     with world(V3) as here:
-        here.settings = SETTINGS.model_copy(update={"ip_release_period": 3600.0})
+        here.settings = SETTINGS.model_copy(update={"release_period": 3600.0})
         for number in range(MANY):
             here.api.put(PODS, raw_pod(f"redis-{number}", ip=f"10.0.0.{number}"))
         here.thread.start()
@@ -96,7 +96,7 @@ def test_nothing_is_done_before_the_informers_are_synced(path: str) -> None:
         here.api.fault = held_back(gate, path, here.api)
         here.thread.start()
         until(lambda: here.asked_for(path))
-        assert not here.stop.wait(6 * SETTINGS.ip_release_period)
+        assert not here.stop.wait(6 * SETTINGS.release_period)
         assert (here.checks, here.writes) == (0, [])
         gate.set()
         until(lambda: not here.held)

@@ -21,7 +21,7 @@ from tests.ip_reservation_world import doubted
 
 def config(**values: Any) -> IPReservationSettings:
     return IPReservationSettings.model_validate(
-        {"ipReserveTime": "40m", "ipReserveMaxCount": 3, "giveBackAfter": "2m"} | values
+        {"duration": "40m", "maxCount": 3, "giveBackAfter": "2m"} | values
     )
 
 
@@ -109,9 +109,6 @@ def test_nothing_confirmed_is_decided_otherwise_for_what_is_forged(
 def outcome(
     segments: Sequence[IPReservation], pods: Pods, count: int
 ) -> dict[str, tuple[list[Record], list[tuple[Record, Cause]]]]:
-    changes = {
-        each.segment.metadata.name: each
-        for each in plan(segments, pods, config(ipReserveMaxCount=count), NOW)
-    }
+    changes = {each.segment.metadata.name: each for each in plan(segments, pods, config(maxCount=count), NOW)}
     unchanged = {each.metadata.name: (list(each.records), []) for each in segments}
     return unchanged | {name: (list(each.kept), list(each.released)) for name, each in changes.items()}

@@ -20,7 +20,7 @@ from settings import IPReservationSettings
 from tests.factories import NOW, pod, record, segment
 from tests.fakes import FakeClock
 
-SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m", "ipReserveMaxCount": 2})
+SETTINGS = IPReservationSettings.model_validate({"duration": "40m", "maxCount": 2})
 ADDRESSES = [f"10.0.0.{n}" for n in range(1, 5)]
 Event = tuple[int, Pod | None, Pod | None]
 

@@ -28,7 +28,7 @@ from tests.factories import NOW, ago, pod, record
 from tests.ip_reservation_world import TERMINATING
 from tests.pages import ROOT
 
-SETTINGS = IPReservationSettings.model_validate({"ipReserveTime": "40m"})
+SETTINGS = IPReservationSettings.model_validate({"duration": "40m"})
 EVICTED = {"status": {"phase": "Failed", "reason": "Evicted"}}
 
 

@@ -27,7 +27,7 @@ from tests.managed import context_of
 from tests.metrics import sample
 
 SETTINGS = IPReservationSettings.model_validate(
-    {"ipReserveTime": "40m", "ipReleasePeriod": "1h", "pools": {"enabled": True}}
+    {"duration": "40m", "releasePeriod": "1h", "pools": {"enabled": True}}
 )
 
 

@@ -86,8 +86,8 @@ def test_an_address_that_was_not_promised_waits_for_no_pod() -> None:
 # Releases
 
 LIMITS = [
-    pytest.param({"ipReserveTime": "1m"}, "", id="time"),
-    pytest.param({"ipReserveMaxCount": 1}, "", id="count"),
+    pytest.param({"duration": "1m"}, "", id="time"),
+    pytest.param({"maxCount": 1}, "", id="count"),
     pytest.param({"maxPerNamespace": 1}, "", id="namespace"),
     pytest.param({}, "10.0.0.1", id="by hand"),
 ]
@@ -110,7 +110,7 @@ def test_nothing_releases_what_was_promised(settings: Mapping[str, Any], by_hand
 def test_what_waits_for_its_pod_counts_against_no_limit() -> None:
     """Else others would be released for a pod that needs an address anyway."""
     others = [record(f"10.0.1.{each}/32", uid=f"uid-{each}", ended=ago(minutes=1)) for each in range(2)]
-    settings = IPReservationSettings.model_validate(ON | {"ipReserveMaxCount": 2})
+    settings = IPReservationSettings.model_validate(ON | {"maxCount": 2})
     pods = Pods({}, {}, promises=Promises(waiting=frozenset({former().key})))
 
     assert not plan([segment(former(), *others)], pods, settings, NOW).changes

@@ -32,7 +32,7 @@ NONE = Pods({}, {})
 
 def settings(**values: Any) -> IPReservationSettings:
     return IPReservationSettings.model_validate(
-        {"ipReserveTime": "40m", "ipReserveMaxCount": 300, "giveBackAfter": "2m"} | values
+        {"duration": "40m", "maxCount": 300, "giveBackAfter": "2m"} | values
     )
 
 
@@ -95,7 +95,7 @@ def test_a_segment_is_deleted_with_its_last_record(level: int) -> None:
 )
 def test_an_end_that_is_known_in_memory_is_stored_after(reserve_time: str, waits: float) -> None:
     going, other = record(), record("10.0.0.2/32", uid="b")
-    config = settings(ipReserveTime=reserve_time)
+    config = settings(duration=reserve_time)
 
     def stored(seconds: float) -> list[tuple[datetime | None, ...]]:
         pods = Pods({"b": TERMINATING}, {}, {going.key: ago(seconds=seconds)})
@@ -119,7 +119,7 @@ def test_an_end_that_is_only_in_memory_counts_and_releases_nothing_by_age() -> N
     held = [record(f"10.0.0.{n}/32", uid=f"{n}", at=ago(minutes=9)) for n in range(2)]
     pods = Pods({}, {}, {held[0].key: ago(seconds=2), held[1].key: ago(seconds=1)})
 
-    (change,) = plan([segment(*held)], pods, settings(ipReserveMaxCount=1), NOW)
+    (change,) = plan([segment(*held)], pods, settings(maxCount=1), NOW)
     assert [(each.cidr, cause) for each, cause in change.released] == [("10.0.0.0/32", Cause.COUNT)]
 
     long_ago = Pods({}, {}, {held[0].key: ago(hours=1)})
@@ -146,7 +146,7 @@ def test_the_hold_that_began_first_goes_first_however_long_its_pod_took_to_go() 
     stuck = record("10.0.0.1/32", uid="a", at=ago(hours=9), ended=ago(minutes=1))
     quick = record("10.0.0.2/32", uid="b", at=ago(minutes=9), ended=ago(minutes=9))
 
-    (change,) = plan([segment(stuck, quick)], NONE, settings(ipReserveMaxCount=1), NOW)
+    (change,) = plan([segment(stuck, quick)], NONE, settings(maxCount=1), NOW)
 
     assert change.kept == (stuck,)
 
@@ -157,11 +157,9 @@ def test_an_address_that_stands_in_two_segments_counts_once_and_goes_from_both()
     young = record("10.0.0.2/32", uid="b", at=ago(minutes=1), ended=ago(minutes=1))
     segments = [segment(before, name="a"), segment(twice, young, name="b")]
 
-    assert plan(segments, NONE, settings(ipReserveMaxCount=2), NOW) == []
+    assert plan(segments, NONE, settings(maxCount=2), NOW) == []
     released = [
-        each.cidr
-        for change in plan(segments, NONE, settings(ipReserveMaxCount=1), NOW)
-        for each, _ in change.released
+        each.cidr for change in plan(segments, NONE, settings(maxCount=1), NOW) for each, _ in change.released
     ]
 
     assert released == [twice.cidr, twice.cidr]
@@ -259,7 +257,7 @@ def test_rounds_on_their_own_outcomes_soon_change_nothing(
 ) -> None:
     """What a copy says is written into a greater one first, and what was asked later than that is over then."""
     outcome, pods = situation
-    config = settings(ipReserveMaxCount=count)
+    config = settings(maxCount=count)
     for _ in range(3):
         outcome = after_a_round(outcome, pods, config)
 
@@ -288,7 +286,7 @@ def test_every_record_is_kept_or_released_and_none_early(
     situation: tuple[list[IPReservation], Pods], count: int
 ) -> None:
     segments, pods = situation
-    changes = plan(segments, pods, settings(ipReserveMaxCount=count), NOW)
+    changes = plan(segments, pods, settings(maxCount=count), NOW)
     changed = {change.segment.metadata.name for change in changes}
     left = [each for one in segments if one.metadata.name not in changed for each in one.records]
     left += [each for change in changes for each in change.kept]

@@ -32,7 +32,7 @@ class World(ip_reservation_world.World):
         self.reconciler = self.releasing(is_over=lambda: self.is_over())
 
     def once(self) -> None:
-        assert self.reconciler.reconcile("") == self.settings.ip_release_period
+        assert self.reconciler.reconcile("") == self.settings.release_period
 
     def twice(self) -> None:
         self.once()
@@ -164,7 +164,7 @@ def test_addresses_over_the_count_are_released_with_an_event() -> None:
     ]
     before = sample("ip_reserve_evictions_count")
     in_use = record("10.0.0.9/32", uid="uid-redis-0")
-    world = World(segment(*held, in_use), pods=[pod(ip="10.0.0.9")], ipReserveMaxCount=3)
+    world = World(segment(*held, in_use), pods=[pod(ip="10.0.0.9")], maxCount=3)
 
     world.twice()
 
@@ -180,7 +180,7 @@ def test_forged_records_push_none_out_and_are_dropped_with_an_event() -> None:
     true = record(ended=ago(minutes=1))
     forged = [record(f"10.0.1.{n}/32", uid=f"f{n}", pod=f"f{n}", at=NOW) for n in range(1, 9)]
     foreign = record("10.0.2.1/32", uid="uid-redis-7", pod="redis-7", at=NOW)
-    world = World(segment(true), pods=[pod("redis-7", ip="10.0.0.7")], ipReserveMaxCount=1)
+    world = World(segment(true), pods=[pod("redis-7", ip="10.0.0.7")], maxCount=1)
     world.addresses.observe(None, world.cached[0])
     world.twice()
     before = sample("drawbridge_reservations_released_total", cause="forged")

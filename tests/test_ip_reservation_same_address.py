@@ -35,7 +35,7 @@ from webhook.admission import Decision, Request
 from webhook.ip_reservation.reads import Shared
 from webhook.ip_reservation.same_address_webhook import WHY, SameAddressWebhook
 
-ON = IPReservationSettings.model_validate({"ipReserveTime": "40m", "sameAddress": {"enabled": True}})
+ON = IPReservationSettings.model_validate({"duration": "40m", "sameAddress": {"enabled": True}})
 PLACE = Place("redis", "redis-0", "uid-redis")
 PROMISED = {IP_ADDRS: '["10.0.0.1"]', SAME_ADDRESS_FROM: 'uid-redis-0=["10.0.0.1"]'}
 

@@ -476,7 +476,7 @@ def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) 
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late(moved: bool) -> None:
-    """As in a storm, by ipReserveMaxCount. An address that was never reserved is."""
+    """As in a storm, by ipReservation.maxCount. An address that was never reserved is."""
     world = World()
     owner = a_pod()["metadata"]["ownerReferences"][0]
     world.api.put(
@@ -640,7 +640,7 @@ def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
 
 
 def test_an_address_that_calico_released_from_a_living_pod_is_one_of_a_pod_that_went() -> None:
-    world = World(ipReserveTime="5m")
+    world = World(duration="5m")
     world.put_pod(a_pod())
     world.run(90)
     world.unassigned.add("10.0.0.1")

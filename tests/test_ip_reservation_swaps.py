@@ -137,7 +137,7 @@ def test_an_address_that_was_released_before_its_time_is_reported_until_that() -
     world.change(held, None)
 
     assert world.comes(OTHER) == ["AddressSwapped"]
-    assert "released before ipReserveTime" in world.recorder.events[0][1]
+    assert "released before ipReservation.duration" in world.recorder.events[0][1]
     assert swapped("released-early") == before + 1
 
     world.now += timedelta(minutes=36)
@@ -152,7 +152,7 @@ def test_nothing_is_reported_for_a_record_that(ended: datetime | None) -> None:
     world.addresses.observe(None, pod())
     world.change(held, None)
     world.addresses.observe(pod(), None)
-    world.settings = world.settings.model_copy(update={"ip_reserve_time": 36000.0})
+    world.settings = world.settings.model_copy(update={"duration": 36000.0})
 
     assert world.comes(OTHER) == []
 
@@ -202,7 +202,7 @@ def test_what_was_taken_out_is_remembered_up_to_a_number() -> None:
 def test_the_leader_reports_a_swap() -> None:
     with world(V3) as here:
         now = datetime.now(UTC)
-        here.settings = here.settings.model_copy(update={"ip_reserve_time": 3600.0})
+        here.settings = here.settings.model_copy(update={"duration": 3600.0})
         here.hold(record("10.0.0.9/32", uid="u", pod="redis-1", at=now, ended=now))
         here.api.put(PODS, raw_pod("redis-2", ip="10.0.0.2"))
         here.thread.start()

@@ -10,7 +10,7 @@ import pytest
 from controllers.anycast_ip import egress
 from controllers.ingress_daemonset.health_checks import access
 from dev.lab.install import merged
-from tests.charts import ANYCAST_IP, CA, NAMESPACE, SETS, Objects, helm_needed, render
+from tests.charts import ANYCAST_IP, CA, NAMESPACE, Objects, helm_needed, render
 from tests.ingress_daemonset_world import resource
 from tests.pages import ROOT
 from tests.pages import table as table_of
@@ -19,7 +19,6 @@ from tests.permissions import ALWAYS, EVERYWHERE, OWN, Entry, Permission, grante
 PAGE = ROOT / "docs" / "reference" / "permissions.md"
 FILES = {"mode": "files", "existingSecret": "tls", "caBundle": CA}
 NOTHING: dict[str, Any] = {"ipReservation": {"enabled": False}, "certs": FILES}
-EKLET = {name: SETS["eklet-with-keys-in-a-Secret"][name] for name in ("cloud", "eklet")}
 WITH: dict[str, dict[str, Any]] = {
     "ipReservation": {"ipReservation": {"enabled": True, "standing": {"enabled": False}}},
     "workloadOptIn": {"ipReservation": {"enabled": True, "workloadOptIn": True}},
@@ -32,17 +31,16 @@ WITH: dict[str, dict[str, Any]] = {
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
     "returnHome": {"elasticity": {"returnHome": {"enabled": True}}},
     "percentages": {"elasticity": {"percentages": True}},
-    "openGates": {"elasticity": {"openGates": "always"}},
-    "openGates: controllers": {"elasticity": {"openGates": "controllers"}},
+    "openGates": {"elasticity": {"advanced": {"openGates": "always"}}},
+    "openGates: controllers": {"elasticity": {"advanced": {"openGates": "controllers"}}},
     "ingressDaemonSet": {"ingressDaemonSet": {"enabled": True}},
-    "attachNodes": {"ingressDaemonSet": {"attachNodes": "always"}},
+    "attachNodes": {"ingressDaemonSet": {"advanced": {"attachNodes": "always"}}},
     "clb": {
         "ingressDaemonSet": {"clb": {"enabled": True}},
         "cloud": {"region": "ap-singapore", "existingSecret": "keys"},
     },
     "self-managed": {"certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""}},
     "metrics.authentication": {"metrics": {"authentication": True}},
-    "eklet": EKLET,
     "dashboard": {"dashboard": {"enabled": True, "from": [{"podSelector": {}}]}},
 }
 """The values that bring the permissions of each feature."""
@@ -60,6 +58,8 @@ NEED = {
     "attachNodes": ("ingressDaemonSet",),
 }
 """What some of them are nothing without."""
+OTHERS = ("health checkers", "eklet", "view")
+"""What is bound to no ServiceAccount of this chart."""
 CHOICES: list[tuple[str, ...]] = [
     (),
     *((*NEED.get(each, ()), each) for each in WITH),
@@ -93,7 +93,7 @@ def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
     for features in CHOICES:
         expected: dict[str, set[Permission]] = {"webhook": set(), "controllers": set()}
         for entry in table():
-            if entry.by in (ALWAYS, *features) and entry.account not in ("health checkers", "view"):
+            if entry.by in (ALWAYS, *features) and entry.account not in OTHERS:
                 expected.setdefault(entry.account, set()).update(entry.permissions)
 
         with subtests.test("of " + ", ".join(features)):
@@ -101,11 +101,11 @@ def test_the_roles_give_what_the_table_has_for_what_is_enabled_and_nothing_else(
 
 
 def test_each_permission_of_the_table_comes_with_a_feature_that_is_rendered() -> None:
-    assert {entry.by for entry in table() if entry.account != "health checkers"} <= {ALWAYS, *WITH}
+    assert {entry.by for entry in table() if entry.account not in OTHERS} <= {ALWAYS, *WITH}
 
 
 WITHOUT_PERMISSIONS: list[tuple[str, dict[str, Any]]] = [
-    ("pools", {"ipReservation": {"maxPoolShare": 20}}),
+    ("pools", {"ipReservation": {"maxPoolShare": "20%"}}),
     ("ipReservation", {"ipReservation": {"maxPerNamespace": 5}}),
     ("anycastIP", {"anycastIP": {"pool": {"retain": {"count": 3, "age": "1h"}}}}),
     ("anycastIP", {"anycastIP": {"pool": {"minIdle": 2}}}),

@@ -93,21 +93,21 @@ certs: {mode: self-managed, secretName: a, serviceName: b, configurationName: c,
   selfManaged: {caValidity: 9h, leafValidity: 8h, renewBefore: 7h, overlap: 6s}}
 cloud: {region: ap-hongkong, endpoint: "127.0.0.1:8080", rootDomain: internal.tencentcloudapi.com,
   proxy: "http://proxy:3128", caFile: /ca.pem, credentials: static, credentialsDir: /keys, cvmRole: role,
-  callTimeout: 20s, attemptTimeout: 5s, rateShare: 0.5}
+  callTimeout: 20s, attemptTimeout: 5s, rateShare: 50%%}
 ipReservation:
   enabled: false
   failurePolicy: Ignore
   calicoApiVersion: crd.projectcalico.org/v1
-  ipReserveMaxCount: 1
-  ipReserveTime: 1h30m
-  ipReleasePeriod: 300ms
+  duration: 1h30m
+  maxCount: 1
+  releasePeriod: 300ms
   giveBackAfter: 3m
   skipWhenOwnerIsDeleted: false
   workloadOptIn: true
   sameAddress: {enabled: true, timeout: 30s}
   standing: {enabled: false, max: 1}
   pools: {enabled: true}
-  maxPoolShare: 20
+  maxPoolShare: 20%%
   maxPerNamespace: 7
   labelSelector:
     matchLabels: {app: redis}
@@ -135,7 +135,7 @@ ingressDaemonSet: {enabled: true,
     assert set(changed_fields(default, settings)) >= {
         name for name in _names(default) if name not in ("apiVersion", "kind")
     }
-    assert (settings.ip_reservation.ip_reserve_time, settings.ip_reservation.ip_release_period) == (5400, 0.3)
+    assert (settings.ip_reservation.duration, settings.ip_reservation.release_period) == (5400, 0.3)
 
 
 def _names(settings: Settings) -> set[str]:
@@ -155,7 +155,7 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 
 def test_a_capo_config_is_accepted_as_it_stands() -> None:
     settings = parse(CAPO)
-    assert settings.ip_reservation == ip(ipReserveMaxCount=400).ip_reservation
+    assert settings.ip_reservation == ip(maxCount=400).ip_reservation
     assert settings.leader_election.resource_name == "capo"
     assert settings.leader_election.resource_namespace == "ip-reserve"
 
@@ -212,11 +212,16 @@ ADDRESSES = "anycastIP: {addresses: [%s]}"
 HOURS = "elasticity: {maxSuperPods: {budgets: [{maxPods: 2, hours: [{%s}]}]}}"
 SELECT = "ipReservation: {labelSelector: {matchExpressions: [{%s}]}}"
 BAD = {
-    "ipReservation: {ipReserveTime: 40x}": "ipReservation.ipReserveTime: '40x' is not a duration",
-    "ipReservation: {ipReleasePeriod: 0s}": "'0s' is no time at all; write a duration above zero",
-    "ipReservation: {ipReserveMaxCount: 0}": "ipReserveMaxCount: 0 is refused: input should be greater",
-    "ipReservation: {ipReserveTim: 4m}": "ipReserveTim: unknown field; did you mean ipReserveTime?",
-    "ipReservation: {ip_reserve_time: 4m}": "ip_reserve_time: unknown field; did you mean",
+    "ipReservation: {duration: 40x}": "ipReservation.duration: '40x' is not a duration",
+    "ipReservation: {releasePeriod: 0s}": "'0s' is no time at all; write a duration above zero",
+    "ipReservation: {maxCount: 0}": "maxCount: 0 is refused: input should be greater",
+    "ipReservation: {maxCont: 4}": "maxCont: unknown field; did you mean maxCount?",
+    "ipReservation: {ipReserveTime: 4m}": "ipReserveTime: unknown field; known here are",
+    "ipReservation: {maxPoolShare: 50}": "maxPoolShare: 50 is not a percentage; write one from",
+    "ipReservation: {maxPerNamespace: 0}": "maxPerNamespace is 0: null is no limit; to reserve nothing in a namespace",
+    "elasticity: {maxSuperPods: {total: 0}}": "total is 0: null is no limit; to forbid super nodes, add an entry",
+    "elasticity: {maxSuperPods: {perNamespace: 0}}": "perNamespace is 0: null is no limit; to forbid",
+    "anycastIP: {bandwidth: 0}": "bandwidth is 0: null is no limit; to allocate no addresses",
     "ipReserveTime: 4m": "ipReserveTime: unknown field; did you mean ipReservation?",
     "xyz: 1": "xyz: unknown field; known here are apiVersion, kind, health",
     "webhook: 9443": "webhook: 9443 is not a mapping of fields",
@@ -277,7 +282,7 @@ BAD = {
     "cloud: {region: hk}": "cloud.region: 'hk' is not a region; write its long name",
     "cloud: {rootDomain: 'https://x.com'}": "cloud.rootDomain: 'https://x.com' is not a domain",
     "cloud: {proxy: proxy}": "cloud.proxy: 'proxy' is not the URL of a proxy",
-    "cloud: {rateShare: 1.1}": "cloud.rateShare: 1.1 is refused",
+    "cloud: {rateShare: 0.9}": "cloud.rateShare: 0.9 is not a percentage; write one",
     "cloud: {attemptTimeout: 31s}": "attemptTimeout (31s) must be no longer than callTimeout (30s)",
     "cloud: {secretID: x}": "cloud.secretID: unknown field",
     "elasticity: {localReplicas: -1}": "localReplicas: -1",
@@ -285,22 +290,19 @@ BAD = {
     "elasticity: {localReplicas: 30%}": "localReplicas is 30%: set percentages to true, or write a number",
     "elasticity: {maxSuperPods: {budgets: [{namespaces: [shop]}]}}": "budgets[0].maxPods: is missing",
     "elasticity: {maxSuperPods: {budgets: [{maxPods: 1, labels: {a b: c}}]}}": "is not the name of a label",
-    HOURS % "start: 20:00, durationSeconds: 60": (
+    HOURS % "start: 20:00, duration: 1m": (
         "budgets[0].hours[0].start: 1200 is not a time; write hours and minutes in quotes, such as"
     ),
-    HOURS % 'start: "24:00", durationSeconds: 60': "hours[0].start: '24:00' is not a time",
-    HOURS % 'start: "20:00"': "hours[0].durationSeconds: is missing",
-    HOURS
-    % 'start: "20:00", durationSeconds: 59': "durationSeconds: 59 is refused: input should be greater than",
-    HOURS
-    % 'start: "20:00", durationSeconds: 604801': "604801 is refused: input should be less than or equal",
-    HOURS % 'start: "20:00", durationSeconds: 60, timeZone: Moon/Crater': (
+    HOURS % 'start: "24:00", duration: 1m': "hours[0].start: '24:00' is not a time",
+    HOURS % 'start: "20:00"': "hours[0].duration: is missing",
+    HOURS % 'start: "20:00", duration: 59s': "duration: '59s' is not between 1m and 168h, a week; write for",
+    HOURS % 'start: "20:00", duration: 168h1s': "duration: '168h1s' is not between",
+    HOURS % 'start: "20:00", duration: 1m, timeZone: Moon/Crater': (
         "hours[0].timeZone: 'Moon/Crater' is not known; write one of the IANA database, such as Europe/Berlin"
     ),
-    HOURS % 'start: "20:00", durationSeconds: 60, timeZone: ../etc': "timeZone: '../etc' is not known; write",
-    HOURS % 'start: "20:00", durationSeconds: 60, timeZone: Europe': "timeZone: 'Europe' is not known; write",
-    HOURS
-    % 'start: "20:00", durationSeconds: 60, days: [Monday]': "days[0]: 'Monday' is refused: input should be",
+    HOURS % 'start: "20:00", duration: 1m, timeZone: ../etc': "timeZone: '../etc' is not known; write",
+    HOURS % 'start: "20:00", duration: 1m, timeZone: Europe': "timeZone: 'Europe' is not known; write",
+    HOURS % 'start: "20:00", duration: 1m, days: [Monday]': "days[0]: 'Monday' is refused: input should be",
     "elasticity: {maxSuperPods: {budgets: [{maxPods: 2, hours: nights}]}}": "hours: 'nights' is not a list",
     "ingressDaemonSet: {healthChecker: {resources: {a: 1}}}": "unknown field; known here are requests, limits, claims",
     SUBNETS % "{id: vpc-1, zone: ap-x-1}": (
@@ -318,7 +320,7 @@ ACCEPTED = (
     'cloud: {endpoint: ""}',
     "elasticity: {percentages: true, localReplicas: 30%}",
     "elasticity: {maxSuperPods: {budgets: [{maxPods: 2, hours: []}]}}",
-    HOURS % 'start: "20:00", durationSeconds: 43200, days: [Mon, Sun], timeZone: Europe/Berlin',
+    HOURS % 'start: "20:00", duration: 12h, days: [Mon, Sun], timeZone: Europe/Berlin',
     "anycastIP: {enabled: true, clusterID: cls-1, anycastZone: ANYCAST_ZONE_GLOBAL}",
     'elasticity: {resolvConf: "# ours\\nnameserver 4.4.4.4\\n\\n  nameserver 8.8.8.8\\n"}',
 )
@@ -392,7 +394,7 @@ def test_client_ca_takes_several_certificates_or_none(pem: str) -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    text = HEADER + "webhook: {port: 0}\nipReservation: {ipReserveTime: x, enabld: true}\n"
+    text = HEADER + "webhook: {port: 0}\nipReservation: {duration: x, enabld: true}\n"
     with pytest.raises(SettingsError) as caught:
         parse(text)
     assert len(caught.value.problems) == 3
@@ -470,13 +472,13 @@ def test_a_changed_file_is_applied_and_the_callback_told(path: Path) -> None:
     calls: list[tuple[Settings, Settings]] = []
     file = SettingsFile(path, on_change=lambda old, new: calls.append((old, new)))
     applied = metric("drawbridge_config_reloads_total", result="applied")
-    write(path, "ipReservation: {ipReserveMaxCount: 7}")
+    write(path, "ipReservation: {maxCount: 7}")
     with capture_logs() as logs:
         file.poll()
         file.poll()
-    assert file.current.ip_reservation.ip_reserve_max_count == 7
+    assert file.current.ip_reservation.max_count == 7
     assert calls == [(Settings(), file.current)]
-    assert [entry["fields"] for entry in logs] == [["ipReservation.ipReserveMaxCount"]]
+    assert [entry["fields"] for entry in logs] == [["ipReservation.maxCount"]]
     assert metric("drawbridge_config_reloads_total", result="applied") == applied + 1
     assert metric("drawbridge_config_hash") == fingerprint(file.current) != fingerprint(Settings())
 
@@ -484,13 +486,13 @@ def test_a_changed_file_is_applied_and_the_callback_told(path: Path) -> None:
 def test_a_bad_file_is_refused_and_the_last_good_settings_stay(path: Path) -> None:
     refused: list[SettingsError] = []
     file = SettingsFile(path, on_refused=refused.append)
-    write(path, "ipReservation: {ipReserveTime: 40x}")
+    write(path, "ipReservation: {duration: 40x}")
     with capture_logs() as logs:
         file.poll()
         file.poll()
     assert file.current == Settings()
     assert [str(error) for error in refused] == [
-        "ipReservation.ipReserveTime: '40x' is not a duration; write for example 40m or 1h30m"
+        "ipReservation.duration: '40x' is not a duration; write for example 40m or 1h30m"
     ]
     assert [entry["log_level"] for entry in logs] == ["error"]
     assert metric("drawbridge_config_last_reload_successful") == 0
@@ -511,7 +513,7 @@ def test_a_file_that_vanishes_is_refused_once_and_found_again(path: Path) -> Non
 def test_a_config_map_that_the_kubelet_swaps_is_seen_with_size_and_time_unchanged(tmp_path: Path) -> None:
     for version, count in (("v1", 3), ("v2", 4)):
         (tmp_path / version).mkdir()
-        write(tmp_path / version / "config.yaml", f"ipReservation: {{ipReserveMaxCount: {count}}}")
+        write(tmp_path / version / "config.yaml", f"ipReservation: {{maxCount: {count}}}")
         os.utime(tmp_path / version / "config.yaml", ns=(0, 0))
     (tmp_path / "..data").symlink_to("v1")
     (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
@@ -519,7 +521,7 @@ def test_a_config_map_that_the_kubelet_swaps_is_seen_with_size_and_time_unchange
     (tmp_path / "new").symlink_to("v2")
     (tmp_path / "new").rename(tmp_path / "..data")
     file.poll()
-    assert file.current.ip_reservation.ip_reserve_max_count == 4
+    assert file.current.ip_reservation.max_count == 4
 
 
 def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
@@ -534,7 +536,7 @@ def test_changes_that_need_a_restart_are_named_in_a_warning(path: Path) -> None:
 def test_what_needs_a_restart_is_a_field_that_there_is() -> None:
     fields = _names(Settings())
     assert [start for start in NEEDS_RESTART if not any(name.startswith(start) for name in fields)] == []
-    assert needing_restart(["logging.level", "cloud.endpoint", "ipReservation.ipReserveTime"]) == [
+    assert needing_restart(["logging.level", "cloud.endpoint", "ipReservation.duration"]) == [
         "cloud.endpoint"
     ]
 

@@ -21,17 +21,13 @@ pytestmark = helm_needed
 STRICTER = {
     "certs.mode",  # `files` needs a Secret
     "elasticity.excludedNamespaces",  # that of the release is added
-    "webhook.drainPeriod",  # must end within the pods' grace
-    "anycastIP.egressCheck.image",  # "" is the chart's own image
-    "anycastIP.egressCheck.imagePullPolicy",
-    "ingressDaemonSet.healthChecker.image",  # "" is the chart's own image
-    "ingressDaemonSet.healthChecker.imagePullPolicy",
+    "controllers.leaseDuration",  # in whole seconds
 }
 """Values of which the chart knows more than the program."""
 FORM_ALONE = re.compile(
-    r"webhook\.clientCA: |elasticity\.maxSuperPods\.budgets\[\d+\]\.hours\[\d+\]\.timeZone: "
+    r"webhook\.clientCA: |elasticity\.maxSuperPods\.budgets\[\d+\]\.hours\[\d+\]\.(timeZone|duration): "
 )
-"""What a block of PEM says, and which time zones there are, is read by the program, not by the chart."""
+"""What a block of PEM says, which time zones there are and how long hours last is read by the program alone."""
 
 
 def verdict(drawn: Drawn, answer: dict[str, str]) -> str:

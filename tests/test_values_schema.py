@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 
-from cli.simulate.value_names import COMPUTED
+from cli.simulate.value_names import COMPUTED, CONSTANT
 from dev.lab.values_schema import SCHEMA, SETTINGS, SOURCE
 from tests import facts
 
-MAPPED = {*SETTINGS.values(), *(each["setting"] for each in SOURCE["values"].values() if "setting" in each)}
+MAPPED = {
+    *SETTINGS.values(),
+    *(each[kind] for each in SOURCE["values"].values() for kind in ("setting", "original") if kind in each),
+}
 
 
 def test_each_setting_has_a_value_or_is_computed_by_the_chart() -> None:
-    assert {name.partition("[]")[0] for name in facts.SETTINGS} == MAPPED | COMPUTED
-    assert MAPPED.isdisjoint(COMPUTED)
+    assert {name.partition("[]")[0] for name in facts.SETTINGS} == MAPPED | COMPUTED | CONSTANT
+    assert MAPPED.isdisjoint(COMPUTED | CONSTANT)
 
 
 def test_no_setting_has_two_values_of_one_name() -> None:

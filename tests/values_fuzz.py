@@ -75,11 +75,11 @@ OTHERS: tuple[Any, ...] = (
     {"a": None},
 )
 PAIRS = (
-    ("leaderElection.retryPeriod", "leaderElection.renewDeadline", "leaderElection.leaseDuration"),
-    ("cloud.attemptTimeout", "cloud.callTimeout"),
+    ("cloud.region", "cloud.regionLong"),
+    ("anycastIP.bandwidth", "config.aia.bandwidth"),
     ("certs.selfManaged.overlap", "certs.selfManaged.renewBefore", "certs.selfManaged.leafValidity"),
-    ("webhook.drainPeriod", "webhook.preStopSleepSeconds", "webhook.terminationGracePeriodSeconds"),
-    ("config.webhookPort", "config.healthProbeBindAddress", "config.metricsBindAddress"),
+    ("webhook.drainPeriod", "webhook.preStopSleep"),
+    ("webhook.port", "health.healthProbeBindAddress", "metrics.bindAddress"),
     ("anycastIP.addressType", "anycastIP.anycastZone", "anycastIP.clusterID"),
 )
 """Values that must fit each other."""

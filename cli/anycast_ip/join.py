@@ -79,7 +79,7 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
     not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}
     waiting = sum(wanted(each, settings) and is_tainted(each) for each in nodes)
-    per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share
+    per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share / 100
     from_pool = min(count, max(0, len(idle) - waiting))
     needed = count - from_pool
     found = quotas_read(inventory)

@@ -184,7 +184,7 @@ def reservations(
             reason=stored.reason,
             reserved_at=stored.at,
             pod_ended=stored.ended,
-            expires_at=noted.ended and noted.ended + timedelta(seconds=settings.ip_reserve_time),
+            expires_at=noted.ended and noted.ended + timedelta(seconds=settings.duration),
             release=release,
             segments=tuple(sorted(each.segment.metadata.name for each in copies)),
         )
@@ -199,7 +199,7 @@ def _release(
     *,
     by_hand: bool,
 ) -> str:
-    lasts = duration(settings.ip_reserve_time)
+    lasts = duration(settings.duration)
     if stored.key in pods.promises.kept:
         return "the pod that took the place of its pod has it: the leader ends it in its next run"
     if stored.key in pods.promises.waiting:
@@ -215,7 +215,7 @@ def _release(
         return "an operator asked for its release: the leader releases it in its next run"
     if is_over(noted, settings, now):
         return "its time is over: the leader releases it in its next run"
-    left = (noted.ended - now).total_seconds() + settings.ip_reserve_time
+    left = (noted.ended - now).total_seconds() + settings.duration
     not_stored = "" if stored.ended else f"; {NOT_STORED}"
     return f"in {duration(left)}, {lasts} after its pod ended{not_stored}"
 
@@ -276,7 +276,7 @@ def promised(pods: Iterable[Pod], settings: IPReservationSettings, now: datetime
             after = (
                 f"{duration(settings.same_address.timeout)} after it got its node"
                 if node
-                else f"{duration(settings.ip_reserve_time)} without a node"
+                else f"{duration(settings.duration)} without a node"
             )
             ends = f"It asks Calico for it until {moment(until)}, {after}, or a little later: then it gets any IP"
         yield Promised(key_of(pod.metadata), node, promise.addresses, until, ends)
@@ -469,7 +469,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         unmanaged=others,
         holders=holders,
         counted=counted(segments),
-        most=settings.ip_reserve_max_count,
+        most=settings.max_count,
         now=now,
         events=latest([each for each in about if ip in each.message.replace(",", " ").split()]),
         pool=pool,

@@ -102,7 +102,7 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
         len(records),
         sum(each.ended is None and each.reason == STANDING for each in records),
         sum(each.ended is None for each in records),
-        settings.ip_reserve_max_count,
+        settings.max_count,
         dict(Counter(each.reason or "unknown" for each in records if each.ended).most_common()),
         tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
     )
@@ -175,7 +175,7 @@ def checks(inventory: Inventory) -> Iterator[Finding]:
             "Calico's API",
             Verdict.WRONG,
             f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
-            "install Calico's CRDs, or set ipReservation.calicoApiVersion to auto",
+            "install Calico's CRDs, or set ipReservation.advanced.calicoApiVersion to auto",
         )
     yield from _of_cooldown(settings, inventory.cluster.read({"": inventory.cooldown})[""])
     if account := inventory.installed.accounts.get(WEBHOOK, ""):
@@ -188,20 +188,20 @@ def _of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> 
         failure = unreadable(cooldown)
         yield Finding(COOLDOWN_CHECK, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
         return
-    lasts, reserved = duration(cooldown), duration(settings.ip_reserve_time)
+    lasts, reserved = duration(cooldown), duration(settings.duration)
     kept = f"Calico keeps every IP for {lasts} after its release"
     what_each_covers = f"what each of them covers: {COOLDOWN_PAGE}"
     if not cooldown:
         message = f"none ({COOLDOWN} is not set): only reservations keep IPs"
         yield Finding(COOLDOWN_CHECK, Verdict.OK, message)
-    elif cooldown < settings.ip_reserve_time:
+    elif cooldown < settings.duration:
         yield Finding(COOLDOWN_CHECK, Verdict.OK, f"{kept}; reservations last longer: {reserved}")
     else:
         yield Finding(
             COOLDOWN_CHECK,
             Verdict.WARNING,
-            f"{kept} ({COOLDOWN}), and ipReserveTime is {reserved}: reservations add little",
-            f"raise config.ipReserveTime, or lower {COOLDOWN}; {what_each_covers}",
+            f"{kept} ({COOLDOWN}), and ipReservation.duration is {reserved}: reservations add little",
+            f"raise ipReservation.duration, or lower {COOLDOWN}; {what_each_covers}",
         )
     if cooldown and settings.same_address.enabled:
         yield Finding(

@@ -112,7 +112,7 @@ class Removal(Report, frozen=True):
             yield bad(f"{self.problem}: see drawbridge status.")
         if self.beyond:
             yield warning(
-                f"With the {self.counted} that are reserved, this is {self.beyond} over ipReserveMaxCount"
+                f"With the {self.counted} that are reserved, this is {self.beyond} over ipReservation.maxCount"
                 f" ({self.most}): the oldest are released first."
             )
         for each in self.unknown:
@@ -333,9 +333,9 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
 
     before = causes(change.now)
     why = {
-        Cause.AGE: "older than ipReserveTime",
+        Cause.AGE: "older than ipReservation.duration",
         Cause.NAMESPACE: "the oldest of more than maxPerNamespace",
-        Cause.COUNT: "the oldest of more than ipReserveMaxCount",
+        Cause.COUNT: "the oldest of more than ipReservation.maxCount",
     }
     for (ip, pod), cause in causes(change.then).items():
         if (ip, pod) not in before:
@@ -417,7 +417,7 @@ def removal(
         ),
         unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted(segments),
-        most=snapshot.settings.ip_reservation.ip_reserve_max_count,
+        most=snapshot.settings.ip_reservation.max_count,
         pools=pools,
         pools_unknown=unknown,
         returning=back,

@@ -31,7 +31,7 @@ COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "
 
 def release_at(record: Record, settings: IPReservationSettings) -> datetime | None:
     """None while no end of its pod is stored: it exists, has just gone, or never was."""
-    return record.ended + timedelta(seconds=settings.ip_reserve_time) if record.ended else None
+    return record.ended + timedelta(seconds=settings.duration) if record.ended else None
 
 
 def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPReservation]]:
@@ -221,7 +221,7 @@ def list_reservations(session: Session, watch: bool) -> None:
         inventory = Inventory(session.cluster)
         segments, settings = segments_of(inventory), settings_of(inventory)
         shown = listed(segments, settings, session.options.namespace)
-        return Reservations(shown, settings.ip_reserve_max_count)
+        return Reservations(shown, settings.max_count)
 
     session.follow(read, watch)
 
@@ -232,7 +232,8 @@ def list_reservations(session: Session, watch: bool) -> None:
 def release(session: Session, addresses: tuple[str, ...]) -> None:
     """Release IPs early, so that Calico may assign them again.
 
-    The leader releases them within ipReleasePeriod, or as soon as the pod that has the IP is gone.
+    The leader releases them within ipReservation.advanced.releasePeriod, or as soon as the pod that has the IP is
+    gone.
     """
     inventory = Inventory(session.cluster)
     segments, settings = segments_of(inventory), settings_of(inventory)
@@ -253,7 +254,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
             changes = {**laid_open(metadata, {RELEASE: order}), "resourceVersion": metadata.resource_version}
             client.patch(resource, metadata.name, {"metadata": changes})
             for record in records:
-                soon = f"within {duration(settings.ip_release_period)}"
+                soon = f"within {duration(settings.release_period)}"
                 when = soon if record.ended else f"when pod {record.namespace}/{record.pod} is gone"
                 say(f"{address_of(record.cidr)}: the leader releases it {when}")
         for hold in held:
@@ -269,7 +270,7 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
 def hold_ip(session: Session, address: str) -> None:
     """Hold an IP until you release it.
 
-    ipReserveTime and ipReserveMaxCount do not apply. Creates an IPReservation that Drawbridge does not manage. A pod
+    ipReservation.duration and maxCount do not apply. Creates an IPReservation that Drawbridge does not manage. A pod
     that has the IP keeps it.
     """
     inventory = Inventory(session.cluster)

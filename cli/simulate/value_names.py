@@ -7,26 +7,33 @@ from collections.abc import Iterator, Mapping
 from settings import Settings
 from settings.values import Model
 
+ADVANCED = (
+    *("ipReservation.releasePeriod", "ipReservation.giveBackAfter", "ipReservation.calicoApiVersion"),
+)
+"""Settings whose values stand under `advanced` of their section, which the file does not have."""
 RENAMED = {
-    "config.leaderElectionEnable": "leaderElection.leaderElect",
-    "config.healthProbeBindAddress": "health.healthProbeBindAddress",
-    "config.webhookPort": "webhook.port",
-    "config.metricsBindAddress": "metrics.bindAddress",
-    "config.ipReserveMaxCount": "ipReservation.ipReserveMaxCount",
-    "config.ipReserveTime": "ipReservation.ipReserveTime",
-    "config.ipReleasePeriod": "ipReservation.ipReleasePeriod",
-    "config.labelSelector.matchLabels": "ipReservation.labelSelector.matchLabels",
-    "config.labelSelector.matchExpressions": "ipReservation.labelSelector.matchExpressions",
+    **{".advanced.".join(each.split(".")): each for each in ADVANCED},
     "cloud.subnets": "elasticity.subnets",
+    "config.leaderElectionEnable": "leaderElection.leaderElect",
+    "controllers.leaseDuration": "leaderElection.leaseDuration",
 }
 """Values of the chart that become a setting of another name."""
 COMPUTED = {
     *("apiVersion", "kind", "webhook.certDir", "cloud.caFile", "cloud.credentialsDir"),
     *("leaderElection.resourceName", "leaderElection.resourceNamespace"),
+    *("leaderElection.renewDeadline", "leaderElection.retryPeriod"),
     *("certs.secretName", "certs.serviceName", "certs.configurationName"),
     *("elasticity.openGates", "elasticity.region", "ingressDaemonSet.healthChecker.clusterRole"),
+    *("anycastIP.egressCheck.image", "anycastIP.egressCheck.imagePullPolicy"),
+    *("ingressDaemonSet.healthChecker.image", "ingressDaemonSet.healthChecker.imagePullPolicy"),
 }
 """Settings that no value sets alone: the chart knows or computes them."""
+CONSTANT = {
+    *("cloud.callTimeout", "cloud.attemptTimeout", "elasticity.switch.namespace", "elasticity.switch.name"),
+    *("elasticity.gateFallbackAfter", "anycastIP.reverseReconcile.period"),
+    *("anycastIP.resyncPeriod", "ingressDaemonSet.resyncPeriod", "anycastIP.allowList.http.bindAddress"),
+}
+"""Settings that the chart leaves at their defaults."""
 
 
 def _settings(model: type[Model], path: str = "") -> Iterator[str]:
@@ -40,13 +47,21 @@ def _settings(model: type[Model], path: str = "") -> Iterator[str]:
 
 
 SETTINGS = RENAMED | {
-    name: name for name in _settings(Settings) if name not in {*RENAMED.values(), *COMPUTED}
+    name: name for name in _settings(Settings) if name not in {*RENAMED.values(), *COMPUTED, *CONSTANT}
 }
 """Which setting each value of the chart becomes; most have its name."""
-OTHER_NAMES = {
+ORIGINALS = {
+    "config.healthProbeBindAddress": "health.healthProbeBindAddress",
+    "config.webhookPort": "webhook.port",
+    "config.metricsBindAddress": "metrics.bindAddress",
+    "config.ipReserveMaxCount": "ipReservation.maxCount",
+    "config.ipReserveTime": "ipReservation.duration",
+    "config.ipReleasePeriod": "ipReservation.advanced.releasePeriod",
     "config.region.longName": "cloud.region",
     "cloud.regionLong": "cloud.region",
     "cloud.apiDomain": "cloud.rootDomain",
+    "credential.secretID": "cloud.secretID",
+    "credential.secretKey": "cloud.secretKey",
     "credential.clusterID": "anycastIP.clusterID",
     "config.node.labels": "anycastIP.nodeLabels",
     "config.aia.addressType": "anycastIP.addressType",
@@ -54,9 +69,9 @@ OTHER_NAMES = {
     "config.aia.bandwidth": "anycastIP.bandwidth",
     "config.aia.tags": "anycastIP.tags",
 }
-"""Values that are set under one of two names; empty ones have no effect."""
+"""Names that the originals have for values of ours; null and empty ones have no effect."""
 MAPS = (
-    "config.labelSelector.matchLabels",
+    "ipReservation.labelSelector.matchLabels",
     "anycastIP.nodeLabels",
     "anycastIP.tags",
     "anycastIP.pool.adopt",
@@ -65,47 +80,40 @@ MAPS = (
 """Values that are maps themselves: Helm merges them, and null removes a key."""
 _OTHERS: Mapping[str, str] = {
     "": (
-        "global nameOverride fullnameOverride commonLabels replicaCount imagePullSecrets bindHost "
-        "priorityClassName podSecurityContext securityContext podAnnotations podLabels nodeSelector "
-        "tolerations affinity topologySpreadConstraints extraVolumes extraVolumeMounts extraEnv "
-        "controller scheduler rbacImage namespace service resources"
+        "global nameOverride fullnameOverride commonLabels replicaCount imagePullSecrets "
+        "priorityClassName podSecurityContext securityContext podAnnotations nodeSelector "
+        "tolerations affinity topologySpreadConstraints extraVolumes extraVolumeMounts extraEnv eklet"
     ),
     "config.region": "shortName",
-    "ipReservation": "timeoutSeconds",
+    "ipReservation.advanced": "timeout",
     "anycastIP.allowList.http": "from",
-    "anycastIP": "timeoutSeconds",
-    "elasticity": "timeoutSeconds openGates",
-    "ingressDaemonSet": "timeoutSeconds namespaces attachNodes",
-    "cloud": "regionShort uniqueID appID ownerUIN vpcID caBundle secretID secretKey token existingSecret",
+    "anycastIP.egressCheck": "image",
+    "anycastIP.advanced": "timeout",
+    "elasticity.advanced": "timeout openGates",
+    "ingressDaemonSet": "namespaces",
+    "ingressDaemonSet.healthChecker": "image",
+    "ingressDaemonSet.advanced": "timeout attachNodes",
+    "cloud": "regionShort uniqueID appID ownerUIN vpcID caBundle keysInValues secretID secretKey existingSecret",
     "certs": "existingSecret caBundle",
-    "certs.certManager": "issuerRef caSecret duration renewBefore caDuration",
-    "webhook": (
-        "preStopSleepSeconds terminationGracePeriodSeconds configurationAnnotations hostNetwork "
-        "nodeSelector tolerations affinity resources"
-    ),
+    "certs.certManager": "issuerRef caSecret duration renewBefore",
+    "webhook": "preStopSleep configurationAnnotations hostNetwork nodeSelector tolerations affinity resources",
     "autoscaling": "enabled minReplicas maxReplicas targetCPUUtilizationPercentage",
-    "image": "registry repository tag digest pullPolicy pullSecrets",
-    "controllers": (
-        "replicaCount terminationGracePeriodSeconds resources serviceAccountAnnotations hostNetwork "
-        "nodeSelector tolerations affinity"
-    ),
-    "crds": "install keep",
+    "image": "registry repository tag digest pullPolicy",
+    "controllers": "replicaCount resources serviceAccountAnnotations hostNetwork",
+    "crds": "install keep deleteIngressDaemonSets",
     "flowSchema": "enabled",
     "admission": "mutations",
     "admissionPolicies": "enabled",
     "networkPolicy": "enabled apiServers nodes metricsFrom egress",
-    "dashboard": "enabled from allowedHosts nodeSelector tolerations affinity resources",
+    "dashboard": "enabled from allowedHosts",
     "monitoring.serviceMonitor": "enabled interval labels",
     "monitoring.prometheusRule": (
-        "enabled labels alertLabels runbookBaseURL reservedShare certificateDays quotaLeft"
+        "enabled labels alertLabels runbookBaseURL reservedShare certificateLeft quotaLeft"
     ),
     "monitoring.dashboards": "enabled labels annotations",
     "resourceQuota": "enabled",
-    "credential": "appID secretID secretKey",
-    "eklet": "enabled replicaCount waitSandboxRunningTimeout podUsedApiserver nodeSelector resources",
-    "eklet.image": "ref pullPolicy",
-    "eklet.service": "type",
-    "eksAdmission": "autoScaleEKS replicaCount image nodeSelector resources",
+    "credential": "appID",
+    "eksAdmission": "autoScaleEKS",
 }
 """The other values of the chart, which become no setting, by the map that they are in."""
 NO_SETTINGS = frozenset(

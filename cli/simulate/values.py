@@ -20,7 +20,7 @@ from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.session import Commands, Session, pass_session
 from cli.simulate.effects import Change, Effect, Released
-from cli.simulate.value_names import MAPS, NO_SETTINGS, OTHER_NAMES, SETTINGS
+from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from features import FEATURES
 from settings import Settings
 from settings.load import SettingsError, parse
@@ -28,18 +28,11 @@ from settings.load import SettingsError, parse
 Raw = Mapping[str, Any]
 EXCLUDED = "elasticity.excludedNamespaces"
 """To these the chart adds Drawbridge's own namespace."""
-WITH_DEFAULTS = (
-    "ingressDaemonSet.healthChecker.image",
-    "ingressDaemonSet.healthChecker.imagePullPolicy",
-    "anycastIP.egressCheck.image",
-    "anycastIP.egressCheck.imagePullPolicy",
-)
-"""The chart fills these in when they are empty."""
 FOLLOWING = {"cloud.region": ("elasticity.region",), "elasticity.enabled": ("elasticity.openGates",)}
 """Settings that the chart makes of the same value."""
 
 
-KNOWN = sorted({*SETTINGS, *OTHER_NAMES, *NO_SETTINGS})
+KNOWN = sorted({*SETTINGS, *ORIGINALS, *NO_SETTINGS})
 SIMILAR = 0.8
 """How much of a name a slip leaves."""
 SHOWN = 20
@@ -77,9 +70,12 @@ def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
     now, before = parse(stored), yaml.safe_load(stored)
     after, others = copy.deepcopy(before), list[str]()
     differences: dict[str, Difference] = {}
+    given_by = dict[str, tuple[str, Any]]()
     unknown = []
     for given, value in _leaves(values):
-        name = OTHER_NAMES.get(given, given)
+        name = ORIGINALS.get(given, given)
+        if given in ORIGINALS and value in ("", None, {}):
+            continue
         if name not in SETTINGS and _is_known(given):
             others.append(given)
             continue
@@ -91,7 +87,11 @@ def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
             way_out = f"did you mean {near[0]}?" if near else "charts/drawbridge/README.md has all"
             unknown.append(Refusal(given, f"the chart has no such value: {way_out}"))
             continue
-        if value in ("", None, {}) and (given in OTHER_NAMES or name in WITH_DEFAULTS):
+        other, same = given_by.setdefault(name, (given, value))
+        if same != value:
+            unknown.append(
+                Refusal(given, f"{other} is set, too, and differs: they are two names of one value")
+            )
             continue
         old, new = before, value
         for part in SETTINGS[name].split("."):
@@ -122,7 +122,7 @@ def _leaves(values: Raw, path: str = "") -> Iterator[tuple[str, Any]]:
     """By their names; a value that is a map itself is one."""
     for key, value in values.items():
         name = f"{path}.{key}" if path else str(key)
-        is_value = OTHER_NAMES.get(name, name) in SETTINGS
+        is_value = ORIGINALS.get(name, name) in SETTINGS
         if isinstance(value, Mapping) and not is_value:
             yield from _leaves(value, name)
         else:

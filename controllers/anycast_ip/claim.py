@@ -253,7 +253,7 @@ def read(found: ConfigMap) -> Claim:
 
 def terms_of_all(settings: AnycastIPSettings) -> Terms:
     """Those of nodes that no entry of the settings selects."""
-    return Terms(settings.bandwidth, settings.internet_charge_type, settings.bandwidth_package_id)
+    return Terms(settings.bandwidth or 0, settings.internet_charge_type, settings.bandwidth_package_id)
 
 
 def terms_for(node: Node, settings: AnycastIPSettings) -> Terms | None:
@@ -263,7 +263,7 @@ def terms_for(node: Node, settings: AnycastIPSettings) -> Terms | None:
             # A package belongs to a way to pay: with another way, that of all nodes is no default.
             is_paid_alike = each.internet_charge_type in ("", settings.internet_charge_type)
             return Terms(
-                each.bandwidth or settings.bandwidth,
+                each.bandwidth or settings.bandwidth or 0,
                 each.internet_charge_type or settings.internet_charge_type,
                 each.bandwidth_package_id or (settings.bandwidth_package_id if is_paid_alike else ""),
             )

@@ -103,9 +103,9 @@ class Quota:
 
     def _reached(self, pod: Pod) -> str | None:
         total, most, namespace = self._limits.total, self._limits.per_namespace, pod.metadata.namespace
-        if total and self._taken.total() >= total:
+        if total is not None and self._taken.total() >= total:
             return f"total limits pods on super nodes to {total}"
-        if most and self._taken[namespace] >= most:
+        if most is not None and self._taken[namespace] >= most:
             return f"perNamespace limits pods of {namespace} on super nodes to {most}"
         for used in self._budgets:
             budget = used.budget

@@ -29,7 +29,7 @@ from kube.types import Pod
 from settings import IPReservationSettings
 
 END_WAITS, SHARE_OF_TIME = 60.0, 1 / 40
-"""An end that is known in memory is stored after so many seconds, or that share of ipReserveTime if it is less.
+"""An end that is known in memory is stored after so many seconds, or that share of `duration` if it is less.
 
 Many ends share a write so. A leader that is killed before makes a reservation so much longer.
 """
@@ -246,7 +246,7 @@ def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now:
     # A write also repairs a malformed entry, for which Calico would give no pod an address.
     if change.delete or len(change.kept) < len(before) or change.segment.malformed:
         return True
-    recent = timedelta(seconds=min(END_WAITS, SHARE_OF_TIME * settings.ip_reserve_time))
+    recent = timedelta(seconds=min(END_WAITS, SHARE_OF_TIME * settings.duration))
     return any(
         held.ended or not (ended := pods.ends.get(held.key)) or now - ended >= recent
         for held, kept in zip(before, change.kept, strict=True)
@@ -286,7 +286,7 @@ def _cause(
 
 def is_over(record: Record, settings: IPReservationSettings, now: datetime) -> bool:
     """Whether its time has passed since its pod ended."""
-    return record.ended is not None and now - record.ended >= timedelta(seconds=settings.ip_reserve_time)
+    return record.ended is not None and now - record.ended >= timedelta(seconds=settings.duration)
 
 
 def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSettings) -> bool:
@@ -325,7 +325,7 @@ def _too_many(
     limits: Mapping[Cause, Callable[[Reserved], Iterable[Identity]]] = {
         Cause.NAMESPACE: partial(_beyond_namespaces, most=settings.max_per_namespace),
         Cause.POOL: partial(_beyond_pools, pools=pools, share=settings.max_pool_share),
-        Cause.COUNT: partial(_oldest_beyond, count=settings.ip_reserve_max_count),
+        Cause.COUNT: partial(_oldest_beyond, count=settings.max_count),
     }
     for cause in EARLY:
         left = {
@@ -337,9 +337,9 @@ def _too_many(
     return early
 
 
-def _beyond_namespaces(reserved: Reserved, most: int) -> Iterable[Identity]:
-    """So that *most* addresses of each namespace stay; 0 is no limit."""
-    if not most:
+def _beyond_namespaces(reserved: Reserved, most: int | None) -> Iterable[Identity]:
+    """So that *most* addresses of each namespace stay; None is no limit."""
+    if most is None:
         return ()
     by_namespace: dict[str, dict[Identity, Record]] = {}
     for identity, record in reserved.items():

@@ -79,7 +79,7 @@ class ReleaseReconciler:
         settings, now = self.settings(), self.clock.now()
         if self.reader.silence > STALE:
             log.warning("release paused, watch of pods is silent", seconds=self.reader.silence)
-            return settings.ip_release_period
+            return settings.release_period
         snapshot = self.reader.read(settings)
         planned = self._planned(snapshot, settings, now)
         self._apply(planned.changes, self._writes)
@@ -89,7 +89,7 @@ class ReleaseReconciler:
             # The ends that no large segment has must be stored: time counts from them.
             self._apply(planned.uncompacted, self._late_writes)
         self.reporter.inventory(snapshot, settings)
-        return AT_ONCE if any(compacted) else settings.ip_release_period
+        return AT_ONCE if any(compacted) else settings.release_period
 
     def _planned(self, snapshot: Snapshot, settings: IPReservationSettings, now: datetime) -> Plan:
         """Nothing that was promised to a pod which the cache of pods does not have yet is made free."""

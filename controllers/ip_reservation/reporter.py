@@ -21,15 +21,15 @@ from kube.types import Pod
 from settings import IPReservationSettings
 
 RESERVED = Gauge(
-    "ip_reserve_count", "Reserved addresses of pods that are gone; ipReserveMaxCount limits them."
+    "ip_reserve_count", "Reserved addresses of pods that are gone; ipReservation.maxCount limits them."
 )
 RESERVED_MAX = Gauge(
-    "ip_reserve_count_max", "ipReserveMaxCount: how many addresses of gone pods may be reserved."
+    "ip_reserve_count_max", "ipReservation.maxCount: how many addresses of gone pods may be reserved."
 )
 # A gauge that only grows: the original's name has no _total, which a counter would get.
 EVICTED = Gauge(
     "ip_reserve_evictions_count",
-    "Addresses released early because more than ipReserveMaxCount were reserved.",
+    "Addresses released early because more than ipReservation.maxCount were reserved.",
 )
 RELEASED = Counter("drawbridge_reservations_released", "Addresses released, by cause.", ["cause"])
 for _cause in (*EARLY, Cause.FORGED):
@@ -76,7 +76,7 @@ SWAPPED = Counter(
 )
 SWAPS = {
     "reserved": "which is reserved for",
-    "released-early": "which was released before ipReserveTime, and had been of",
+    "released-early": "which was released before ipReservation.duration, and had been of",
 }
 """What was broken: a reservation that is there, or one that was released before its time."""
 for _hold in SWAPS:
@@ -107,7 +107,7 @@ POOL_GAUGES = (POOL_ADDRESSES, POOL_ASSIGNED, POOL_RESERVED, POOL_FREE)
 TOO_MANY = {
     Cause.NAMESPACE: "their namespace has more than maxPerNamespace",
     Cause.POOL: "their pool runs low: they were more than maxPoolShare of what is not assigned",
-    Cause.COUNT: "more than ipReserveMaxCount are reserved",
+    Cause.COUNT: "more than ipReservation.maxCount are reserved",
 }
 
 log = structlog.get_logger(__name__)
@@ -129,7 +129,7 @@ class Reporter:
         RESERVED.set(len(reserved))
         IN_USE.set(len(in_use - reserved) + sum(len(segment.cidrs) for segment in snapshot.settled))
         UNCONFIRMED.set(len(unconfirmed))
-        RESERVED_MAX.set(settings.ip_reserve_max_count)
+        RESERVED_MAX.set(settings.max_count)
         SEGMENTS.set(len(ours) + len(snapshot.settled))
         self.inventory_of_pools(snapshot.pools or () if settings.pools.enabled else ())
         MALFORMED.set(sum(len(segment.malformed) for segment in everything))
@@ -186,7 +186,7 @@ class Reporter:
         EVICTED.inc(tally[Cause.COUNT])
         for cause, why in TOO_MANY.items():
             if tally[cause]:
-                why = f"Addresses are released before ipReserveTime because {why}"
+                why = f"Addresses are released before ipReservation.duration because {why}"
                 self._warn(segment, "IPReleasedEarly", why)
         if forged := [record for record, cause in released if cause is Cause.FORGED]:
             self._forged(segment, forged)

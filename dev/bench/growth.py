@@ -47,7 +47,7 @@ PATIENCE = 120.0
 VALUES = {
     "replicaCount": 2,
     "controllers": {"replicaCount": 2},
-    "config": {"ipReserveTime": "1h", "ipReserveMaxCount": 20_000, "ipReleasePeriod": "1s"},
+    "ipReservation": {"duration": "1h", "maxCount": 20_000, "advanced": {"releasePeriod": "1s"}},
 }
 
 
@@ -160,8 +160,8 @@ def _rounds(lab: Lab, size: int) -> Iterator[Figure]:
     place = install.NAMESPACE, CONTROLLERS
     scale(lab.client, place, 0)
     await_scaled(lab, place, 0)
-    keeping = IPReservationSettings().model_copy(update={"ip_reserve_max_count": 20_000})
-    releasing = keeping.model_copy(update={"ip_reserve_time": 0.001})
+    keeping = IPReservationSettings().model_copy(update={"max_count": 20_000})
+    releasing = keeping.model_copy(update={"duration": 0.001})
     reservations, begin = Reservations(lab.client), time.monotonic()
     with cached(lab, reservations) as (context, caches):
         yield figure(

@@ -31,10 +31,10 @@ Where Kubernetes' programs are not there yet, they are fetched or built first: t
 VALUES: dict[str, Any] = {
     "replicaCount": 2,
     "controllers": {"replicaCount": 2},
-    "config": {
-        "ipReserveTime": f"{reservations.HOLD}s",
-        "ipReserveMaxCount": 300,
-        "ipReleasePeriod": "1s",
+    "ipReservation": {
+        "duration": f"{reservations.HOLD}s",
+        "maxCount": 300,
+        "advanced": {"releasePeriod": "1s"},
     },
     "elasticity": {"enabled": True, "switch": {"default": False}},
     "ingressDaemonSet": {"enabled": True},

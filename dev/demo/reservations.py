@@ -40,7 +40,7 @@ def play(stage: Stage) -> None:
         _delete_a_namespace(stage)
         stage.step(
             "Release by age",
-            "No one does anything now: the leader releases each IP ipReserveTime after its pod's end.",
+            "No one does anything now: the leader releases each IP ipReservation.duration after its pod's end.",
         )
         with stage.watched("status"):
             stage.wait(lambda: not reserved(stage), "all IPs to be released")
@@ -127,7 +127,7 @@ def _bound_their_number(stage: Stage) -> None:
         "Release by count",
         "The configuration is changed while all runs: for 40 minutes, but no more than 3 IPs. Then 6 pods go.",
     )
-    change = f"config.ipReserveMaxCount={MOST},config.ipReserveTime=40m"
+    change = f"ipReservation.maxCount={MOST},ipReservation.duration=40m"
     before = _processes(stage)
     chart = str(ROOT / "charts" / "drawbridge")
     stage.helm("upgrade", "drawbridge", chart, "-n", DRAWBRIDGE, "--reuse-values", "--set", change)

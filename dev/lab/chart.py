@@ -10,15 +10,16 @@ from dev.lab.errors import LabError
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "drawbridge"
+EKLET = ROOT / "charts" / "eklet"
 NAME = NAMESPACE = "drawbridge"
 OF_HELM = ("app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ")
 """Labels that name the manager of an object, which has none here."""
 
 
-def manifests(values: str, *options: str) -> str:
+def manifests(values: str, *options: str, of: Path = CHART) -> str:
     """For *values*, in YAML, and without what only Helm needs; raises LabError with Helm's words."""
     helm = str(binaries.ensure("helm")["helm"])
-    command = [helm, "template", NAME, str(CHART), "--namespace", NAMESPACE, "--values", "-", *options]
+    command = [helm, "template", NAME, str(of), "--namespace", NAMESPACE, "--values", "-", *options]
     done = subprocess.run(command, input=values, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
         raise LabError(f"the chart cannot be rendered: {done.stderr}")

@@ -19,6 +19,7 @@ from dev.lab.session import Lab
 from dev.lab.waiting import until
 from kube.client import Client, Resource
 from kube.errors import AlreadyExists
+from kube.resources import CONFIG_MAPS
 
 CRDS = Path(__file__).parent / "crds"
 CHART = Path(__file__).parents[2] / "charts" / "drawbridge"
@@ -78,12 +79,21 @@ def upgrade(lab: Lab, values: Mapping[str, Any]) -> None:
     _helm(lab, "upgrade", merged(installed, values))
 
 
+def edit_settings(lab: Lab, changes: Mapping[str, Any]) -> None:
+    """Merge *changes* into the programs' file, for settings that are no values of the chart; an upgrade undoes it."""
+    name = f"{RELEASE}-config"
+    settings = yaml.safe_load(lab.client.get(CONFIG_MAPS, name, NAMESPACE)["data"]["config.yaml"])
+    data = {"config.yaml": yaml.safe_dump(merged(settings, changes))}
+    lab.client.patch(CONFIG_MAPS, name, {"data": data}, NAMESPACE)
+
+
 def lab_values(lab: Lab, ca_bundle: bytes) -> dict[str, Any]:
     """Where the lab differs from a cluster of machines: its nodes, its addresses, its certificate and its cloud."""
     cloud = fixture.find(lab.logs)
     return {
         **(fixture.values(cloud.endpoint) if cloud else {}),
-        "bindHost": "$(POD_IP)",
+        # Its pods share the machine's network.
+        "extraEnv": [{"name": "DRAWBRIDGE_BIND_HOST", "value": "$(POD_IP)"}],
         "nodeSelector": {"drawbridge.io/lab": "node"},
         "tolerations": [{"key": "drawbridge.io/lab", "operator": "Exists", "effect": "NoSchedule"}],
         "certs": {

@@ -29,7 +29,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         "anycastIP": {"enabled": True, "clusterID": GIVEN["clusterID"]},
         "cloud": {"region": GIVEN["region"], "existingSecret": "drawbridge-cloud-keys"},
     },
-    "elasticity": {"elasticity": {"enabled": True, "openGates": "controllers"}},
+    "elasticity": {"elasticity": {"enabled": True, "advanced": {"openGates": "controllers"}}},
     "ingress-daemonset": {"ingressDaemonSet": {"enabled": True}},
 }
 OTHERS: dict[str, dict[str, Any]] = {

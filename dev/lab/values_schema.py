@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from cli.simulate import value_names
 from dev.lab import chart, values_comments
 from settings import Settings, values
-from settings.values import Order, ValuesOfOperators
+from settings.values import NotZero, Order, ValuesOfOperators
 
 SCHEMA = chart.CHART / "values.schema.json"
 CHECKS = chart.CHART / "templates" / "_settings.tpl"
@@ -27,8 +27,8 @@ SHARED = {
     "duration": values.Duration,
     "image": values.Image,
     "labels": values.Labels,
-    "limit": values.Limit,
     "name": values.Name,
+    "percent": values.Percent,
     "period": values.Period,
     "port": values.Port,
     "region": values.Region,
@@ -67,7 +67,7 @@ def schema() -> str:
         found = _shared(_of_value(given, settings), definitions)
         _place(root, path.split("."), found, required=path in SETTINGS and not _may_be_null(path, found))
     for path, instead in REFUSED.items():
-        _place(root, path.split("."), {"description": f"Refused: {instead}"}, required=False)
+        _refuse(root, path.split("."), {"description": f"Refused: {instead}"})
     for path, comment in values_comments.read((chart.CHART / "values.yaml").read_text()).items():
         _describe(root, path.split("."), comment)
     return json.dumps(root | {"$defs": definitions | SOURCE["definitions"]}, indent=2) + "\n"
@@ -81,10 +81,23 @@ def checks() -> str:
     ]
     refused = " ".join(json.dumps(word) for words in REFUSED.items() for word in words)
     return (
-        f'{{{{/* {HEAD} */}}}}\n{{{{- define "drawbridge.validateSettings" -}}}}\n{"".join(lines)}{{{{- end }}}}\n\n'
+        f'{{{{/* {HEAD} */}}}}\n{{{{- define "drawbridge.originals" -}}}}\n{_originals()}\n{{{{- end }}}}\n\n'
+        f'{{{{- define "drawbridge.validateSettings" -}}}}\n{"".join(lines)}{{{{- end }}}}\n\n'
         f'{{{{- define "drawbridge.validateRefused" -}}}}\n{{{{- include "drawbridge.refuse" (list . {refused}) }}}}\n'
         "{{- end }}\n"
     )
+
+
+def _originals() -> str:
+    """Our name of a value, that of an original, and our default."""
+    defaults = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+    rows = []
+    for theirs, ours in value_names.ORIGINALS.items():
+        default = defaults
+        for part in ours.split("."):
+            default = default[part]
+        rows.append([ours, theirs, default])
+    return json.dumps(rows)
 
 
 def _calls() -> Iterator[tuple[str, ...]]:
@@ -93,8 +106,11 @@ def _calls() -> Iterator[tuple[str, ...]]:
         for relation in model.relations:
             match relation:
                 case Order():
-                    fields = [names[f"{path}.{name}"] for name in relation.names]
-                    yield "drawbridge.inOrder", relation.rule, *fields
+                    fields = [names.get(f"{path}.{name}", "") for name in relation.names]
+                    if all(fields):  # else the chart computes some, or leaves them at their defaults
+                        yield "drawbridge.inOrder", relation.rule, *fields
+                case NotZero():
+                    yield "drawbridge.notZero", names[f"{path}.{relation.name}"], relation.way_out
                 case ValuesOfOperators():
                     yield "drawbridge.valuesOfOperators", names[path], *relation.operators
                 case _:
@@ -106,8 +122,10 @@ def _of_value(given: Schema, found: Schema) -> Schema:
         for part in given["setting"].split("."):
             found = found["properties"][part]
         return found | {key: part for key, part in given.items() if key != "setting"}
-    if "orEmpty" in given:
-        return {"anyOf": [{"const": ""}, _of_value({"setting": given["orEmpty"]}, found)]}
+    if "original" in given:
+        others = {key: part for key, part in given.items() if key != "original"}
+        schema = _of_value({"setting": given["original"]}, found) | others
+        return {"anyOf": [{"enum": ["", None]}, *schema.get("anyOf", [schema])]}
     return given
 
 
@@ -154,6 +172,14 @@ def _place(section: Schema, path: list[str], found: Schema, *, required: bool) -
         _place(section["properties"].setdefault(name, _object()), rest, found, required=required)
     else:
         section["properties"][name] = found
+
+
+def _refuse(section: Schema, path: list[str], found: Schema) -> None:
+    """No property, as it is no value; the template that refuses it knows the way out."""
+    *parents, name = path
+    for parent in parents:
+        section = section["properties"][parent]
+    section.setdefault("patternProperties", {})[f"^{name}$"] = found
 
 
 def _object() -> Schema:

@@ -867,7 +867,7 @@ def compaction_refused(world: World) -> Iterator[float]:
     yield 1.0
 
 
-SELDOM = {"config": {"ipReleasePeriod": "1m"}, "ipReservation": {"pools": {"enabled": True}}}
+SELDOM = {"ipReservation": {"advanced": {"releasePeriod": "1m"}, "pools": {"enabled": True}}}
 
 
 @history("ip_reservation", nodes=3, lasts=400.0, values=SELDOM)
@@ -1107,12 +1107,12 @@ def uninstalled_beside_a_deletion(world: World) -> Iterator[float]:
     yield 30.0
 
 
-FEW = {"config": {"ipReserveMaxCount": 3}}
+FEW = {"ipReservation": {"maxCount": 3}}
 
 
 @history("ip_reservation", nodes=3, values=FEW)
 def more_than_in_all(world: World) -> Iterator[float]:
-    """Of more reservations than ipReserveMaxCount, those whose time began first are released."""
+    """Of more reservations than maxCount, those whose time began first are released."""
     yield from more_than_three(world, "count")
 
 
@@ -1160,7 +1160,9 @@ def opted_in(world: World) -> Iterator[float]:
 
 
 @history(
-    "ip_reservation", nodes=3, values={"ipReservation": {"calicoApiVersion": "crd.projectcalico.org/v1"}}
+    "ip_reservation",
+    nodes=3,
+    values={"ipReservation": {"advanced": {"calicoApiVersion": "crd.projectcalico.org/v1"}}},
 )
 def hidden_metadata(world: World) -> Iterator[float]:
     """A reservation that Calico's API server wrote ends where only its custom resource is read."""

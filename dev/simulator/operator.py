@@ -19,17 +19,17 @@ Raw = dict[str, Any]
 EDGE = "edge"
 SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
     "": {
-        "leaderElection.leaseDuration": ("15s", "30s"),
+        "controllers.leaseDuration": ("15s", "30s"),
         "webhook.threads": (64, 512),
         "logging.level": ("info", "debug"),
     },
     "ipReservation": {
-        "config.ipReserveTime": ("2m", "3m"),
-        "config.ipReleasePeriod": ("2s", "5s", "10s"),
-        "config.ipReserveMaxCount": (2, 300),
-        "ipReservation.maxPerNamespace": (0, 2),
+        "ipReservation.duration": ("2m", "3m"),
+        "ipReservation.advanced.releasePeriod": ("2s", "5s", "10s"),
+        "ipReservation.maxCount": (2, 300),
+        "ipReservation.maxPerNamespace": (None, 2),
         "ipReservation.workloadOptIn": (True, False),
-        "ipReservation.giveBackAfter": ("10s", "30s", "90s"),
+        "ipReservation.advanced.giveBackAfter": ("10s", "30s", "90s"),
         "ipReservation.skipWhenOwnerIsDeleted": (True, False),
         "ipReservation.pools.enabled": (True, False),
         "ipReservation.sameAddress.enabled": (True, False),
@@ -38,7 +38,6 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
     },
     "anycastIP": {
         "anycastIP.releaseOnLabelRemoval": (True, False),
-        "anycastIP.resyncPeriod": ("1m", "5m"),
         "anycastIP.reverseReconcile.mode": ("off", "report"),
         "anycastIP.pool.minIdle": (0, 1, 2),
         "anycastIP.pool.retain.count": (0, 1, 3),
@@ -46,16 +45,14 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "anycastIP.tags": ({}, {"team": "edge"}),
     },
     "elasticity": {
-        "elasticity.maxSuperPods.total": (0, 2, 4),
+        "elasticity.maxSuperPods.total": (None, 2, 4),
         "elasticity.returnHome.enabled": (True, False),
         "elasticity.homeFailover.enabled": (True, False),
         "elasticity.scaleInOrder": (True, False),
-        "elasticity.gateFallbackAfter": ("30s", "60s"),
     },
     "ingressDaemonSet": {
         "ingressDaemonSet.detachmentReminder": ("1m", "10m"),
-        "ingressDaemonSet.resyncPeriod": ("1m", "5m"),
-        "ingressDaemonSet.healthChecker.image": ("drawbridge:1", "drawbridge:2"),
+        "ingressDaemonSet.healthChecker.image.tag": ("1", "2"),
     },
 }
 """Of values.yaml, by the feature that they belong to, what an operator may try."""

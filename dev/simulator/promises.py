@@ -10,7 +10,7 @@ from dev.simulator.models import load_balancer
 
 Raw = dict[str, Any]
 RESERVED_FOR = 120.0
-"""Seconds; the shortest ipReserveTime of scenarios."""
+"""Seconds; the shortest ipReservation.duration of scenarios."""
 SHORT_SKEW = 15.0
 """Seconds by which clocks differ at most where reservations, which last two minutes, are compared with them."""
 
@@ -32,7 +32,7 @@ def _reservation(values: Raw) -> Iterator[Promise]:
         if (
             not values["ipReservation"].get("pools", {}).get("enabled")
         ):  # whose share ends reservations early: documented
-            limits = values["config"].get("ipReserveMaxCount"), values["ipReservation"].get("maxPerNamespace")
+            limits = values["ipReservation"].get("maxCount"), values["ipReservation"].get("maxPerNamespace")
             most = min(filter(None, limits), default=None)
             yield Promise.of(
                 reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW, most=most
@@ -61,7 +61,7 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
     yield Promise.of(address.OpensInTheEnd)
     if section["enabled"]:
         yield Promise.of(address.RunningKeepTheirs)
-        lease = values.get("leaderElection", {}).get("leaseDuration", "15s")
+        lease = values.get("controllers", {}).get("leaseDuration", "15s")
         yield Promise.of(address.JoinsClosed, lease=float(lease.removesuffix("s")))
         yield Promise.of(address.OpenWithAddress)
         yield Promise.of(address.OpenedWithAddress)

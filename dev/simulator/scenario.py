@@ -127,8 +127,7 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
 def values_of(features: Sequence[str], own: Mapping[str, Any]) -> Raw:
     """Of a release with these features, short times, and what is its *own*, by section."""
     values: Raw = {SECTIONS[each]: {"enabled": each in features, **SHORT.get(each, {})} for each in FEATURES}
-    values["config"] = {"ipReserveTime": "2m"}
-    values["cloud"] = {"region": "ap-singapore", "secretID": "key-id", "secretKey": "a-secret"}
+    values["cloud"] = {"region": "ap-singapore", "existingSecret": "keys"}
     values["certs"] = {"mode": "files", "existingSecret": "tls", "caBundle": CA_BUNDLE}
     for section, changes in own.items():
         values[section] = {**values.get(section, {}), **changes} if isinstance(changes, dict) else changes
@@ -137,7 +136,11 @@ def values_of(features: Sequence[str], own: Mapping[str, Any]) -> Raw:
 
 SHORT: Mapping[str, Raw] = {
     # Without what half of the seeds, and some histories, have: else the review would decide about nearly nothing.
-    "ip_reservation": {"giveBackAfter": "30s", "standing": {"enabled": False}},
+    "ip_reservation": {
+        "duration": "2m",
+        "advanced": {"giveBackAfter": "30s"},
+        "standing": {"enabled": False},
+    },
     "anycast_ip": {"clusterID": "cls-1"},
-    "ingress_daemonset": {"healthChecker": {"image": "drawbridge:1"}},
+    "ingress_daemonset": {"healthChecker": {"image": {"repository": "drawbridge", "tag": "1"}}},
 }

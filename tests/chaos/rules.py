@@ -9,11 +9,11 @@ HOLD = timedelta(seconds=10)
 """So short that the leader releases during each storm what the webhook servers are adding to."""
 VALUES: dict[str, Any] = {
     "replicaCount": 2,
-    "config": {
-        "ipReserveTime": f"{HOLD.seconds}s",
-        "ipReleasePeriod": "1s",
-        "ipReserveMaxCount": 10_000,
+    "ipReservation": {
+        "duration": f"{HOLD.seconds}s",
+        "maxCount": 10_000,
+        "advanced": {"releasePeriod": "1s"},
     },
-    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
-    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+    "controllers": {"leaseDuration": "6s"},
+    "webhook": {"preStopSleep": "1s", "drainPeriod": "2s"},
 }

@@ -30,8 +30,7 @@ from tests.cluster.ingress_daemonset_edge import Edge, confirming
 VALUES = merged(
     ingress_daemonset.VALUES,
     {
-        "controllers": {"replicaCount": 2},
-        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+        "controllers": {"replicaCount": 2, "leaseDuration": "3s"},
     },
 )
 NODES = tuple("abcdefgh")

@@ -26,12 +26,11 @@ ACCOUNTS = Resource("", "v1", "serviceaccounts")
 SUBNET = {"id": "subnet-lab00001", "zone": "ap-guangzhou-3"}
 VALUES: dict[str, Any] = {
     "replicaCount": 2,
-    "controllers": {"replicaCount": 1},
+    "controllers": {"replicaCount": 1, "leaseDuration": "10s"},
     "ipReservation": {"enabled": False},
     "elasticity": {"enabled": True},
     "cloud": {"subnets": [SUBNET]},
-    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
-    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+    "webhook": {"preStopSleep": "1s", "drainPeriod": "2s"},
 }
 SUPER = "eklet-"
 """How the names of super nodes begin, and no others."""

@@ -22,11 +22,11 @@ from tests.cluster.elasticity import SECONDS, Shop, is_gated, keeping, template,
 
 VALUES: dict[str, Any] = {
     **elasticity.VALUES,
-    "elasticity": {"enabled": False, "openGates": "controllers", "timeoutSeconds": 2},
+    "elasticity": {"enabled": False, "advanced": {"openGates": "controllers", "timeout": "2s"}},
     "cloud": {"subnets": []},
 }
-ON = {"elasticity": {"enabled": True, "openGates": "auto"}}
-OFF = {"elasticity": {"enabled": False, "openGates": "auto"}}
+ON = {"elasticity": {"enabled": True, "advanced": {"openGates": "auto"}}}
+OFF = {"elasticity": {"enabled": False, "advanced": {"openGates": "auto"}}}
 WHERE = ("--namespace", NAMESPACE)
 CREATORS, PAUSE = 3, 0.1
 

@@ -19,11 +19,10 @@ BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
 
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
-    "controllers": {"replicaCount": 1},
+    "controllers": {"replicaCount": 1, "leaseDuration": "10s"},
     "ipReservation": {"enabled": False},
     "ingressDaemonSet": {"enabled": True, "detachmentReminder": "2s"},
-    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
-    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+    "webhook": {"preStopSleep": "1s", "drainPeriod": "2s"},
 }
 BALANCER = "lb-edge0000"
 """The load balancer at which IngressDaemonSets may set weights, in a lab with a cloud."""

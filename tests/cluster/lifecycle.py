@@ -23,14 +23,13 @@ from tests.cluster.ingress_daemonset_edge import Edge, confirming
 
 VALUES: dict[str, Any] = {
     "replicaCount": 2,
-    "controllers": {"replicaCount": 2},
+    "controllers": {"replicaCount": 2, "leaseDuration": "10s"},
     "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
-    "config": workloads.CONFIG,
+    "ipReservation": workloads.RESERVATION,
     "elasticity": {"enabled": True, "maxSuperPods": {"perNamespace": 2}},
     "ingressDaemonSet": {"enabled": True, "detachmentReminder": "2s"},
     "cloud": {"subnets": [SUBNET]},
-    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"},
-    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+    "webhook": {"preStopSleep": "1s", "drainPeriod": "2s"},
 }
 """Over those of a lab with a cloud, which switch anycast IP on; IP reservation is on by default."""
 

@@ -41,7 +41,7 @@ OWN = SERVERS | {"certs": {"mode": "cert-manager", **NOTHING_OF_FILES}}
 ISSUED_BY_CORP = {"issuerRef": {"name": CORP}, "caSecret": CAS}
 SELF_MANAGED = SERVERS | {
     "certs": {"mode": "self-managed", **NOTHING_OF_FILES, "selfManaged": {"overlap": "5s"}},
-    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
+    "controllers": {"leaseDuration": "6s"},
 }
 
 

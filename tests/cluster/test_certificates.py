@@ -42,7 +42,7 @@ VALUES: dict[str, Any] = {
             "overlap": "10s",
         },
     },
-    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
+    "controllers": {"leaseDuration": "6s"},
 }
 
 
@@ -81,7 +81,9 @@ def test_rotations_when_they_are_due_cost_no_admission_whatever_else_happens(
         programs.kill(lab, programs.another_leader(lab, than=""))
         lab.wait(lambda: rotated(lab, first), 90, "the first rotation to end under another leader")
         second = held(lab)
-        install.upgrade(lab, {"ipReservation": {"timeoutSeconds": 9}, "logging": {"level": "debug"}})
+        install.upgrade(
+            lab, {"ipReservation": {"advanced": {"timeout": "9s"}}, "logging": {"level": "debug"}}
+        )
         assert held(lab).leaf != NOTHING
         lab.wait(lambda: rotated(lab, second), 90, "the second rotation")
         lost = held(lab)

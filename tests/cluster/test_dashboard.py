@@ -25,7 +25,7 @@ SERVICE = "drawbridge-dashboard.drawbridge.svc"
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
     "controllers": {"replicaCount": 1},
-    "config": workloads.CONFIG | {"ipReserveTime": workloads.STORED_SOON},
+    "ipReservation": workloads.RESERVATION | {"duration": workloads.STORED_SOON},
     "ingressDaemonSet": {"enabled": True},
     "dashboard": {"enabled": True, "from": [{"podSelector": {}}], "allowedHosts": [NAME]},
 }

@@ -58,7 +58,7 @@ def test_addresses_are_released_by_age(lab: Lab, group: str, redis: str) -> None
     workloads.delete_collection(lab, redis)
     lab.wait(lambda: of(lab, group, redis), SECONDS, "addresses to be reserved")
 
-    with workloads.configured(lab, config={"ipReserveTime": "2s"}):
+    with workloads.configured(lab, ipReservation={"duration": "2s"}):
         lab.kubectl("delete", "statefulset", "redis", "-n", redis)
         lab.wait(lambda: not records(lab, group), SECONDS, "every address to be released")
         # One that its server may still append to is emptied first.
@@ -87,7 +87,7 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
     good = lab.kubectl(
         "get", "configmap", "drawbridge-config", "-n", "drawbridge", "-o", "jsonpath={.data.config\\.yaml}"
     ).stdout
-    bad = good.replace("ipReserveTime:", "ipReserveTimes:")
+    bad = good.replace("maxCount:", "maxCounts:")
     assert bad != good
     try:
         write_configuration(lab, bad)
@@ -96,8 +96,8 @@ def test_a_bad_configuration_is_refused_and_the_last_good_one_stays(lab_v3: Lab)
         (message, *_) = {
             event["message"] for event in workloads.events(lab, "drawbridge", "ConfigurationRefused")
         }
-        assert "ipReservation.ipReserveTimes" in message
-        assert "did you mean ipReserveTime?" in message
+        assert "ipReservation.maxCounts" in message
+        assert "did you mean maxCount?" in message
         pod = workloads.running_pod(lab, redis, "a")
         lab.client.delete(PODS, "a", redis)
         assert pod.metadata.uid in records(lab, "v3")
@@ -136,7 +136,7 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
     assigned = ipam(lab, "assign", "8", "--node", pod.spec.node_name)
 
     assert pod.status.pod_ip not in assigned["assigned"]
-    with workloads.configured(lab, config={"ipReserveTime": "1s"}):
+    with workloads.configured(lab, ipReservation={"duration": "1s"}):
         lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), SECONDS, "the address to be released")
     # All that is free: addresses of other tests' pods may have been held in this pool, and released now.
     assert pod.status.pod_ip in ipam(lab, "assign", "8", "--node", pod.spec.node_name)["assigned"]

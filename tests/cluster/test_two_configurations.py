@@ -23,7 +23,7 @@ VALUES: dict[str, Any] = {
     "controllers": {"replicaCount": 1},
     "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
     "ingressDaemonSet": {"enabled": True},
-    "webhook": {"preStopSleepSeconds": 1, "drainPeriod": "2s"},
+    "webhook": {"preStopSleep": "1s", "drainPeriod": "2s"},
 }
 NAMES = ["drawbridge", "drawbridge-ingress-daemonset"]
 

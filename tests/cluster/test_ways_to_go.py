@@ -154,7 +154,7 @@ def test_an_eviction_that_a_budget_refuses_reserves_only_for_a_while(
     body = {"apiVersion": BUDGETS.api_version, "kind": "PodDisruptionBudget", "spec": budget}
     lab.client.create(BUDGETS, body | {"metadata": {"name": "all"}}, redis)
     with witnessed(lab, group, redis) as outside:
-        with workloads.configured(lab, ipReservation={"giveBackAfter": "2s"}):
+        with workloads.configured(lab, ipReservation={"advanced": {"giveBackAfter": "2s"}}):
             for pod in pods:
                 with pytest.raises(TooManyRequests, match="disruption budget"):
                     workloads.evict(lab, pod)

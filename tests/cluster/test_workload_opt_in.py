@@ -21,8 +21,10 @@ VALUES = merged(
     workloads.VALUES,
     {
         # Else pods of StatefulSets are selected anyway.
-        "config": {"labelSelector": {"matchExpressions": [{"key": "brokerId", "operator": "Exists"}]}},
-        "ipReservation": {"workloadOptIn": True},
+        "ipReservation": {
+            "labelSelector": {"matchExpressions": [{"key": "brokerId", "operator": "Exists"}]},
+            "workloadOptIn": True,
+        },
         "replicaCount": 1,
         "controllers": {"replicaCount": 1},
     },

@@ -19,13 +19,13 @@ from kube.errors import ApiError, NotFound
 from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
 from kube.types import Pod
 
-CONFIG = {"ipReserveTime": "1h", "ipReleasePeriod": "1s", "ipReserveMaxCount": 1000}
-VALUES = {"replicaCount": 2, "config": CONFIG}
+RESERVATION = {"duration": "1h", "maxCount": 1000, "advanced": {"releasePeriod": "1s"}}
+VALUES = {"replicaCount": 2, "ipReservation": RESERVATION}
 """Of the labs that tests share: nothing is released unless a test wants it."""
 SECONDS = 60
 """For what is awaited: most of it takes one."""
 STORED_SOON = "10m"
-"""An `ipReserveTime` of which the fortieth part, after which the end of a pod is stored, is much less than SECONDS."""
+"""Of a reservation: the fortieth part, after which the end of a pod is stored, is much less than SECONDS."""
 GROUPS = {
     "v3": Resource("projectcalico.org", "v3", "ipreservations", namespaced=False),
     "v1": Resource("crd.projectcalico.org", "v1", "ipreservations", namespaced=False),

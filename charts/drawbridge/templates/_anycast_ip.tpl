@@ -1,48 +1,6 @@
-{{/*
-As JSON: the values that the charts of AIA-IP-Controller and TKE Resilience know by other names, by their names here.
-Those names come before our defaults; labels and tags are added to the default, as Helm adds them. No message says what
-a value is.
-*/}}
-{{- define "drawbridge.twoNames" -}}
-{{- $found := dict }}
-{{- range list
-  (list "cloud.region" "config.region.longName" "")
-  (list "cloud.region" "cloud.regionLong" "")
-  (list "cloud.regionShort" "config.region.shortName" "")
-  (list "cloud.appID" "credential.appID" "")
-  (list "cloud.rootDomain" "cloud.apiDomain" "tencentcloudapi.com")
-  (list "cloud.secretID" "credential.secretID" "")
-  (list "cloud.secretKey" "credential.secretKey" "")
-  (list "anycastIP.clusterID" "credential.clusterID" "")
-  (list "anycastIP.nodeLabels" "config.node.labels" (dict "tke.cloud.tencent.com/need-aia-ip" "true"))
-  (list "anycastIP.addressType" "config.aia.addressType" "AnycastEIP")
-  (list "anycastIP.anycastZone" "config.aia.anycastZone" "")
-  (list "anycastIP.bandwidth" "config.aia.bandwidth" 100)
-  (list "anycastIP.tags" "config.aia.tags" dict) }}
-{{- $name := index . 0 }}
-{{- $other := index . 1 }}
-{{- $default := index . 2 }}
-{{- $ours := $.Values }}
-{{- range splitList "." $name }}{{ $ours = get $ours . }}{{ end }}
-{{- if hasKey $found $name }}{{ $ours = get $found $name }}{{ end }}
-{{- $theirs := $.Values }}
-{{- range splitList "." $other }}{{ $theirs = get (default dict $theirs) . }}{{ end }}
-{{- if or (kindIs "invalid" $theirs) (has $theirs (list "" dict)) }}
-{{- $theirs = $ours }}
-{{- else if kindIs "map" $theirs }}
-{{- $theirs = merge dict $theirs $default }}
-{{- end }}
-{{- if not (has (toJson $ours) (list (toJson $default) (toJson $theirs))) }}
-{{- fail (printf "%s and %s are both set, and differ: they are two names of one value; leave one of them out" $name $other) }}
-{{- end }}
-{{- $_ := set $found $name $theirs }}
-{{- end }}
-{{- toJson $found }}
-{{- end }}
-
 {{/* The section "cloud" of the configuration. */}}
 {{- define "drawbridge.cloud" -}}
-{{- $names := include "drawbridge.twoNames" . | fromJson -}}
+{{- $names := include "drawbridge.names" . | fromJson -}}
 region: {{ get $names "cloud.region" | quote }}
 endpoint: {{ .Values.cloud.endpoint | quote }}
 rootDomain: {{ get $names "cloud.rootDomain" | quote }}
@@ -51,9 +9,7 @@ caFile: {{ empty .Values.cloud.caBundle | ternary "" "/etc/drawbridge/config/clo
 credentials: {{ .Values.cloud.credentials }}
 credentialsDir: {{ and (include "drawbridge.cloudSecret" .) "/etc/drawbridge/cloud" | quote }}
 cvmRole: {{ .Values.cloud.cvmRole | quote }}
-callTimeout: {{ .Values.cloud.callTimeout | quote }}
-attemptTimeout: {{ .Values.cloud.attemptTimeout | quote }}
-rateShare: {{ .Values.cloud.rateShare }}
+rateShare: {{ .Values.cloud.rateShare | quote }}
 {{- end }}
 
 {{/* Whether the controllers set weights at load balancers, or nothing. */}}
@@ -69,7 +25,7 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{/* The Secret that the controllers find their keys in, or nothing. */}}
 {{- define "drawbridge.cloudSecret" -}}
 {{- if include "drawbridge.callsCloud" . }}
-{{- $id := get (include "drawbridge.twoNames" . | fromJson) "cloud.secretID" }}
+{{- $id := get (include "drawbridge.names" . | fromJson) "cloud.secretID" }}
 {{- or .Values.cloud.existingSecret (and $id (printf "%s-cloud" (include "drawbridge.fullname" .))) }}
 {{- end }}
 {{- end }}
@@ -96,7 +52,7 @@ rateShare: {{ .Values.cloud.rateShare }}
 
 {{- define "drawbridge.validateAnycastIP" -}}
 {{- include "drawbridge.validateAllowList" . }}
-{{- $names := include "drawbridge.twoNames" . | fromJson }}
+{{- $names := include "drawbridge.names" . | fromJson }}
 {{- $zone := get $names "anycastIP.anycastZone" }}
 {{- $type := get $names "anycastIP.addressType" }}
 {{- if and $zone (ne $type "AnycastEIP") }}
@@ -170,8 +126,8 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- if ne (empty $id) (empty $key) }}
 {{- fail "of cloud.secretID and cloud.secretKey, one is set without the other: give both, or neither and an existingSecret" }}
 {{- end }}
-{{- if and .cloud.token (not $id) }}
-{{- fail "cloud.token is set without cloud.secretID and cloud.secretKey, which it belongs to: give all three, or leave it out" }}
+{{- if and $id (not .cloud.keysInValues) }}
+{{- fail "cloud.secretID and cloud.secretKey (or credential.*) are set, and all who may read the release's Secrets would see them: keep them in a Secret of yours, and name it in cloud.existingSecret; or set cloud.keysInValues to true" }}
 {{- end }}
 {{- if and .cloud.existingSecret $id }}
 {{- fail "cloud.existingSecret and cloud.secretID are both set: keep the keys in that Secret, and leave secretID and secretKey out" }}
@@ -184,11 +140,6 @@ rateShare: {{ .Values.cloud.rateShare }}
 {{- fail "cloud.credentials is static, but there are no keys: give cloud.existingSecret, or cloud.secretID and cloud.secretKey" }}
 {{- end }}
 {{- end }}
-{{- end }}
-
-{{/* Without another one, that of the release, which has the program. */}}
-{{- define "drawbridge.egressCheckImage" -}}
-{{- default (include "drawbridge.image" .) .Values.anycastIP.egressCheck.image }}
 {{- end }}
 
 {{/* Whether egress is checked by pods. */}}

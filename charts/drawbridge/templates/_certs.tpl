@@ -84,5 +84,8 @@ selfManaged:
 {{- fail (printf "%s has a private key, which does not belong there: give the certificates alone" $name) }}
 {{- end }}
 {{- end }}
-{{- include "drawbridge.inOrder" (list . "shorter than" "certs.certManager.renewBefore" "certs.certManager.duration" "certs.certManager.caDuration") }}
+{{- include "drawbridge.inOrder" (list . "shorter than" "certs.certManager.renewBefore" "certs.certManager.duration") }}
+{{- if ge (include "drawbridge.microseconds" .Values.certs.certManager.duration | float64) (include "drawbridge.microseconds" "43800h" | float64) }}
+{{- fail (printf "certs.certManager.duration (%s) must be shorter than the lifetime of the release's CA (43800h)" .Values.certs.certManager.duration) }}
+{{- end }}
 {{- end }}

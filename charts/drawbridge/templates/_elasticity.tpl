@@ -3,10 +3,7 @@
 {{- with .Values.elasticity -}}
 enabled: {{ .enabled }}
 openGates: {{ include "drawbridge.controllersOpenGates" $ }}
-gateFallbackAfter: {{ .gateFallbackAfter | quote }}
 switch:
-  namespace: {{ .switch.namespace | quote }}
-  name: {{ .switch.name | quote }}
   default: {{ include "drawbridge.switchDefault" $ }}
 localOptOut: {{ .localOptOut }}
 localReplicas: {{ if kindIs "invalid" .localReplicas }}null{{ else if kindIs "string" .localReplicas }}{{ .localReplicas | quote }}{{ else }}{{ int .localReplicas }}{{ end }}
@@ -15,8 +12,8 @@ placement: {{ .placement }}
 schedulerName: {{ .schedulerName | quote }}
 excludedNamespaces: {{ include "drawbridge.excludedNamespaces" $ }}
 maxSuperPods:
-  total: {{ .maxSuperPods.total | int }}
-  perNamespace: {{ .maxSuperPods.perNamespace | int }}
+  total: {{ toJson .maxSuperPods.total }}
+  perNamespace: {{ toJson .maxSuperPods.perNamespace }}
   budgets: {{ toJson .maxSuperPods.budgets }}
 scaleInOrder: {{ .scaleInOrder }}
 homeFailover:
@@ -28,14 +25,14 @@ returnHome:
   interval: {{ .returnHome.interval | quote }}
   maxAtOnce: {{ .returnHome.maxAtOnce | int }}
 subnets: {{ toJson $.Values.cloud.subnets }}
-region: {{ get (include "drawbridge.twoNames" $ | fromJson) "cloud.region" | quote }}
+region: {{ get (include "drawbridge.names" $ | fromJson) "cloud.region" | quote }}
 resolvConf: {{ .resolvConf | quote }}
 {{- end }}
 {{- end }}
 
 {{/* Whether the controllers may open gates while the feature is off: with it on, for a ConfigMap that is edited by hand. */}}
 {{- define "drawbridge.controllersOpenGates" -}}
-{{- or .Values.elasticity.enabled (eq .Values.elasticity.openGates "controllers") }}
+{{- or .Values.elasticity.enabled (eq .Values.elasticity.advanced.openGates "controllers") }}
 {{- end }}
 
 {{/* As JSON. */}}
@@ -43,24 +40,13 @@ resolvConf: {{ .resolvConf | quote }}
 {{- append .Values.elasticity.excludedNamespaces .Release.Namespace | uniq | toJson }}
 {{- end }}
 
-{{/* An id that may be written as a number, without the exponent that Helm would give it. */}}
-{{- define "drawbridge.digits" -}}
-{{- kindIs "string" . | ternary . (int64 . | toString) }}
-{{- end }}
-
 {{/* By both names. The original's default has quotes within its quotes. */}}
 {{- define "drawbridge.switchDefault" -}}
-{{- .Values.eksAdmission.autoScaleEKS | toString | trimAll "\"" | default (toString .Values.elasticity.switch.default) }}
+{{- include "drawbridge.autoScaleEKS" . | default (toString .Values.elasticity.switch.default) }}
 {{- end }}
 
-{{/* The Secret that eklet finds its keys in. */}}
-{{- define "drawbridge.ekletSecret" -}}
-{{- default "eks-secret" .Values.cloud.existingSecret }}
-{{- end }}
-
-{{- define "drawbridge.ekletLabels" -}}
-app.kubernetes.io/name: {{ include "drawbridge.name" . }}-eklet
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- define "drawbridge.autoScaleEKS" -}}
+{{- kindIs "invalid" .Values.eksAdmission.autoScaleEKS | ternary "" (toString .Values.eksAdmission.autoScaleEKS) | trimAll "\"" }}
 {{- end }}
 
 {{- define "drawbridge.validateElasticity" -}}
@@ -74,40 +60,12 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if and (contains "%" (toString .Values.elasticity.localReplicas)) (not .Values.elasticity.percentages) }}
 {{- fail (printf "elasticity.localReplicas is %s: set elasticity.percentages to true, or write a number" .Values.elasticity.localReplicas) }}
 {{- end }}
-{{- $said := toString .Values.eksAdmission.autoScaleEKS }}
+{{- $said := include "drawbridge.autoScaleEKS" . }}
 {{- if and $said (not .Values.elasticity.enabled) }}
 {{- fail "eksAdmission.autoScaleEKS is set, but elasticity.enabled is false: set that to true, or leave autoScaleEKS out" }}
 {{- end }}
-{{- if and (contains "true" $said) (not .Values.elasticity.switch.default) }}
-{{- fail "eksAdmission.autoScaleEKS is true and elasticity.switch.default is false: leave one of them out" }}
-{{- end }}
-{{- if .Values.eklet.enabled }}
-{{- include "drawbridge.validateEklet" . }}
-{{- end }}
-{{- end }}
-
-{{- define "drawbridge.validateEklet" -}}
-{{- $names := include "drawbridge.twoNames" . | fromJson }}
-{{- $needed := dict
-  "cloud.appID" (get $names "cloud.appID")
-  "cloud.ownerUIN" .Values.cloud.ownerUIN
-  "cloud.vpcID" .Values.cloud.vpcID
-  "cloud.regionShort" (get $names "cloud.regionShort")
-  "cloud.region" (get $names "cloud.region")
-  "eklet.image.ref" .Values.eklet.image.ref
-  "eklet.podUsedApiserver" .Values.eklet.podUsedApiserver }}
-{{- range $name, $value := $needed }}
-{{- if not $value }}
-{{- fail (printf "%s is empty: with eklet.enabled, give it as the original's chart had it" $name) }}
-{{- end }}
-{{- end }}
-{{- $id := get $names "cloud.secretID" }}
-{{- $key := get $names "cloud.secretKey" }}
-{{- if and .Values.cloud.existingSecret $id }}
-{{- fail "cloud.existingSecret and cloud.secretID are both set: keep the keys in that Secret, and leave secretID and secretKey out" }}
-{{- end }}
-{{- if not (or .Values.cloud.existingSecret (and $id $key)) }}
-{{- fail "eklet.enabled needs keys: give cloud.existingSecret, or cloud.secretID and cloud.secretKey" }}
+{{- if and (eq $said "true") (not .Values.elasticity.switch.default) }}
+{{- fail "eksAdmission.autoScaleEKS is true and elasticity.switch.default is false: they are two names of one value; leave one of them out" }}
 {{- end }}
 {{- end }}
 
@@ -190,7 +148,7 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
   # A pod that bypasses it runs locally, and is counted there.
   failurePolicy: Ignore
   sideEffects: None
-  timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}
+  timeoutSeconds: {{ include "drawbridge.seconds" (list . "elasticity.advanced.timeout") }}
   # The conditions apply again to changes of other webhooks; our own changes do not match them.
   reinvocationPolicy: IfNeeded
   # kube-system is included: pods of its DaemonSets are kept off super nodes, too.
@@ -229,7 +187,7 @@ object.metadata.?annotations[?"drawbridge.io/ignore-rules"].orValue("") == "true
   # The leader corrects a DaemonSet that bypasses it.
   failurePolicy: Ignore
   sideEffects: None
-  timeoutSeconds: {{ .Values.elasticity.timeoutSeconds }}
+  timeoutSeconds: {{ include "drawbridge.seconds" (list . "elasticity.advanced.timeout") }}
   reinvocationPolicy: IfNeeded
   namespaceSelector:
     matchExpressions:

@@ -30,8 +30,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "drawbridge.image" -}}
-{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
-{{- with .Values.image.digest }}@{{ . }}{{ end }}
+{{- include "drawbridge.imageOf" (list . dict) }}
+{{- end }}
+
+{{/* Takes a list of the root context, and parts of an image; what is left out is as in image. A digest belongs to its repository and tag. */}}
+{{- define "drawbridge.imageOf" -}}
+{{- $ours := (index . 0).Values.image }}
+{{- $is_ours := not (or (index . 1).repository (index . 1).tag) }}
+{{- with mergeOverwrite (dict) (omit $ours (ternary "" "digest" $is_ours)) (index . 1) }}
+{{- with .registry }}{{ . }}/{{ end }}{{ .repository }}:{{ .tag | default (index $ 0).Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{/* Combinations of values that cannot work, each with the way out. */}}
@@ -42,18 +50,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.image.digest (contains "@" .Values.image.tag) }}
 {{- fail (printf "image.digest is %s, and image.tag has a digest, too: leave one of them out" .Values.image.digest) }}
 {{- end }}
-{{- if and (not .Values.config.leaderElectionEnable) (gt (int .Values.controllers.replicaCount) 1) }}
+{{- if and (ne (include "drawbridge.electsLeader" .) "true") (gt (int .Values.controllers.replicaCount) 1) }}
 {{- fail (printf "config.leaderElectionEnable is false: %d controllers would all lead; set controllers.replicaCount to 1" (int .Values.controllers.replicaCount)) }}
 {{- end }}
-{{- if kindIs "invalid" .Values.config.labelSelector }}
-{{- fail "config.labelSelector is null: leave it out for the default; to select annotated pods only, set its matchExpressions to []" }}
+{{- if kindIs "invalid" .Values.ipReservation.labelSelector }}
+{{- fail "ipReservation.labelSelector is null: leave it out for the default; to select annotated pods only, set its matchExpressions to []" }}
 {{- end }}
 {{- include "drawbridge.validateSettings" . }}
 {{- include "drawbridge.validateAnycastIP" . }}
 {{- include "drawbridge.validateElasticity" . }}
 {{- include "drawbridge.validatePorts" . }}
-{{- include "drawbridge.validateGrace" . }}
 {{- include "drawbridge.validateLabels" . }}
+{{- include "drawbridge.validateCRDs" . }}
 {{- include "drawbridge.validateQuota" . }}
 {{- include "drawbridge.validateDashboard" . }}
 {{- end }}
@@ -81,11 +89,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "drawbridge.validatePorts" -}}
 {{- $used := dict }}
 {{- $ports := list
-  (list "config.webhookPort" (int .Values.config.webhookPort | toString))
-  (list "config.healthProbeBindAddress" (include "drawbridge.port" .Values.config.healthProbeBindAddress))
-  (list "config.metricsBindAddress" (include "drawbridge.port" .Values.config.metricsBindAddress)) }}
+  (list "webhook.port" (include "drawbridge.portOf" (list . "webhook.port")))
+  (list "health.healthProbeBindAddress" (include "drawbridge.portOf" (list . "health.healthProbeBindAddress")))
+  (list "metrics.bindAddress" (include "drawbridge.portOf" (list . "metrics.bindAddress"))) }}
 {{- if include "drawbridge.servesAllowList" . }}
-{{- $ports = append $ports (list "anycastIP.allowList.http.bindAddress" (include "drawbridge.port" .Values.anycastIP.allowList.http.bindAddress)) }}
+{{- $ports = append $ports (list "anycastIP.allowList.http" (include "drawbridge.allowListPort" .)) }}
 {{- end }}
 {{- range $ports }}
 {{- $field := index . 0 }}
@@ -96,7 +104,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $used $port $field }}
 {{- end }}
 {{- range $port, $field := $used }}
-{{- if or $.Values.webhook.hostNetwork (and $.Values.controllers.hostNetwork (ne $field "config.webhookPort")) }}
+{{- if or $.Values.webhook.hostNetwork (and $.Values.controllers.hostNetwork (ne $field "webhook.port")) }}
 {{- if lt (int $port) 1024 }}
 {{- fail (printf "%s is port %s, which on the nodes' network only root may have: give it one from 1024 on, or leave hostNetwork off" $field $port) }}
 {{- end }}
@@ -109,11 +117,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Labels of all objects of the release. */}}
 {{- define "drawbridge.validateLabels" -}}
-{{- range $name := list "commonLabels" "podLabels" }}
-{{- range $label, $_ := get $.Values $name }}
+{{- range $label, $_ := .Values.commonLabels }}
 {{- if regexMatch "^(app.kubernetes.io/(name|instance|component|version|managed-by)|helm.sh/chart)$" $label }}
-{{- fail (printf "%s has %s, which is the chart's own, to find its objects by: leave it out" $name $label) }}
-{{- end }}
+{{- fail (printf "commonLabels has %s, which is the chart's own, to find its objects by: leave it out" $label) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -129,27 +135,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* 35 s: the longest request that the API server waits for, and the leeway of the server's own deadline. */}}
-{{- define "drawbridge.validateGrace" -}}
-{{- with .Values.webhook }}
-{{- $drain := divf (include "drawbridge.microseconds" .drainPeriod | float64) 1000000.0 }}
-{{- $needed := addf .preStopSleepSeconds $drain 35.0 }}
-{{- if le (float64 .terminationGracePeriodSeconds) $needed }}
-{{- fail (printf "webhook.terminationGracePeriodSeconds is %v: preStopSleepSeconds, drainPeriod and the last requests take %v s; make it longer than that" .terminationGracePeriodSeconds $needed) }}
-{{- end }}
+{{- define "drawbridge.validateCRDs" -}}
+{{- if and .Values.ingressDaemonSet.enabled .Values.crds.install (not .Values.crds.keep) (not .Values.crds.deleteIngressDaemonSets) }}
+{{- fail "crds.keep is false, and uninstalling this release would delete all IngressDaemonSets and their pods: leave it at true, or set crds.deleteIngressDaemonSets to true as well" }}
 {{- end }}
 {{- end }}
 
-{{/* The number in an address such as :8081. */}}
-{{- define "drawbridge.port" -}}
-{{ regexFind "[0-9]+$" . }}
+{{/* Seconds until the kubelet kills a webhook server: 40 s are for the longest request that the API server waits for, and the leeway of the server's own deadline. */}}
+{{- define "drawbridge.webhookGrace" -}}
+{{- $drain := divf (include "drawbridge.microseconds" .Values.webhook.drainPeriod | float64) 1000000.0 | ceil | int }}
+{{- include "drawbridge.seconds" (list . "webhook.preStopSleep") | int | add $drain 40 }}
 {{- end }}
+
+{{- define "drawbridge.allowListPort" -}}8082{{- end }}
 
 {{/* For the pods of all programs: takes a list of the root context, the component, what it reads at its start only. */}}
 {{- define "drawbridge.podMetadata" -}}
 {{- $root := index . 0 -}}
 labels:
-  {{- include "drawbridge.labelsWith" (list $root $root.Values.podLabels) | nindent 2 }}
+  {{- include "drawbridge.labels" $root | nindent 2 }}
   app.kubernetes.io/component: {{ index . 1 }}
 annotations:
   # All other settings are applied without a restart.
@@ -236,8 +240,6 @@ rollingUpdate: {maxUnavailable: 0, maxSurge: 1}
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: DRAWBRIDGE_CONFIG
   value: /etc/drawbridge/config/config.yaml
-- name: DRAWBRIDGE_BIND_HOST
-  value: {{ .Values.bindHost | quote }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

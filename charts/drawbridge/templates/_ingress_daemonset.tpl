@@ -3,12 +3,11 @@
 {{- with .Values.ingressDaemonSet -}}
 enabled: {{ .enabled }}
 healthChecker:
-  image: {{ default (include "drawbridge.image" $) .healthChecker.image | quote }}
-  imagePullPolicy: {{ default $.Values.image.pullPolicy .healthChecker.imagePullPolicy | default "" | quote }}
+  image: {{ include "drawbridge.imageOf" (list $ .healthChecker.image) | quote }}
+  imagePullPolicy: {{ .healthChecker.image.pullPolicy | default $.Values.image.pullPolicy | default "" | quote }}
   resources: {{ default dict .healthChecker.resources | toJson }}
   clusterRole: {{ include "drawbridge.fullname" $ }}-health-checker
 detachmentReminder: {{ .detachmentReminder | quote }}
-resyncPeriod: {{ .resyncPeriod | quote }}
 prometheus:
   url: {{ .prometheus.url | quote }}
   tokenFile: {{ .prometheus.tokenFile | quote }}
@@ -42,7 +41,7 @@ clb:
   # A stored object takes effect on every node that it matches, so it must be valid.
   failurePolicy: {{ $audience.failurePolicy }}
   sideEffects: None
-  timeoutSeconds: {{ $root.Values.ingressDaemonSet.timeoutSeconds }}
+  timeoutSeconds: {{ include "drawbridge.seconds" (list $root "ingressDaemonSet.advanced.timeout") }}
   namespaceSelector:
     matchExpressions:
       - {{ toJson $audience.namespaces }}

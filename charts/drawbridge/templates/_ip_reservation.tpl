@@ -25,7 +25,7 @@
   matchPolicy: Equivalent
   failurePolicy: {{ $audience.failurePolicy }}
   sideEffects: NoneOnDryRun
-  timeoutSeconds: {{ $root.Values.ipReservation.timeoutSeconds }}
+  timeoutSeconds: {{ include "drawbridge.seconds" (list $root "ipReservation.advanced.timeout") }}
   namespaceSelector:
     matchExpressions:
       - {key: ip-reserve, operator: In, values: [enabled, enable]}

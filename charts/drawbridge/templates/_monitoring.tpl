@@ -8,7 +8,7 @@
 {{/* Which groups of files/alerts.yaml, and which of files/dashboards, apply to the enabled features. */}}
 {{- define "drawbridge.monitored" -}}
 platform: true
-leader: {{ .Values.config.leaderElectionEnable }}
+leader: {{ include "drawbridge.electsLeader" . }}
 ip-reservation: {{ .Values.ipReservation.enabled }}
 anycast-ip: {{ .Values.anycastIP.enabled }}
 cloud: {{ not (empty (include "drawbridge.callsCloud" .)) }}
@@ -24,10 +24,11 @@ ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
   "job" (printf "%s-metrics" (include "drawbridge.fullname" .))
   "webhookReplicas" (include "drawbridge.webhookReplicas" .)
   "controllersReplicas" .Values.controllers.replicaCount
+  "reservedPercent" .Values.monitoring.prometheusRule.reservedShare
+  "reservedShare" (divf (.Values.monitoring.prometheusRule.reservedShare | trimSuffix "%" | float64) 100.0)
+  "certificateLeft" (divf (include "drawbridge.microseconds" .Values.monitoring.prometheusRule.certificateLeft | float64) 1000000.0 | int64)
+  "quotaLeft" .Values.monitoring.prometheusRule.quotaLeft
 }}
-{{- range $name := list "reservedShare" "certificateDays" "quotaLeft" }}
-{{- $_ := set $values $name (get $.Values.monitoring.prometheusRule $name) }}
-{{- end }}
 {{- range $name, $value := $values }}
 {{- $text = replace (printf "@%s@" $name) (toString $value) $text }}
 {{- end }}

@@ -14,6 +14,15 @@
 {{- end }}
 {{- end }}
 
+{{/* Takes a list of the root context, the path of a limit, and what to write instead. */}}
+{{- define "drawbridge.notZero" -}}
+{{- $names := include "drawbridge.names" (index . 0) | fromJson }}
+{{- $value := hasKey $names (index . 1) | ternary (index $names (index . 1)) (include "drawbridge.valueAt" . | fromJson).value }}
+{{- if eq (toString $value) "0" }}
+{{- fail (printf "%s is 0: %s" (index . 1) (index . 2)) }}
+{{- end }}
+{{- end }}
+
 {{/* Takes a list of the root context, the path of requirements as in a label selector, and the operators that take values. */}}
 {{- define "drawbridge.valuesOfOperators" -}}
 {{- $name := index . 1 }}
@@ -46,7 +55,7 @@
 {{/* As JSON, under "value". Takes a list of the root context, and the path of a value. */}}
 {{- define "drawbridge.valueAt" -}}
 {{- $found := (index . 0).Values }}
-{{- range splitList "." (index . 1) }}{{ $found = get $found . }}{{ end }}
+{{- range splitList "." (index . 1) }}{{ $found = index (default dict $found) . }}{{ end }}
 {{- dict "value" $found | toJson }}
 {{- end }}
 

@@ -1,9 +1,15 @@
 {{/* Made of the settings' models by `make manifests`: change those, or dev/lab/values_schema.yaml, instead. */}}
+{{- define "drawbridge.originals" -}}
+[["health.healthProbeBindAddress", "config.healthProbeBindAddress", ":8081"], ["webhook.port", "config.webhookPort", 9443], ["metrics.bindAddress", "config.metricsBindAddress", ":8080"], ["ipReservation.maxCount", "config.ipReserveMaxCount", 300], ["ipReservation.duration", "config.ipReserveTime", "40m"], ["ipReservation.advanced.releasePeriod", "config.ipReleasePeriod", "5s"], ["cloud.region", "config.region.longName", ""], ["cloud.region", "cloud.regionLong", ""], ["cloud.rootDomain", "cloud.apiDomain", "tencentcloudapi.com"], ["cloud.secretID", "credential.secretID", ""], ["cloud.secretKey", "credential.secretKey", ""], ["anycastIP.clusterID", "credential.clusterID", ""], ["anycastIP.nodeLabels", "config.node.labels", {"tke.cloud.tencent.com/need-aia-ip": "true"}], ["anycastIP.addressType", "config.aia.addressType", "AnycastEIP"], ["anycastIP.anycastZone", "config.aia.anycastZone", ""], ["anycastIP.bandwidth", "config.aia.bandwidth", 100], ["anycastIP.tags", "config.aia.tags", {}]]
+{{- end }}
+
 {{- define "drawbridge.validateSettings" -}}
-{{- include "drawbridge.inOrder" (list . "shorter than" "leaderElection.retryPeriod" "leaderElection.renewDeadline" "leaderElection.leaseDuration") }}
 {{- include "drawbridge.inOrder" (list . "shorter than" "certs.selfManaged.overlap" "certs.selfManaged.renewBefore" "certs.selfManaged.leafValidity" "certs.selfManaged.caValidity") }}
-{{- include "drawbridge.inOrder" (list . "no longer than" "cloud.attemptTimeout" "cloud.callTimeout") }}
-{{- include "drawbridge.valuesOfOperators" (list . "config.labelSelector.matchExpressions" "In" "NotIn") }}
+{{- include "drawbridge.notZero" (list . "ipReservation.maxPerNamespace" "null is no limit; to reserve nothing in a namespace, remove its label ip-reserve") }}
+{{- include "drawbridge.valuesOfOperators" (list . "ipReservation.labelSelector.matchExpressions" "In" "NotIn") }}
+{{- include "drawbridge.notZero" (list . "anycastIP.bandwidth" "null is no limit; to allocate no addresses, leave anycastIP.enabled off") }}
+{{- include "drawbridge.notZero" (list . "elasticity.maxSuperPods.total" "null is no limit; to forbid super nodes, add an entry with maxPods: 0 to budgets") }}
+{{- include "drawbridge.notZero" (list . "elasticity.maxSuperPods.perNamespace" "null is no limit; to forbid super nodes, add an entry with maxPods: 0 to budgets") }}
 {{- end }}
 
 {{- define "drawbridge.validateRefused" -}}

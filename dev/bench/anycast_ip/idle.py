@@ -17,13 +17,13 @@ from settings import AnycastIPSettings
 
 SWEEPS = 4
 PATIENCE = 120.0
-VALUES = {"anycastIP": {"resyncPeriod": "2s"}}
+SETTINGS = {"anycastIP": {"resyncPeriod": "2s"}}
 """So that not much idleness is enough; what a sweep costs does not depend on when the next one is."""
 
 
 def calls_by_sweep(lab: Lab) -> list[list[Call]]:
     """Of some sweeps in a row, while nothing else happens."""
-    install.upgrade(lab, VALUES)
+    install.edit_settings(lab, SETTINGS)
     known = len(lab.cloud.calls())
 
     def seen() -> list[list[Call]]:

@@ -16,6 +16,7 @@ from dev.bench.ingress_daemonset.progress import Made
 from dev.bench.ip_reservation.deployments import NAMESPACES
 from dev.bench.processes import MIB
 from dev.bench.report import Figure, figure
+from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.nodes import NODES, create_kwok_nodes
 from dev.lab.session import Lab
@@ -24,10 +25,11 @@ FLOOR, OURS, CHECKED = "plain", "ours", "checked"
 """Namespaces."""
 VALUES = {
     "ipReservation": {"enabled": False},
-    "ingressDaemonSet": {"enabled": True, "resyncPeriod": "10s"},
+    "ingressDaemonSet": {"enabled": True},
     "replicaCount": 1,
     "controllers": {"replicaCount": 2},
 }
+SETTINGS = {"ingressDaemonSet": {"resyncPeriod": "10s"}}
 """With many resyncs, so that not much rest is enough."""
 WARM_UP = 16
 PATIENCE = 300.0
@@ -50,6 +52,7 @@ def run(progress: Callable[[str], None], *, quick: bool = False) -> list[Figure]
     """About ten minutes; *quick* is for trying it out, its figures say little."""
     extent = QUICK if quick else Extent()
     with running(values=VALUES, calico=None, nodes=1, kwok_nodes=0, progress=progress) as lab:
+        install.edit_settings(lab, SETTINGS)
         for name in (FLOOR, OURS, CHECKED):
             lab.client.create(
                 NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -31,7 +31,7 @@ LOADS = (Load(200, 1), Load(500, 64, rate=50), Load(1000, 64), Load(2000, 64))
 QUICK_LOADS = (Load(20, 1), Load(50, 64, rate=50), Load(200, 64))
 REQUESTS, QUICK_REQUESTS = 4000, 500
 # The chart's defaults, but that servers which are switched off in turn have no clients to drain.
-VALUES = {"webhook": {"preStopSleepSeconds": 1, "drainPeriod": "0s"}}
+VALUES = {"webhook": {"preStopSleep": "1s", "drainPeriod": "0s"}}
 DOCS = Path(__file__).parents[3] / "docs"
 
 

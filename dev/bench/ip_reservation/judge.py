@@ -11,7 +11,7 @@ from dev.lab.watching import Observation, addresses
 from kube.types import Pod
 from settings import IPReservationSettings
 
-MOST = IPReservationSettings().ip_reserve_max_count
+MOST = IPReservationSettings().max_count
 """While no more are reserved, none is released: a storm is shorter than the reserve time."""
 
 

@@ -46,6 +46,7 @@ def values(endpoint: str) -> dict[str, Any]:
             "region": REGION,
             "endpoint": endpoint,
             "caBundle": AUTHORITY.read_text(),
+            "keysInValues": True,
             "secretID": SECRET_ID,
             "secretKey": SECRET_KEY,
         },
