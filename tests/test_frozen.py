@@ -19,7 +19,9 @@ from cli.app import COMMANDS
 from dev.lab import binaries
 from dev.lab.release import frozen, krew
 from dev.lab.waiting import stretch
+from kube.resources import NAMESPACES, PODS
 from tests import cli
+from tests.factories import raw_pod
 from tests.misbehaving_server import serving
 from tests.server import CA, leaf, write_pair
 from tests.test_release import RELEASED
@@ -85,6 +87,8 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(directory / "tls.crt", directory / "tls.key")
     api = cli.installed()
+    api.put(NAMESPACES, {"metadata": {"name": "redis", "labels": {"ip-reserve": "enabled"}}})
+    api.put(PODS, raw_pod())
     with serving(lambda asked: cli.answered(asked) or api.handle(asked)) as server:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
         yield server.server_port
@@ -105,6 +109,14 @@ def test_it_reads_a_cluster_without_a_python_in_reach(
     assert (called.returncode, called.stderr) == (1, "")
     assert "validating drawbridge   2          Fail, Ignore" in called.stdout
     assert not [*root.rglob("python3")]
+
+
+@programs
+def test_it_evaluates_match_conditions(root: Path, port: int) -> None:
+    (root / "root" / ".kube" / "config").write_text(KUBECONFIG.format(port=port, user="{token: x}"))
+    called = call(root, "kubectl-drawbridge", "explain", "pod", "redis-0", "-n", "redis")
+
+    assert "ip-reservation.drawbridge.io   called    allowed; reserved: 10.0.0.1/32" in called.stdout
 
 
 @programs

@@ -59,8 +59,11 @@ UNUSED = {"kubernetes.aio", "kubernetes.client.api", "readline"}
 NAMELESS = ("cel_expr_python.ext.ext_optional", "cel_expr_python.ext.ext_strings")
 """Modules in a folder without `__init__`, which PyInstaller does not find."""
 ENTRY = """\
+import gc
 import os
 
+# While it starts, a tenth of its time would go into looking for garbage that is not there.
+gc.set_threshold(100_000)
 # It says the version that it was built of, whatever this environment says.
 os.environ.update(DRAWBRIDGE_VERSION={version!r}, DRAWBRIDGE_REVISION={revision!r})
 # Its TLS looks for authorities where the machine that built it has them.
