@@ -153,6 +153,12 @@ def lease_deleted() -> Disturbances:
     return found
 
 
+def deleted(at: float) -> Disturbances:
+    found = Disturbances()
+    found.note("webhook configuration", at)
+    return found
+
+
 def beside_a_cordoned_node(
     at: float, pods: int = 1, restarts: int = 0, reason: str = "Complete", **notes: str
 ) -> Observation:
@@ -412,6 +418,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
             see(50, assigned=GONE, reserved={"10.0.0.1"}),
             see(171, assigned=GONE),
+        ],
+    ),
+    "the webhook configuration is deleted a moment after a pod went, and again": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [
+            see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
+            see(9, assigned=GONE, reserved={"10.0.0.1"}),
+            *(see(at, assigned=GONE, disturbances=deleted(last)) for at, last in ((20, 20), (60, 45))),
         ],
     ),
     "a pod that did not ask any more went while no leader worked": (

@@ -15,6 +15,8 @@ Raw = dict[str, Any]
 SELECTING = {"statefulset.kubernetes.io/pod-name", "brokerId"}
 CHOICE = "drawbridge.io/reserve-ip"
 MARK = "drawbridge.io/reserved"
+CONFIGURATION = "webhook configuration"
+"""What is disturbed when a person deletes it."""
 UNSTORED = 30.0
 """Seconds until the end of a pod is stored apart from the webhook configuration; without a leader, longer."""
 RESTORED = 5.0
@@ -67,16 +69,20 @@ class KeptOutOfCirculation(Invariant):
             elif address in seen.assigned:
                 del self._gone[address]
                 yield f"{address} of {gone.pod} was given away {seen.at - gone.at:.1f} s after its end"
-            elif address not in seen.reserved and not (self._is_late(gone, seen) or self._are_many(seen)):
-                yield f"{address} of {gone.pod} is free {seen.at - gone.at:.1f} s after its end"
+            elif address not in seen.reserved:
+                if self._is_lost(gone, seen):
+                    del self._gone[address]
+                elif not (self._is_late(gone, seen) or self._are_many(seen)):
+                    yield f"{address} of {gone.pod} is free {seen.at - gone.at:.1f} s after its end"
+
+    def _is_lost(self, gone: Gone, seen: Observation) -> bool:
+        """Whether its end was not stored yet when the webhook configuration was deleted: documented."""
+        since, within = seen.at - gone.at, seen.disturbances.within
+        return within(since, seen.at, CONFIGURATION) and not within(since - UNSTORED, seen.at, CONFIGURATION)
 
     def _is_late(self, gone: Gone, seen: Observation) -> bool:
         """Whether there was no time yet to see that it went without admission, or to restore its reservation."""
-        since, deleted = seen.at - gone.at, "webhook configuration"
-        was_unstored = seen.disturbances.within(since, seen.at, deleted) and not seen.disturbances.within(
-            since - UNSTORED, seen.at, deleted
-        )
-        if was_unstored or seen.disturbances.within(RESTORED, seen.at, deleted):
+        if seen.disturbances.within(RESTORED, seen.at, CONFIGURATION):
             return True
         return seen.at - gone.at <= AS_SEEN and seen.disturbances.within(AS_SEEN, seen.at, gone.pod)
 

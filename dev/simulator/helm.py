@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
+from calico.segment import IPReservation, canonical, key_of
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from dev.judge.edge import detach_key
 from dev.judge.observation import is_terminating, name, notes
 from dev.judge.placement import is_gated
+from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.world import World, rendered_of
 from kube.client import Client
 from kube.resources import NODES, PODS
@@ -87,8 +91,11 @@ def held(world: World) -> list[str]:
         if FINALIZER in (each["metadata"].get("finalizers") or ())
     ]
     living = {each["metadata"]["uid"] for each in world.api.peek(PODS) if not is_terminating(each)}
-    assigned = {each.address for each in world.calico.held.values() if each.pod in living}
-    return found + [f"{each} of a pod is reserved" for each in world.calico.reserved() & assigned]
+    assigned = {key_of(canonical(address) or "", at.pod) for address, at in world.calico.held.items()}
+    segments = (msgspec.convert(raw, IPReservation) for kind in RESERVATIONS for raw in world.api.peek(kind))
+    # A person deletes those of pods that are gone, one of which may have come back in its place: documented.
+    reserved = {record.key for each in segments for record in each.records if record.uid in living}
+    return found + [f"{key} is reserved" for key in sorted(reserved & assigned)]
 
 
 def install_again(world: World, values: Raw) -> None:
