@@ -21,6 +21,22 @@ pytestmark = pytest.mark.nightly
 
 NODE = "eklet-subnet-ab12cd34"
 """The name of the page."""
+FILLED_IN = {
+    "cloud": {
+        "appID": "1250000000",
+        "ownerUIN": "100000000001",
+        "secretID": "an-id",
+        "secretKey": "a-key",
+        "vpcID": "vpc-ab12cd34",
+    },
+    "eklet": {
+        "podUsedApiserver": "https://10.0.0.1:6443",
+        "image": {"ref": "registry.example/eklet:v2"},
+        "nodeSelector": {},
+        "resources": {},
+    },
+}
+"""What its users fill into its values."""
 TOLERATION = {"key": "eks.tke.cloud.tencent.com/eklet", "operator": "Exists", "effect": "NoSchedule"}
 ZONE = "topology.kubernetes.io/zone"
 """A label that Drawbridge gives its super nodes, and the original does not."""
@@ -33,7 +49,7 @@ def migration(tmp_path: Path) -> Iterator[Migration]:
     """Drawbridge is installed already, without the feature."""
     with running(chart=False, calico=None, nodes=1, kwok_nodes=1) as up:
         moving = Migration(up, "tke-resilience", tmp_path)
-        moving.install("tke-resilience", "kube-system", NAMES["resilience"])
+        moving.install("tke-resilience", "kube-system", install.merged(NAMES["resilience"], FILLED_IN))
         nodes.play(up.client, NODE)
         off = {"elasticity": {"enabled": False}, "cloud": {"subnets": []}}
         install.install_chart(up, install.merged(elasticity.VALUES, off))
@@ -93,8 +109,11 @@ def test_the_page_leads_from_tke_resilience_to_drawbridge(migration: Migration) 
     lab.wait(lambda: node(lab)["metadata"]["labels"].get(ZONE), SECONDS, "the node to be managed")
     assert node(lab)["metadata"]["uid"] == original["metadata"]["uid"]
     assert not node(lab)["spec"].get("unschedulable")
-    migration.step()
+    for _ in ("delete the original's eklet", "install ours"):
+        migration.step()
     migration.assert_left("ConfigMap eks-config", f"Node {NODE}")
+    eklet = lab.client.get(DEPLOYMENTS, "eklet", "kube-system")
+    assert "finalizers" not in eklet["metadata"]
     kept = lab.client.get(CONFIG_MAPS, "eks-config", "kube-system")["data"]
     assert kept == {"AUTO_SCALE_EKS": "false", "pod.annotations": "{}"}
     assert identities(pods(lab, namespace, 4)) == before
