@@ -170,6 +170,17 @@ def aligned(rows: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
             yield "".join(f"{cell}{blanks}" for cell, blanks in filled).rstrip()
 
 
+def spaced(parts: Iterable[Part]) -> Iterator[Part]:
+    """With a blank line before and after each table that has rows."""
+    before: Part | None = None
+    for part in parts:
+        tables = [each for each in (before, part) if isinstance(each, Table) and each.rows]
+        if before is not None and tables and not {str(before), str(part)} & {""}:
+            yield ""
+        yield part
+        before = part
+
+
 def natural_widths(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[int]:
     return [max(cell_len(str(cell)) for cell in cells) for cells in zip(columns, *rows, strict=True)]
 
@@ -220,7 +231,7 @@ class Output:
         if not self._for_people:
             self._echo(self._encoded(value))
             return
-        parts = map(_printable, render(value))
+        parts = spaced(map(_printable, render(value)))
         if not self._console.is_terminal:
             self._echo("\n".join(str(line).rstrip() for part in parts for line in self._lines(part)))
             return
@@ -246,7 +257,7 @@ class Output:
             while True:
                 value = read()
                 if before != [value] and live:
-                    live.update(self._group(map(_printable, render(value))), refresh=True)
+                    live.update(self._group(spaced(map(_printable, render(value)))), refresh=True)
                 elif before != [value]:
                     self.show(value, render)
                 before = [value]

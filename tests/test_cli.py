@@ -239,6 +239,7 @@ def test_a_narrow_terminal_breaks_no_word_and_shows_no_empty_column(monkeypatch:
         "NODE    WAITS FOR",
         "edge-1  it waits for its turn after all",
         "        the others",
+        "",
         "    drawbridge rollout get edge -n web",
         "    shows why",
     ]

@@ -15,7 +15,7 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.prediction import BUDGETS, Budget, Question, Snapshot, expression_table
+from cli.explain.prediction import BUDGETS, Budget, Question, Snapshot, expression_parts
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Part, Report, Table, age
@@ -64,7 +64,7 @@ class WithExpressions(Report, frozen=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield from self.explained.parts(now)
-        yield expression_table(self.explained.asked)
+        yield from expression_parts(self.explained.asked)
 
 
 class Kinds(Commands):

@@ -235,7 +235,7 @@ def reservation_table(found: Sequence[Reservation]) -> Table:
             )
             for each in found
         ],
-        empty="Nothing is reserved.",
+        empty="Drawbridge has reserved nothing.",
         wide=2,
     )
 
@@ -487,8 +487,8 @@ def held_by_hand(segments: Sequence[IPReservation], address: str) -> bool:
 
 def hold_lines(addresses: Iterable[str]) -> Iterator[str]:
     for each in addresses:
-        ends = f"drawbridge reservations release {each} ends that"
-        yield f"{each} is held by hand: Calico assigns it to no new pod, whatever the settings. {ends}."
+        way_out = f"drawbridge reservations release {each}"
+        yield f"{each} is held by hand: Calico assigns it to no new pod until you release it with {way_out}."
 
 
 def named(others: Sequence[str]) -> str:
@@ -499,7 +499,7 @@ def _summary(ip: str, found: Sequence[Reservation], otherwise: str, holders: Seq
     """*otherwise* is how it is kept without us; empty for not at all."""
     if found:
         whose = ", ".join(dict.fromkeys(each.key or "no pod" for each in found))
-        return f"{ip} is reserved for {whose}: {found[-1].release}"
+        return f"{ip} is reserved for {whose}"
     had = f"pod {' and '.join(each.pod for each in holders)} has it" if holders else "no pod has it"
     if otherwise:
         return f"{ip} is {otherwise}; {had}"
@@ -588,7 +588,7 @@ POD = Kind(
     "Explain which webhooks apply to a pod, and what deleting, evicting or creating it would do.", explain_pod
 )
 IP = Kind(
-    "Explain who has an IP and who had it, whether it is reserved, why, and until when.",
+    "Explain who has an IP, whether it is reserved, why, and until when.",
     explain_ip,
     namespaced=False,
     argument="ADDRESS",
