@@ -420,6 +420,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(171, assigned=GONE),
         ],
     ),
+    "a pod that opted out comes back to the address that is reserved for it": (
+        reservation.OnlySelected,
+        [see(0, reserved={"10.0.0.1"}), see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"})],
+    ),
     "the webhook configuration is deleted a moment after a pod went, and again": (
         lambda: reservation.KeptOutOfCirculation(120.0),
         [

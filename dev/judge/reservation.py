@@ -135,10 +135,11 @@ class OnlySelected(Invariant):
         for uid, pod in seen.pods.items():
             address = (pod.get("status") or {}).get("podIP", "")
             if seen.assigned.get(address) == uid and not is_terminating(pod):
-                self._others.pop(address, None)
-                if is_selected(pod):
+                before = self._others.pop(address, None)
+                is_predecessors = before != uid and address in seen.reserved  # which waits for it
+                if is_selected(pod) or is_predecessors:
                     self._asked.add(uid)
-                else:
+                if not is_selected(pod):
                     self._others[address] = uid
         reserved = self._reserved.of(seen.reserved & self._others.keys(), seen.at)
         for address, seconds in reserved.items():
