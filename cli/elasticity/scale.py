@@ -71,12 +71,19 @@ class Scale(Report, frozen=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         places = Counter(each.place for each in self.placements)
-        to = ", ".join(f"{count} on {place}" for place, count in sorted(places.items())) or "nothing new"
+        counted = (_counted(count, place) for place, count in sorted(places.items()))
+        to = ", ".join(counted) or "nothing new"
         yield title(f"Scaling {self.workload} from {self.before} to {self.after}: {to}")
-        yield f"Of this revision, {self.local} are local and {self.on_super_nodes} on super nodes now."
+        yield f"Of this revision now: {self.local} on local nodes, {self.on_super_nodes} on super nodes."
         rows = [(each.replica, each.place, each.why) for each in self.placements]
         yield Table(("REPLICA", "PLACE", "WHY"), rows)
         yield from self.later
+
+
+def _counted(count: int, place: str) -> str:
+    if place in PLACES.values():
+        return f"{count} on {place if count == 1 or place == PLACES[Kind.ANY] else f'{place}s'}"
+    return f"{count} {'waits' if count == 1 else 'wait'}"
 
 
 def index_of(pods: Sequence[Pod]) -> PodIndex:

@@ -21,7 +21,7 @@ from calico.reservations import GROUPS
 from calico.segment import IPReservation
 from cli.errors import unreadable
 from cli.inventory import Inventory
-from cli.output import Document, Part, Table, warning
+from cli.output import Document, Part, Table, count_of, warning
 from kube.errors import KubeError
 
 
@@ -77,8 +77,8 @@ def headroom_parts(pools: Sequence[Headroom], unknown: str) -> Iterator[Part]:
     for each in pools:
         if each.to_be_reserved > each.free:
             yield warning(
-                f"Pool {each.pool} has {each.free} free addresses: replacements of {each.to_be_reserved} pods"
-                " may get none until reservations end."
+                f"Pool {each.pool} has {count_of(each.free, 'free address', 'free addresses')}: replacements of"
+                f" {count_of(each.to_be_reserved, 'pod')} may get none until reservations end."
             )
     columns = ("POOL", "CIDR", "ADDRESSES", "ASSIGNED", "RESERVED", "FREE", "RESERVED BY THIS", "FREE THEN")
     rows = [

@@ -209,7 +209,7 @@ class ScaleIn(Report, frozen=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield from self.removal.parts(now)
-        yield title("In this order")
+        yield title("In this order:")
         rows = [(each.pod, each.node, each.why) for each in self.going]
         yield Table(("REMOVED", "NODE", "BECAUSE OF"), rows, empty="No pod is removed.")
 

@@ -115,7 +115,8 @@ def _release(each: Reservation, now: datetime) -> Cell:
     if each.to_be_released:
         return warning("ordered" if each.ended_at else "ordered, when its pod is gone")
     if each.kept_by:
-        return f"kept by {each.kept_by}"
+        is_held = each.kept_by == held_name(each.address)
+        return "then held by hand" if is_held else f"kept by {each.kept_by}"
     if each.expires_at:
         return f"in {left(each.expires_at, now)}" if each.expires_at > now else good("now")
     return "by hand" if each.reason == BY_HAND or not each.pod else NOT_ENDED
