@@ -87,10 +87,14 @@ def test_each_change_of_the_changelog_has_a_kind_that_artifact_hub_knows() -> No
 
 @helm_needed
 def test_the_chart_of_a_release_installs_its_image(tmp_path: Path) -> None:
-    files = {path.name for path in make(RELEASED, tmp_path, ["chart", "checksums"])}
     made = tmp_path / "0.2.0"
+    made.mkdir()
+    command_of = made / "drawbridge-0.2.0-linux-amd64.tar.gz"
+    command_of.touch()
+    files = {path.name for path in make(RELEASED, tmp_path, ["chart", "checksums"])}
 
-    assert files == {"NOTES.md", "SHA256SUMS", "drawbridge-0.2.0.tgz", "install.yaml"}
+    charts = {"drawbridge-0.2.0.tgz", "install.yaml"}
+    assert files == {"NOTES.md", "SHA256SUMS", command_of.name, "drawbridge.yaml", *charts}
     helm = str(binaries.ensure("helm")["helm"])
     shown = subprocess.check_output([helm, "show", "chart", str(made / "drawbridge-0.2.0.tgz")], text=True)
     metadata = yaml.safe_load(shown)
