@@ -93,7 +93,7 @@ def test_the_chart_of_a_release_installs_its_image(tmp_path: Path) -> None:
     command_of.touch()
     files = {path.name for path in make(RELEASED, tmp_path, ["chart", "checksums"])}
 
-    charts = {"drawbridge-0.2.0.tgz", "install.yaml"}
+    charts = {"drawbridge-0.2.0.tgz", "eklet-0.2.0.tgz", "install.yaml"}
     assert files == {"NOTES.md", "SHA256SUMS", command_of.name, "drawbridge.yaml", *charts}
     helm = str(binaries.ensure("helm")["helm"])
     shown = subprocess.check_output([helm, "show", "chart", str(made / "drawbridge-0.2.0.tgz")], text=True)

@@ -1,4 +1,4 @@
-"""The chart as one file, and the manifests that it renders by default, both with the image of the release."""
+"""Each chart as one file, and the manifests that it renders by default, both with the image of the release."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def write(release: Release, changes: str, directory: Path) -> None:
         shutil.copytree(chart.CHART, staged)
         _fill(staged, release, changes)
         _helm("package", str(staged), "--destination", str(directory))
+        eklet = Path(temporary) / "eklet"
+        shutil.copytree(chart.EKLET, eklet)
+        _date(eklet)
+        _helm("package", str(eklet), f"--version={release.version}", "--destination", str(directory))
         rendered = _helm("template", chart.NAME, str(staged), "--namespace", chart.NAMESPACE, "--skip-tests")
     namespace = (DEPLOY / "namespace.yaml").read_text()
     manifests = f"{HEAD.format(version=release.version)}{namespace}---\n{chart.without_helm(rendered)}"
@@ -41,7 +45,11 @@ def _fill(staged: Path, release: Release, changes: str) -> None:
     )
     values = staged / "values.yaml"
     values.write_text(with_defaults(values.read_text(), release))
-    # Helm writes the time of each file into the archive.
+    _date(staged)
+
+
+def _date(staged: Path) -> None:
+    """Helm writes the time of each file into the archive."""
     for path in staged.rglob("*"):
         os.utime(path, (committed(), committed()))
 
