@@ -50,7 +50,7 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         super().show(file)
         if self.way_out:
-            click.echo(f"Way out: {printable(self.way_out)}", file=file, err=file is None)
+            click.echo(f"What to do: {printable(self.way_out)}", file=file, err=file is None)
 
 
 class Unreadable(Failure):

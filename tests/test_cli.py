@@ -119,7 +119,7 @@ def test_a_write_that_is_not_confirmed_changes_nothing() -> None:
     assert (code, printed.splitlines()[-1]) == (1, "Error: declined; nothing was changed")
 
     code, printed = call("write")
-    assert (code, printed.splitlines()[-1]) == (1, "Way out: answer y, or repeat it with --yes")
+    assert (code, printed.splitlines()[-1]) == (1, "What to do: answer y, or repeat it with --yes")
 
 
 def test_a_wrong_command_line_ends_with_2() -> None:

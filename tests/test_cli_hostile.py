@@ -113,7 +113,7 @@ def test_a_terminal_gets_nothing_but_its_own_colors() -> None:
 def test_errors_and_questions_are_printable(api: FakeAPI) -> None:
     shown = io.StringIO()
     Failure(EVIL, EVIL).show(shown)
-    assert shown.getvalue() == f"Error: {SHOWN}\nWay out: {SHOWN}\n"
+    assert shown.getvalue() == f"Error: {SHOWN}\nWhat to do: {SHOWN}\n"
 
     api.fault = lambda call: refusal(403, "Forbidden", EVIL) if call.path.endswith("/nodes") else None
     assert SHOWN in cli.run(api, "addresses", "list").output
