@@ -148,8 +148,13 @@ def drained() -> Disturbances:
 
 
 def lease_deleted() -> Disturbances:
+    return disturbed("lease")
+
+
+def disturbed(subject: str) -> Disturbances:
+    """At the beginning."""
     found = Disturbances()
-    found.note("lease", 0)
+    found.note(subject, 0)
     return found
 
 
@@ -200,6 +205,7 @@ def served(at: float, trusted: bytes) -> Observation:
 
 SUPER = node("eklet", super_node=True)
 TWO = tuple(pod(each, "eklet") for each in "ab")
+GATED = replica("a", gated=True), replica("b", gated=True)
 ON = node("n", **EDGE)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
 BACK = see(60, pods=(redis("10.0.0.1"),), assigned=HAS)
@@ -299,8 +305,15 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "more than N pods are local": (
         placement.NeverMoreThanNLocal,
         [
-            see(0, node(), SUPER, pods=(replica("a", gated=True), replica("b", gated=True))),
+            see(0, node(), SUPER, pods=GATED),
             see(1, node(), SUPER, pods=(replica("a"), replica("b"))),
+        ],
+    ),
+    "more than N pods are local long after super nodes were opened": (
+        placement.NeverMoreThanNLocal,
+        [
+            see(31, node(), SUPER, pods=GATED, disturbances=disturbed(placement.SUPER_NODES)),
+            see(32, node(), SUPER, pods=(replica("a"), replica("b"))),
         ],
     ),
     "a terminating pod exceeds the cap": (
@@ -455,6 +468,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a certificate is served that API servers trust": (
         certificates.ServedIsTrusted,
         [served(0, OTHER.certificate), served(1, CA.certificate + OTHER.certificate)],
+    ),
+    "more than N pods are local that were placed while super nodes were closed": (
+        placement.NeverMoreThanNLocal,
+        [
+            see(1, node(), SUPER, pods=GATED, disturbances=disturbed(placement.SUPER_NODES)),
+            see(32, node(), SUPER, pods=(replica("a"), replica("b"))),
+        ],
     ),
     "two leaders exceed the cap after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),

@@ -42,7 +42,8 @@ class Disturbances:
         self._at: dict[str, float] = {}
 
     def note(self, subject: str, at: float) -> None:
-        """*subject* names a pod, node, workload or address, `drain of` or `admission of` one, or the `lease`."""
+        """*subject* names a pod, node, workload or address, `drain of` or `admission of` one, the `lease`, or
+        `super nodes`, when others have closed or opened them to pods."""
         self._at[subject] = at
 
     def within(self, seconds: float, now: float, *subjects: str) -> bool:

@@ -29,6 +29,8 @@ FIXED_IP, MODE = "cni.projectcalico.org/ipAddrs", "drawbridge.io/placement-mode"
 BURST = "drawbridge.io/burst"
 FOR_A_NODE = "ingress-daemon-for-node"
 OVER = ("Succeeded", "Failed")
+SUPER_NODES, OPENED = "super nodes", 30.0
+"""What others close to pods, and seconds in which a leader sees that they are open again."""
 TWO_LEAD = 30.0
 """Seconds until nothing that two leaders decided comes any more, after the Lease was deleted: documented."""
 
@@ -82,6 +84,8 @@ class NeverMoreThanNLocal(Invariant):
 
 def _may_leave(pod: Raw, seen: Observation) -> bool:
     """Whether it is allowed to, and a super node is open to it."""
+    if seen.disturbances.within(OPENED, seen.at, SUPER_NODES):
+        return False
     wanted = (pod["spec"].get("nodeSelector") or {}).items()
     fits = any(wanted <= labels(each).items() for each in seen.nodes.values() if _is_open(each))
     return fits and FIXED_IP not in notes(pod) and notes(pod).get(SWITCH) != "false"

@@ -6,19 +6,23 @@ from collections.abc import Collection
 from functools import partial
 from random import Random
 
+from dev.judge.placement import SUPER_NODES
 from dev.simulator import objects
 from dev.simulator.models.autoscaler import OWN as AUTOSCALED
 from dev.simulator.models.autoscaler import Autoscaler
 from dev.simulator.operations import Raw, is_home, operation
 from dev.simulator.world import World
 from kube.errors import KubeError, NotFound
-from kube.resources import DEPLOYMENTS, NODES, PODS
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
 from settings.anycast_ip import NEED_LABEL
 
 FEWEST = 3
 """Machines that stay."""
 DRAIN_RETRY = 5.0
 LONGEST_DRAIN = 180.0
+CLOSED = ("cordoned", "silent", "switched off")
+"""How super nodes take no pods."""
+SUPER_NODE = "eklet-1"
 
 
 @operation("platform")
@@ -114,6 +118,37 @@ def an_autoscaler_begins(world: World, dice: Random) -> str:
         world.run_model(Autoscaler(world.kubernetes.cluster, make, end), "autoscaler")
         world.kernel.spawn(partial(world.every, 30.0, leave, "batch"), "batch", after=seconds)
     return world.kubectl_create(DEPLOYMENTS, objects.deployment("batch", 6, cpu="5"))
+
+
+@operation("elasticity", 2)
+def super_nodes_take_no_pods(world: World, dice: Random) -> str:
+    """For a while: one is cordoned or falls silent, or the switch closes them to all."""
+    how, seconds = dice.choice(CLOSED), dice.uniform(5, 300)
+    if how in world.at_work:
+        return ""
+
+    def end() -> None:
+        open_super_nodes(world, how, is_open=True)
+        world.at_work.discard(how)
+
+    world.at_work.add(how)
+    excuse(world, [SUPER_NODES, SUPER_NODE], seconds)
+    open_super_nodes(world, how, is_open=False)
+    world.kernel.spawn(end, f"end of {how}", world.kernel.system, after=seconds)
+    return f"{how} for {seconds:.0f} s"
+
+
+def open_super_nodes(world: World, how: str, *, is_open: bool) -> None:
+    """Or close them, in one of the ways of *CLOSED*."""
+    kubelets = world.kubernetes.kubelets
+    if how == "silent":
+        (kubelets.recover if is_open else kubelets.silence)(SUPER_NODE, world.now())
+    elif how == "cordoned":
+        world.patch(NODES, SUPER_NODE, {"spec": {"unschedulable": None if is_open else True}})
+    else:
+        about = {"name": "eks-config", "namespace": "kube-system"}
+        data = {"AUTO_SCALE_EKS": str(is_open).lower()}
+        world.api.put(CONFIG_MAPS, {"metadata": about, "data": data}, manager="kubectl")
 
 
 @operation("platform", 2)

@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS
+from dev.judge.placement import SUPER_NODES
 from dev.simulator import helm, objects
 from dev.simulator.edits import edited
-from dev.simulator.machines import excuse
+from dev.simulator.machines import CLOSED, excuse, open_super_nodes
 from dev.simulator.operations import operation
 from dev.simulator.world import NAMESPACE, World
 from kube.resources import DAEMON_SETS, DEPLOYMENTS, LEASES, NODES, PODS
@@ -128,7 +129,9 @@ def restored(world: World, seconds: float, dice: Random) -> bool:
     for replica in world.product.controllers:
         world.product.kill(replica)
     world.outside.disturb(*names_of(world))
-    excuse(world, [each["metadata"]["name"] for each in nodes], SETTLES)
+    excuse(world, [SUPER_NODES, *(each["metadata"]["name"] for each in nodes)], SETTLES)
+    for how in CLOSED if world.values["elasticity"]["enabled"] else ():  # the snapshot may have closed them
+        open_super_nodes(world, how, is_open=True)
     world.kernel.sleep(dice.uniform(5, 30))
     for each in nodes:
         name = each["metadata"]["name"]
