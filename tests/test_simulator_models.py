@@ -139,6 +139,21 @@ def test_a_pod_that_is_not_bound_any_more_starts_once_more_where_it_is_bound_the
     place.until(lambda: bool(ready(place)), "it to be ready again")
 
 
+def test_a_node_that_was_silent_in_a_backup_is_ready_again_once_that_is_restored(place: Modelled) -> None:
+    bare(place, "one", "web:1")
+    place.until(lambda: bool(ready(place)), "it to be ready")
+    node, kubelets = pods(place)[0]["spec"]["nodeName"], place.kubernetes.kubelets
+    kubelets.silence(node, place.clock)
+    place.run(60)
+    backup = place.api.snapshot()
+    kubelets.recover(node, place.clock)
+    place.run(5)
+    place.api.restore(backup)
+    place.run(5)
+    assert ready(place)
+    assert conditions(place.client.get(NODES, node))["Ready"].startswith("True")
+
+
 def test_pods_of_a_silent_node_are_replaced_after_five_minutes_and_end_with_it(place: Modelled) -> None:
     place.client.create(DEPLOYMENTS, workload(place, 2), place.namespace)
     place.until(lambda: len(ready(place)) == 2, "2 pods")

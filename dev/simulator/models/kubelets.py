@@ -14,7 +14,7 @@ from dev.simulator.models.cluster import Cluster, Raw
 from dev.simulator.models.controller import POLL, Spawn, at_once
 from dev.simulator.models.pod_behaviour import Note, Stage
 from dev.simulator.models.pod_workers import MANAGER, PodWorkers, worker_of
-from dev.simulator.models.pods import with_condition
+from dev.simulator.models.pods import is_unknown, with_condition
 from kube.resources import NODES, PODS
 
 
@@ -48,6 +48,8 @@ class Kubelets(PodWorkers):
                     self._forget(worker_of(change.old.raw), now)
                 if change.new and change.new.raw["spec"].get("nodeName"):
                     self._sync(change.key, change.new.raw, now)
+            elif change.key[0] == NODES and change.new and is_unknown(change.new.raw):
+                self._resume(change.key[2], now)  # etcd is that of a time when it was silent
         if self.dead and changes:
             self._bury()
         for each in [each for each in self._pods.values() if each.at is not None and each.at <= now]:
@@ -72,6 +74,12 @@ class Kubelets(PodWorkers):
         if self.silent.pop(node, None) is None:
             return
         self._returns.pop(node, None)
+        self._resume(node, now)
+
+    def _resume(self, node: str, now: datetime) -> None:
+        """Report the node and its pods, unless it is silent."""
+        if node in self.silent:
+            return
         self._heartbeat(node, now)
         for each in [each for each in self._pods.values() if each.node == node]:
             self._catch_up(each, now)

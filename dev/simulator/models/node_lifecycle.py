@@ -15,7 +15,15 @@ from datetime import datetime, timedelta
 from dev.simulator.models.cluster import Cluster, Raw
 from dev.simulator.models.controller import MANAGER, POLL, Spawn, at_once
 from dev.simulator.models.node_fit import NO_EXECUTE, NO_SCHEDULE, taints_of, tolerates
-from dev.simulator.models.pods import condition, is_deleted, is_ready, stamp, time_of, with_condition
+from dev.simulator.models.pods import (
+    condition,
+    is_deleted,
+    is_ready,
+    is_unknown,
+    stamp,
+    time_of,
+    with_condition,
+)
 from kube.errors import KubeError, NotFound
 from kube.resources import NODES, PODS
 
@@ -58,7 +66,7 @@ class NodeLifecycle:
         if since := self._silent.get(name):
             if now < since + GRACE:
                 due.append(since + GRACE)
-            elif not _is_unknown(node):
+            elif not is_unknown(node):
                 node = self._mark_unknown(node, now)
         node = self._taint(node, now)
         due += self._evictions(node, now)
@@ -136,11 +144,6 @@ class NodeLifecycle:
         key = self._cluster.key_of(pod["metadata"]["uid"])
         if key is not None:
             self._cluster.api.edit(PODS, key[2], change, key[1], manager=MANAGER)
-
-
-def _is_unknown(node: Raw) -> bool:
-    found = condition(node, "Ready")
-    return found is not None and found["status"] == "Unknown"
 
 
 def _wanted(node: Raw) -> Iterator[tuple[str, str]]:

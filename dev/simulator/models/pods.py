@@ -60,6 +60,11 @@ def is_ready(pod: Raw) -> bool:
     return found is not None and found["status"] == "True"
 
 
+def is_unknown(node: Raw) -> bool:
+    found = condition(node, "Ready")
+    return found is not None and found["status"] == "Unknown"
+
+
 def available_at(pod: Raw, min_ready: int) -> datetime | None:
     """Since or from when it is available; None for one that is not ready."""
     found = condition(pod, "Ready")
