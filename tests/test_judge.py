@@ -74,6 +74,14 @@ def replica(name: str, on: str = "node-1", gated: bool = False, local: int = 1) 
     return raw
 
 
+def half_updated(*pods: Raw) -> Observation:
+    """A Deployment of two, whose former template has a pod on a super node."""
+    template = {"metadata": replica("")["metadata"], "spec": {"containers": [{"image": "web:1"}]}}
+    web = {"metadata": {"name": "web"}, "spec": {"replicas": 2, "strategy": {}, "template": template}}
+    web["status"] = {"updatedReplicas": 1}
+    return see(0, SUPER, pods=(pod("old", "eklet", image="web:0"), *pods), workloads={"web": web})
+
+
 def fixed(on: str, gated: bool = False) -> Raw:
     raw = replica("web-1", on, gated)
     raw["metadata"]["annotations"]["cni.projectcalico.org/ipAddrs"] = "[]"
@@ -385,6 +393,14 @@ BROKEN_AT_REST: dict[str, tuple[Callable[[], Invariant], Observation]] = {
         address.CloudIsWhatNodesNeed,
         see(0, addresses=cloud("x", status="UNBIND")),
     ),
+    "a rollout stands still while the cap is full, and no pod of it waits for local nodes": (
+        lambda: placement.RolloutsOfWorkloadsEnd(1),
+        half_updated(replica("new", gated=True)),
+    ),
+    "a rollout stands still while local nodes are full, and no cap is": (
+        placement.RolloutsOfWorkloadsEnd,
+        half_updated(replica("new", on="")),
+    ),
     "an address is still reserved": (reservation.ReservationsEnd, see(0, reserved={"10.0.0.1"})),
     "there is no certificate": (certificates.ServedIsTrusted, see(0)),
     "a closed node does not say why": (truth.WaitsSayWhy, see(0, needing(tainted=True))),
@@ -475,6 +491,10 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             see(1, node(), SUPER, pods=GATED, disturbances=disturbed(placement.SUPER_NODES)),
             see(32, node(), SUPER, pods=(replica("a"), replica("b"))),
         ],
+    ),
+    "a rollout stands still while the cap and local nodes are full": (
+        lambda: placement.RolloutsOfWorkloadsEnd(1),
+        [half_updated(replica("new", on=""))],
     ),
     "two leaders exceed the cap after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),

@@ -206,7 +206,10 @@ class NoneWaitsForRoom(Invariant):
 
 
 class RolloutsOfWorkloadsEnd(Invariant):
-    """While the *cap* is full, a pod beyond it and beyond N waits, but no update does."""
+    """While the *cap* is full, a pod beyond it and beyond N waits, but no update does.
+
+    Unless local nodes are full, too: documented.
+    """
 
     name = "placement: no workload's rollout stands still because of us"
 
@@ -220,9 +223,24 @@ class RolloutsOfWorkloadsEnd(Invariant):
             wanted = (workload.get("spec") or {}).get("replicas", 1)
             if strategy is None or owner(workload, "IngressDaemonSet"):
                 continue
-            if status.get("updatedReplicas", 0) < wanted:
+            is_full = _is_full(self._cap, seen)
+            if status.get("updatedReplicas", 0) < wanted and not (is_full and _lacks_room(workload, seen)):
                 yield f"{name(workload)}: {status.get('updatedReplicas', 0)} of {wanted} are updated"
             waiting = condition(workload, "Progressing").get("reason") == "ProgressDeadlineExceeded"
-            waits_rightly = _is_full(self._cap, seen) or is_kept_home(workload["spec"]["template"])
+            waits_rightly = is_full or is_kept_home(workload["spec"]["template"])
             if waiting and not waits_rightly and status.get("availableReplicas", 0) < wanted:
                 yield f"{name(workload)}: {status.get('availableReplicas', 0)} of {wanted} are available"
+
+
+def _lacks_room(workload: Raw, seen: Observation) -> bool:
+    """Whether a pod of its present template finds no room on local nodes."""
+    template = workload["spec"]["template"]
+    return any(
+        not pod["spec"].get("nodeName")
+        and not pod["spec"].get("schedulingGates")
+        and (owner(pod, "ReplicaSet") or {"name": ""})["name"].startswith(f"{name(workload)}-")
+        and pod["spec"]["containers"][0]["image"] == template["spec"]["containers"][0]["image"]
+        and notes(pod).get(LOCAL_REPLICAS)
+        == (template["metadata"].get("annotations") or {}).get(LOCAL_REPLICAS)
+        for pod in seen.pods.values()
+    )
