@@ -27,6 +27,7 @@ _ALL = {
         "dashboard.command:dashboard",
         "Open a live dashboard in the browser.",
     ),
+    "convert-values": ("cli.convert_values:convert_values", "Convert the values of an original's chart."),
     "completion": ("cli.app:completion", "Print a completion script for your shell."),
 }
 COMMANDS = {name: reference for name, (reference, _) in _ALL.items()}
