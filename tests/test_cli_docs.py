@@ -36,7 +36,7 @@ def test_every_command_that_a_page_names_exists() -> None:
     named = {
         (page.name, found)
         for page in PAGES
-        for found in re.findall(r"`(?:kubectl )?(drawbridge [a-z]+)", page.read_text())
+        for found in re.findall(r"`(?:kubectl )?(drawbridge [a-z]+(?:-[a-z]+)*)", page.read_text())
     }
 
     assert {(page, name) for page, name in named if name not in known} == set()

@@ -63,6 +63,30 @@ def test_every_entry_of_the_originals_charts_is_known(name: str, values: dict[st
     assert [entry for entry, why in left.items() if why == UNKNOWN] == []
 
 
+def test_entries_without_a_counterpart_are_comments_before_the_values(tmp_path: Any) -> None:
+    file = tmp_path / "values.yaml"
+    entries = {"replicaCount": 3, "config": {"ipReserveTime": "40m"}, "rbacImage": {"tag": "v1"}, "other": 1}
+    file.write_text(json.dumps(entries))
+    result = CliRunner().invoke(drawbridge, ["convert-values", "--from", "capo", str(file)])
+
+    assert result.output == (
+        "# rbacImage: there is no proxy before the metrics; metrics.authentication asks for a token\n"
+        "# other: the original's chart has no such value\n"
+        "replicaCount: 3\n"
+        "ipReservation:\n"
+        "  duration: 40m\n"
+    )
+
+
+def test_what_is_no_file_of_values_is_refused(tmp_path: Any) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("- a")
+    result = CliRunner().invoke(drawbridge, ["convert-values", "--from", "capo", str(file)])
+
+    assert result.exit_code == 1
+    assert "the file cannot be used: it is no mapping of values" in result.output
+
+
 def test_keys_are_not_printed(tmp_path: Any) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(json.dumps({"credential": {"secretID": "an-id", "secretKey": "a-key"}}))
