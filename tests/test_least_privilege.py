@@ -206,7 +206,12 @@ def test_those_who_view_the_cluster_see_drawbridge(subtests: pytest.Subtests) ->
         role = installed(*features)["ClusterRole", "drawbridge-view"]
         bound = {"kind": "ClusterRole", "name": "drawbridge-view"}
         subjects = [{"kind": "User", "name": "eve"}]
-        binding = {"kind": "ClusterRoleBinding", "metadata": {"name": "eve"}, "roleRef": bound, "subjects": subjects}
+        binding = {
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "eve"},
+            "roleRef": bound,
+            "subjects": subjects,
+        }
         [given] = granted([role, binding]).values()
         of_view = [entry for entry in table() if entry.account == "view"]
 
