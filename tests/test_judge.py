@@ -74,6 +74,12 @@ def replica(name: str, on: str = "node-1", gated: bool = False, local: int = 1) 
     return raw
 
 
+def pinned(name: str, on: str = "node-1", gated: bool = False) -> Raw:
+    raw = replica(name, on, gated)
+    raw["metadata"]["annotations"] |= {"drawbridge.io/placement-mode": "pin", "drawbridge.io/burst": "true"}
+    return raw
+
+
 def half_updated(*pods: Raw) -> Observation:
     """A Deployment of two, whose former template has a pod on a super node."""
     template = {"metadata": replica("")["metadata"], "spec": {"containers": [{"image": "web:1"}]}}
@@ -310,6 +316,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         placement.TheFirstStayHome,
         [see(0, SUPER, pods=(fixed("", gated=True),)), see(1, SUPER, pods=(fixed("eklet"),))],
     ),
+    "one of the first N pods, which are pinned, is on a super node": (
+        placement.TheFirstStayHome,
+        [see(0, SUPER, pods=(pinned("a", gated=True),)), see(1, SUPER, pods=(pinned("a", "eklet"),))],
+    ),
     "more than N pods are local": (
         placement.NeverMoreThanNLocal,
         [
@@ -490,6 +500,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         [
             see(1, node(), SUPER, pods=GATED, disturbances=disturbed(placement.SUPER_NODES)),
             see(32, node(), SUPER, pods=(replica("a"), replica("b"))),
+        ],
+    ),
+    "a pod beyond the first N, which are pinned, goes to a super node, and one of those goes": (
+        placement.TheFirstStayHome,
+        [
+            see(0, node(), SUPER, pods=(pinned("a"), pinned("b", gated=True))),
+            see(1, node(), SUPER, pods=(pinned("a"), pinned("b", "eklet"))),
+            see(2, node(), SUPER, pods=(pinned("b", "eklet"),)),
         ],
     ),
     "a rollout stands still while the cap and local nodes are full": (

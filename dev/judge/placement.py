@@ -107,19 +107,36 @@ class TheFirstStayHome(Invariant):
 
     def __init__(self) -> None:
         self._was_gated: set[str] = set()
+        self._others: set[str] = set()
+        """The uids of pods on super nodes that came there when N others were local: these may be gone since."""
 
     def look(self, seen: Observation) -> Iterator[str]:
         for uid, pod in seen.pods.items():
             if is_gated(pod):
                 self._was_gated.add(uid)
-            elif uid in self._was_gated and _is_billed(pod, seen) and self._must_be_local(pod):
-                yield name(pod)
+            elif uid in self._was_gated - self._others and _is_billed(pod, seen) and self._must_be_local(pod):
+                if BURST in notes(pod) and _is_beyond(pod, seen):
+                    self._others.add(uid)
+                else:
+                    yield name(pod)
 
     def _must_be_local(self, pod: Raw) -> bool:
         """One of the first N goes there where local nodes have no room, unless it is pinned."""
         ordinal, limit = name(pod).rpartition("-")[2], notes(pod).get(LOCAL_REPLICAS, "")
         is_first = owner(pod, "StatefulSet") and limit.isdecimal() and int(ordinal) < int(limit)
         return is_kept_home(pod) if BURST in notes(pod) else FIXED_IP in notes(pod) or bool(is_first)
+
+
+def _is_beyond(pod: Raw, seen: Observation) -> bool:
+    """Whether N others are local of the pods of its revision, which are pinned instead."""
+    limit, own = notes(pod).get(LOCAL_REPLICAS, ""), owner(pod, "ReplicaSet")
+    nodes = [
+        seen.nodes.get(each["spec"].get("nodeName", ""))
+        for each in seen.pods.values()
+        if own and owner(each, "ReplicaSet") == own
+    ]
+    local = sum(each is not None and not is_super(each) for each in nodes)
+    return FIXED_IP not in notes(pod) and limit.isdecimal() and local >= int(limit)
 
 
 class NeverMoreThanTheCap(Invariant):
