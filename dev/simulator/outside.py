@@ -161,6 +161,10 @@ class Outside:
         """The Lease was written."""
         self._leader = process if holder else None
 
+    @property
+    def has_leader(self) -> bool:
+        return self._leader is not None and not self._leader.dead
+
     def lease_taken(self) -> None:
         """By a person: the one who led finds out when it renews."""
         self._unclear_until = self._kernel.now + LEADS_ON
