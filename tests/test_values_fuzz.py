@@ -54,6 +54,8 @@ def difference(drawn: Drawn, found: Settings | None) -> str:
     [(path, value), *others] = drawn.changes.items()
     if others or drawn.base or path not in SETTINGS or path in STRICTER:
         return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # which Helm makes of it
     direct = settings_of(written(SETTINGS[path], value))
     if found is None:
         strange = resolved(LEAVES[path]).get("type") == "string" and isinstance(direct, Settings)

@@ -59,7 +59,8 @@ TEXTS = (
     *("\ufffe", "\U0001f600", "\u00e9", "a" * 256, "nameserver 1.1.1.1\n# x\r\n\n", "names x", " search a"),
     *("options\u00a0x", CA, f"text\n{CA}text", f"-{CA}", "text\n", "-----BEGIN CERTIFICATE-----"),
 )
-STRINGS = (*DURATIONS, *NAMES, *PLACES, *TEXTS)
+SHARES = ("1%", "50%", "90%", "100%", "0%", "101%", "5 %")
+STRINGS = (*DURATIONS, *NAMES, *PLACES, *TEXTS, *SHARES)
 NUMBERS = (-1, -0.0, 0, 1e-9, 1e-5, 0.5, 1, 1.5, 2.0, 5, 10, 46, 512, 1024, 2000, 8080, 65535, 65536, 10**30)
 OTHERS: tuple[Any, ...] = (
     None,

@@ -18,7 +18,7 @@
 {{- define "drawbridge.notZero" -}}
 {{- $names := include "drawbridge.names" (index . 0) | fromJson }}
 {{- $value := hasKey $names (index . 1) | ternary (index $names (index . 1)) (include "drawbridge.valueAt" . | fromJson).value }}
-{{- if eq (toString $value) "0" }}
+{{- if and (not (kindIs "invalid" $value)) (eq (float64 $value) 0.0) }}
 {{- fail (printf "%s is 0: %s" (index . 1) (index . 2)) }}
 {{- end }}
 {{- end }}
