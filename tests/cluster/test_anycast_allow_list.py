@@ -28,7 +28,7 @@ VALUES = {
         "allowList": {
             "configMap": NAME,
             "announceBefore": f"{ANNOUNCE_BEFORE}s",
-            "http": {"enabled": True, "bindAddress": f":{PORT}"},
+            "http": {"enabled": True},
         }
     },
 }

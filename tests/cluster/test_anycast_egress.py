@@ -45,7 +45,8 @@ REAL = "lab-0"
 @contextmanager
 def checking_egress(lab: Lab, url: str) -> Iterator[None]:
     image = lab.client.list(PODS, DRAWBRIDGE).items[0]["spec"]["containers"][0]["image"]
-    check = {"url": url, "image": image}
+    repository, _, tag = image.rpartition(":")
+    check = {"url": url, "image": {"repository": repository, "tag": tag}}
     with anycast.configured(lab, egressCheck=check, releaseOnLabelRemoval=True):
         yield
 
