@@ -35,20 +35,16 @@ def _sections(values: str) -> Iterator[str]:
         rows = [
             _row(path, comment, defaults)
             for path, comment in values_comments.marked(rest)
-            if "." in path or comment.startswith(values_comments.VALUE)
+            if comment.startswith(values_comments.VALUE)
         ]
         table = ["| value | default | meaning |", "| --- | --- | --- |", *rows, ""]
         yield "\n".join([f"### {title}", "", *([_linked(about), ""] if about else []), *table])
 
 
 def _row(path: str, comment: str, defaults: Any) -> str:
-    """A map that holds values has no default itself."""
-    default = ""
-    if comment.startswith(values_comments.VALUE):
-        for name in path.split("."):
-            defaults = defaults[name]
-        default = f"`{json.dumps(defaults)}`"
-    return f"| `{path}` | {default} | {comment.removeprefix(values_comments.VALUE)} |"
+    for name in path.split("."):
+        defaults = defaults[name]
+    return f"| `{path}` | `{json.dumps(defaults)}` | {comment.removeprefix(values_comments.VALUE)} |"
 
 
 def _linked(text: str) -> str:
