@@ -313,7 +313,7 @@ HEADINGS = {
     "eklet": "eklet",
 }
 BY = {ALWAYS: "always", "self-managed": "`certs.mode: self-managed`", "homeFailover": "`homeFailover`"}
-PLACES = {EVERYWHERE: "", OWN: " in its own namespace"}
+PLACES = {EVERYWHERE: "", OWN: " (own)"}
 NOTHING_MORE = {"none": ""}
 
 
@@ -323,14 +323,19 @@ def test_the_page_has_the_table() -> None:
 
 
 def rows_of(account: str) -> list[list[str]]:
-    """Without the column of features where an account has one."""
+    """Without columns that an account does not need; what is there for *the same* shares a row."""
     entries = [entry for entry in table() if entry.account == account]
     by = len({entry.by for entry in entries}) > 1
-    return [
-        [BY.get(entry.by, f"`{entry.by}`")] * by
-        + [may(entry), entry.why, NOTHING_MORE.get(entry.attack, entry.attack)]
-        for entry in entries
-    ]
+    risky = any(entry.attack != "none" for entry in entries)
+    rows: list[list[str]] = []
+    for entry in entries:
+        attack = NOTHING_MORE.get(entry.attack, entry.attack)
+        if entry.why == "the same" and attack in ("the same", rows[-1][-1]):
+            rows[-1][by] += f"; {may(entry)}"
+        else:
+            name = [BY.get(entry.by, f"`{entry.by}`")] * by
+            rows.append([*name, may(entry), entry.why, *[attack] * risky])
+    return rows
 
 
 def may(entry: Entry) -> str:

@@ -14,6 +14,8 @@ from cli.session import EPILOG
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 MARK = "<!-- From here on written by make manifests: change the help of the commands instead. -->\n"
 NAME, WIDTH = "drawbridge", 110
+SHARED = ("-h, --help", "-w, --watch", "-l, --selector", "--expressions")
+"""Options that the page explains once, above the commands."""
 
 
 def write() -> None:
@@ -21,13 +23,13 @@ def write() -> None:
 
 
 def page(text: str) -> str:
-    """*text* with the help of today; groups say nothing that their commands do not say."""
+    """*text* with the help of today: one block for the commands of a group, without the group's own help."""
     head, _, _ = text.partition(MARK)
-    parts = (
-        f"### {path}\n\n```text\n{help_of(context)}\n```\n"
-        for path, context in commands()
-        if context.parent is None or not isinstance(context.command, click.Group)
-    )
+    groups: dict[str, list[str]] = {}
+    for path, context in commands():
+        if context.parent is None or not isinstance(context.command, click.Group):
+            groups.setdefault(" ".join(path.split()[:2]), []).append(help_of(context))
+    parts = (f"### {group}\n\n```text\n" + "\n\n".join(each) + "\n```\n" for group, each in groups.items())
     return f"{head}{MARK}\n" + "\n".join(parts)
 
 
@@ -38,13 +40,28 @@ def commands() -> Iterator[tuple[str, click.Context]]:
 
 
 def help_of(context: click.Context) -> str:
-    """Without what all commands have alike."""
+    """Without what all commands have alike, and without what the page says elsewhere."""
     text = context.command.get_help(context)
     if context.parent is not None:
         text, _, _ = text.partition(f"\n\n  {EPILOG[:40]}")
-        text = re.sub(r"\n *-h, --help.*", "", text)
+        text = re.sub(rf"\n *({'|'.join(SHARED)}).*", "", text)
+        text = re.sub(r"^Usage:.*", _usage(context), text)
     text = "\n".join(line.rstrip() for line in text.splitlines())
+    text = re.sub(r"\n\nCommands:\n.*?(?=\n\n|$)", "", text, flags=re.DOTALL)
     return re.sub(r"\n\nOptions:\n*(?=\n\n|$)", "", text.rstrip())
+
+
+def _usage(context: click.Context) -> str:
+    """As click's, with the options by name, except those of all commands."""
+    options, arguments = [], []
+    common = {each.name for each in drawbridge.params}
+    for each in context.command.params:
+        if not isinstance(each, click.Option):
+            arguments.append(each.make_metavar(context))
+        elif each.name not in common:
+            value = "" if each.is_flag else f" {each.make_metavar(context)}"
+            options.append(f"[{each.opts[0]}{value}]")
+    return " ".join([context.command_path, *options, *arguments])
 
 
 def _with_subcommands(path: str, context: click.Context) -> Iterator[tuple[str, click.Context]]:
