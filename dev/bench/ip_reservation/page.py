@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dev.bench.ip_reservation.rows import (
-    CALLED,
+    ASSIGNED,
+    CALL,
     CPU,
     CPU_LATER,
-    LOST,
+    LEADER_MEMORY,
     P50,
     P99,
-    REFUSED,
+    PEAK,
+    SERVER_MEMORY,
     WALL,
+    WRITTEN,
     Row,
     Rows,
 )
@@ -29,8 +32,8 @@ PAGE, PICTURE = Path("contributing") / "storm.md", Path("images") / "storm.svg"
 HEAD = """\
 # A storm of deletions
 
-What IP reservation costs deletions of pods. `make bench SUITE=ip_reservation` [measures](lab.md#benchmarks) it, and
-writes this page and its picture.
+What IP reservation costs deletions of pods. `make bench SUITE=ip_reservation` [measures](lab.md#benchmarks) it,
+and writes this page.
 
 ![Time, request and CPU of deletions, by variant](../images/storm.svg)
 
@@ -74,10 +77,8 @@ def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def _ours(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
-    measures = dict.fromkeys(each.measure for each in found.all if each.variant == OURS)
-    elsewhere = (WALL, P50, P99, CPU, CPU_LATER, CALLED, REFUSED, LOST)
-    shown = [each for each in measures if each not in elsewhere]
-    yield from _table(settings, shown, lambda setting, measure: [found.get(setting, OURS, measure)])
+    measures = [CALL, SERVER_MEMORY, WRITTEN, PEAK, LEADER_MEMORY, ASSIGNED]
+    yield from _table(settings, measures, lambda setting, measure: [found.get(setting, OURS, measure)])
 
 
 def _table(
@@ -92,20 +93,27 @@ def _table(
 
 
 def _targets(figures: Sequence[Figure]) -> Iterator[str]:
-    """Each target once, with how often it is held, and the case in which it is missed most."""
+    """Each target that is missed once, with how often, and the case in which it is missed most."""
     judged = [each for each in figures if each.met is not None]
-    yield f"Held: {sum(bool(each.met) for each in judged)} of {len(judged)}.\n"
-    yield "| target | | held | missed most |\n| --- | --- | --- | --- |"
-    for name in dict.fromkeys((_split(each)[1], each.target) for each in judged):
-        cases = [each for each in judged if (_split(each)[1], each.target) == name]
-        most = min if name[1] and name[1].startswith(">") else max
-        missed = most((each for each in cases if not each.met), key=_value, default=None)
-        worst = f"{number(_value(missed))}: {_split(missed)[0]}" if missed else ""
-        yield f"| {name[0]} | {name[1]} | {sum(bool(each.met) for each in cases)} of {len(cases)} | {worst} |"
+    missed = [each for each in judged if not each.met]
+    yield f"Held: {len(judged) - len(missed)} of {len(judged)}. The others:\n"
+    yield "| target | | missed | most |\n| --- | --- | --- | --- |"
+    for name in dict.fromkeys(map(_target, missed)):
+        cases = [each for each in missed if _target(each) == name]
+        most = min if (name[1] or "").startswith(">") else max
+        worst = most(cases, key=_value)
+        tried = sum(_target(each) == name for each in judged)
+        yield (
+            f"| {name[0]} | {name[1]} | {len(cases)} of {tried} | {number(_value(worst))}: {_split(worst)[0]} |"
+        )
 
 
 def _value(judged: Figure) -> float:
     return judged.value if judged.ratio is None else judged.ratio
+
+
+def _target(judged: Figure) -> tuple[str, str | None]:
+    return _split(judged)[1], judged.target
 
 
 def _split(judged: Figure) -> tuple[str, str]:
