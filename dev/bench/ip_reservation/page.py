@@ -7,21 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dev.bench.ip_reservation.rows import (
-    ASSIGNED,
-    CALL,
     CPU,
-    CPU_LATER,
     LEADER_MEMORY,
     P50,
     P99,
     PEAK,
-    SERVER_MEMORY,
     WALL,
     WRITTEN,
     Row,
     Rows,
 )
-from dev.bench.ip_reservation.runs import SETTLE, Setting
+from dev.bench.ip_reservation.runs import Setting
 from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.picture import Group, Panel, svg
 from dev.bench.report import Figure, number
@@ -41,7 +37,7 @@ Kubernetes {kubernetes}, {cores} cores for control plane, kubelets and clients; 
 The variants take turns in one cluster: no webhook, one that does nothing behind our match conditions, ours
 with pods whose IPs are reserved when they go, and ours with pods whose IPs are reserved ahead.
 Other programs use the machine, too: compare ratios, not seconds. *busy* is beside loops that occupy half of the cores.
-CPU is that of all processes of the cluster until the last pod is gone, and in the {settle:g} s after that.
+CPU is that of all processes of the cluster until the last pod is gone.
 """
 
 
@@ -59,7 +55,6 @@ def page(found: Rows, settings: Sequence[Setting], figures: Sequence[Figure]) ->
         "kubernetes": versions()["kubernetes"],
         "cores": os.cpu_count(),
         "rounds": rounds,
-        "settle": SETTLE,
     }
     head = HEAD.format(**about)
     parts = [head, "## Variants\n", *_variants(found, settings), "\n## Ours\n", *_ours(found, settings)]
@@ -71,13 +66,13 @@ def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
     variants = [each for each in SHOWN if each != NO_OP]
     yield from _table(
         settings,
-        [WALL, P50, P99, CPU, CPU_LATER],
+        [WALL, P50, P99, CPU],
         lambda setting, measure: [found.get(setting, variant, measure) for variant in variants],
     )
 
 
 def _ours(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
-    measures = [CALL, SERVER_MEMORY, WRITTEN, PEAK, LEADER_MEMORY, ASSIGNED]
+    measures = [WRITTEN, PEAK, LEADER_MEMORY]
     yield from _table(settings, measures, lambda setting, measure: [found.get(setting, OURS, measure)])
 
 
