@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dev.bench.ip_reservation.rows import (
-    CPU,
-    LEADER_MEMORY,
-    P50,
-    P99,
-    PEAK,
-    WALL,
-    WRITTEN,
-    Row,
-    Rows,
-)
+from dev.bench.ip_reservation.rows import CPU, P50, P99, WALL, Rows
 from dev.bench.ip_reservation.runs import Setting
 from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.picture import Group, Panel, svg
@@ -57,34 +47,20 @@ def page(found: Rows, settings: Sequence[Setting], figures: Sequence[Figure]) ->
         "rounds": rounds,
     }
     head = HEAD.format(**about)
-    parts = [head, "## Variants\n", *_variants(found, settings), "\n## Ours\n", *_ours(found, settings)]
-    return "\n".join([*parts, "\n## Targets\n", *_targets(figures)]) + "\n"
+    parts = [head, "## Variants\n", *_variants(found, settings), "\n## Targets\n", *_targets(figures)]
+    return "\n".join(parts) + "\n"
 
 
 def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
     """No webhook / no-op / ours / ours, reserved ahead in each cell."""
-    variants = [each for each in SHOWN if each != NO_OP]
-    yield from _table(
-        settings,
-        [WALL, P50, P99, CPU],
-        lambda setting, measure: [found.get(setting, variant, measure) for variant in variants],
-    )
-
-
-def _ours(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
-    measures = [WRITTEN, PEAK, LEADER_MEMORY]
-    yield from _table(settings, measures, lambda setting, measure: [found.get(setting, OURS, measure)])
-
-
-def _table(
-    settings: Sequence[Setting],
-    measures: Sequence[str],
-    values: Callable[[Setting, str], Sequence[Row | None]],
-) -> Iterator[str]:
+    measures = [WALL, P50, P99, CPU]
     yield f"| | {' | '.join(measures)} |\n| --- |{' --- |' * len(measures)}"
     for setting in settings:
-        cells = [[number(each.median) for each in values(setting, measure) if each] for measure in measures]
-        yield f"| {setting} | {' | '.join(' / '.join(cell) for cell in cells)} |"
+        rows = [
+            [found.get(setting, name, measure) for name in SHOWN if name != NO_OP] for measure in measures
+        ]
+        cells = [" / ".join(number(each.median) for each in row if each) for row in rows]
+        yield f"| {setting} | {' | '.join(cells)} |"
 
 
 def _targets(figures: Sequence[Figure]) -> Iterator[str]:
