@@ -215,7 +215,7 @@ def test_the_command_has_those_of_the_other_features(copy: Copy) -> None:
     found: dict[str, Any] = json.loads(ran.stdout)
 
     others = {name for feature in copy.others.values() for name in feature.commands}
-    general = {"status", "explain", "simulate", "doctor", "dashboard", "completion"}
+    general = {"status", "explain", "simulate", "doctor", "dashboard", "convert-values", "completion"}
     assert {*found["names"]} == general | others
     assert {name for name, code in found["codes"].items() if code} == set()
     assert "nothing is wrong" in found["status"]
