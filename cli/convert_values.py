@@ -10,9 +10,9 @@ from typing import Any
 import click
 import yaml
 
-from cli.errors import Failure
 from cli.session import Command
 from cli.simulate.value_names import ORIGINALS
+from cli.simulate.values import values_of
 from settings.load import CAPO_HEADER, CAPO_MOVED
 
 Raw = Mapping[str, Any]
@@ -150,17 +150,6 @@ def _put(values: dict[str, Any], path: str, *, value: Any) -> None:
     values[last] = value
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(file.read_text())
-        why = "" if isinstance(values, dict) else "it is no mapping of values"
-    except (yaml.YAMLError, ValueError) as error:
-        why = f"it is no YAML: {error}"
-    if why:
-        raise Failure(f"the file cannot be used: {why}", "write it by helm get values RELEASE --all -o yaml")
-    return dict(values)
-
-
 @click.command(cls=Command)
 @click.option("--from", "name", type=click.Choice([*BY_NAME]), required=True, help="Whose values they are.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -170,7 +159,7 @@ def convert_values(name: str, file: Path) -> None:
     Prints them under the names of Drawbridge's chart, and a comment for each entry that has no counterpart. Of Capo,
     the file in its ConfigMap is taken, too. Keys are not printed. No cluster is needed.
     """
-    values, original = _read(file), BY_NAME[name]
+    values, original = values_of(file, "write it by helm get values RELEASE --all -o yaml"), BY_NAME[name]
     if (values.get("apiVersion"), values.get("kind")) == CAPO_HEADER:
         values = {key: part for key, part in values.items() if key not in ("apiVersion", "kind")}
         original = CAPO_FILE

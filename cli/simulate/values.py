@@ -204,6 +204,18 @@ class Simulations(Commands):
 _OF_FEATURES = {name: reference for row in FEATURES for name, reference in row.simulates.items()}
 
 
+def values_of(file: Path, what_to_do: str) -> dict[str, Any]:
+    """Of a chart; raises Failure, with *what_to_do*, where *file* has none."""
+    try:
+        values = yaml.safe_load(file.read_text())
+        why = "" if isinstance(values, dict) else "it is no mapping of values"
+    except (yaml.YAMLError, ValueError) as error:
+        why = f"it is no YAML: {error}"
+    if why:
+        raise Failure(f"the file cannot be used: {why}", what_to_do)
+    return dict(values)
+
+
 @click.group(cls=Simulations)
 def simulate() -> None:
     """Predict what a change would do. Nothing is written."""
@@ -217,13 +229,7 @@ def values_command(session: Session, file: Path) -> None:
 
     As with helm upgrade --reset-then-reuse-values -f FILE. Exits with 1 if a value is refused, or unknown to the chart.
     """
-    try:
-        values = yaml.safe_load(file.read_text())
-        why = "" if isinstance(values, dict) else "it is no mapping of values"
-    except (yaml.YAMLError, ValueError) as error:
-        why = f"it is no YAML: {error}"
-    if why:
-        raise Failure(f"the file cannot be used: {why}", "write values as for helm upgrade -f")
+    values = values_of(file, "write values as for helm upgrade -f")
     inventory = Inventory(session.cluster)
     _ = inventory.settings  # where they cannot be read, nothing can be compared
     found = outcome(inventory.installed.text, values, inventory.namespace)

@@ -1543,7 +1543,7 @@ def all_shapes(world: World) -> Iterator[float]:
 
 @history("elasticity", nodes=3)
 def agents_beside_super_nodes(world: World) -> Iterator[float]:
-    """A DaemonSet that the provider injects has its pod on super nodes, others have none, whoever saw them created."""
+    """A DaemonSet that the provider injects has its pod on super nodes, others have none, seen at creation or not."""
     for when in ("seen", "unseen"):
         if when == "unseen":
             no_webhook_server_answers(world, world.kernel.dice)
