@@ -67,7 +67,8 @@ def options(program: str, *command: str) -> set[str]:
 
 def help_text(program: str, *command: str) -> str:
     if program == "drawbridge":
-        return cli_page.help_of(OURS[" ".join(("drawbridge", *command))])
+        context = OURS[" ".join(("drawbridge", *command))]
+        return context.command.get_help(context)
     return output_of(program, *command, "--help") if command else output_of(program, "options")
 
 
