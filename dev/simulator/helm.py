@@ -6,17 +6,20 @@ https://helm.sh/docs/topics/charts_hooks/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS
-from calico.segment import IPReservation, canonical, key_of
+from api.standing import STANDING
+from calico.segment import IPReservation, Record, canonical, key_of
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
 from dev.judge.edge import detach_key
 from dev.judge.observation import is_terminating, name, notes
 from dev.judge.placement import is_gated
+from dev.judge.reservation import GIVEN_BACK
 from dev.simulator.models.calico import RESERVATIONS
 from dev.simulator.world import World, rendered_of
 from kube.client import Client
@@ -72,14 +75,15 @@ def _uninstalled(world: World, after: float) -> bool:
     if not _hooks(world, [each for each in ("ingressDaemonSet", "elasticity") if is_on(values, each)]):
         world.promise(values)
         return False
+    at = world.now()
     world.remove_release()
     world.kernel.sleep(after)
-    if left := held(world):
+    if left := held(world, at):
         world.outside.judge.find(LEFT, world.kernel.now, ", ".join(left))
     return True
 
 
-def held(world: World) -> list[str]:
+def held(world: World, uninstalled: datetime) -> list[str]:
     """What would wait for us for ever."""
     resources = world.api.peek(INGRESS_DAEMONSETS)
     keys = {key for each in resources if (key := detach_key(each))}
@@ -93,9 +97,19 @@ def held(world: World) -> list[str]:
     living = {each["metadata"]["uid"] for each in world.api.peek(PODS) if not is_terminating(each)}
     assigned = {key_of(canonical(address) or "", at.pod) for address, at in world.calico.held.items()}
     segments = (msgspec.convert(raw, IPReservation) for kind in RESERVATIONS for raw in world.api.peek(kind))
-    # A person deletes those of pods that are gone, one of which may have come back in its place: documented.
-    reserved = {record.key for each in segments for record in each.records if record.uid in living}
+    # A person deletes those of pods that are gone, one of which may have come back in its place, and those of pods
+    # whose deletion had just been refused: documented.
+    reserved = {
+        record.key
+        for each in segments
+        for record in each.records
+        if record.uid in living and not _just_asked(record, uninstalled)
+    }
     return found + [f"{key} is reserved" for key in sorted(reserved & assigned)]
+
+
+def _just_asked(record: Record, at: datetime) -> bool:
+    return record.reason != STANDING and at - record.last_asked < timedelta(seconds=GIVEN_BACK)
 
 
 def install_again(world: World, values: Raw) -> None:

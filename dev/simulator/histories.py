@@ -1107,6 +1107,20 @@ def uninstalled_beside_a_deletion(world: World) -> Iterator[float]:
     yield 30.0
 
 
+@history("ip_reservation", nodes=3)
+def uninstalled_after_a_refusal(world: World) -> Iterator[float]:
+    """After an uninstall, no address of a pod that runs is reserved unless its deletion had just been refused."""
+    first, second, _ = shop_pods(world)
+    review_deletion(world, first)
+    yield 140.0
+    review_deletion(world, second)
+    yield 5.0
+    values = world.values
+    helm.uninstall(world, 20.0)
+    helm.install_again(world, values)
+    yield 30.0
+
+
 FEW = {"ipReservation": {"maxCount": 3}}
 
 
