@@ -36,6 +36,7 @@ LOW = 0.1
 TRIAL_SECONDS = 5.0
 COOLDOWN_CHECK = "Calico's cooldown"
 COOLDOWN_PAGE = "docs/reference/ip-reservation.md#calicos-cooldown"
+RETURNED_IP = "docs/reference/ip-reservation.md#check-that-a-returned-ip-is-reached"
 
 
 class Release(Document, frozen=True):
@@ -178,6 +179,14 @@ def checks(inventory: Inventory) -> Iterator[Finding]:
             "install Calico's CRDs, or set ipReservation.advanced.calicoApiVersion to auto",
         )
     yield from _of_cooldown(settings, inventory.cluster.read({"": inventory.cooldown})[""])
+    if settings.same_address.enabled:
+        yield Finding(
+            "the same address",
+            Verdict.WARNING,
+            "ipReservation.sameAddress is experimental: an IP that comes back on another node may be unreachable,"
+            " first of all from its former node",
+            f"check it in your own cluster, or switch ipReservation.sameAddress off: {RETURNED_IP}",
+        )
     if account := inventory.installed.accounts.get(WEBHOOK, ""):
         yield _reserved(inventory, account)
 
