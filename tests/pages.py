@@ -101,6 +101,11 @@ def _end(following: list[re.Match[str]], level: int, default: int) -> int:
     return next((heading.start() for heading in following if len(heading[1]) <= level), default)
 
 
+def terms(page: Path, section: str) -> list[str]:
+    """What the items of the lists in *section* explain, each after its colon."""
+    return re.findall("^- (.+?): ", sections(page)[section], re.MULTILINE)
+
+
 def table(page: Path, section: str) -> list[list[str]]:
     """The rows of all tables in *section*, without their heads."""
     lines = sections(page)[section].splitlines()

@@ -8,13 +8,23 @@ import click
 
 from cli.app import COMMANDS, SUMMARIES, drawbridge
 from dev.lab import cli_page
-from tests.pages import PAGES
+from tests.pages import PAGES, sections
 
 
 def test_the_page_has_the_help_of_each_command() -> None:
     text = cli_page.PAGE.read_text()
 
     assert cli_page.page(text) == text, "make manifests writes it again"
+
+
+def test_the_page_of_explain_and_simulate_has_their_commands_and_options() -> None:
+    parts = sections(cli_page.PAGE.with_name("cli-explain.md"))
+
+    for path, context in cli_page.commands():
+        _, *words = path.split()
+        if len(words) > 1 and words[0] in cli_page.ELSEWHERE:
+            usage = cli_page.usage(context).replace("[--expressions] ", "")
+            assert f"`{usage}`" in parts[" ".join(words)], path
 
 
 def test_each_command_has_a_help_of_one_line_first() -> None:

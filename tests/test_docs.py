@@ -21,7 +21,7 @@ from dev.lab import values_schema
 from settings.file import needing_restart
 from tests import facts
 from tests.facts import PARTS, SETTINGS
-from tests.pages import PAGES, ROOT, blocks, sections, table
+from tests.pages import PAGES, ROOT, blocks, sections, table, terms
 
 NAMES, METRICS, RESOURCE, CLOUD_API = [
     ROOT / "docs" / "reference" / f"{name}.md"
@@ -132,7 +132,7 @@ def test_the_policy_permits_exactly_the_calls_that_are_made() -> None:
 
 
 def test_the_reference_lists_exactly_the_metrics_of_the_code() -> None:
-    listed = Counter(re.split("[`{]", row[0])[1] for row in table(METRICS, "Metrics"))
+    listed = Counter(name for term in terms(METRICS, "Metrics") for name in re.findall(r"`(\w+)", term))
 
     assert listed == Counter(facts.metrics())
 
@@ -148,7 +148,7 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
 
 
 def test_the_reference_lists_the_reasons_of_the_code() -> None:
-    events = Counter(name for row in table(NAMES, "Events") for name in re.findall(r"`(\w+)`", row[0]))
+    events = Counter(name for term in terms(NAMES, "Events") for name in re.findall(r"`(\w+)`", term))
     cells = [cell for row in table(NAMES, "Conditions") for cell in row[1:]]
     conditions = Counter(name for cell in cells for name in re.findall("`([A-Z].+?)`", cell))
     types = {row[0].strip("`") for row in table(NAMES, "Conditions")}

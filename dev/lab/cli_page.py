@@ -14,6 +14,8 @@ from cli.session import EPILOG
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 MARK = "<!-- From here on written by make manifests: change the help of the commands instead. -->\n"
 NAME, WIDTH = "drawbridge", 110
+ELSEWHERE = ("explain", "simulate")
+"""Groups that cli-explain.md has."""
 SHARED = ("-h, --help", "-w, --watch", "-l, --selector", "--expressions")
 """Options that the page explains once, above the commands."""
 
@@ -27,8 +29,11 @@ def page(text: str) -> str:
     head, _, _ = text.partition(MARK)
     groups: dict[str, list[str]] = {}
     for path, context in commands():
-        if context.parent is None or not isinstance(context.command, click.Group):
-            groups.setdefault(" ".join(path.split()[:2]), []).append(help_of(context))
+        group = path.split()[:2]
+        if group[-1] not in ELSEWHERE and (
+            context.parent is None or not isinstance(context.command, click.Group)
+        ):
+            groups.setdefault(" ".join(group), []).append(help_of(context))
     parts = (f"### {group}\n\n```text\n" + "\n\n".join(each) + "\n```\n" for group, each in groups.items())
     return f"{head}{MARK}\n" + "\n".join(parts)
 
@@ -45,13 +50,13 @@ def help_of(context: click.Context) -> str:
     if context.parent is not None:
         text, _, _ = text.partition(f"\n\n  {EPILOG[:40]}")
         text = re.sub(rf"\n *({'|'.join(SHARED)}).*", "", text)
-        text = re.sub(r"^Usage:.*", _usage(context), text)
+        text = re.sub(r"^Usage:.*", usage(context), text)
     text = "\n".join(line.rstrip() for line in text.splitlines())
     text = re.sub(r"\n\nCommands:\n.*?(?=\n\n|$)", "", text, flags=re.DOTALL)
     return re.sub(r"\n\nOptions:\n*(?=\n\n|$)", "", text.rstrip())
 
 
-def _usage(context: click.Context) -> str:
+def usage(context: click.Context) -> str:
     """As click's, with the options by name, except those of all commands."""
     options, arguments = [], []
     common = {each.name for each in drawbridge.params}

@@ -1,4 +1,7 @@
-"""Write the tables of the chart's README: every value with its default and the comment that values.yaml has for it."""
+"""Write the tables of the chart's README: every value with its default and the comment that values.yaml has for it.
+
+Names that the originals have for values of ours are in the pages on migration.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from cli.simulate.value_names import ORIGINALS
 from dev.lab import chart, values_comments
 
 PAGE, VALUES = chart.CHART / "README.md", chart.CHART / "values.yaml"
@@ -35,9 +39,9 @@ def _sections(values: str) -> Iterator[str]:
         rows = [
             _row(path, comment, defaults)
             for path, comment in values_comments.marked(rest)
-            if comment.startswith(values_comments.VALUE)
+            if comment.startswith(values_comments.VALUE) and path not in ORIGINALS
         ]
-        table = ["| value | default | meaning |", "| --- | --- | --- |", *rows, ""]
+        table = ["| value | default | meaning |", "|---|---|---|", *rows, ""]
         yield "\n".join([f"### {title}", "", *([_linked(about), ""] if about else []), *table])
 
 
