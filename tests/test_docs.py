@@ -77,7 +77,7 @@ def test_every_field_of_a_record_is_in_the_reference(field: str) -> None:
 
 
 def test_every_field_of_a_claim_is_in_the_reference() -> None:
-    listed = {name for row in table(ANYCAST_IP, "Address claims") for name in re.findall("`(.+?)`", row[0])}
+    listed = {name for term in terms(ANYCAST_IP, "Address claims") for name in re.findall("`(.+?)`", term)}
 
     assert {*Claim.__struct_encode_fields__} <= listed
 
@@ -193,8 +193,8 @@ def test_the_reference_lists_the_keys_of_the_code() -> None:
     listed = {
         key.partition("=")[0].partition(":")[0]
         for section in sections
-        for row in table(NAMES, section)
-        for key in re.findall("`([^`]+/[^`]+)`", row[0])
+        for term in terms(NAMES, section)
+        for key in re.findall("`([^`]+/[^`]+)`", term)
     }
 
     assert {key for key in keys() if not re.search(rf"`{re.escape(key)}[`=:]", page)} == set()
