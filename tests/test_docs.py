@@ -73,7 +73,7 @@ def test_the_charts_page_says_what_needs_new_pods() -> None:
 
 @pytest.mark.parametrize("field", Record.__struct_encode_fields__)
 def test_every_field_of_a_record_is_in_the_reference(field: str) -> None:
-    assert f"`{field}`" in " ".join(row[0] for row in table(IP_RESERVATION, "The record of a reservation"))
+    assert f"`{field}`" in " ".join(terms(IP_RESERVATION, "The record of a reservation"))
 
 
 def test_every_field_of_a_claim_is_in_the_reference() -> None:
