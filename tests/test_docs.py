@@ -32,7 +32,7 @@ ANYCAST_IP = ROOT / "docs" / "reference" / "anycast-ip.md"
 CLOUD = ROOT / "docs" / "how-to" / "tencent-cloud.md"
 CHART = ROOT / "charts" / "drawbridge" / "README.md"
 VALUES = {row[0].strip("`"): row for row in table(CHART, "Values")}
-EXCEPTIONS = " ".join(row[1] for row in table(CHART, "The configuration"))
+_, _, EXCEPTIONS = sections(CHART)["The configuration"].partition("In the file,")
 """Settings whose names are not those of their values."""
 
 

@@ -323,22 +323,27 @@ def test_the_page_has_the_table() -> None:
 
 
 def rows_of(account: str) -> list[list[str]]:
-    """Without columns that an account does not need; what is there for *the same* shares a row."""
+    """Without columns that an account does not need; what is there for *the same* shares a row, and the feature of the
+    row above is not repeated.
+    """
     entries = [entry for entry in table() if entry.account == account]
     by = len({entry.by for entry in entries}) > 1
     risky = any(entry.attack != "none" for entry in entries)
     rows: list[list[str]] = []
+    last = ""
     for entry in entries:
         attack = NOTHING_MORE.get(entry.attack, entry.attack)
         if entry.why == "the same" and attack in ("the same", rows[-1][-1]):
             rows[-1][by] += f"; {may(entry)}"
         else:
-            name = [BY.get(entry.by, f"`{entry.by}`")] * by
-            rows.append([*name, may(entry), entry.why, *[attack] * risky])
+            name = "" if entry.by == last else BY.get(entry.by, f"`{entry.by}`")
+            rows.append([*[name] * by, may(entry), entry.why, *[attack] * risky])
+        last = entry.by
     return rows
 
 
 def may(entry: Entry) -> str:
     what = ", ".join(f"`{each}`" for each in entry.resources)
     names = " named " + ", ".join(f"`{name}`" for name in entry.names) if entry.names else ""
-    return f"{', '.join(entry.verbs)} {what}{names}" + PLACES.get(entry.where, f" in `{entry.where}`")
+    verbs = ", ".join(entry.verbs).replace("get, list, watch", "read")
+    return f"{verbs} {what}{names}" + PLACES.get(entry.where, f" in `{entry.where}`")
