@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dev.bench.ip_reservation.rows import CPU, P50, P99, WALL, Rows
 from dev.bench.ip_reservation.runs import Setting
 from dev.bench.ip_reservation.variants import AHEAD, NO_OP, NO_OP_CONDITIONS, NONE, OURS
 from dev.bench.picture import Group, Panel, svg
-from dev.bench.report import Figure, number
+from dev.bench.report import Figure
 from dev.lab.binaries.table import versions
 
 SHOWN = (NONE, NO_OP_CONDITIONS, NO_OP, OURS, AHEAD)
 PAGE, PICTURE = Path("contributing") / "storm.md", Path("images") / "storm.svg"
-HEAD = """\
+TEXT = """\
 # A storm of deletions
 
 What IP reservation costs deletions of pods, measured by [`make bench SUITE=ip_reservation`](lab.md#benchmarks),
@@ -28,45 +28,28 @@ The variants take turns in one cluster: no webhook, one that does nothing behind
 with pods whose IPs are reserved when they go, and ours with pods whose IPs are reserved ahead.
 The machine is shared: compare ratios, not seconds. *Busy* means that other loops occupy half of the cores.
 CPU is that of the whole cluster until the last pod is gone.
+
+{met} of {judged} targets are met; `build/bench/ip_reservation.json` lists them all.
 """
 
 
 def write(found: Rows, settings: Sequence[Setting], figures: Sequence[Figure], directory: Path) -> Path:
     """The page below *directory*, with its picture."""
-    for path, text in ((PAGE, page(found, settings, figures)), (PICTURE, picture(found, settings))):
+    for path, text in ((PAGE, page(found, figures)), (PICTURE, picture(found, settings))):
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_text(text)
     return directory / PAGE
 
 
-def page(found: Rows, settings: Sequence[Setting], figures: Sequence[Figure]) -> str:
-    rounds = max(len(each.values) for each in found.all)
-    about = {
-        "kubernetes": versions()["kubernetes"],
-        "cores": os.cpu_count(),
-        "rounds": rounds,
-    }
-    head = HEAD.format(**about)
-    parts = [head, "## Variants\n", *_variants(found, settings), "\n## Targets\n", _targets(figures)]
-    return "\n".join(parts) + "\n"
-
-
-def _variants(found: Rows, settings: Sequence[Setting]) -> Iterator[str]:
-    """No webhook / no-op / ours / ours, reserved ahead in each cell."""
-    measures = [WALL, P50, P99, CPU]
-    yield f"| | {' | '.join(measures)} |\n|{'---|' * (1 + len(measures))}"
-    for setting in settings:
-        rows = [
-            [found.get(setting, name, measure) for name in SHOWN if name != NO_OP] for measure in measures
-        ]
-        cells = [" / ".join(number(each.median) for each in row if each) for row in rows]
-        yield f"| {setting} | {' | '.join(cells)} |"
-
-
-def _targets(figures: Sequence[Figure]) -> str:
-    judged = [each for each in figures if each.met is not None]
-    met = sum(bool(each.met) for each in judged)
-    return f"{met} of {len(judged)} are met; `build/bench/ip_reservation.json` lists them all."
+def page(found: Rows, figures: Sequence[Figure]) -> str:
+    judged = [each.met for each in figures if each.met is not None]
+    return TEXT.format(
+        kubernetes=versions()["kubernetes"],
+        cores=os.cpu_count(),
+        rounds=max(len(each.values) for each in found.all),
+        met=sum(judged),
+        judged=len(judged),
+    )
 
 
 def picture(found: Rows, settings: Sequence[Setting]) -> str:
