@@ -97,6 +97,11 @@ def sections(page: Path) -> dict[str, str]:
     }
 
 
+def slug(title: str) -> str:
+    """A heading's anchor, as the usual renderers make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def _end(following: list[re.Match[str]], level: int, default: int) -> int:
     return next((heading.start() for heading in following if len(heading[1]) <= level), default)
 

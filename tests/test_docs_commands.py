@@ -15,7 +15,7 @@ from certs.ca_bundle import certificates_in
 from dev.lab import tour
 from settings.models import Webhook
 from tests import facts
-from tests.pages import PAGES, ROOT, Block, blocks, commands, prose, run, sections
+from tests.pages import PAGES, ROOT, Block, blocks, commands, prose, run, sections, slug
 
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "charts" / "drawbridge" / "README.md"]
 
@@ -65,11 +65,6 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
 
 DECISIONS = {*(ROOT / "docs" / "decisions").iterdir()}
 """Readers find these by the link to their folder."""
-
-
-def slug(title: str) -> str:
-    """A heading's anchor, as the usual renderers make it."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
