@@ -468,7 +468,7 @@ def path(tmp_path: Path) -> Path:
     return result
 
 
-def test_a_changed_file_is_applied_and_the_callback_told(path: Path) -> None:
+def test_a_changed_file_is_applied_and_reported(path: Path) -> None:
     calls: list[tuple[Settings, Settings]] = []
     file = SettingsFile(path, on_change=lambda old, new: calls.append((old, new)))
     applied = metric("drawbridge_config_reloads_total", result="applied")
