@@ -83,8 +83,7 @@ def test_every_field_of_a_claim_is_in_the_reference() -> None:
 
 
 def test_every_phase_of_a_node_is_in_the_reference() -> None:
-    rows = table(RESOURCE, "Phases")
-    listed = Counter(name for row in rows if (name := row[0].strip("`")).istitle())
+    listed = Counter(term.strip("`") for term in terms(RESOURCE, "Phases"))
 
     assert listed == Counter(phase.value for phase in Phase)
 
