@@ -1,6 +1,6 @@
 """Write the tables of the chart's README: every value with its default and the comment that values.yaml has for it.
 
-Names that the originals have for values of ours are in the pages on migration.
+Names that only the originals have are in the pages on migration.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from cli.simulate.value_names import ORIGINALS
 from dev.lab import chart, values_comments
 
 PAGE, VALUES = chart.CHART / "README.md", chart.CHART / "values.yaml"
+THEIRS = tuple(f"{values_comments.VALUE}{each}" for each in ("As ", "No effect", "For chart eklet: "))
+"""What begins the comment of a name that only the originals have."""
 MARK = "<!-- From here on written by make manifests: change the comments of values.yaml instead. -->\n"
 
 
@@ -39,7 +40,7 @@ def _sections(values: str) -> Iterator[str]:
         rows = [
             _row(path, comment, defaults)
             for path, comment in values_comments.marked(rest)
-            if comment.startswith(values_comments.VALUE) and path not in ORIGINALS
+            if comment.startswith(values_comments.VALUE) and not comment.startswith(THEIRS)
         ]
         table = ["| value | default | meaning |", "|---|---|---|", *rows, ""]
         yield "\n".join([f"### {title}", "", *([_linked(about), ""] if about else []), *table])
