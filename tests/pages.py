@@ -108,7 +108,7 @@ def _end(following: list[re.Match[str]], level: int, default: int) -> int:
 
 def terms(page: Path, section: str) -> list[str]:
     """What the items of the lists in *section* explain, each after its colon."""
-    return re.findall("^- (.+?): ", sections(page)[section], re.MULTILINE)
+    return re.findall("^- ((?:`[^`]*`|[^`])+?): ", sections(page)[section], re.MULTILINE)
 
 
 def table(page: Path, section: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests import facts, monitoring
-from tests.pages import PAGES, ROOT, table
+from tests.pages import PAGES, ROOT, table, terms
 
 HERE = {str(page.relative_to(ROOT)): page for page in [*PAGES, ROOT / "CHANGELOG.md"]}
 TROUBLE = ROOT / "docs" / "how-to" / "troubleshooting.md"
@@ -46,11 +46,8 @@ def test_every_value_that_is_named_exists(page: Path) -> None:
 
 QUOTED = [
     *(row[0] for row in table(TROUBLE, "Troubleshooting") if row[0].startswith("Drawbridge: ")),
-    *(row[0] for row in table(ROOT / "docs" / "reference" / "ingressdaemonset.md", "When it waits")),
-    *(
-        row[0]
-        for row in table(ROOT / "docs" / "reference" / "ingressdaemonset.md", "What a health check says")
-    ),
+    *terms(ROOT / "docs" / "reference" / "ingressdaemonset.md", "When it waits"),
+    *terms(ROOT / "docs" / "reference" / "ingressdaemonset.md", "What a health check says"),
 ]
 MESSAGES = {
     *(message for cell in QUOTED for message in re.findall("`([^`]* [^`]*)`", cell)),
