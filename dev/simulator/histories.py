@@ -22,6 +22,7 @@ from api.ip_reservation import PATH, RESERVE
 from api.standing import RESERVED
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.matching import ApiRequest
+from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
 from dev.judge.observation import is_open, is_ready, notes
@@ -1319,12 +1320,18 @@ def certificates_end(world: World) -> Iterator[float]:
 
 @history("ip_reservation", "certificates", values={"certs": SELF_MANAGED})
 def certificates_lost(world: World) -> Iterator[float]:
-    """After its Secret is deleted, or a CA bundle emptied, what servers serve is trusted again, or still."""
+    """After its Secret is deleted, or CA bundles emptied, what servers serve is trusted again, or still."""
     yield 5.0
     world.api.remove(SECRETS, "drawbridge-webhook-tls", "drawbridge")
     yield 120.0
     world.outside.disturb("certificates")
     world.install(world.values)
+    yield 60.0
+    world.outside.disturb("certificates")
+    validating = CONFIGURATIONS["ValidatingWebhookConfiguration"]
+    configuration = world.api.get(validating, "drawbridge")
+    configuration["webhooks"][-1]["clientConfig"]["caBundle"] = ""  # as that of a feature that is switched on
+    world.kubectl.replace(validating, "drawbridge", configuration)
     yield 60.0
 
 
@@ -1572,6 +1579,30 @@ def agents_beside_super_nodes(world: World) -> Iterator[float]:
     local = sum(each["metadata"]["name"].startswith("node-") for each in world.api.peek(NODES))
     wanted = {"injected": (local, 1), "kept-off": (local, 0)}
     check_places(world, {f"{name}-{when}": wanted[name] for name in wanted for when in ("seen", "unseen")})
+
+
+GPUS = {"cloud": {"subnets": [{"id": "subnet-gpu1", "zone": "ap-singapore-1", "gpu": True}]}}
+GPU_NODE, GPU = "eklet-subnet-gpu1", "nvidia.com/gpu"
+
+
+@history("elasticity", nodes=3, values=GPUS)
+def pods_that_ask_for_gpus(world: World) -> Iterator[float]:
+    """Pods that ask for GPUs come to super nodes that are for them, and no others do."""
+    status = {
+        **objects.super_node(GPU_NODE, 201)["status"],
+        "allocatable": {**objects.capacity(500), GPU: "8"},
+    }
+    world.api.edit(
+        NODES, GPU_NODE, {"status": status}, manager="kubelet"
+    )  # eklet's, once we have registered it
+    training = objects.deployment("training", 2, local=0)
+    training["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {GPU: "1"}
+    world.kubectl_create(DEPLOYMENTS, training)
+    yield 60.0
+    for pod in shop_pods(world):
+        at, asks = pod["spec"].get("nodeName", ""), pod["metadata"]["labels"]["app"] == "training"
+        if (at == GPU_NODE) is not asks:
+            broken(world, PLACES, f"{pod['metadata']['name']} is on {at or 'no node'}")
 
 
 def check_places(world: World, wanted: dict[str, tuple[int, int]]) -> None:
