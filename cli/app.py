@@ -23,10 +23,7 @@ _ALL = {
     "simulate": ("cli.simulate.values:simulate", "Predict what a change would do."),
     "doctor": ("cli.doctor:doctor", "Diagnose the installation."),
     **{name: found for row in FEATURES for name, found in row.commands.items()},
-    "dashboard": (
-        "dashboard.command:dashboard",
-        "Open a live dashboard in the browser.",
-    ),
+    "dashboard": ("dashboard.command:dashboard", "Open a live dashboard in the browser."),
     "convert-values": ("cli.convert_values:convert_values", "Convert the values of an original's chart."),
     "completion": ("cli.app:completion", "Print a completion script for your shell."),
 }

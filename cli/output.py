@@ -264,11 +264,7 @@ class Output:
                 time.sleep(interval)
 
     def wait(
-        self,
-        read: Callable[[], T],
-        line: Callable[[T], str],
-        is_over: Callable[[T], bool],
-        limit: float = 0,
+        self, read: Callable[[], T], line: Callable[[T], str], is_over: Callable[[T], bool], limit: float = 0
     ) -> T:
         """The value that *read* returns once *is_over*, or after *limit* seconds; 0 is no limit.
 

@@ -133,12 +133,7 @@ def shared_options(hidden: bool) -> list[click.Parameter]:
         option("-n", "--namespace", metavar="NAME", help="Use this namespace instead of the context's."),
         option("-A", "--all-namespaces", is_flag=True, help="Use all namespaces."),
         option("--as", "as_user", metavar="USER", help="Impersonate this user or ServiceAccount."),
-        option(
-            "--as-group",
-            metavar="GROUP",
-            multiple=True,
-            help="Impersonate this group; may be repeated.",
-        ),
+        option("--as-group", metavar="GROUP", multiple=True, help="Impersonate this group; may be repeated."),
         option(
             "-o",
             "--output",

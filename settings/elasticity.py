@@ -7,18 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from settings.values import (
-    MOST,
-    Count,
-    Labels,
-    Limit,
-    Matching,
-    Model,
-    Name,
-    NotZero,
-    Period,
-    Region,
-)
+from settings.values import MOST, Count, Labels, Limit, Matching, Model, Name, NotZero, Period, Region
 from settings.windows import Hours, closes_at, opens_at
 
 AHEAD = timedelta(days=14)
@@ -135,8 +124,7 @@ class Subnet(Model):
     """
 
     id: Annotated[
-        str,
-        Matching(r"subnet-[0-9a-z]+", "is not the id of a subnet; write for example subnet-ab12cd34"),
+        str, Matching(r"subnet-[0-9a-z]+", "is not the id of a subnet; write for example subnet-ab12cd34")
     ]
     zone: Annotated[
         str,
@@ -149,8 +137,7 @@ class Subnet(Model):
 LocalReplicas = Annotated[
     Annotated[int, Field(ge=0, le=MOST)] | str,
     Matching(
-        r"[0-9]{1,10}|(100|[1-9]?[0-9])%",
-        "is neither a number nor a percentage; write for example 2 or 30%",
+        r"[0-9]{1,10}|(100|[1-9]?[0-9])%", "is neither a number nor a percentage; write for example 2 or 30%"
     ),
 ]
 """Of a workload; a percentage is of the replicas that it wants."""

@@ -19,8 +19,7 @@ RELOADS = Counter(
     "drawbridge_config_reloads_total", "Reloads of the configuration file, by result.", ["result"]
 )
 SUCCESSFUL = Gauge(
-    "drawbridge_config_last_reload_successful",
-    "1 when the current file is in force, 0 when it was refused.",
+    "drawbridge_config_last_reload_successful", "1 when the current file is in force, 0 when it was refused."
 )
 HASH = Gauge(
     "drawbridge_config_hash", "A hash of the settings in force: processes with the same settings agree."

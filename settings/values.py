@@ -214,20 +214,14 @@ _OF_DURATION = {"type": "string", "minLength": 2, "pattern": f"^{DURATION}$"}
 OF_PERIOD = _OF_DURATION | {"allOf": [{"pattern": "[1-9]"}]}
 Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_OF_DURATION)]
 """Seconds, from a Go duration."""
-Period = Annotated[
-    float,
-    BeforeValidator(seconds_above_zero),
-    WithJsonSchema(OF_PERIOD),
-]
+Period = Annotated[float, BeforeValidator(seconds_above_zero), WithJsonSchema(OF_PERIOD)]
 """Seconds above zero, from a Go duration."""
 Address = Annotated[
     str, Matching(f"{HOST}?:{_NUMBER_OF_PORT}", f"is not an address to listen on; {_WAY_OUT}")
 ]
 """Where a server listens: `host:port`, or `:port` for the host that the environment names."""
 CACertificates = Annotated[
-    str,
-    AfterValidator(ca_certificates),
-    WithJsonSchema({"type": "string", "pattern": f"^({CERTIFICATES})$"}),
+    str, AfterValidator(ca_certificates), WithJsonSchema({"type": "string", "pattern": f"^({CERTIFICATES})$"})
 ]
 """Certificates of one or several CAs as PEM, or nothing."""
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -236,9 +230,7 @@ Count = Annotated[int, Field(ge=1, le=MOST)]
 Limit = Annotated[int, Field(ge=0, le=MOST)] | None
 """None is no limit; a relation refuses 0."""
 Percent = Annotated[
-    int,
-    BeforeValidator(percent),
-    WithJsonSchema({"type": "string", "pattern": f"^({PERCENT})$"}),
+    int, BeforeValidator(percent), WithJsonSchema({"type": "string", "pattern": f"^({PERCENT})$"})
 ]
 """From 1 to 100, as text: "50%"."""
 Name = Annotated[
@@ -249,8 +241,7 @@ Name = Annotated[
     ),
 ]
 Region = Annotated[
-    str,
-    Matching(r"([a-z]+(-[a-z0-9]+)+)?", "is not a region; write its long name, for example ap-singapore"),
+    str, Matching(r"([a-z]+(-[a-z0-9]+)+)?", "is not a region; write its long name, for example ap-singapore")
 ]
 _LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LabelName = Annotated[
@@ -289,8 +280,7 @@ URL = Annotated[
 File = Annotated[
     str,
     Matching(
-        "(/[-A-Za-z0-9._/]+)?",
-        "is not the absolute path of a file; write for example /etc/prometheus/token",
+        "(/[-A-Za-z0-9._/]+)?", "is not the absolute path of a file; write for example /etc/prometheus/token"
     ),
 ]
 Quantity = Annotated[

@@ -108,8 +108,7 @@ class Hours(Model):
 
     days: tuple[Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], ...] = ()
     start: Annotated[
-        str,
-        Matching(START.pattern, 'is not a time; write hours and minutes in quotes, such as "08:00"'),
+        str, Matching(START.pattern, 'is not a time; write hours and minutes in quotes, such as "08:00"')
     ]
     duration: Annotated[float, BeforeValidator(_length), WithJsonSchema(OF_PERIOD)]
     """Real time: on the day on which the clock is changed, another one than the clock shows."""

@@ -20,15 +20,7 @@ from api.anycast_ip import (
     wanted,
 )
 from cli.explain.kinds import Event, Explanation, Kind, event_table, events_about, latest, snapshot_of
-from cli.explain.prediction import (
-    Make,
-    Question,
-    Snapshot,
-    change_of,
-    creation_of,
-    predict,
-    question_table,
-)
+from cli.explain.prediction import Make, Question, Snapshot, change_of, creation_of, predict, question_table
 from cli.inventory import Inventory
 from cli.output import Part, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all

@@ -102,11 +102,5 @@ def probe(_: Settings) -> Probe:
 
 
 HEALTH = Health(
-    "IngressDaemonSets",
-    "ingressDaemonSet",
-    "ingressDaemonSets",
-    "IngressDaemonSets",
-    look,
-    needs,
-    probe,
+    "IngressDaemonSets", "ingressDaemonSet", "ingressDaemonSets", "IngressDaemonSets", look, needs, probe
 )
