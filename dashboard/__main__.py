@@ -1,12 +1,62 @@
-"""`python -m dashboard`: serve the page in the cluster, behind a proxy that authenticates."""
+"""`python -m dashboard`: serve the page in the cluster, read only, behind a proxy of the operator that authenticates.
+
+Served by gunicorn, since it has many users; an open page has a thread as long as it is open.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Collection
 from functools import partial
+from typing import Any
 
-from dashboard.proxied import Server, app_of
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+
+from cli.cluster import cluster_of
+from dashboard.app import create_read_only_app
+from dashboard.pages import explanation_of, pages_of
 from telemetry.http import listen_address
+
+STREAMS = 48
+"""Open pages at most."""
+SPARE = 16
+"""Threads for requests that end, such as probes."""
+OPTIONS: dict[str, Any] = {
+    "worker_class": "gthread",
+    "workers": 1,
+    "threads": STREAMS + SPARE,
+    "keepalive": 75,
+    "graceful_timeout": 5,
+    "forwarded_allow_ips": "",
+    "control_socket_disable": True,
+    "worker_tmp_dir": "/dev/shm",  # noqa: S108 - the heartbeat file
+    "loglevel": "warning",
+}
+
+
+class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+    """*make* is called in the worker: what it opens must not be shared with the process that forks it."""
+
+    def __init__(self, address: tuple[str, int], make: Callable[[], Flask]) -> None:
+        self._address, self._make = address, make
+        super().__init__()
+
+    def load_config(self) -> None:
+        host, port = self._address
+        self.cfg.set("bind", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        for name, value in OPTIONS.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        return self._make()
+
+
+def app_of(hosts: Collection[str]) -> Flask:
+    """Of the cluster in which it runs, with the permissions of its ServiceAccount."""
+    cluster = cluster_of()
+    pages = pages_of(cluster, read_only=True)
+    return create_read_only_app(pages, partial(explanation_of, cluster), hosts, STREAMS)
 
 
 def main() -> None:

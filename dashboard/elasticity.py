@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from cli.elasticity.placements import Place, Placement, listed
-from cli.elasticity.pods import Pod
+from cli.elasticity.placements import Place, Placement, Pod, listed
 from cli.inventory import Inventory
 from cli.output import Document
 from dashboard.pages import Permissions

@@ -8,10 +8,10 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
+from dashboard.__main__ import OPTIONS, SPARE, STREAMS, Server
 from dashboard.app import create_read_only_app
 from dashboard.guard import HEADERS
 from dashboard.pages import explanation_of, pages_of
-from dashboard.proxied import OPTIONS, SPARE, STREAMS, Server
 from dev.fake_api import FakeAPI
 from tests import cli
 from tests.dashboard import mirror

@@ -265,7 +265,7 @@ def test_a_decision_can_do_no_io(path: str) -> None:
 EDGES = {
     *(f"cli/{name}.py" for name in ("__main__", "app", "cluster", "kubeconfig", "output")),
     *("cli/inventory.py", "cli/explain/kinds.py", "cli/doctor.py"),
-    *(f"dashboard/{name}.py" for name in ("__main__", "app", "command", "pages", "proxied")),
+    *(f"dashboard/{name}.py" for name in ("__main__", "app", "command", "pages")),
 }
 """Modules of the command and of its page that do I/O by themselves. All others read by the inventory."""
 
@@ -309,7 +309,7 @@ def test_flask_is_imported_by_servers_only() -> None:
     }
 
     # A copy without one of the features has no dashboard: it shows all of them.
-    pages = (f"dashboard/{name}.py" for name in ("app", "command", "proxied"))
+    pages = (f"dashboard/{name}.py" for name in ("__main__", "app", "command"))
     servers = {"webhook/app.py", *pages}
     assert importers == {path for path in servers if (ROOT / path).parent.exists()}
 

@@ -24,7 +24,7 @@ from api.anycast_ip import (
     transitions_of,
     wanted,
 )
-from cli.anycast_ip.quotas import QuotaLeft, left_of, quotas_read
+from cli.anycast_ip.health import QuotaLeft, left_of, quotas_read
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, bad, duration, good, left, moment, warning
 from cli.session import Commands, Session, pass_session, selector_option, watch_option

@@ -1,4 +1,4 @@
-"""Anycast IPs in `status` and `doctor`: which nodes wait for theirs."""
+"""Anycast IPs in `status` and `doctor`: which nodes wait for theirs, and which quotas of the cloud are low."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from rich.text import Text
 
 from api.anycast_ip import TAINT, is_tainted, wanted
-from api.anycast_ip_quotas import DAILY, TOTAL
-from cli.anycast_ip.quotas import left_of, quotas_read
+from api.anycast_ip_quotas import DAILY, TOTAL, QuotasRead, quotas_in
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object
 from cli.installation import CONTROLLERS, OWN, access
 from cli.inventory import Inventory
-from cli.output import Cell, warning
+from cli.output import Cell, Document, warning
+from kube.errors import KubeError
 from kube.resources import NODES
 from settings import Settings
 
@@ -52,6 +52,33 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
         problems.append(Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out))
     names = tuple(sorted(each.name for each in tainted))
     return AnycastIP(len(selected), len(selected) - len(names), names), problems
+
+
+class QuotaLeft(Document, frozen=True):
+    """As the leader last read it."""
+
+    quota: str
+    used: int
+    limit: int
+    left: int
+
+    @property
+    def is_low(self) -> bool:
+        """Less than a tenth is left."""
+        return self.left * 10 < self.limit
+
+
+def left_of(found: QuotasRead | None) -> tuple[QuotaLeft, ...]:
+    quotas = found.quotas if found else ()
+    return tuple(QuotaLeft(each.id, each.current, each.limit, each.limit - each.current) for each in quotas)
+
+
+def quotas_read(inventory: Inventory) -> QuotasRead | None:
+    """None without an election, before the first read, and where the Lease may not be read."""
+    try:
+        return quotas_in(inventory.lease().metadata.annotations)
+    except KubeError:
+        return None
 
 
 def _quota_problems(inventory: Inventory) -> Iterator[Problem]:

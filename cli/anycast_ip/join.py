@@ -14,8 +14,8 @@ from api.anycast_ip import PATH, TAINT, is_ours, is_proven_bound, is_tainted, re
 from api.anycast_ip_quotas import DAILY, TOTAL
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
 from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in
+from cli.anycast_ip.health import quotas_read
 from cli.anycast_ip.node import opens_when, terms_in_words
-from cli.anycast_ip.quotas import quotas_read
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of, snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict

@@ -10,7 +10,7 @@ import msgspec
 from rich.text import Text
 
 from api.elasticity import GATE, LOCAL_REPLICAS
-from cli.elasticity.pods import PENDING, Pod
+from cli.elasticity.placements import PENDING, Pod
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory

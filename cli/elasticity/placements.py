@@ -15,19 +15,39 @@ from typing import Any
 import click
 import msgspec
 
-from api.elasticity import BURST, PLACEMENT, REASON, SUPER, never_returns
-from cli.elasticity.pods import PENDING, Pod, PodSpec
+from api.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER, never_returns
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace, ObjectMeta
+from kube.types import Namespace, ObjectMeta, Value
 
+PENDING = Selection(field_selector="status.phase=Pending")
 MARK = f'"{PLACEMENT}"'.encode()
 """What is in the metadata of each pod that has a placement, as JSON."""
 NO_NODE = "<none>"
+
+
+class Gate(Value, frozen=True):
+    name: str = ""
+
+
+class PodSpec(Value, frozen=True):
+    node_name: str = ""
+    scheduling_gates: tuple[Gate, ...] = ()
+
+
+class Pod(Value, frozen=True):
+    """As much of it as says where it is placed."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+    @property
+    def is_gated(self) -> bool:
+        return any(gate.name == GATE for gate in self.spec.scheduling_gates)
 
 
 class Place(StrEnum):
