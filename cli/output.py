@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import zip_longest
 from typing import IO, Any, Literal, TypeVar
 
 import click
@@ -17,17 +18,12 @@ import msgspec
 import yaml
 from rich.cells import cell_len
 from rich.console import Console, Group
-from rich.table import Table as Grid
 from rich.text import Text
 
 from runtime import time
 
 Form = Literal["table", "wide", "json", "yaml"]
 FORMS: tuple[Form, ...] = ("table", "wide", "json", "yaml")
-WIDTH_WITHOUT_TERMINAL = 10_000
-"""Lines that are piped are neither cut nor wrapped."""
-LARGE = 200
-"""Rows of a table that a terminal wraps by itself."""
 GAP = 3
 """Blanks between two columns."""
 NARROW_GAP = 2
@@ -154,20 +150,9 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def aligned(rows: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
-    """A line for each of *rows*, with cells of one column below each other; Text where a cell of it is."""
-
-    def wide(cell: Cell) -> int:
-        text = str(cell)
-        return len(text) if text.isascii() else cell_len(text)
-
-    widths = [max(map(wide, cells)) for cells in zip(*rows, strict=True)]
-    for row in rows:
-        filled = [(cell, " " * (width - wide(cell) + GAP)) for cell, width in zip(row, widths, strict=True)]
-        if any(isinstance(cell, Text) for cell in row):
-            yield Text.assemble(*(part for pair in filled for part in pair))
-        else:
-            yield "".join(f"{cell}{blanks}" for cell, blanks in filled).rstrip()
+def _width(cell: Cell) -> int:
+    text = str(cell)
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def spaced(parts: Iterable[Part]) -> Iterator[Part]:
@@ -181,8 +166,8 @@ def spaced(parts: Iterable[Part]) -> Iterator[Part]:
         before = part
 
 
-def natural_widths(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[int]:
-    return [max(cell_len(str(cell)) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+def natural_widths(rows: Iterable[Sequence[Cell]]) -> list[int]:
+    return [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
 
 
 def _words(cells: Iterable[Cell]) -> int:
@@ -207,13 +192,19 @@ def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]
     return widths
 
 
-def _grid_of(widths: Sequence[int], rows: Iterable[Sequence[Cell]], gap: int = 0) -> Grid:
-    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=False)
-    for width in widths:
-        grid.add_column(width=width, overflow="fold")
+def _drawn(rows: Iterable[Sequence[Cell]], widths: Sequence[int], gap: int) -> Iterator[Cell]:
+    """A line for each row, with cells of one column below each other; Text where a cell of it is."""
+    ends = (*(each + gap for each in widths[:-1]), 0)
     for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    return grid
+        filled = [(cell, " " * (end - _width(cell))) for cell, end in zip(row, ends, strict=True)]
+        if any(isinstance(cell, Text) for cell in row):
+            yield Text.assemble(*(part for pair in filled for part in pair))
+        else:
+            yield "".join(f"{cell}{blanks}" for cell, blanks in filled)
+
+
+def _text(cell: Cell) -> Text:
+    return cell if isinstance(cell, Text) else Text(cell)
 
 
 class Output:
@@ -224,23 +215,15 @@ class Output:
         self._for_people = form in ("table", "wide")
         plain = not color or bool(os.environ.get("NO_COLOR"))
         self._console = Console(file=file, highlight=False, markup=False, emoji=False, no_color=plain or None)
-        if not self._console.is_terminal:
-            self._console.width = WIDTH_WITHOUT_TERMINAL
 
     def show(self, value: T, render: Render[T]) -> None:
         if not self._for_people:
             self._echo(self._encoded(value))
-            return
-        parts = spaced(map(_printable, render(value)))
-        if not self._console.is_terminal:
-            self._echo("\n".join(str(line).rstrip() for part in parts for line in self._lines(part)))
-            return
-        for part in parts:
-            if isinstance(part, Table) and len(part.rows) > LARGE:
-                for line in self._lines(part):
-                    self._echo(line) if isinstance(line, str) else self._console.print(line, soft_wrap=True)
-            else:
-                self._console.print(self._group([part]))
+        elif self._console.is_terminal:
+            for line in self._lines(render(value)):
+                self._echo(line) if isinstance(line, str) else self._console.print(line, soft_wrap=True)
+        else:
+            self._echo("\n".join(str(line).rstrip() for line in self._lines(render(value))))
 
     def watch(self, read: Callable[[], T], render: Render[T], interval: float = INTERVAL) -> None:
         """Show the value that *read* returns, again whenever it has changed, until the user interrupts.
@@ -257,7 +240,7 @@ class Output:
             while True:
                 value = read()
                 if before != [value] and live:
-                    live.update(self._group(spaced(map(_printable, render(value)))), refresh=True)
+                    live.update(Group(*self._lines(render(value))), refresh=True)
                 elif before != [value]:
                     self.show(value, render)
                 before = [value]
@@ -288,56 +271,50 @@ class Output:
         else:
             click.echo(printable(str(text)), err=True)
 
-    def _lines(self, part: Part) -> Iterator[Cell]:
-        """As they are drawn where they are neither cut nor wrapped: rich takes a millisecond for two rows."""
-        for each in self._drawn(part):
-            if isinstance(each, Table):
-                header = faint if each.title else title
-                yield from aligned([[header(name) for name in each.columns], *each.rows])
-            else:
-                yield each
+    def _lines(self, parts: Iterable[Part]) -> Iterator[Cell]:
+        """As a terminal shows them; without one they are neither cut nor wrapped."""
+        width = self._console.width if self._console.is_terminal else math.inf
+        for part in spaced(map(_printable, parts)):
+            if not isinstance(part, Table):
+                yield from self._folded(part, width)
+                continue
+            if part.title:
+                yield from self._folded(title(part.title), width)
+            if part.rows:
+                yield from self._rows(part, width)
+            elif part.empty:
+                yield from self._folded(faint(part.empty), width)
 
-    def _group(self, parts: Iterable[Part]) -> Group:
-        drawn: list[Any] = []
-        for each in (each for part in parts for each in self._drawn(part)):
-            if isinstance(each, Table):
-                drawn.append(self._grid(each))
-            elif str(each).startswith("  ") and cell_len(str(each)) > self._console.width:
-                text = each if isinstance(each, Text) else Text(each)
-                drawn.append(
-                    _grid_of([INDENT, self._console.width - INDENT], [[text[:INDENT], text[INDENT:]]])
-                )
-            else:
-                drawn.append(each)
-        return Group(*drawn)
-
-    def _grid(self, table: Table) -> Grid:
-        """Words are whole where there is room; columns without a cell, too, give theirs to the others."""
-        gap, width, columns, rows = GAP, self._console.width, table.columns, table.rows
-        if sum(widths := natural_widths(columns, rows)) + gap * (len(columns) - 1) > width:
-            filled = [at for at in range(len(columns)) if any(str(row[at]) for row in rows)]
-            columns = [columns[at] for at in filled]
-            rows = [[row[at] for at in filled] for row in rows]
-            gap, words = NARROW_GAP, [*map(_words, zip(columns, *rows, strict=True))]
-            widths = fitted(natural_widths(columns, rows), words, width - gap * (len(columns) - 1))
-        grid = _grid_of(widths, rows, gap)
-        grid.show_header, grid.header_style = True, "dim" if table.title else "bold"
-        for column, name in zip(grid.columns, columns, strict=True):
-            column.header = name
-        return grid
-
-    def _drawn(self, part: Part) -> Iterator[Part]:
-        """A table as its title, and the columns that are shown, or what it says without rows."""
-        if not isinstance(part, Table):
-            yield part
+    def _folded(self, line: Cell, width: float) -> Iterator[Cell]:
+        """Continued below its text where it is indented."""
+        if _width(line) <= width:
+            yield line
             return
-        if part.title:
-            yield title(part.title)
-        if part.rows:
-            shown = len(part.columns) - (0 if self.form == "wide" else part.wide)
-            yield replace(part, columns=part.columns[:shown], rows=[row[:shown] for row in part.rows])
-        elif part.empty:
-            yield faint(part.empty)
+        text, indent = _text(line), INDENT if str(line).startswith("  ") else 0
+        for number, each in enumerate(
+            text[indent:].wrap(self._console, int(width) - indent, overflow="fold")
+        ):
+            yield Text.assemble(" " * indent if number else text[:indent], each)
+
+    def _rows(self, table: Table, width: float) -> Iterator[Cell]:
+        """Words are whole where there is room; columns without a cell, too, give theirs to the others."""
+        shown = len(table.columns) - (0 if self.form == "wide" else table.wide)
+        header, gap = faint if table.title else title, GAP
+        rows = [[header(name) for name in table.columns[:shown]], *(row[:shown] for row in table.rows)]
+        widths = natural_widths(rows)
+        if sum(widths) + gap * (shown - 1) <= width:
+            return _drawn(rows, widths, gap)
+        used = [at for at in range(shown) if any(str(row[at]) for row in rows[1:])]
+        rows, gap = [[row[at] for at in used] for row in rows], NARROW_GAP
+        words, room = [*map(_words, zip(*rows, strict=True))], int(width) - gap * (len(used) - 1)
+        fit = fitted([widths[at] for at in used], words, room)
+        return _drawn((line for row in rows for line in self._wrapped(row, fit)), fit, gap)
+
+    def _wrapped(self, row: Sequence[Cell], widths: Sequence[int]) -> Iterator[Sequence[Cell]]:
+        """In as many lines as its longest cell takes."""
+        cells = zip(map(_text, row), widths, strict=True)
+        columns = (cell.wrap(self._console, width, overflow="fold") for cell, width in cells)
+        return zip_longest(*columns, fillvalue=Text())
 
     def _encoded(self, value: object) -> str:
         found = plain(value)

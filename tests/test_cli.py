@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from rich.console import Console
+from rich.table import Table as Grid
 
 from cli.app import COMMANDS, SUMMARIES, drawbridge
 from cli.cluster import Cluster
@@ -191,12 +192,13 @@ CELLS = [("a", "short"), ("a much longer name", good("green")), ("名前", ""), 
 
 
 @pytest.mark.parametrize("title", ["", "Title"])
-def test_lines_are_those_that_rich_draws_on_a_terminal(title: str) -> None:
-    table = Table(("POD", "STATE"), CELLS, title=title)
+def test_lines_are_those_that_rich_draws(title: str) -> None:
     drawn, written = io.StringIO(), io.StringIO()
-    console = Console(file=drawn, width=200, no_color=True)
-    console.print(Output(file=drawn)._group([table]))
-    Output(file=written).show(ANSWER, lambda _: [table])
+    grid = Grid("POD", "STATE", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for row in CELLS:
+        grid.add_row(*row)
+    Console(file=drawn, width=200, no_color=True).print(*filter(None, [title]), grid, sep="\n")
+    Output(file=written).show(ANSWER, lambda _: [Table(("POD", "STATE"), CELLS, title=title)])
 
     assert [line.rstrip() for line in drawn.getvalue().splitlines()] == written.getvalue().splitlines()
 
