@@ -29,6 +29,14 @@ TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 FROM_MEMORY = {"resourceVersion": "0"}
 
 
+def attempt(read: Callable[[], T]) -> T | KubeError:
+    """What *read* returns, or the KubeError that it raises."""
+    try:
+        return read()
+    except KubeError as error:
+        return error
+
+
 class Cluster:
     """*namespace* is that of the context; *client* is the API server, with the permissions of the user.
 
@@ -46,15 +54,8 @@ class Cluster:
 
     def read(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:
         """What each of *reads* returns, all at the same time; of one that fails, its KubeError."""
-
-        def caught(read: Callable[[], Any]) -> Any:
-            try:
-                return read()
-            except KubeError as error:
-                return error
-
         with futures.ThreadPoolExecutor(max_workers=PARALLEL) as executor:
-            calls = {name: executor.submit(caught, read) for name, read in reads.items()}
+            calls = {name: executor.submit(attempt, read) for name, read in reads.items()}
             return {name: call.result() for name, call in calls.items()}
 
     def read_all(self, reads: Mapping[K, Callable[[], Any]]) -> dict[K, Any]:

@@ -12,7 +12,7 @@ import yaml
 
 from cli.session import Command
 from cli.simulate.value_names import ORIGINALS
-from cli.simulate.values import values_of
+from cli.simulate.values import put, values_of
 from settings.load import CAPO_HEADER, CAPO_MOVED
 
 Raw = Mapping[str, Any]
@@ -110,7 +110,7 @@ def converted(values: Raw, original: Original) -> tuple[dict[str, Any], dict[str
     found: dict[str, Any] = {}
     left: dict[str, str] = {}
     if original.enabled:
-        _put(found, original.enabled, value=True)
+        put(found, original.enabled, True)
     for name, value in _entries(values, original):
         if isinstance(value, Mapping):
             value = {key: part for key, part in value.items() if part is not None}
@@ -120,7 +120,7 @@ def converted(values: Raw, original: Original) -> tuple[dict[str, Any], dict[str
         if ours is None:
             left[name] = next((why for each, why in original.without.items() if _is_in(name, each)), UNKNOWN)
         else:
-            _put(found, ours, value=_switch(value) if ours == "elasticity.switch.default" else value)
+            put(found, ours, _switch(value) if ours == "elasticity.switch.default" else value)
     return found, left
 
 
@@ -141,13 +141,6 @@ def _is_in(name: str, section: str) -> bool:
 def _switch(value: object) -> bool:
     """The original's default has quotes within its quotes."""
     return str(value).strip('"').lower() != "false"
-
-
-def _put(values: dict[str, Any], path: str, *, value: Any) -> None:
-    *parents, last = path.split(".")
-    for part in parents:
-        values = values.setdefault(part, {})
-    values[last] = value
 
 
 @click.command(cls=Command)

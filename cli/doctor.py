@@ -10,6 +10,7 @@ import click
 
 from api.ingress_daemonset import GROUP
 from calico.reservations import GROUPS
+from cli.cluster import attempt
 from cli.errors import WRONG, way_to_permission
 from cli.health import PAGE, Finding, Needs, Probe, Raw, Verdict
 from cli.installation import (
@@ -123,7 +124,7 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
     yield from _permissions(inventory)
     yield from of_others(inventory.configurations)
     yield _versions(status, cluster.client.request("GET", "/version")["gitVersion"])
-    lease = cluster.read({"": inventory.lease})[""]
+    lease = attempt(inventory.lease)
     yield from _clocks(lease, cluster.server_time(), inventory.now())
 
 

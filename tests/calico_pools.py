@@ -53,10 +53,6 @@ def noted(pod: str) -> Raw:
     return {"handle_id": f"k8s-pod-network.{pod}", "secondary": about}
 
 
-def a_held_block(cidr: str, **pods: str) -> Block:
-    return block_of(msgspec.convert(assigned_to(cidr, **pods), IPAMBlock))
-
-
 def a_pool(cidr: str, name: str = "main", **spec: Any) -> IPPool:
     return msgspec.convert(pool(cidr, name, **spec), IPPool)
 

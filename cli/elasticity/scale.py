@@ -165,31 +165,24 @@ def replicas_of_deployment(replica_set: Raw, numbers: range, now: datetime) -> l
     return [new_pod(template, replica_set, f"{base}-new-{each}", now) for each in numbers]
 
 
-def replicas_of_stateful_set(stateful_set: Raw, numbers: range, now: datetime) -> list[Raw]:
-    return [_ordinal(stateful_set, each, now) for each in numbers]
-
-
-def _ordinal(stateful_set: Raw, number: int, now: datetime) -> Raw:
-    spec, status = stateful_set["spec"], stateful_set.get("status", {})
-    first = spec.get("ordinals", {}).get("start", 0)
-    name = f"{stateful_set['metadata']['name']}-{first + number}"
-    labels = {
-        **(spec["template"].get("metadata", {}).get("labels") or {}),
-        "apps.kubernetes.io/pod-index": str(first + number),
-        "controller-revision-hash": status.get("updateRevision", ""),
-        "statefulset.kubernetes.io/pod-name": name,
-    }
-    made = new_pod(spec["template"], stateful_set, name, now)
-    claims = [
-        {
-            "name": each["metadata"]["name"],
-            "persistentVolumeClaim": {"claimName": f"{each['metadata']['name']}-{name}"},
+def replicas_of_stateful_set(stateful_set: Raw, numbers: range, now: datetime) -> Iterator[Raw]:
+    spec, revision = stateful_set["spec"], stateful_set.get("status", {}).get("updateRevision", "")
+    claims = [each["metadata"]["name"] for each in spec.get("volumeClaimTemplates", ())]
+    for number in numbers:
+        ordinal = spec.get("ordinals", {}).get("start", 0) + number
+        name = f"{stateful_set['metadata']['name']}-{ordinal}"
+        made = new_pod(spec["template"], stateful_set, name, now)
+        made["metadata"]["labels"] = {
+            **(made["metadata"].get("labels") or {}),
+            "apps.kubernetes.io/pod-index": str(ordinal),
+            "controller-revision-hash": revision,
+            "statefulset.kubernetes.io/pod-name": name,
         }
-        for each in spec.get("volumeClaimTemplates", ())
-    ]
-    volumes = [*made["spec"].get("volumes", ()), *claims]
-    with_claims = {**made["spec"], "volumes": volumes} if claims else made["spec"]
-    return {**made, "metadata": {**made["metadata"], "labels": labels}, "spec": with_claims}
+        volumes = [
+            {"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in claims
+        ]
+        made["spec"] = {**made["spec"], "volumes": [*made["spec"].get("volumes", ()), *volumes]}
+        yield made
 
 
 def effects(inventory: Inventory, change: Change) -> Iterator[Effect]:
@@ -275,7 +268,7 @@ def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
     snapshot = snapshot_of(inventory, namespaces=[metadata["namespace"]])
     settings, now = snapshot.settings.elasticity, snapshot.now
     if workload["kind"] == "StatefulSet":
-        made = replicas_of_stateful_set(workload, range(before, replicas), now)
+        made = [*replicas_of_stateful_set(workload, range(before, replicas), now)]
     else:
         newest = _newest_replica_set(inventory, workload)
         made = replicas_of_deployment(newest, range(1, replicas - before + 1), now)

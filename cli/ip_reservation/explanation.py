@@ -21,6 +21,7 @@ from api.standing import epoch_of_condition
 from calico.address_ranges import overlap, range_of
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
 from calico.segment import IPReservation, Record, canonical
+from cli.cluster import attempt
 from cli.errors import Failure, unreadable
 from cli.explain.kinds import (
     Event,
@@ -104,7 +105,7 @@ def in_calico(inventory: Inventory, address: str) -> tuple[str, Assignment | Non
     pool = next((each for each in pools if each.has(address)), None)
     if pool is None:
         return "", None, 0
-    cooldown = inventory.cluster.read({"": inventory.cooldown})[""]
+    cooldown = attempt(inventory.cooldown)
     known = 0 if isinstance(cooldown, KubeError) else cooldown
     return pool.metadata.name, _assignment(inventory, pool, address), known
 
@@ -461,7 +462,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     )
     return IPExplanation(
         ip=ip,
-        summary=_summary(ip, found, "held by hand" if held else named(others), holders),
+        summary=_summary(ip, found, holders, others, held=held),
         reservations=found,
         promised=tuple(
             each for each in promised(successors, settings, now) if cidr in map(canonical, each.ips)
@@ -491,18 +492,18 @@ def hold_lines(addresses: Iterable[str]) -> Iterator[str]:
         yield f"{each} is held by hand: Calico assigns it to no new pod until you release it with {way_out}."
 
 
-def named(others: Sequence[str]) -> str:
-    return f"reserved by {', '.join(others)}, not managed by Drawbridge" if others else ""
-
-
-def _summary(ip: str, found: Sequence[Reservation], otherwise: str, holders: Sequence[Holder]) -> str:
-    """*otherwise* is how it is kept without us; empty for not at all."""
+def _summary(
+    ip: str, found: Sequence[Reservation], holders: Sequence[Holder], others: Sequence[str], *, held: bool
+) -> str:
+    """*held* by hand, or by *others*, is how it is kept without us."""
     if found:
         whose = ", ".join(dict.fromkeys(each.key or "no pod" for each in found))
         return f"{ip} is reserved for {whose}"
     had = f"pod {' and '.join(each.pod for each in holders)} has it" if holders else "no pod has it"
-    if otherwise:
-        return f"{ip} is {otherwise}; {had}"
+    if held:
+        return f"{ip} is held by hand; {had}"
+    if others:
+        return f"{ip} is reserved by {', '.join(others)}, not managed by Drawbridge; {had}"
     return f"{ip} is not reserved: {had}" if holders else f"{ip} is not reserved, and {had}"
 
 

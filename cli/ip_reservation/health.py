@@ -11,6 +11,7 @@ from api.standing import STANDING
 from calico.ipam_config import COOLDOWN
 from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
+from cli.cluster import attempt
 from cli.errors import unreadable
 from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
 from cli.installation import CALICO, CONTROLLERS, WEBHOOK, Access, access
@@ -92,7 +93,7 @@ class IPReservation(Overview, frozen=True):
 def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
     """KubeError; Failure without Calico."""
     segments, settings = segments_of(inventory), settings_of(inventory)
-    records = [record for record, _ in by_address(each for each in segments if each.ours).values()]
+    records = [record for record, _ in by_address(segments).values()]
     others = unmanaged_entries(segments)
     releases = [
         Release(address_of(each.cidr), each.namespace, each.pod, each.reason, at)
@@ -178,7 +179,7 @@ def checks(inventory: Inventory) -> Iterator[Finding]:
             f"IPReservation is served in none of {', '.join(usable)}: deletions of selected pods are refused",
             "install Calico's CRDs, or set ipReservation.advanced.calicoApiVersion to auto",
         )
-    yield from _of_cooldown(settings, inventory.cluster.read({"": inventory.cooldown})[""])
+    yield from _of_cooldown(settings, attempt(inventory.cooldown))
     if settings.same_address.enabled:
         yield Finding(
             "the same address",
@@ -230,7 +231,7 @@ def _reserved(inventory: Inventory, account: str) -> Finding:
     asked = Access("impersonate", "serviceaccounts", "", ours.namespace, account.rpartition(":")[2])
     may: object = "you impersonate another user already, which cannot be done twice"
     if client := cluster.client_of(account):
-        may = cluster.read({"may": partial(inventory.may, asked)})["may"]
+        may = attempt(partial(inventory.may, asked))
     if client is None or may is not True:
         why = may or "you may not impersonate the ServiceAccount of the webhook servers"
         return Finding(check, Verdict.SKIPPED, f"not tried: {why}", "helm test checks it")

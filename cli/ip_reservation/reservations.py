@@ -35,14 +35,14 @@ def release_at(record: Record, settings: IPReservationSettings) -> datetime | No
 
 
 def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPReservation]]:
-    """By CIDR: the record for which it is reserved longest, and its segment."""
+    """Of those that are ours, by CIDR: the record for which it is reserved longest, and its segment."""
     found: dict[str, tuple[Record, IPReservation]] = {}
 
     def stays(record: Record) -> tuple[bool, datetime]:
         return record.ended is None, record.ended or record.at
 
     for segment in segments:
-        for record in segment.records:
+        for record in segment.records if segment.ours else ():
             held = found.get(record.cidr)
             if held is None or stays(record) > stays(held[0]):
                 found[record.cidr] = record, segment
@@ -126,7 +126,7 @@ def listed(
     segments: Sequence[IPReservation], settings: IPReservationSettings, namespace: str | None = None
 ) -> tuple[Reservation, ...]:
     """Those of pods of *namespace*, or all; the next releases first."""
-    ours, others = by_address(each for each in segments if each.ours), unmanaged_entries(segments)
+    ours, others = by_address(segments), unmanaged_entries(segments)
     found = [
         Reservation(
             address_of(cidr),
@@ -166,7 +166,7 @@ def to_release(
     """
     orders: dict[str, tuple[IPReservation, list[Record]]] = {}
     held: list[IPReservation] = []
-    ours = by_address(each for each in segments if each.ours)
+    ours = by_address(segments)
     for text in addresses:
         cidr = cidr_of(text)
         address, holds = address_of(cidr), [each for each in segments if is_held_by_hand(each, cidr)]

@@ -101,7 +101,7 @@ def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
         if name == EXCLUDED and isinstance(new, list):
             new = [*new, *({namespace} - set(new))]
         for setting in (SETTINGS[name], *FOLLOWING.get(name, ())):
-            _set(after, setting, new)
+            put(after, setting, new)
         if old != new:
             differences[name] = Difference(name, old, new)
     changes, ignored = tuple(differences.values()), tuple(sorted(others))
@@ -129,7 +129,8 @@ def _leaves(values: Raw, path: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _set(document: dict[str, Any], path: str, value: Any) -> None:
+def put(document: dict[str, Any], path: str, value: Any) -> None:
+    """Below the sections that *path* names, which are made where they are not."""
     *parents, last = path.split(".")
     for part in parents:
         document = document.setdefault(part, {})
