@@ -24,11 +24,7 @@ NAME = "drawbridge-webhook.gate.svc"
 SECRET, CONFIGURATION, NAMESPACE = "drawbridge-webhook-tls", "drawbridge", "gate"
 SECOND = timedelta(seconds=1)
 RULES = Rules(
-    NAME,
-    ca_validity=100 * SECOND,
-    leaf_validity=40 * SECOND,
-    renew_before=15 * SECOND,
-    overlap=6 * SECOND,
+    NAME, ca_validity=100 * SECOND, leaf_validity=40 * SECOND, renew_before=15 * SECOND, overlap=6 * SECOND
 )
 
 

@@ -35,7 +35,7 @@ PATHS = {
         "ingressDaemonSet": ["/mutate/ingressdaemonsets"],
     },
     ("ValidatingWebhookConfiguration", "drawbridge-ingress-daemonset"): {
-        "ingressDaemonSet": ["/validate/ingressdaemonsets", "/validate/evictions/ingress-daemonset"],
+        "ingressDaemonSet": ["/validate/ingressdaemonsets", "/validate/evictions/ingress-daemonset"]
     },
 }
 METADATA = {"labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"}}

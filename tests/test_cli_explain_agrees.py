@@ -21,15 +21,7 @@ from calico.segment import IPReservation, Record
 from cli.cluster import Cluster
 from cli.explain.kinds import snapshot_of
 from cli.explain.matching import ApiRequest, Outcome, Verdict
-from cli.explain.prediction import (
-    UID,
-    Prediction,
-    change_of,
-    creation_of,
-    deletion_of,
-    eviction_of,
-    predict,
-)
+from cli.explain.prediction import UID, Prediction, change_of, creation_of, deletion_of, eviction_of, predict
 from cli.installation import WebhookConfiguration
 from cli.inventory import Inventory
 from dev.fake_api import FakeAPI
@@ -68,10 +60,7 @@ class Installation:
 def installation(*, local_replicas: bool) -> Installation:
     """As the chart installs it."""
     objects = render(WITH_A_DEFAULT if local_replicas else VALUES)
-    return Installation(
-        [WebhookConfiguration(webhooks=tuple(registered(objects)))],
-        settings_in(objects),
-    )
+    return Installation([WebhookConfiguration(webhooks=tuple(registered(objects)))], settings_in(objects))
 
 
 @dataclass(frozen=True)

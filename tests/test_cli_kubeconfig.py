@@ -151,11 +151,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(
-    "credentials",
-    [
-        pytest.param({"token": "x"}, id="token"),
-        pytest.param({"exec": PLUGIN}, id="plugin"),
-    ],
+    "credentials", [pytest.param({"token": "x"}, id="token"), pytest.param({"exec": PLUGIN}, id="plugin")]
 )
 def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, credentials: Any) -> None:
     found: list[dict[str, list[str]]] = []

@@ -78,10 +78,7 @@ def test_bodies_go_out_as_json_of_their_content_type() -> None:
     assert (patched.path[-9:], patched.headers["content-type"]) == ("/a/status", MERGE_PATCH)
     assert (operated.path[-2:], operated.headers["content-type"]) == ("/a", JSON_PATCH)
     assert typed.headers["content-type"] == "application/strategic-merge-patch+json"
-    assert deleted.body == {
-        "preconditions": {"uid": "u", "resourceVersion": "7"},
-        "gracePeriodSeconds": 0,
-    }
+    assert deleted.body == {"preconditions": {"uid": "u", "resourceVersion": "7"}, "gracePeriodSeconds": 0}
     assert plain.body is None
 
 

@@ -35,64 +35,34 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("window", "now", "closes", "opens"),
-    [
-        pytest.param(NIGHTS, "2026-11-23T22:59:59", None, "2026-11-23T23:00", id="a moment before"),
-        pytest.param(NIGHTS, "2026-11-23T23:00", "2026-11-24T01:00", "2026-11-24T23:00", id="it opens"),
-        pytest.param(NIGHTS, "2026-11-24T00:59", "2026-11-24T01:00", "2026-11-24T23:00", id="after midnight"),
-        pytest.param(NIGHTS, "2026-11-24T01:00", None, "2026-11-24T23:00", id="it is over at its end"),
-        pytest.param(SATURDAYS, "2026-11-23T12:00", None, "2026-11-28T01:00", id="on a Monday, in winter"),
-        pytest.param(SATURDAYS, "2026-06-01T12:00", None, "2026-06-06T00:00", id="on a Monday, in summer"),
-        pytest.param(
-            SATURDAYS, "2026-11-28T04:59", "2026-11-28T05:00", "2026-12-05T01:00", id="in the last minute"
-        ),
-        pytest.param(WEEK, "2026-11-23T00:00", "2026-11-30T00:00", "2026-11-30T00:00", id="a whole week"),
-        pytest.param(
-            Window(days=("Sun",), start="02:30", duration_seconds=HOUR, time_zone="Europe/Berlin"),
-            "2026-03-28T12:00",
-            None,
-            "2026-03-29T01:30",
-            id="the clock skips its start",
-        ),
-        pytest.param(
-            Window(days=("Sun",), start="02:30", duration_seconds=HOUR, time_zone="Europe/Berlin"),
-            "2026-10-25T00:30",
-            "2026-10-25T01:30",
-            "2026-11-01T01:30",
-            id="the clock shows its start twice: the first one counts",
-        ),
-        pytest.param(
-            Window(days=("Mon",), start="00:30", duration_seconds=HOUR, time_zone="Pacific/Kiritimati"),
-            "2026-11-22T10:45",
-            "2026-11-22T11:30",
-            "2026-11-29T10:30",
-            id="it is Monday there on our Sunday",
-        ),
-        pytest.param(
-            Window(time_zone="Moon/Crater", duration_seconds=60),
-            "2026-11-23T00:00",
-            None,
-            None,
-            id="an unknown zone",
-        ),
-        pytest.param(
-            Window(time_zone="../etc/passwd", duration_seconds=60),
-            "2026-11-23T00:00",
-            None,
-            None,
-            id="a path",
-        ),
-        pytest.param(
-            Window(time_zone="Europe", duration_seconds=60), "2026-11-23T00:00", None, None, id="a directory"
-        ),
-        pytest.param(
-            Window(start="at noon", duration_seconds=60), "2026-11-23T00:00", None, None, id="no start"
-        ),
-        pytest.param(Window(), "2026-11-23T00:00", None, None, id="no length"),
-    ],
-)
-def test_it_is_open(window: Window, now: str, closes: str | None, opens: str | None) -> None:
+SUNDAYS = Window(days=("Sun",), start="02:30", duration_seconds=HOUR, time_zone="Europe/Berlin")
+FAR_EAST = Window(days=("Mon",), start="00:30", duration_seconds=HOUR, time_zone="Pacific/Kiritimati")
+OPEN = {
+    "a moment before": (NIGHTS, "2026-11-23T22:59:59", "", "2026-11-23T23:00"),
+    "it opens": (NIGHTS, "2026-11-23T23:00", "2026-11-24T01:00", "2026-11-24T23:00"),
+    "after midnight": (NIGHTS, "2026-11-24T00:59", "2026-11-24T01:00", "2026-11-24T23:00"),
+    "it is over at its end": (NIGHTS, "2026-11-24T01:00", "", "2026-11-24T23:00"),
+    "on a Monday, in winter": (SATURDAYS, "2026-11-23T12:00", "", "2026-11-28T01:00"),
+    "on a Monday, in summer": (SATURDAYS, "2026-06-01T12:00", "", "2026-06-06T00:00"),
+    "in the last minute": (SATURDAYS, "2026-11-28T04:59", "2026-11-28T05:00", "2026-12-05T01:00"),
+    "a whole week": (WEEK, "2026-11-23T00:00", "2026-11-30T00:00", "2026-11-30T00:00"),
+    "the clock skips its start": (SUNDAYS, "2026-03-28T12:00", "", "2026-03-29T01:30"),
+    "the clock shows its start twice: the first one counts": (
+        *(SUNDAYS, "2026-10-25T00:30", "2026-10-25T01:30", "2026-11-01T01:30"),
+    ),
+    "it is Monday there on our Sunday": (
+        *(FAR_EAST, "2026-11-22T10:45", "2026-11-22T11:30", "2026-11-29T10:30"),
+    ),
+    "an unknown zone": (Window(time_zone="Moon/Crater", duration_seconds=60), "2026-11-23T00:00", "", ""),
+    "a path": (Window(time_zone="../etc/passwd", duration_seconds=60), "2026-11-23T00:00", "", ""),
+    "a directory": (Window(time_zone="Europe", duration_seconds=60), "2026-11-23T00:00", "", ""),
+    "no start": (Window(start="at noon", duration_seconds=60), "2026-11-23T00:00", "", ""),
+    "no length": (Window(), "2026-11-23T00:00", "", ""),
+}
+
+
+@pytest.mark.parametrize(("window", "now", "closes", "opens"), OPEN.values(), ids=OPEN)
+def test_it_is_open(window: Window, now: str, closes: str, opens: str) -> None:
     assert closes_at(window, at(now)) == (at(closes) if closes else None)
     assert opens_at(window, at(now)) == (at(opens) if opens else None)
 

@@ -159,12 +159,7 @@ def test_a_stream_that_was_refused_is_tried_again(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/", "overview"),
-        ("/addresses", "addresses"),
-        ("/rollouts", "rollouts"),
-    ],
+    ("path", "name"), [("/", "overview"), ("/addresses", "addresses"), ("/rollouts", "rollouts")]
 )
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_pictures_of_the_documentation(
