@@ -49,7 +49,7 @@ class Feature:
     """Sub-commands of `simulate`."""
 
     pages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Of the dashboard: by path, ``module:read`` and the title."""
+    """Of the dashboard: by path, ``module:read``, which is given an inventory, and the title."""
 
     effects: str = ""
     """``effects(inventory, change)``: on which objects a change of values has one, for `simulate values`."""
@@ -105,7 +105,7 @@ FEATURES = (
         commands={
             "addresses": ("cli.anycast_ip.addresses:addresses", "List the anycast IPs of nodes."),
         },
-        pages={"addresses": ("dashboard.addresses:read", "Anycast IP")},
+        pages={"addresses": ("cli.anycast_ip.addresses:addresses_of", "Anycast IP")},
         health="cli.anycast_ip.health:HEALTH",
         predicted="cli.anycast_ip.node:predicted",
         explains={"node": "cli.anycast_ip.node:NODE"},

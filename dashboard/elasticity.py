@@ -8,7 +8,6 @@ from functools import partial
 from cli.elasticity.placements import Place, Placement, Pod, listed
 from cli.inventory import Inventory
 from cli.output import Document
-from dashboard.pages import Permissions
 from kube.resources import PODS
 from kube.types import is_super
 
@@ -29,7 +28,7 @@ class ElasticityPage(Document, frozen=True):
     pods: tuple[Placement, ...]
 
 
-def read(inventory: Inventory, _: Permissions) -> ElasticityPage:
+def read(inventory: Inventory) -> ElasticityPage:
     pods = partial(inventory.list, PODS, Pod)
     found = inventory.cluster.read_all({"nodes": inventory.nodes, "pods": pods})
     super_nodes = {node.metadata.name for node in found["nodes"] if is_super(node)}

@@ -104,6 +104,14 @@ class Permissions:
         return {each for each in asked if self._known.get(each)}
 
 
+class PageInventory(Inventory):
+    """With what the user of the page may change."""
+
+    def __init__(self, cluster: Cluster, permissions: Permissions) -> None:
+        super().__init__(cluster)
+        self.permissions = permissions
+
+
 @dataclass(frozen=True)
 class Page:
     """Its feed has the value to show, or why it cannot be read. *command* prints the same; *now* is for ages."""
@@ -125,11 +133,11 @@ def pages_of(cluster: Cluster, read_only: bool = False) -> list[Page]:
     """All raise KubeError, or Failure when Drawbridge is not installed. With *read_only*, no Secret is read."""
     permissions = Permissions(cluster, read_only)
 
-    def overview(inventory: Inventory, _: Permissions) -> Status:
+    def overview(inventory: Inventory) -> Status:
         return status_of(inventory, secrets=not read_only)
 
-    def page(name: str, title: str, path: str, read: Callable[[Inventory, Permissions], Any]) -> Page:
-        feed = Feed(_caught(lambda: read(Inventory(cluster), permissions)))
+    def page(name: str, title: str, path: str, read: Callable[[PageInventory], Any]) -> Page:
+        feed = Feed(_caught(lambda: read(PageInventory(cluster, permissions))))
         return Page(name, title, path, feed, now=cluster.now)
 
     return [

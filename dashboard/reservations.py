@@ -10,7 +10,6 @@ from cli.inventory import Inventory
 from cli.ip_reservation.pools import Headroom, headroom
 from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
 from cli.output import Document, duration
-from dashboard.pages import Permissions
 
 BARS = 12
 """Parts of the time line."""
@@ -50,7 +49,7 @@ class ReservationsPage(Document, frozen=True):
     pools_unknown: str
 
 
-def read(inventory: Inventory, _: Permissions) -> ReservationsPage:
+def read(inventory: Inventory) -> ReservationsPage:
     segments, settings, now = segments_of(inventory), settings_of(inventory), inventory.now()
     pools, unknown = headroom(inventory, segments)
     reservations = listed(segments, settings)

@@ -27,7 +27,7 @@ from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, of
 from controllers.ingress_daemonset.rollout import Snapshot, budget
-from dashboard.pages import Permissions
+from dashboard.pages import PageInventory
 from kube.client import Client
 from kube.errors import Conflict, Forbidden
 from kube.resources import DEPLOYMENTS, NODES, Selection
@@ -103,7 +103,7 @@ class RolloutsPage(Document, frozen=True):
     rollouts: tuple[RolloutView, ...]
 
 
-def read(inventory: Inventory, permissions: Permissions) -> RolloutsPage:
+def read(inventory: PageInventory) -> RolloutsPage:
     ours = Selection(label_selector=NODE_LABEL)
     found = inventory.cluster.read_all(
         {
@@ -113,7 +113,7 @@ def read(inventory: Inventory, permissions: Permissions) -> RolloutsPage:
             "revisions": partial(_revisions, inventory),
         }
     )
-    may = permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in found["rollouts"])
+    may = inventory.permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in found["rollouts"])
 
     def view(raw: Raw) -> RolloutView:
         stored = msgspec.convert(raw, StoredResource)

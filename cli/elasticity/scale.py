@@ -18,7 +18,7 @@ from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, title
 from cli.session import Command, Session, pass_session
-from cli.simulate.effects import Change, Effect, Subject, judged
+from cli.simulate.values import Change, Effect, Subject, judged
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind

@@ -19,7 +19,7 @@ from cli.ingress_daemonset.rollouts import restart
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
-from cli.simulate.effects import Change, Effect
+from cli.simulate.values import Change, Effect
 from controllers.ingress_daemonset.children import Workload, Writes
 from controllers.ingress_daemonset.forecast import Left, Step, forecast
 from controllers.ingress_daemonset.pacing import resolved

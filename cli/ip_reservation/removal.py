@@ -37,7 +37,7 @@ from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
 from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.session import Command, Session, pass_session, selector_option
-from cli.simulate.effects import Change, Effect, Released, Subject, judged
+from cli.simulate.values import Change, Effect, Released, Subject, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection

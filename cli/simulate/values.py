@@ -1,12 +1,16 @@
-"""`drawbridge simulate`, and `simulate values`: which settings a change of values changes, and what that concerns."""
+"""`drawbridge simulate`, and `simulate values`: which settings a change of values changes, and what that concerns.
+
+What becomes of objects then, the features say: `judged` asks one about each pod.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -19,9 +23,10 @@ from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
 from cli.session import Commands, Session, pass_session
-from cli.simulate.effects import Change, Effect, Released
 from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from features import FEATURES
+from kube.resources import NAMESPACES, PODS, Selection
+from kube.types import Namespace, ObjectMeta, PodStatus, Toleration, Value
 from settings import Settings
 from settings.load import SettingsError, parse
 
@@ -37,6 +42,65 @@ SIMILAR = 0.8
 """How much of a name a slip leaves."""
 SHOWN = 20
 """Objects of a feature that the table names; all with ``-o json``."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of settings."""
+
+    now: Settings
+    then: Settings
+
+    def concerns(self, feature: str) -> bool:
+        return bool(getattr(self.now, feature) != getattr(self.then, feature))
+
+
+class Effect(Document, frozen=True):
+    """What becomes of an object: *begins* or *ends*, with why."""
+
+    feature: str
+    kind: str
+    name: str
+    begins: bool
+    what: str
+
+
+class Released(Document, frozen=True):
+    ip: str
+    pod: str
+    why: str
+
+
+class Spec(Value, frozen=True):
+    host_network: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: dict[str, Any] | None = None
+
+
+class Subject(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Spec = Spec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+Judge = Callable[[Subject, Namespace, Settings], str]
+"""Of a pod and its namespace: what a feature does to it with these settings, or nothing."""
+
+
+def judged(inventory: Inventory, change: Change, judge: Judge, name: str) -> Iterator[Effect]:
+    """*name* is that of the feature's values."""
+    namespaces = {each.metadata.name: each for each in inventory.cached(NAMESPACES, Namespace)}
+    # The API server lists several namespaces at a time.
+    reads = {each: partial(inventory.cached, PODS, Subject, Selection(each)) for each in namespaces}
+    for namespace, pods in inventory.cluster.read_all(reads).items():
+        for pod in pods:
+            before, after = (judge(pod, namespaces[namespace], each) for each in (change.now, change.then))
+            if bool(before) != bool(after):
+                yield Effect(name, "pod", pod.name, bool(after), after or f"no more: {before}")
 
 
 class Difference(Document, frozen=True):
