@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from settings.values import (
     HOST_AND_PORT,
@@ -13,6 +13,7 @@ from settings.values import (
     Labels,
     Matching,
     Model,
+    Name,
     NotZero,
     Period,
     Text,
@@ -21,10 +22,18 @@ from settings.values import (
 NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
 
 
+def _not_off(mode: object) -> object:
+    # Without quotes, YAML reads it as false.
+    if mode in ("off", False):
+        raise ValueError("off is no mode; to search for no orphans, set enabled to false")
+    return mode
+
+
 class ReverseReconcile(Model):
     """The search for addresses of nodes that are gone."""
 
-    mode: Literal["off", "report", "release"] = "report"
+    enabled: bool = True
+    mode: Annotated[Literal["report", "release"], BeforeValidator(_not_off)] = "report"
     period: Period = 600.0
     grace: Period = 1800.0
     max_per_round: Count = 10
@@ -33,8 +42,15 @@ class ReverseReconcile(Model):
 class Retain(Model):
     """Addresses of nodes that are gone are kept for the next ones: *count* at most, each for *age* at most."""
 
-    count: Annotated[int, Field(ge=0, le=1000)] = 0
+    enabled: bool = False
+    count: Annotated[int, Field(ge=0, le=1000)] = 10
     age: Period = 86400.0
+
+    relations: ClassVar = (NotZero("count", "to keep none, set enabled to false"),)
+
+    @property
+    def most(self) -> int:
+        return self.count if self.enabled else 0
 
 
 class Pool(Model):
@@ -51,7 +67,7 @@ class Pool(Model):
     @property
     def size(self) -> int:
         """So many addresses are idle at most."""
-        return self.retain.count + self.min_idle
+        return self.retain.most + self.min_idle
 
 
 class AllowListHTTP(Model):
@@ -62,42 +78,33 @@ class AllowListHTTP(Model):
 
 
 class AllowList(Model):
-    """The ConfigMap in the release's namespace with all addresses that nodes have or may get; without a name, none.
+    """The ConfigMap in the release's namespace with all addresses that nodes have or may get.
 
-    A node gets an address only when that has been in it for *announce_before*.
+    A node gets an address only when that has been in it for *announce_before*. All of it needs *enabled*.
     """
 
-    config_map: Annotated[
-        str,
-        Matching(
-            r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?",
-            "is not the name of a ConfigMap; use lower case letters, digits and '-'",
-        ),
-    ] = ""
+    enabled: bool = False
+    config_map: Name = "anycast-ips"
     announce_before: Duration = 0.0
     http: AllowListHTTP = AllowListHTTP()
 
-    @model_validator(mode="after")
-    def _there_is_a_list(self) -> Self:
-        if not self.config_map and self.announce_before:
-            raise ValueError(
-                f"configMap is empty, but announceBefore is {self.announce_before:g}s: addresses are announced in a"
-                " ConfigMap; name one, for example configMap: anycast-ips, or leave announceBefore at 0s"
-            )
-        if not self.config_map and self.http.enabled:
-            raise ValueError(
-                "configMap is empty, but http.enabled is true: the endpoint answers with that ConfigMap; name one, for"
-                " example configMap: anycast-ips, or leave http.enabled off"
-            )
-        return self
+    @property
+    def is_served(self) -> bool:
+        return self.enabled and self.http.enabled
+
+    @property
+    def wait(self) -> float:
+        """Seconds that an address is listed before it is bound."""
+        return self.announce_before if self.enabled else 0.0
 
 
 class EgressCheck(Model):
-    """With a *url*, a node opens when a pod on it has seen its address as that which the service there answers with.
+    """A node opens when a pod on it has seen its address as that which the service at *url* answers with.
 
     *timeout* is for one check, from the creation of its pod on; *image* is that of Drawbridge.
     """
 
+    enabled: bool = False
     url: Annotated[
         str,
         Matching(
@@ -110,10 +117,15 @@ class EgressCheck(Model):
     timeout: Period = 120.0
 
     @model_validator(mode="after")
-    def _has_an_image(self) -> Self:
-        if self.url and not self.image:
+    def _has_what_it_needs(self) -> Self:
+        if self.enabled and not self.url:
             raise ValueError(
-                "url is set, but image is empty: name the image of Drawbridge, as the chart does"
+                "enabled is true, but url is empty: give the URL of a service of yours that answers with its caller's"
+                " address, or set enabled to false"
+            )
+        if self.enabled and not self.image:
+            raise ValueError(
+                "enabled is true, but image is empty: name the image of Drawbridge, as the chart does"
             )
         return self
 
@@ -158,7 +170,9 @@ class AnycastIPSettings(Model):
     pool: Pool = Pool()
     allow_list: AllowList = AllowList()
 
-    relations: ClassVar = (NotZero("bandwidth", "to allocate no addresses, leave anycastIP.enabled off"),)
+    relations: ClassVar = (
+        NotZero("bandwidth", "null is no limit; to allocate no addresses, leave anycastIP.enabled off"),
+    )
 
     @model_validator(mode="after")
     def _each_fits_the_others(self) -> Self:

@@ -89,7 +89,7 @@ class MaxSuperPods(Model):
     budgets: tuple[Budget, ...] = ()
 
     relations: ClassVar = tuple(
-        NotZero(name, "to forbid super nodes, add an entry with maxPods: 0 to budgets")
+        NotZero(name, "null is no limit; to forbid super nodes, add an entry with maxPods: 0 to budgets")
         for name in ("total", "perNamespace")
     )
 

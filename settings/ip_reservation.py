@@ -96,7 +96,10 @@ class IPReservationSettings(Model):
     )
 
     relations: ClassVar = (
-        NotZero("maxPerNamespace", "to reserve nothing in a namespace, remove its label ip-reserve"),
+        NotZero(
+            "maxPerNamespace",
+            "null is no limit; to reserve nothing in a namespace, remove its label ip-reserve",
+        ),
     )
 
     @property

@@ -97,8 +97,8 @@ class Settings(Model):
             "health.healthProbeBindAddress": host_and_port(self.health.health_probe_bind_address)[1],
             "metrics.bindAddress": host_and_port(self.metrics.bind_address)[1],
         }
-        if self.anycast_ip.enabled and (feed := self.anycast_ip.allow_list.http).enabled:
-            ports["anycastIP.allowList.http.bindAddress"] = host_and_port(feed.bind_address)[1]
+        if self.anycast_ip.enabled and (allow_list := self.anycast_ip.allow_list).is_served:
+            ports["anycastIP.allowList.http.bindAddress"] = host_and_port(allow_list.http.bind_address)[1]
         if len(set(ports.values())) < len(ports):
             taken = ", ".join(f"{field} {port}" for field, port in ports.items())
             raise ValueError(f"a port is used twice ({taken}); give each its own")

@@ -79,17 +79,13 @@ class Order:
 
 @dataclass(frozen=True)
 class NotZero:
-    """A limit of 0 is refused, because it could mean none or no limit; *instead* says how to write the former."""
+    """A number of 0 is refused, because it could be meant in two ways, or is written in another one."""
 
     name: str
-    instead: str
+    way_out: str
 
     def problem(self, fields: Mapping[str, Any]) -> str | None:
         return f"{self.name} is 0: {self.way_out}" if fields[self.name] == 0 else None
-
-    @property
-    def way_out(self) -> str:
-        return f"null is no limit; {self.instead}"
 
 
 @dataclass(frozen=True)

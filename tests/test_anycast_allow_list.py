@@ -35,7 +35,7 @@ from tests.factories import NOW
 from tests.test_anycast_pool import idle, kept, node, pooling
 
 NAME = "anycast-ips"
-LISTED = {"allow_list": AllowList.model_validate({"configMap": NAME})}
+LISTED = {"allow_list": AllowList.model_validate({"enabled": True, "configMap": NAME})}
 
 
 def lab_with(count: int = 0, idle: int = 0, **knobs: Any) -> Lab:

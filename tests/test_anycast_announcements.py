@@ -34,7 +34,7 @@ def announcing(before: float = BEFORE, count: int = 0, idle: int = 0) -> Any:
 
 
 def listing(before: float) -> AllowList:
-    return AllowList.model_validate({"configMap": NAME, "announceBefore": f"{before:g}s"})
+    return AllowList.model_validate({"enabled": True, "configMap": NAME, "announceBefore": f"{before:g}s"})
 
 
 class Watched:
@@ -121,6 +121,14 @@ def test_what_another_leader_wrote_counts_from_the_end_of_the_longest_write(
     found.note({"eip-1": recorded}, is_ours=False)
 
     assert found.of("eip-1", 1e6) == Announcement(since, since + timedelta(seconds=1e6))
+
+
+def test_while_the_list_is_off_a_node_does_not_wait_for_it() -> None:
+    off = listing(BEFORE).model_copy(update={"enabled": False})
+    lab = Lab(Knobs(**PLENTY), pooling(allow_list=off))
+    lab.opened()
+
+    assert listed_in(lab) == set()
 
 
 def test_a_node_waits_until_its_new_address_was_listed_long_enough_and_says_until_when() -> None:

@@ -69,7 +69,7 @@ def test_what_is_no_word_of_now_confirms_nothing() -> None:
 @pytest.mark.parametrize(("state", "kept"), [("TERMINATING", 0), ("STOPPED", 20), ("not listed", 0)])
 def test_a_scale_in_is_never_held_up(state: str, kept: int) -> None:
     names = [f"n{number}" for number in range(20)]
-    pool = Pool.model_validate({"retain": {"count": kept}})
+    pool = Pool.model_validate({"retain": {"enabled": kept > 0, "count": kept or 10}})
     settings = SETTINGS.model_copy(update={"pool": pool})
     lab = open_lab(*names, knobs=Knobs(**PLENTY, instance_end_unbinds=False), settings=settings)
     for name in names:

@@ -25,13 +25,15 @@ from tests.anycast_world import PLENTY, SETTINGS, Lab
 from tests.factories import NOW
 
 URL = "https://ip.example.com/"
-CHECKING = EgressCheck.model_validate({"url": URL, "image": "drawbridge:1", "timeout": "60s"})
+CHECKING = EgressCheck.model_validate(
+    {"enabled": True, "url": URL, "image": "drawbridge:1", "timeout": "60s"}
+)
 Raw = dict[str, Any]
 Kubelet = Callable[["EgressLab", Raw], Raw | None]
 
 
 def checking(**fields: Any) -> AnycastIPSettings:
-    return SETTINGS.model_copy(update={"egress_check": CHECKING, **fields})
+    return SETTINGS.model_copy(update={"egress_check": CHECKING} | fields)
 
 
 def ended(code: int, message: str = "") -> Raw:
@@ -118,8 +120,9 @@ def test_a_node_opens_when_its_address_was_seen_and_the_pod_goes() -> None:
     assert lab.recorder.reasons == ["AnycastIpBound"]
 
 
-def test_without_a_url_no_pod_is_created_and_none_is_listed() -> None:
-    lab = EgressLab(Knobs(**PLENTY))
+def test_while_it_is_off_no_pod_is_created_and_none_is_listed() -> None:
+    off = CHECKING.model_copy(update={"enabled": False})
+    lab = EgressLab(Knobs(**PLENTY), checking(egress_check=off))
     lab.opened()
     lab.run_for(600)
 

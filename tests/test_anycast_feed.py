@@ -32,7 +32,11 @@ NAME = "anycast-ips"
 def settings_of(**changed: Any) -> Settings:
     (port,) = free_ports(1)
     http = {"enabled": True, "bindAddress": f"127.0.0.1:{port}"}
-    given = {"enabled": True, "clusterID": "cls-abc", "allowList": {"configMap": NAME, "http": http}}
+    given = {
+        "enabled": True,
+        "clusterID": "cls-abc",
+        "allowList": {"enabled": True, "configMap": NAME, "http": http},
+    }
     return Settings.model_validate({"anycastIP": given | changed})
 
 
@@ -291,6 +295,19 @@ def test_a_config_map_of_another_owner_is_not_served() -> None:
 
 
 def test_it_listens_only_when_it_is_on() -> None:
-    off = settings_of(allowList={"configMap": NAME})
+    off = settings_of(allowList={"enabled": True, "configMap": NAME})
+    without_a_list = settings_of(allowList={"http": {"enabled": True}})
 
     assert serve(World().client, lambda: off) is None
+    assert serve(World().client, lambda: without_a_list) is None
+
+
+def test_a_list_that_is_switched_off_is_served_no_more() -> None:
+    world, settings = World(), settings_of()
+    world.write(ONE)
+    server = serve(world.client, lambda: settings)
+    assert server
+    with closing(server):
+        settings = settings_of(allowList={"enabled": False, "configMap": NAME})
+
+        assert sent(server.server_address[1], "GET")[0] == 503

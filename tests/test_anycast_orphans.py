@@ -55,7 +55,7 @@ def test_reporting_changes_nothing() -> None:
 
 
 def test_off_means_that_nothing_is_even_looked_for() -> None:
-    lab = lab_with("off")
+    lab = lab_with("release", enabled=False)
     left_behind(lab)
     lab.join()
     lab.run_for(2 * GRACE)

@@ -36,7 +36,9 @@ DAY = 86400.0
 
 
 def pool(count: int = 0, idle: int = 0, age: str = "24h") -> Pool:
-    return Pool.model_validate({"retain": {"count": count, "age": age}, "minIdle": idle})
+    return Pool.model_validate(
+        {"retain": {"enabled": count > 0, "count": count or 10, "age": age}, "minIdle": idle}
+    )
 
 
 def pooling(count: int = 0, idle: int = 0, age: str = "24h", **fields: Any) -> AnycastIPSettings:

@@ -97,7 +97,7 @@ def test_what_is_lent_is_kept_or_returned_and_never_released(
 
 
 def test_what_is_lent_takes_no_place_and_counts_as_a_spare() -> None:
-    settings = Pool.model_validate({"retain": {"count": 1}, "minIdle": 1, "adopt": LOAN})
+    settings = Pool.model_validate({"retain": {"enabled": True, "count": 1}, "minIdle": 1, "adopt": LOAN})
     assert has_place(LEAVING, [replace(LENT, pooled=NOW)], settings, NOW)
     assert missing([LENT], settings, ()) == 0
 
@@ -180,7 +180,7 @@ def test_while_adoption_is_off_no_list_is_read_for_it() -> None:
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("action", CALLS)
 def test_a_death_at_any_call_loses_nothing_and_releases_no_lent_address(action: str, moment: str) -> None:
-    lab = lab_with(adopt=LOAN, retain={"count": 1}, minIdle=1)
+    lab = lab_with(adopt=LOAN, retain={"enabled": True, "count": 1}, minIdle=1)
     theirs = {lend(lab) for _ in range(2)}
 
     died = list[str]()

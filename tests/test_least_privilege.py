@@ -26,7 +26,7 @@ WITH: dict[str, dict[str, Any]] = {
     "sameAddress": {"ipReservation": {"enabled": True, "sameAddress": {"enabled": True}}},
     "standing": {"ipReservation": {"enabled": True, "standing": {"enabled": True}}},
     "pools": {"ipReservation": {"enabled": True, "pools": {"enabled": True}}},
-    "egressCheck": {"anycastIP": {"egressCheck": {"url": "https://ip.example.com/"}}},
+    "egressCheck": {"anycastIP": {"egressCheck": {"enabled": True, "url": "https://ip.example.com/"}}},
     "anycastIP": ANYCAST_IP | {"cloud": {"region": "ap-singapore", "existingSecret": "keys"}},
     "elasticity": {"elasticity": {"enabled": True}},
     "homeFailover": {"elasticity": {"homeFailover": {"enabled": True}}},
@@ -108,9 +108,9 @@ def test_each_permission_of_the_table_comes_with_a_feature_that_is_rendered() ->
 WITHOUT_PERMISSIONS: list[tuple[str, dict[str, Any]]] = [
     ("pools", {"ipReservation": {"maxPoolShare": "20%"}}),
     ("ipReservation", {"ipReservation": {"maxPerNamespace": 5}}),
-    ("anycastIP", {"anycastIP": {"pool": {"retain": {"count": 3, "age": "1h"}}}}),
+    ("anycastIP", {"anycastIP": {"pool": {"retain": {"enabled": True, "count": 3, "age": "1h"}}}}),
     ("anycastIP", {"anycastIP": {"pool": {"minIdle": 2}}}),
-    ("anycastIP", {"anycastIP": {"allowList": {"configMap": "ips"}}}),
+    ("anycastIP", {"anycastIP": {"allowList": {"enabled": True, "configMap": "ips"}}}),
     (
         "elasticity",
         {"elasticity": {"maxSuperPods": {"total": 9, "budgets": [{"namespaces": ["a"], "maxPods": 1}]}}},

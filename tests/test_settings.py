@@ -113,11 +113,12 @@ ipReservation:
     matchLabels: {app: redis}
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
-  repair: false, resyncPeriod: 1m, reverseReconcile: {mode: "off", period: 1m, grace: 2m, maxPerRound: 1},
+  repair: false, resyncPeriod: 1m,
+  reverseReconcile: {enabled: false, mode: release, period: 1m, grace: 2m, maxPerRound: 1},
   addresses: [{nodeSelector: {a: b}, bandwidth: 5}],
-  egressCheck: {url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},
-  pool: {retain: {count: 1, age: 1h}, minIdle: 1, adopt: {a: b}},
-  allowList: {configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
+  egressCheck: {enabled: true, url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},
+  pool: {retain: {enabled: true, count: 1, age: 1h}, minIdle: 1, adopt: {a: b}},
+  allowList: {enabled: true, configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m,
   switch: {namespace: a, name: b, default: false}, localOptOut: true, localReplicas: 1, percentages: true,
   placement: pin, schedulerName: c,
@@ -250,7 +251,15 @@ BAD = {
     "anycastIP: {nodeLabels: {}}": "anycastIP.nodeLabels",
     "anycastIP: {egressCheck: {url: ip.example.com}}": "anycastIP.egressCheck.url: 'ip.example.com' is not the URL",
     "anycastIP: {egressCheck: {url: 'https://user@ip.example.com'}}": "is not the URL of a service",
-    "anycastIP: {egressCheck: {url: 'https://ip.example.com'}}": "url is set, but image is empty",
+    "anycastIP: {egressCheck: {enabled: true, url: 'https://ip.example.com'}}": (
+        "enabled is true, but image is empty"
+    ),
+    "anycastIP: {egressCheck: {enabled: true, image: a}}": (
+        "enabled is true, but url is empty: give the URL of a service of yours that answers with its caller's address"
+    ),
+    'anycastIP: {reverseReconcile: {mode: "off"}}': "off is no mode; to search for no orphans, set enabled to false",
+    "anycastIP: {reverseReconcile: {mode: off}}": "off is no mode; to search for no orphans, set enabled to false",
+    "anycastIP: {pool: {retain: {count: 0}}}": "count is 0: to keep none, set enabled to false",
     ADDRESSES % "{bandwidth: 5}": "anycastIP.addresses[0].nodeSelector",
     ADDRESSES % "{nodeSelector: {}, bandwidth: 5}": "anycastIP.addresses[0].nodeSelector",
     ADDRESSES % "{nodeSelector: {a: b}}": "addresses[0]: sets nothing",
@@ -265,13 +274,9 @@ BAD = {
     "anycastIP: {addressType: EIP, internetChargeType: TRAFFIC_POSTPAID_BY_HOUR,"
     " addresses: [{nodeSelector: {a: b}, bandwidth: 200}]}": "allows 100 at most for an EIP",
     "anycastIP: {allowList: {configMap: Allow_List}}": (
-        "anycastIP.allowList.configMap: 'Allow_List' is not the name of a ConfigMap"
+        "anycastIP.allowList.configMap: 'Allow_List' is not the name of an object"
     ),
-    "anycastIP: {allowList: {announceBefore: 90s}}": (
-        "configMap is empty, but announceBefore is 90s: addresses are announced in a ConfigMap; name one"
-    ),
-    "anycastIP: {allowList: {http: {enabled: true}}}": "configMap is empty, but http.enabled is true",
-    "anycastIP: {enabled: true, clusterID: cls-1, allowList: {configMap: a, http: {enabled: true,"
+    "anycastIP: {enabled: true, clusterID: cls-1, allowList: {enabled: true, http: {enabled: true,"
     ' bindAddress: ":8080"}}}': "a port is used twice (webhook.port 9443, health",
     # A scheme would become part of the signed host, a path breaks signatures.
     'cloud: {endpoint: "http://127.0.0.1:8080"}': (

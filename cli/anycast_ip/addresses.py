@@ -50,7 +50,7 @@ class Announcing(Document, frozen=True):
 
 def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Announcing, ...]:
     """The one that is next comes first."""
-    wait = timedelta(seconds=settings.announce_before)
+    wait = timedelta(seconds=settings.wait)
     waiting = [
         Announcing(each.node, each.address, each.id, each.state, each.since, each.since + wait)
         for each in found
@@ -257,7 +257,7 @@ def address_claims(inventory: Inventory) -> Sequence[ConfigMap]:
 def allow_list(inventory: Inventory) -> Entries:
     """None without a wait, which alone makes it matter here, and where the ConfigMap may not be read."""
     settings = inventory.installed.in_force.anycast_ip.allow_list
-    if not settings.announce_before:
+    if not settings.wait:
         return ()
     try:
         return entries_in(inventory.get(CONFIG_MAPS, settings.config_map, inventory.namespace, ConfigMap))

@@ -91,7 +91,7 @@ def _quota_problems(inventory: Inventory) -> Iterator[Problem]:
 def needs(settings: Settings) -> Iterator[Needs]:
     claims = access("list create update delete", "configmaps", "", OWN)
     yield {CONTROLLERS: [*access("watch patch", "nodes"), *claims]}
-    if settings.anycast_ip.egress_check.url:
+    if settings.anycast_ip.egress_check.enabled:
         yield {CONTROLLERS: access("list create delete", "pods", "", OWN)}
 
 

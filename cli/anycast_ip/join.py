@@ -104,7 +104,7 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
         per_second=per_second,
         seconds=max(0, waiting + count - len(idle)) / per_second,
         quotas=(*quotas, tags),
-        announced_for=settings.allow_list.announce_before,
+        announced_for=settings.allow_list.wait,
         announced=sum(claim.address not in not_yet for claim in idle if claim.address in recorded(allowed)),
     )
 

@@ -117,8 +117,8 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
 
 def opens_when(settings: AnycastIPSettings) -> str:
     """What a node that is bound waits for, too."""
-    url = settings.egress_check.url
-    return f"; it opens when {url} sees its address" if url else ""
+    check = settings.egress_check
+    return f"; it opens when {check.url} sees its address" if check.enabled else ""
 
 
 def terms_in_words(node: Node, settings: AnycastIPSettings) -> str:

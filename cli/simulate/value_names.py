@@ -30,7 +30,8 @@ COMPUTED = {
 """Settings that no value sets alone: the chart knows or computes them."""
 CONSTANT = {
     *("cloud.callTimeout", "cloud.attemptTimeout", "elasticity.switch.namespace", "elasticity.switch.name"),
-    *("elasticity.gateFallbackAfter", "anycastIP.reverseReconcile.period"),
+    *("elasticity.gateFallbackAfter", "anycastIP.egressCheck.timeout"),
+    *("anycastIP.reverseReconcile.period", "anycastIP.reverseReconcile.maxPerRound"),
     *("anycastIP.resyncPeriod", "ingressDaemonSet.resyncPeriod", "anycastIP.allowList.http.bindAddress"),
 }
 """Settings that the chart leaves at their defaults."""
@@ -107,9 +108,7 @@ _OTHERS: Mapping[str, str] = {
     "networkPolicy": "enabled apiServers nodes metricsFrom egress",
     "dashboard": "enabled from allowedHosts",
     "monitoring.serviceMonitor": "enabled interval labels",
-    "monitoring.prometheusRule": (
-        "enabled labels alertLabels runbookBaseURL reservedShare certificateLeft quotaLeft"
-    ),
+    "monitoring.prometheusRule": ("enabled labels alertLabels runbookBaseURL certificateLeft quotaLeft"),
     "monitoring.dashboards": "enabled labels annotations",
     "resourceQuota": "enabled",
     "credential": "appID",

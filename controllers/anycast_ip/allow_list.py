@@ -64,7 +64,8 @@ class AllowList:
 
     def reconcile(self, _: str) -> float:
         """Before the cluster's addresses were read once, they are not known well enough."""
-        name = self._sources.settings().allow_list.config_map
+        settings = self._sources.settings().allow_list
+        name = settings.config_map if settings.enabled else ""
         if name and self._sources.inventory.read_at is None:
             return SOON
         try:

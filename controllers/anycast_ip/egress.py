@@ -199,7 +199,7 @@ class EgressChecks:
         """
         FAILING.set(sum(bool(check.trouble) for check in list(self._checks.values())))
         now, period = self._clock(), PERIOD if self._awaited() else REST
-        if not self._settings().egress_check.url or now - self._looked_at < period:
+        if not self._settings().egress_check.enabled or now - self._looked_at < period:
             return
         self._looked_at = now
         listed = self._client.list(PODS, self._namespace, type=ProbePod, label_selector=SELECTED).items

@@ -153,15 +153,15 @@ TIMEOUT = 3.0
 def serve(client: Client, settings: Callable[[], Settings]) -> Server | None:
     """None when it is off; CannotListen."""
     now = settings()
-    http = now.anycast_ip.allow_list.http
-    if not http.enabled:
+    if not now.anycast_ip.allow_list.is_served:
         return None
     namespace = os.environ.get("POD_NAMESPACE") or now.leader_election.resource_namespace
     store = Store(client, namespace, ConfigMap, TIMEOUT)
 
     def read() -> ConfigMap | None:
-        name = settings().anycast_ip.allow_list.config_map
-        return store.read(name, ALLOW_LIST_LABEL)
+        allow_list = settings().anycast_ip.allow_list
+        return store.read(allow_list.config_map, ALLOW_LIST_LABEL) if allow_list.enabled else None
 
     feed = Feed(read, time.monotonic, time.sleep)
-    return serve_at("anycastIP.allowList.http.bindAddress", http.bind_address, feed.respond)
+    address = now.anycast_ip.allow_list.http.bind_address
+    return serve_at("anycastIP.allowList.http.bindAddress", address, feed.respond)

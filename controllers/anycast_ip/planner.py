@@ -326,9 +326,9 @@ def plan_when_bound(
     if not is_tainted(node) and bound_annotations(node, seen).items() <= shown:
         return plan_bandwidth(seen, node, claim, settings)
     # A node that is open just shows something else by mistake.
-    url = settings.egress_check.url
-    is_checked = check and check.passed and check.of == Checked(seen.id, seen.ip, url)
-    if is_tainted(node) and url and not is_checked:
+    egress = settings.egress_check
+    is_checked = check and check.passed and check.of == Checked(seen.id, seen.ip, egress.url)
+    if is_tainted(node) and egress.enabled and not is_checked:
         if not check or not check.trouble:
             return Step(Action.CHECK, address=seen)
         text = (

@@ -59,7 +59,7 @@ def has_place(claim: Claim, pooled: Collection[Claim], settings: Pool, now: date
     if len(before) < settings.min_idle:
         return True
     retained = sum(each.node != POOL for each in before)
-    return claim.node != POOL and is_recent(claim, settings, now) and retained < settings.retain.count
+    return claim.node != POOL and is_recent(claim, settings, now) and retained < settings.retain.most
 
 
 def _place(claim: Claim, now: datetime) -> tuple[bool, datetime, str]:

@@ -246,7 +246,7 @@ class Reader(_Parts):
         order = self._order(claim) if claim and not claim.address else Order()
         seen = self._listed(node, claim)
         egress = self._memory.egress.of(uid)
-        seconds = self._settings().allow_list.announce_before
+        seconds = self._settings().allow_list.wait
         announcement = self._memory.announcements.of(claim.address, seconds) if claim and seconds else None
         pool = self._pool(node, claim)
         return Snapshot(uid, node, claim, related, order, seen, pool, announcement, egress)

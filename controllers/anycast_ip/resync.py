@@ -130,7 +130,7 @@ class Orphans:
     def look(self) -> None:
         """Search if it is due; a search that fails is repeated in the next period. CloudError, KubeError."""
         settings, inventory, now = self._settings().reverse_reconcile, self._sources.inventory, self._clock()
-        if settings.mode == "off":
+        if not settings.enabled:
             self._since.clear()
             return
         if now < self._searched + settings.period or inventory.read_at is None:

@@ -362,7 +362,7 @@ def list_of_others(world: World) -> Iterator[float]:
     """A node says why its address is not in the allow-list, and is opened once that has it."""
     others = {"metadata": {"name": "addresses", "namespace": "drawbridge"}, "data": {}}
     world.api.put(CONFIG_MAPS, others)
-    announced = {"allowList": {"configMap": "addresses", "announceBefore": "10s"}}
+    announced = {"allowList": {"enabled": True, "configMap": "addresses", "announceBefore": "10s"}}
     world.install({**world.values, "anycastIP": {**world.values["anycastIP"], **announced}})
     yield 30.0
     world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
@@ -414,7 +414,11 @@ def moved_address(world: World) -> Iterator[float]:
     yield 60.0
 
 
-@history("anycast_ip", nodes=5, values={"anycastIP": {"pool": {"minIdle": 2, "retain": {"count": 3}}}})
+@history(
+    "anycast_ip",
+    nodes=5,
+    values={"anycastIP": {"pool": {"minIdle": 2, "retain": {"enabled": True, "count": 3}}}},
+)
 def spares_and_kept(world: World) -> Iterator[float]:
     """Spares take no place of addresses that are kept, and a slip in their type costs none of them."""
     need_addresses(world)

@@ -39,9 +39,10 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
     },
     "anycastIP": {
         "anycastIP.releaseOnLabelRemoval": (True, False),
-        "anycastIP.reverseReconcile.mode": ("off", "report"),
+        "anycastIP.reverseReconcile.enabled": (True, False),
         "anycastIP.pool.minIdle": (0, 1, 2),
-        "anycastIP.pool.retain.count": (0, 1, 3),
+        "anycastIP.pool.retain.enabled": (True, False),
+        "anycastIP.pool.retain.count": (1, 3),
         "anycastIP.bandwidth": (50, 100, 200),
         "anycastIP.tags": ({}, {"team": "edge"}),
     },

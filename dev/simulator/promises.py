@@ -48,7 +48,9 @@ def _reservation(values: Raw) -> Iterator[Promise]:
 def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
     section = values["anycastIP"]
     pool = section.get("pool", {})
-    idle = pool.get("retain", {}).get("count", 0) + pool.get("minIdle", 0)
+    retain = pool.get("retain", {})
+    retained = retain.get("count", 10) if retain.get("enabled") else 0
+    idle = retained + pool.get("minIdle", 0)
     yield Promise.of(address.BoundStaysBound)
     yield Promise.of(address.BoundOnce)
     yield Promise.of(address.FewChanges, terms=str(section))

@@ -110,7 +110,7 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
     if "anycast_ip" in features:
         own["anycastIP"] = {"releaseOnLabelRemoval": dice.random() < 0.5}
         if dice.random() < 0.3:
-            own["anycastIP"]["pool"] = {"retain": {"count": 2, "age": f"{KEPT:.0f}s"}}
+            own["anycastIP"]["pool"] = {"retain": {"enabled": True, "count": 2, "age": f"{KEPT:.0f}s"}}
     if "elasticity" in features:
         own["elasticity"] = {}
         if dice.random() < 0.4:

@@ -26,6 +26,7 @@ VALUES = {
     "controllers": {"replicaCount": 2},
     "anycastIP": {
         "allowList": {
+            "enabled": True,
             "configMap": NAME,
             "announceBefore": f"{ANNOUNCE_BEFORE}s",
             "http": {"enabled": True},

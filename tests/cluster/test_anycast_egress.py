@@ -46,7 +46,7 @@ REAL = "lab-0"
 def checking_egress(lab: Lab, url: str) -> Iterator[None]:
     image = lab.client.list(PODS, DRAWBRIDGE).items[0]["spec"]["containers"][0]["image"]
     repository, _, tag = image.rpartition(":")
-    check = {"url": url, "image": {"repository": repository, "tag": tag}}
+    check = {"enabled": True, "url": url, "image": {"repository": repository, "tag": tag}}
     with anycast.configured(lab, egressCheck=check, releaseOnLabelRemoval=True):
         yield
 

@@ -25,7 +25,8 @@ def test_the_next_node_gets_the_address_of_the_one_that_left_without_an_order(
     cloud_lab: Lab, fleet: Fleet
 ) -> None:
     anycast.assert_empty_soon(cloud_lab, lambda: anycast.left_behind(cloud_lab))
-    with anycast.configured(cloud_lab, pool={"retain": {"count": 3}}, allowList={"configMap": ALLOW_LIST}):
+    retain, allow_list = {"enabled": True, "count": 3}, {"enabled": True, "configMap": ALLOW_LIST}
+    with anycast.configured(cloud_lab, pool={"retain": retain}, allowList=allow_list):
         fleet.join("a")
         fleet.await_open("a")
         (address,) = fleet.on("a")

@@ -32,26 +32,21 @@ rateShare: {{ .Values.cloud.rateShare | quote }}
 
 {{/* Not empty when the controllers serve the allow-list over HTTP. */}}
 {{- define "drawbridge.servesAllowList" -}}
-{{- if and .Values.anycastIP.enabled .Values.anycastIP.allowList.http.enabled }}true{{ end }}
-{{- end }}
-
-{{- define "drawbridge.validateAllowList" -}}
-{{- with .Values.anycastIP.allowList }}
-{{- $wait := include "drawbridge.microseconds" .announceBefore | float64 }}
-{{- if and (gt $wait 0.0) (not .configMap) }}
-{{- fail (printf "anycastIP.allowList.announceBefore is %s, but anycastIP.allowList.configMap is empty: addresses are announced in a ConfigMap; name one, for example anycast-ips, or leave announceBefore at 0s" .announceBefore) }}
-{{- end }}
-{{- if and .http.enabled (not .configMap) }}
-{{- fail "anycastIP.allowList.http.enabled is true, but anycastIP.allowList.configMap is empty: the controllers answer with that ConfigMap; name one, for example anycast-ips, or leave http.enabled off" }}
-{{- end }}
-{{- if and .http.from (ne (include "drawbridge.networkPolicy" $) "true") }}
-{{- fail "anycastIP.allowList.http.from is set, but networkPolicy is off, and any source could connect: set networkPolicy.enabled to true, or leave from out" }}
-{{- end }}
-{{- end }}
+{{- with .Values.anycastIP }}{{ if and .enabled .allowList.enabled .allowList.http.enabled }}true{{ end }}{{ end }}
 {{- end }}
 
 {{- define "drawbridge.validateAnycastIP" -}}
-{{- include "drawbridge.validateAllowList" . }}
+{{- with .Values.anycastIP }}
+{{- if and (include "drawbridge.servesAllowList" $) .allowList.http.from (ne (include "drawbridge.networkPolicy" $) "true") }}
+{{- fail "anycastIP.allowList.http.from is set, but networkPolicy is off, and any source could connect: set networkPolicy.enabled to true, or leave from out" }}
+{{- end }}
+{{- if and .egressCheck.enabled (not .egressCheck.url) }}
+{{- fail "anycastIP.egressCheck.enabled is true, but anycastIP.egressCheck.url is empty: give the URL of a service of yours that answers with its caller's address, or set enabled to false" }}
+{{- end }}
+{{- if not (has .reverseReconcile.mode (list "report" "release")) }}
+{{- fail "anycastIP.reverseReconcile.mode is off: to search for no orphans, set anycastIP.reverseReconcile.enabled to false" }}
+{{- end }}
+{{- end }}
 {{- $names := include "drawbridge.names" . | fromJson }}
 {{- $zone := get $names "anycastIP.anycastZone" }}
 {{- $type := get $names "anycastIP.addressType" }}
@@ -144,7 +139,7 @@ rateShare: {{ .Values.cloud.rateShare | quote }}
 
 {{/* Whether egress is checked by pods. */}}
 {{- define "drawbridge.checksEgress" -}}
-{{- with .Values.anycastIP }}{{ and .enabled (ne .egressCheck.url "") }}{{ end }}
+{{- with .Values.anycastIP }}{{ and .enabled .egressCheck.enabled }}{{ end }}
 {{- end }}
 
 {{/* CEL: a node, which is called object or oldObject, is to have an address. Takes that name, and the labels. */}}

@@ -24,8 +24,6 @@ ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
   "job" (printf "%s-metrics" (include "drawbridge.fullname" .))
   "webhookReplicas" (include "drawbridge.webhookReplicas" .)
   "controllersReplicas" .Values.controllers.replicaCount
-  "reservedPercent" .Values.monitoring.prometheusRule.reservedShare
-  "reservedShare" (divf (.Values.monitoring.prometheusRule.reservedShare | trimSuffix "%" | float64) 100.0)
   "certificateLeft" (divf (include "drawbridge.microseconds" .Values.monitoring.prometheusRule.certificateLeft | float64) 1000000.0 | int64)
   "quotaLeft" .Values.monitoring.prometheusRule.quotaLeft
 }}

@@ -45,11 +45,13 @@ owner.kind == 'IngressDaemonSet' && owner.apiVersion.startsWith('ingressdaemonse
 {{- if .Values.anycastIP.enabled }}
 - content: address claims
   is: each.metadata.?labels[?'drawbridge.io/claim'].hasValue()
-{{- with .Values.anycastIP.allowList.configMap }}
+{{- with .Values.anycastIP.allowList }}
+{{- if .enabled }}
 - content: the allow-list
   is: >-
     each.metadata.?labels[?'drawbridge.io/allow-list'].hasValue() && request.operation != 'DELETE'
-    && each.metadata.name == {{ . | squote }}
+    && each.metadata.name == {{ .configMap | squote }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if and .Values.elasticity.enabled .Values.elasticity.returnHome.enabled }}
