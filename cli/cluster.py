@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,13 +86,18 @@ class Cluster:
         return Client(Impersonating(self._connection, Impersonation(user)), timeout=TIMEOUT)
 
     def server_time(self) -> datetime | None:
-        """The Date of an answer, where there is a connection of which to ask."""
+        """The Date of an answer, where there is a connection of which to ask, and one that can be read."""
         if self._connection is None:
             return None
         headers = self._connection.authorization()
         url = f"{self._connection.host}/version"
         answer = self._connection.pool.request("GET", url, body=None, headers=headers, timeout=TIMEOUT)
-        return parsedate_to_datetime(answer.headers["Date"]) if "Date" in answer.headers else None
+        try:
+            date = parsedate_to_datetime(answer.headers.get("Date", ""))
+        except ValueError:
+            return None
+        # HTTP has no other zone, but a proxy may leave it out.
+        return date.replace(tzinfo=date.tzinfo or UTC)
 
 
 def cluster_of(

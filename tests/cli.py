@@ -92,9 +92,11 @@ def _webhook(path: str) -> dict[str, Any]:
     }
 
 
-def answered(
-    call: Request, version: str = "v1.34.1", date: datetime = NOW, forbidden: str = "$^"
-) -> Reply | None:
+def http_date(moment: datetime) -> str:
+    return format_datetime(moment, usegmt=True)
+
+
+def answered(call: Request, version: str = "v1.34.1", date: str = "", forbidden: str = "$^") -> Reply | None:
     """What the fake API server does not serve: its version, reviews of access, the proxy of Services."""
     body: dict[str, Any] | None = None
     if call.path == "/version":
@@ -104,7 +106,7 @@ def answered(
     elif "/proxy/" in call.path:
         response = {"uid": call.body["request"]["uid"], "allowed": True}
         body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    headers = {"Date": format_datetime(date, usegmt=True)}
+    headers = {"Date": date or http_date(NOW)}
     return Reply(200, json.dumps(body).encode(), headers) if body else None
 
 

@@ -6,6 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pytest
+
 from cli.doctor import needed
 from cli.installation import CONTROLLERS, Access
 from dev.fake_api import FakeAPI
@@ -66,10 +68,22 @@ def test_a_user_who_may_not_impersonate_reserves_nothing() -> None:
 def test_clocks_must_agree() -> None:
     seven_minutes_ago = NOW - timedelta(minutes=7)
 
-    assert verdicts(cli.installed(), "clocks", date=seven_minutes_ago) == ["wrong", "warning"]
+    date = cli.http_date(seven_minutes_ago)
+    assert verdicts(cli.installed(), "clocks", date=date) == ["wrong", "warning"]
 
 
-EGRESS_CHECK = {"url": "https://ip.example.com/", "image": "drawbridge:1"}
+@pytest.mark.parametrize("zone", ["", "-0000"])
+def test_a_date_without_a_zone_is_in_utc(zone: str) -> None:
+    date = cli.http_date(NOW).replace("GMT", zone).strip()
+
+    assert verdicts(cli.installed(), "clocks", date=date) == ["ok"]
+
+
+def test_clocks_are_not_compared_with_what_is_no_date() -> None:
+    assert verdicts(cli.installed(), "clocks", date="soon") == ["skipped"]
+
+
+EGRESS_CHECK = {"enabled": True, "url": "https://ip.example.com/", "image": "drawbridge:1"}
 
 
 def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
