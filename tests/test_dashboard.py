@@ -242,8 +242,8 @@ def test_all_numbers_of_a_rollout_are_of_one_moment_and_one_meaning(
     status = api.get(ROLLOUTS, "web", "edge")["status"]
     lines = page.lines("/rollouts")
 
-    assert "2/5 nodes up to date" in lines
-    assert "[2 of 5 nodes up to date]" in lines
+    assert "2/5 nodes updated and in service" in lines
+    assert "[2 of 5 nodes updated and in service]" in lines
     assert "✓ 2 up to date" in lines
     assert any("wave, 3 nodes left" in each for each in lines)
     assert (status["updatedNodes"], status["rollout"]["nodesLeft"]) == (4, 3)

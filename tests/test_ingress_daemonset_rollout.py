@@ -446,7 +446,7 @@ def test_a_deployment_of_another_selector_is_left_alone_though_it_is_ours() -> N
     assert here.updated() == {"n2"}
     assert here.conditions()["Degraded"]["reason"] == "ForeignDeployment"
     assert "another selector" in here.conditions()["Degraded"]["message"]
-    assert here.conditions()["Progressing"]["message"] == "1 of 2 nodes are as desired"
+    assert here.conditions()["Progressing"]["message"] == "1 of 2 nodes are updated and in service"
     assert here.daemonsets["web-10080"]["spec"]["selector"] == old
 
     del here.deployments["web-n1"]

@@ -414,7 +414,10 @@ class Canary:
         if any(each.in_flight for each in self.observed) or self.begins:
             return None
         done = len(self.observed) - len(self.lacking)
-        reason, text = Progressing.CANARY_PAUSED, f"canary: {done} of {self.size} nodes are as desired"
+        reason, text = (
+            Progressing.CANARY_PAUSED,
+            f"canary: {done} of {self.size} nodes are updated and in service",
+        )
         if not self.matches:
             return reason, f"canary: no node has the labels of its nodeSelector; {PROMOTED_BY_HAND}"
         if not self.size:

@@ -385,7 +385,7 @@ def _progressing(rollout: Rollout) -> Reason:
         if node.in_flight or node.phase in (Phase.OUTDATED, Phase.STARTING) or node.node.name in failing
     ]
     others = [node for node in nodes if node.phase in (Phase.UNMANAGED, Phase.ALTERED, Phase.DEGRADED)]
-    message = f"{len(nodes) - len({*behind, *others})} of {len(nodes)} nodes are as desired"
+    message = f"{len(nodes) - len({*behind, *others})} of {len(nodes)} nodes are updated and in service"
     if rollback := rollout.rollback.stored:
         message += f"; template {rollback.revision} of the spec has failed: {rollback.reason}"
     # Without nodes, none has a new template: those that join get the one before first, and abort returns to that.
