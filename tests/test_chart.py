@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -66,7 +67,6 @@ def described(schema: dict[str, Any], path: str = "") -> Iterator[str]:
 MOST = 205
 """Values, those of the originals' names included; what is refused by name is none."""
 VALUES = (CHART / "values.yaml").read_text()
-README = (CHART / "README.md").read_text()
 
 
 def test_the_schema_has_all_values_and_no_others() -> None:
@@ -91,12 +91,14 @@ def test_each_node_of_the_schema_is_described() -> None:
     assert len([*nodes(schema)]) > 200
 
 
-def test_the_readme_is_that_of_the_values() -> None:
+@pytest.mark.parametrize("folder", [CHART, chart.EKLET], ids=["drawbridge", "eklet"])
+def test_the_readme_is_that_of_the_values(folder: Path) -> None:
     """`make manifests` writes it again."""
-    assert values_page.page(README, VALUES) == README
-    comments = values_comments.marked(VALUES)
+    readme, values = (folder / "README.md").read_text(), (folder / "values.yaml").read_text()
+    assert values_page.page(readme, values) == readme
+    comments = values_comments.marked(values)
     described = [path for path, comment in comments if comment.startswith(values_comments.VALUE)]
-    assert described == [name for name, _ in leaves(yaml.safe_load(VALUES))]
+    assert described == [name for name, _ in leaves(yaml.safe_load(values))]
 
 
 # Values that reach the program

@@ -17,7 +17,7 @@ from settings.models import Webhook
 from tests import facts
 from tests.pages import PAGES, ROOT, Block, blocks, commands, prose, run, sections, slug
 
-LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "charts" / "drawbridge" / "README.md"]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", *sorted(ROOT.glob("charts/*/README.md"))]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""Write the tables of the chart's README: every value with its default and the comment that values.yaml has for it.
+"""Write the tables of the charts' READMEs: every value with its default and the comment that values.yaml has for it.
 
 Names that only the originals have are in the pages on migration.
 """
@@ -14,14 +14,15 @@ import yaml
 
 from dev.lab import chart, values_comments
 
-PAGE, VALUES = chart.CHART / "README.md", chart.CHART / "values.yaml"
 THEIRS = tuple(f"{values_comments.VALUE}{each}" for each in ("As ", "No effect", "For chart eklet: "))
 """What begins the comment of a name that only the originals have."""
 MARK = "<!-- From here on written by make manifests: change the comments of values.yaml instead. -->\n"
 
 
 def write() -> None:
-    PAGE.write_text(page(PAGE.read_text(), VALUES.read_text()))
+    for folder in (chart.CHART, chart.EKLET):
+        file = folder / "README.md"
+        file.write_text(page(file.read_text(), (folder / "values.yaml").read_text()))
 
 
 def page(text: str, values: str) -> str:
