@@ -5,7 +5,7 @@ Invariant: no pod is scheduled on a selected node before its address is proven b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -152,3 +152,35 @@ def entries_in(found: ConfigMap | None) -> Entries:
         return ENTRIES.decode(found.data.get(JSON, "[]")) if found else ()
     except (msgspec.MsgspecError, ValueError):
         return ()
+
+
+QUOTAS = "drawbridge.io/anycast-ip-quotas"
+TOTAL, DAILY = "TOTAL_EIP_QUOTA", "DAILY_EIP_APPLY"
+"""The quotas that an order uses."""
+
+
+class Quota(Value, frozen=True):
+    """How much of it is in use in the region, and how much there may be."""
+
+    id: str
+    current: int
+    limit: int
+
+
+class QuotasRead(Value, frozen=True):
+    """What the cloud answered the leader *at* that time."""
+
+    at: datetime
+    quotas: tuple[Quota, ...]
+
+
+complete(QuotasRead)
+DECODER = msgspec.json.Decoder(QuotasRead)
+
+
+def quotas_in(annotations: Mapping[str, str]) -> QuotasRead | None:
+    """None before the first read, and where another client has written something else."""
+    try:
+        return DECODER.decode(annotations[QUOTAS])
+    except (KeyError, msgspec.MsgspecError, ValueError):
+        return None

@@ -16,9 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from api.ip_reservation import cidrs_of
-from calico.address_ranges import overlap, range_of
-from calico.ipam_config import IPAMConfiguration
-from calico.pools import IPPool, reserved_ranges
+from calico.pools import IPAMConfiguration, IPPool, overlap, range_of, reserved_ranges
 from calico.segment import IPReservation, Record, canonical
 from kube.types import ObjectMeta, OwnerReference, Pod
 from settings import IPReservationSettings

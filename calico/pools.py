@@ -9,15 +9,49 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_network
 
 import msgspec
 
-from calico.address_ranges import Range, collapsed, overlap, range_of, size_of
 from calico.reservations import AUTO, GROUPS, first_served, left_until, resource_in
 from calico.segment import IPReservation
 from kube.client import Client, Resource
 from kube.types import ObjectMeta, Value, complete
 from runtime import time
+
+Range = tuple[int, int, int]
+"""The IP version, the first address, and the one after the last."""
+
+
+# Each pass of the leader that knows pools asks for all that is reserved.
+@lru_cache(maxsize=16384)
+def range_of(cidr: str) -> Range:
+    """The whole network, also where *cidr* has bits of a host; ValueError when it is none."""
+    network = ip_network(cidr, strict=False)
+    first = int(network.network_address)
+    return network.version, first, first + network.num_addresses
+
+
+def size_of(whole: Range) -> int:
+    return whole[2] - whole[1]
+
+
+def overlap(one: Range, other: Range) -> Range | None:
+    first, end = max(one[1], other[1]), min(one[2], other[2])
+    return (one[0], first, end) if one[0] == other[0] and first < end else None
+
+
+def collapsed(ranges: Iterable[Range]) -> Sequence[Range]:
+    """The same addresses, none in two of them, in order."""
+    found: list[Range] = []
+    for version, first, end in sorted(ranges):
+        if found and found[-1][0] == version and first <= found[-1][2]:
+            found[-1] = (version, found[-1][1], max(end, found[-1][2]))
+        else:
+            found.append((version, first, end))
+    return found
+
 
 POOLS, BLOCKS = "ippools", "ipamblocks"
 
@@ -237,3 +271,48 @@ def _only_ours(whole: Range, ours: Iterable[tuple[str, Range]], of_others: Seque
     for cidr, held in ours:
         if overlap(held, whole) and not any(overlap(held, other) for other in others):
             yield cidr
+
+
+CONFIGURATIONS = (
+    Resource("projectcalico.org", "v3", "ipamconfigurations", namespaced=False),
+    Resource("crd.projectcalico.org", "v1", "ipamconfigs", namespaced=False),
+)
+"""Where it is set: by the group of Calico that is served, the first of these."""
+NAME = "default"
+"""Of the one object."""
+COOLDOWN = "ipCooldownSeconds"
+
+
+class IPAMConfigurationSpec(Value, frozen=True):
+    strict_affinity: bool = False
+    ip_cooldown_seconds: int = msgspec.field(default=0, name=COOLDOWN)
+
+
+class IPAMConfiguration(Value, frozen=True):
+    spec: IPAMConfigurationSpec = IPAMConfigurationSpec()
+
+    @property
+    def strict_affinity(self) -> bool:
+        """Whether a node may take only addresses of blocks that it has; by default it may borrow those of others."""
+        return self.spec.strict_affinity
+
+    @property
+    def cooldown(self) -> int:
+        """For how many seconds Calico gives a released address to no pod, not even to one that asks for it.
+
+        At most 1200; 0 where it is not set, and where this version of Calico does not know it: 3.33 is the first.
+        """
+        return max(0, self.spec.ip_cooldown_seconds)
+
+
+complete(IPAMConfigurationSpec, IPAMConfiguration)
+
+
+def ipam_configuration(client: Client, api_version: str = AUTO, *, timeout: float) -> IPAMConfiguration:
+    """Its defaults where there is none. *timeout*, in seconds, is for all calls together. KubeError."""
+    end = time.monotonic() + timeout
+    candidates = CONFIGURATIONS[1:] if api_version == GROUPS[1] else CONFIGURATIONS
+    if (resource := first_served(client, candidates, timeout)) is None:
+        return IPAMConfiguration()
+    found = client.find(resource, NAME, type=IPAMConfiguration, timeout=left_until(end))
+    return found or IPAMConfiguration()

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from calico.ipam_config import ipam_configuration
-from calico.pools import located
+from calico.pools import ipam_configuration, located
 from calico.reservations import Reservations
 from calico.segment import IPReservation
 from cli.cluster import FROM_MEMORY, Cluster

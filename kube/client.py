@@ -124,6 +124,21 @@ class Client:
     ) -> T:
         return self.request("GET", resource.path(namespace, name), type=type, timeout=timeout)
 
+    def find(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        type: type[T] = AS_DICT,
+        timeout: float | None = None,
+    ) -> T | None:
+        """As `get`; None when there is no such object."""
+        try:
+            return self.get(resource, name, namespace, type=type, timeout=timeout)
+        except NotFound:
+            return None
+
     def list(
         self,
         resource: Resource,

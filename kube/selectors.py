@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from kube.types import Taint, Toleration, Value, complete
 
 REPELLING = ("NoSchedule", "NoExecute")
@@ -27,6 +29,10 @@ class Term(Value, frozen=True):
 class NodeSelector(Value, frozen=True):
     # Kubernetes writes an empty list as null here.
     node_selector_terms: tuple[Term, ...] | None = ()
+
+
+class NodeAffinity(Value, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class LabelSelector(Value, frozen=True):
@@ -106,4 +112,4 @@ def phrase(expression: Expression) -> str:
     return f"{expression.key} {expression.operator}{values}"
 
 
-complete(Expression, Term, NodeSelector, LabelSelector)
+complete(Expression, Term, NodeAffinity, LabelSelector)

@@ -42,11 +42,8 @@ class Store(Generic[T]):
     def read(self, name: str, label: str = "") -> T | None:
         """None when there is none; NotOurs when it has no *label*."""
         self.known.pop(name, None)
-        try:
-            found = self._client.get(
-                CONFIG_MAPS, name, self.namespace, type=self._type, timeout=self._timeout
-            )
-        except NotFound:
+        found = self._client.find(CONFIG_MAPS, name, self.namespace, type=self._type, timeout=self._timeout)
+        if found is None:
             return None
         if label and label not in found.metadata.labels:
             way_out = "rename or delete it, give another name, or label it to have it overwritten"

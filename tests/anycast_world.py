@@ -24,7 +24,7 @@ from cloud.responses import decoded
 from controllers.anycast_ip.brake import unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
 from controllers.anycast_ip.controller import Begun, assemble
-from controllers.anycast_ip.sources import NODES, ClaimStore, ReportedNode, decode
+from controllers.anycast_ip.sources import ClaimStore, ReportedNode, decode
 from controllers.clock import Clock
 from controllers.controller import Controller
 from controllers.manager import Context
@@ -38,7 +38,7 @@ from dev.lab.cloud.values import Address, Call, Instance
 from dev.lab.cloud.world import World
 from kube.client import Client
 from kube.informer import Informer, identity_of
-from kube.resources import CONFIG_MAPS, PODS
+from kube.resources import CONFIG_MAPS, NODES, PODS
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.factories import NOW

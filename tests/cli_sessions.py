@@ -24,7 +24,7 @@ import yaml
 from api.anycast_ip import ALLOW_LIST_LABEL, Entry, data_of
 from api.elasticity import TAINT
 from api.ingress_daemonset.types import resource
-from calico.ipam_config import CONFIGURATIONS
+from calico.pools import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import LABELS, POOL, Claim, data, name_of
 from controllers.ingress_daemonset.children import version_of

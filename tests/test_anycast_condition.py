@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 from controllers.anycast_ip.condition import REWORDED, desired, patch
 from controllers.anycast_ip.snapshot import Note
-from controllers.anycast_ip.sources import NODES, NodeCondition, NodeStatus, ReportedNode, decode
+from controllers.anycast_ip.sources import NodeCondition, NodeStatus, ReportedNode, decode
 from dev.lab.cloud import Knobs
 from kube.errors import KubeError
+from kube.resources import NODES
 from kube.types import NodeSpec, ObjectMeta
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab

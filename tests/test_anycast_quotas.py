@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.anycast_ip_quotas import QUOTAS, quotas_in
+from api.anycast_ip import QUOTAS, quotas_in
 from cloud.types import Quota
 from controllers.anycast_ip.inventory import annotation
 from dev.fake_api import FakeAPI

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calico.ipam_config import CONFIGURATIONS, IPAMConfiguration, ipam_configuration
+from calico.pools import CONFIGURATIONS, IPAMConfiguration, ipam_configuration
 from dev.fake_api import BUILT_IN, FakeAPI, Kind, refusal
 from kube.errors import Forbidden
 

@@ -24,7 +24,7 @@ from api.same_address import (
     decide,
     promise_of,
 )
-from calico.ipam_config import IPAMConfiguration, IPAMConfigurationSpec
+from calico.pools import IPAMConfiguration, IPAMConfigurationSpec
 from calico.reservations import NotServed
 from calico.segment import IPReservation, Record
 from kube.errors import Unreachable

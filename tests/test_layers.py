@@ -88,7 +88,6 @@ PURE = [
     "healthchecker/config.py",
     "kube/selectors.py",
     "kube/types.py",
-    "kube/compact.py",
     "kube/resources.py",
     "kube/quantities.py",
     "settings/windows.py",

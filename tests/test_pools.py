@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calico.address_ranges import collapsed, overlap, range_of, size_of
-from calico.pools import Assigned, Usage, decode_block, decode_pool, located, usage_of
+from calico.pools import (
+    Assigned,
+    Usage,
+    collapsed,
+    decode_block,
+    decode_pool,
+    located,
+    overlap,
+    range_of,
+    size_of,
+    usage_of,
+)
 from calico.reservations import AUTO, GROUPS
 from dev.fake_api import FakeAPI, Kind
 from kube.client import Resource

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet, Spec, resource
-from kube.selectors import REQUIRED, NodeSelector, is_tolerated, selects
+from kube.selectors import NodeAffinity, NodeSelector, is_tolerated, selects
 from kube.types import Condition, Node, ObjectMeta, Toleration, Value, complete, is_super
 
 
@@ -24,10 +24,6 @@ class Container(Value, frozen=True):
     name: str = ""
     image: str = ""
     ports: tuple[Port, ...] = ()
-
-
-class NodeAffinity(Value, frozen=True):
-    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class Affinity(Value, frozen=True):

@@ -234,11 +234,6 @@ REQUIRED, PREFERRED, OFF = "required", "preferred", "off"
 ORIGINAL_IMAGE = r"(.*/)?mumoshu/ingress-daemonset-(controller|node-healthcheck-server)([:@].*)?"
 
 
-class Metadata(ObjectMeta, frozen=True):
-    generation: int = 0
-    finalizers: tuple[str, ...] = ()
-
-
 class Canary(Value, frozen=True):
     """The nodes that get a new template first."""
 
@@ -354,7 +349,7 @@ class Spec(Value, frozen=True):
 
 
 class IngressDaemonSet(Value, frozen=True, dict=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: Spec = Spec()
     status: dict[str, Any] = {}
     """As last written."""

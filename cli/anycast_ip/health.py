@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 from rich.text import Text
 
-from api.anycast_ip import TAINT, is_tainted, wanted
-from api.anycast_ip_quotas import DAILY, TOTAL, QuotasRead, quotas_in
+from api.anycast_ip import DAILY, TAINT, TOTAL, QuotasRead, is_tainted, quotas_in, wanted
 from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object
 from cli.installation import CONTROLLERS, OWN, access
 from cli.inventory import Inventory

@@ -10,8 +10,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from api.anycast_ip import PATH, TAINT, is_ours, is_proven_bound, is_tainted, recorded, wanted
-from api.anycast_ip_quotas import DAILY, TOTAL
+from api.anycast_ip import DAILY, PATH, TAINT, TOTAL, is_ours, is_proven_bound, is_tainted, recorded, wanted
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
 from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in
 from cli.anycast_ip.health import quotas_read

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from api.ingress_daemonset.types import IngressDaemonSet, Metadata
+from api.ingress_daemonset.types import IngressDaemonSet
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import CalicoIPAM
 from api.standing import CONDITION, RESERVED
@@ -24,7 +24,7 @@ from cli.output import Cell, Document, Part, Table, bad, faint, good, warning
 from kube.errors import NotFound
 from kube.resources import PODS, Resource
 from kube.selectors import LabelSelector, selects_labels
-from kube.types import Namespace, Pod, Value
+from kube.types import Namespace, ObjectMeta, Pod, Value
 from settings import Settings
 from webhook.admission import Decision, Operation, Request, ReviewError, Webhook, parse, unreviewed
 
@@ -103,7 +103,7 @@ class BudgetStatus(Value, frozen=True):
 
 
 class Budget(Value, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 

@@ -21,7 +21,7 @@ from api.ingress_daemonset.status import (
     WavesStatus,
     status_of,
 )
-from api.ingress_daemonset.types import Metadata, resource
+from api.ingress_daemonset.types import resource
 from cli.errors import Failure
 from cli.output import (
     Cell,
@@ -39,7 +39,7 @@ from cli.output import (
     warning,
 )
 from controllers.ingress_daemonset.children import revision_of_template, version_of
-from kube.types import Value, rfc3339
+from kube.types import ObjectMeta, Value, rfc3339
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
@@ -66,7 +66,7 @@ Template = Mapping[str, Any]
 class StoredResource(Value, frozen=True):
     """An IngressDaemonSet as it is stored, also when the controllers cannot read it."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 

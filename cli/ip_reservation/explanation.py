@@ -18,8 +18,7 @@ import msgspec
 from api.elasticity import GATE
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
 from api.standing import epoch_of_condition
-from calico.address_ranges import overlap, range_of
-from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located
+from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_of
 from calico.segment import IPReservation, Record, canonical
 from cli.cluster import attempt
 from cli.errors import Failure, unreadable

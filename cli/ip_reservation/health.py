@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from api.standing import STANDING
-from calico.ipam_config import COOLDOWN
+from calico.pools import COOLDOWN
 from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
 from cli.cluster import attempt

@@ -6,8 +6,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from calico.address_ranges import overlap, range_of
-from calico.pools import BLOCKS, POOLS, Assigned, IPAMBlock, IPPool, block_of, reserved_ranges, usage_of
+from calico.pools import (
+    BLOCKS,
+    POOLS,
+    Assigned,
+    IPAMBlock,
+    IPPool,
+    block_of,
+    overlap,
+    range_of,
+    reserved_ranges,
+    usage_of,
+)
 from calico.reservations import GROUPS
 from calico.segment import IPReservation
 from cli.errors import unreadable

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE
 from controllers.anycast_ip.sources import Sources
 from kube.client import Client, Resource
-from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, LEASES
+from kube.types import ConfigMap
 from runtime import threading
 from settings import LeaderElection
 
@@ -110,8 +109,5 @@ def read_unbinds(client: Client, election: LeaderElection) -> Unbinds:
 
 
 def _annotations(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, str]:
-    try:
-        found: dict[str, Any] = client.get(resource, name, namespace)
-    except NotFound:
-        return {}
-    return found["metadata"].get("annotations") or {}
+    found = client.find(resource, name, namespace, type=ConfigMap)  # of a Lease, too, the metadata are read
+    return found.metadata.annotations if found else {}

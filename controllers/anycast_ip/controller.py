@@ -24,7 +24,6 @@ from controllers.anycast_ip.reconciler import Reconciler
 from controllers.anycast_ip.reporter import Reporter
 from controllers.anycast_ip.resync import Orphans, Resync
 from controllers.anycast_ip.sources import (
-    NODES,
     ClaimStore,
     Nodes,
     ReportedNode,
@@ -38,6 +37,7 @@ from controllers.manager import Context
 from controllers.workqueue import Reconcile, Stopping, WorkQueue
 from kube.errors import Backoff, KubeError
 from kube.informer import Informer
+from kube.resources import NODES
 from kube.store import Store
 from kube.types import ConfigMap
 from settings import AnycastIPSettings, Settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from api.anycast_ip_quotas import QUOTAS
+from api.anycast_ip import QUOTAS
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE, NODE_NAME

@@ -8,7 +8,7 @@ from datetime import datetime
 import structlog
 from prometheus_client import Counter, Gauge
 
-from api.anycast_ip_quotas import DAILY, TOTAL
+from api.anycast_ip import DAILY, TOTAL
 from cloud.types import UNBIND, Address, Quota
 from controllers.anycast_ip.claim import (
     CLUSTER_UUID,

@@ -11,9 +11,10 @@ from api.anycast_ip import ADDRESS_ID, is_open, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
-from controllers.anycast_ip.sources import NODES, Sources
+from controllers.anycast_ip.sources import Sources
 from kube.errors import Conflict
 from kube.event_recorder import EventRecorder, Regarding
+from kube.resources import NODES
 from settings import AnycastIPSettings
 
 STATES = ("waiting", "announcing", "working", "open", "leaving", "held")

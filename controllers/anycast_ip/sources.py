@@ -32,17 +32,15 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.anycast_ip.inventory import Inventory
 from controllers.clock import Clock
-from kube.client import Client, Resource, Typed
-from kube.errors import NotFound
+from kube.client import Client, Typed
 from kube.event_recorder import Regarding
 from kube.informer import Informer
-from kube.resources import CONFIG_MAPS
+from kube.resources import CONFIG_MAPS, NODES
 from kube.store import Store
 from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value, complete
 from runtime import threading, uuid4
 from settings import AnycastIPSettings
 
-NODES = Resource("", "v1", "nodes", namespaced=False)
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 STRATEGIC = "application/strategic-merge-patch+json"
 """A list of conditions is merged by their types: what others report meanwhile is no conflict."""
@@ -150,9 +148,8 @@ def cluster_identity(client: Client) -> tuple[str, str]:
 
     That is the uid of the same object. ValueError when a user has emptied it.
     """
-    try:
-        found = client.get(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap)
-    except NotFound:
+    found = client.find(CONFIG_MAPS, CLUSTER_UUID, NAMESPACE, type=ConfigMap)
+    if found is None:
         made = {"metadata": {"name": CLUSTER_UUID}, "data": {CLUSTER_UUID: str(uuid4())}}
         new = {"apiVersion": "v1", "kind": "ConfigMap", **made}
         found = client.create(CONFIG_MAPS, new, NAMESPACE, type=ConfigMap)
@@ -215,10 +212,7 @@ class Nodes:
 
     def read(self, name: str) -> Node | None:
         """From the API server."""
-        try:
-            return self._client.get(NODES, name, type=Node)
-        except NotFound:
-            return None
+        return self._client.find(NODES, name, type=Node)
 
     def read_all(self) -> Sequence[Node]:
         return self._client.list(NODES, type=Node).items

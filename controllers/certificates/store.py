@@ -8,7 +8,7 @@ from typing import Any
 from certs.ca_bundle import bundles_in, with_bundle
 from certs.rotation import Held, data_with, held_in
 from kube.client import Client, Resource
-from kube.errors import ApiError, KubeError, NotFound
+from kube.errors import ApiError, KubeError
 from kube.event_recorder import Regarding
 from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
@@ -52,11 +52,11 @@ class Store:
 
     def read(self) -> Snapshot:
         configurations = (
-            (resource, self._read(resource, f"{self.configuration_name}{suffix}"))
+            (resource, self.client.find(resource, f"{self.configuration_name}{suffix}"))
             for resource, suffix in CONFIGURATIONS
         )
         found = tuple((resource, each) for resource, each in configurations if each is not None)
-        return Snapshot(self._read(SECRETS, self.secret_name, self.namespace), found)
+        return Snapshot(self.client.find(SECRETS, self.secret_name, self.namespace), found)
 
     def write_secret(self, snapshot: Snapshot, held: Held) -> None:
         before = snapshot.secret
@@ -85,12 +85,6 @@ class Store:
                 failures.append(error)
         if failures:
             raise failures[0]
-
-    def _read(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
-        try:
-            return self.client.get(resource, name, namespace)
-        except NotFound:
-            return None
 
 
 def _not_issued_by_others(metadata: dict[str, Any]) -> dict[str, Any]:

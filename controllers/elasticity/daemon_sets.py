@@ -55,12 +55,8 @@ class _Status(Value, frozen=True):
     number_unavailable: int = 0
 
 
-class _Metadata(ObjectMeta, frozen=True):
-    generation: int = 0
-
-
 class DaemonSet(Value, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -168,13 +164,11 @@ class DaemonSetCorrector:
     def _read(self, about: Regarding) -> DaemonSet | None:
         """None when it is gone, is none of apps/v1, or cannot be read now."""
         try:
-            found = self._client.get(DAEMON_SETS, about.name, about.namespace, type=DaemonSet)
-        except NotFound:
-            return None
+            found = self._client.find(DAEMON_SETS, about.name, about.namespace, type=DaemonSet)
         except (KubeError, msgspec.MsgspecError) as error:
             log.warning("DaemonSet not read", namespace=about.namespace, name=about.name, error=str(error))
             return None
-        return found if found.metadata.uid == about.uid else None
+        return found if found and found.metadata.uid == about.uid else None
 
     def _write(self, found: DaemonSet, affinity: Mapping[str, Any]) -> None:
         at = found.metadata

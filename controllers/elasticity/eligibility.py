@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import msgspec
 import structlog
@@ -22,7 +21,7 @@ from controllers.elasticity.rules import (
     violations,
 )
 from kube.client import Client, Resource
-from kube.errors import KubeError, NotFound
+from kube.errors import KubeError
 from kube.types import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
@@ -35,8 +34,6 @@ SOON = 1.0
 """The same after a failure, or while a claim may still be about to be made or bound."""
 PATIENCE = 10.0
 """Seconds for which a claim may come, and be bound, after its pod: both are often created in one go."""
-
-T = TypeVar("T")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -113,21 +110,14 @@ def gather(wanted: Iterable[Need], namespace: str, client: Client) -> dict[str, 
 
 
 def _look_up(need: Need, namespace: str, client: Client) -> Claim | None:
-    claim = _found(client, CLAIMS, need.claim, PersistentVolumeClaim, namespace)
+    claim = client.find(CLAIMS, need.claim, namespace, type=PersistentVolumeClaim)
     if claim and (name := claim.spec.volume_name):
-        return Claim(bound_to=name, volume=_found(client, VOLUMES, name, PersistentVolume))
+        return Claim(bound_to=name, volume=client.find(VOLUMES, name, type=PersistentVolume))
     storage_class = claim.spec.storage_class_name if claim else need.storage_class
     if not storage_class:
         return Claim() if claim else None
-    found = _found(client, CLASSES, storage_class, StorageClass)
+    found = client.find(CLASSES, storage_class, type=StorageClass)
     if found is None:
         return Claim(storage_class=storage_class)
     waits = found.volume_binding_mode == "WaitForFirstConsumer"
     return Claim("", None, storage_class, found.provisioner, waits, found.allowed_topologies)
-
-
-def _found(client: Client, resource: Resource, name: str, kind: type[T], namespace: str = "") -> T | None:
-    try:
-        return client.get(resource, name, namespace or None, type=kind)
-    except NotFound:
-        return None

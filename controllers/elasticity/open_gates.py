@@ -27,10 +27,10 @@ from controllers.elasticity.pods import Pod, decode
 from controllers.elasticity.reporter import count_gated
 from controllers.manager import Context
 from controllers.workqueue import PENDING, WorkQueue
-from kube.client import Client, Resource
+from kube.client import Client
 from kube.errors import ApiError, Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding
-from kube.resources import PODS, Selection
+from kube.resources import MUTATING_WEBHOOKS, PODS, Selection
 from kube.types import key_of
 from runtime import futures, time, utc_now
 from settings.values import seconds
@@ -49,9 +49,6 @@ OPENED = Counter(
 )
 
 WEBHOOK = "elasticity.drawbridge.io"
-CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
-)
 LOOK = 1.0
 CALL_TIMEOUT = 4.0
 NAMED = 10
@@ -188,16 +185,13 @@ class _Configuration(msgspec.Struct):
 
 def remove_webhook(client: Client, configuration: str) -> bool:
     """Whether it was there; the other webhooks of the configuration stay. Conflict or Invalid when it has changed."""
-    try:
-        found = client.get(CONFIGURATIONS, configuration, type=_Configuration)
-    except NotFound:
-        return False
-    names = [each.name for each in found.webhooks or ()]
+    found = client.find(MUTATING_WEBHOOKS, configuration, type=_Configuration)
+    names = [each.name for each in (found.webhooks if found else None) or ()]
     if WEBHOOK not in names:
         return False
     path = f"/webhooks/{names.index(WEBHOOK)}"
     operations = [{"op": "test", "path": f"{path}/name", "value": WEBHOOK}, {"op": "remove", "path": path}]
-    client.patch(CONFIGURATIONS, configuration, operations)
+    client.patch(MUTATING_WEBHOOKS, configuration, operations)
     log.info("webhook removed", configuration=configuration, webhook=WEBHOOK)
     return True
 

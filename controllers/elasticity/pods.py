@@ -31,10 +31,9 @@ from api.elasticity import (
     is_daemon_pod,
     tolerates_super_nodes,
 )
-from kube.compact import compact
 from kube.quantities import amount
-from kube.selectors import REQUIRED, LabelSelector, NodeSelector
-from kube.types import Condition, ObjectMeta, Toleration, Value, complete
+from kube.selectors import REQUIRED, LabelSelector, NodeAffinity, NodeSelector
+from kube.types import Condition, ObjectMeta, Toleration, Value, compact, complete
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
@@ -53,10 +52,6 @@ class PodAffinityTerm(Value, frozen=True):
 
 class PodAffinity(Value, frozen=True):
     required: tuple[PodAffinityTerm, ...] = msgspec.field(default=(), name=REQUIRED)
-
-
-class NodeAffinity(Value, frozen=True):
-    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class Affinity(Value, frozen=True):

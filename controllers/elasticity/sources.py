@@ -116,10 +116,6 @@ class Sources:
         return Snapshot(self.pods.of_key(key), deciding, cluster, now)
 
 
-class _Meta(ObjectMeta, frozen=True):
-    generation: int = 0
-
-
 class Ordinals(Value, frozen=True):
     start: int = 0
 
@@ -152,7 +148,7 @@ class WorkloadStatus(Value, frozen=True):
 class WorkloadObject(Value, frozen=True):
     """A ReplicaSet, a StatefulSet or a Job."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 

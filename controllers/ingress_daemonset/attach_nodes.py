@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
-from api.ingress_daemonset.types import IngressDaemonSet, Metadata
+from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.detachment import Changes, attach_deployment, attach_node_for_all
 from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
@@ -51,7 +51,7 @@ class Patience:
 class Marked(Value, frozen=True):
     """A Deployment, a Node, or an IngressDaemonSet."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
 
 complete(Marked)

@@ -17,7 +17,7 @@ import msgspec
 from api.health_checks import deployment_name, shortened
 from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
 from api.ingress_daemonset.template import template_of, tolerations
-from api.ingress_daemonset.types import IngressDaemonSet, Metadata, is_some
+from api.ingress_daemonset.types import IngressDaemonSet, is_some
 from kube.types import Condition, ObjectMeta, Value, complete
 
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -122,7 +122,7 @@ COMPLETE, STUCK = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
 
 
 class Child(Value, frozen=True, dict=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
     def is_of(self, uid: str) -> bool:
         owner = self.metadata.controller

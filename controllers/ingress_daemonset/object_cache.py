@@ -22,7 +22,7 @@ from controllers.ingress_daemonset.revisions import Revision
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
-from kube.resources import DEPLOYMENTS, NODES, Resource, Selection
+from kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, Resource, Selection
 from kube.types import ObjectMeta
 from runtime import threading, time
 from settings import CLBSettings
@@ -73,7 +73,7 @@ RESOURCES: Mapping[Kind, Resource] = {
     "IngressDaemonSet": INGRESS_DAEMONSETS,
     "Node": NODES,
     "Deployment": DEPLOYMENTS,
-    "DaemonSet": Resource("apps", "v1", "daemonsets"),
+    "DaemonSet": DAEMON_SETS,
     "RoleBinding": Resource("rbac.authorization.k8s.io", "v1", "rolebindings"),
 }
 LABELS: Mapping[Kind, str] = {"Deployment": NODE_LABEL, "DaemonSet": FOR, "RoleBinding": FOR}

@@ -66,10 +66,7 @@ class Failures:
 
     def ends_at(self, node: str) -> datetime | None:
         """When it has failed, or is trusted again."""
-        failure = self.nodes[node]
-        if failure.well_since:
-            return failure.well_since + self.deadline
-        return failure.since + self.deadline - timedelta(seconds=failure.seconds) if failure.since else None
+        return self.nodes[node].ends_at(self.deadline)
 
 
 def failures_of(
@@ -101,7 +98,7 @@ def halting(rollouts: Iterable[NodeRollout], failures: Failures, now: datetime) 
     return found | {
         name: f"{each.reason}, for progressDeadlineSeconds"
         for name, each in failures.nodes.items()
-        if _lasted(each, now) >= failures.deadline
+        if each.lasted(now) >= failures.deadline
     }
 
 
@@ -127,12 +124,8 @@ def _failure(
     if old.reason != LOST:
         return None
     if not old.well_since:
-        return NodeFailure(old.reason, None, now, round(_lasted(old, now).total_seconds()))
+        return NodeFailure(old.reason, None, now, round(old.lasted(now).total_seconds()))
     return old if old.well_since + deadline > now else None
-
-
-def _lasted(failure: NodeFailure, now: datetime) -> timedelta:
-    return timedelta(seconds=failure.seconds) + (now - failure.since if failure.since else timedelta())
 
 
 @dataclass(frozen=True)

@@ -74,10 +74,7 @@ class LiveReader:
 
     def pod_of(self, record: Record, timeout: float) -> Pod | None:
         """The pod of its name. KubeError."""
-        try:
-            return self._client.get(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
-        except NotFound:
-            return None
+        return self._client.find(PODS, record.pod, record.namespace, type=Pod, timeout=timeout)
 
     def reserved_since(self, moment: float) -> frozenset[str]:
         """The keys of all records, listed after *moment*; one LIST serves all who began to wait before it."""
@@ -108,12 +105,10 @@ class LiveReader:
             return False
         try:
             # Any object decodes as the metadata of a pod; nothing else is looked at.
-            found = self._client.get(resource, owner.name, namespace, type=Pod)
-        except NotFound:
-            return True
+            found = self._client.find(resource, owner.name, namespace, type=Pod)
         except Forbidden:
             return False
-        return found.metadata.uid != owner.uid or found.terminating
+        return found is None or found.metadata.uid != owner.uid or found.terminating
 
 
 def _remember(owners: dict[str, T], uid: str, value: T) -> None:

@@ -20,7 +20,6 @@ from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES
 from controllers.workqueue import WorkQueue
 from kube.client import Client
-from kube.errors import NotFound
 from kube.resources import VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod
 from runtime import secrets
@@ -75,9 +74,8 @@ class EpochReconciler:
 
     def reconcile(self, _key: str) -> float:
         """Raises KubeError when it is to be tried again."""
-        try:
-            found = self._client.get(VALIDATING_WEBHOOKS, self._name)
-        except NotFound:
+        found = self._client.find(VALIDATING_WEBHOOKS, self._name)
+        if found is None:
             self._found(None)
             return PERIOD
         epoch = epoch_in(found) or secrets.token_hex(8) if self._is_enabled() else None

@@ -20,11 +20,10 @@ from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import annotate
 from controllers.ip_reservation.reporter import Reporter
 from kube.client import Client
-from kube.compact import compact
 from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
-from kube.types import Namespace, ObjectMeta, Pod, Value, complete, key_of
+from kube.types import Namespace, ObjectMeta, Pod, Value, compact, complete, key_of
 from settings import IPReservationSettings
 
 WORKERS = 8

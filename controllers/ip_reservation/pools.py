@@ -10,8 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import structlog
 
-from calico.address_ranges import Range, overlap
-from calico.pools import BLOCKS, POOLS, Block, IPPool, Pool, decode_block, decode_pool, located, pools_of
+from calico.pools import (
+    BLOCKS,
+    POOLS,
+    Block,
+    IPPool,
+    Pool,
+    Range,
+    decode_block,
+    decode_pool,
+    located,
+    overlap,
+    pools_of,
+)
 from calico.segment import IPReservation
 from controllers.controller import Controller
 from controllers.manager import Context

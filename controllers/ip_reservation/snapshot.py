@@ -14,9 +14,8 @@ from api.same_address import is_waited_for, promises_of
 from calico.pools import Pool
 from calico.segment import IPReservation, Record
 from controllers.clock import Clock
-from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
-from controllers.ip_reservation.claims import NONE, Keys
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.release_planner import (
     Admission,

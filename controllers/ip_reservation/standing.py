@@ -18,15 +18,13 @@ import structlog
 
 from api.ip_reservation import disrupted, kubelet_evicted, records_of, unselected
 from api.standing import RESERVED, STANDING, epoch_of, is_markable, keys_of, mark_of
-from calico.address_ranges import Range, overlap, range_of
-from calico.pools import Pool
+from calico.pools import Pool, Range, overlap, range_of
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, name_of, pages
 from controllers.clock import Clock
 from controllers.controller import Controller, Watch
-from controllers.ip_reservation.caches import Caches
+from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import PAUSES
-from controllers.ip_reservation.claims import NONE, Keys
 from controllers.ip_reservation.epoch import Epoch, EpochReconciler
 from controllers.ip_reservation.reporter import Reporter
 from controllers.workqueue import WorkQueue

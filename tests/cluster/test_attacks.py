@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.anycast_ip.sources import NODES, STRATEGIC
+from controllers.anycast_ip.sources import STRATEGIC
 from dev.lab.bootstrap import running
 from dev.lab.health_checkers import kubeconfig_of
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from kube.client import Client, Typed
 from kube.errors import ApiError
-from kube.resources import PODS
+from kube.resources import NODES, PODS
 from tests.cluster.stolen_token import faults_in_policies, refusal
 
 VALUES: dict[str, Any] = {

@@ -8,14 +8,14 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from kube.client import Client, Resource
-from kube.errors import KubeError, NotFound
+from kube.client import Client
+from kube.errors import KubeError
 from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
+from kube.resources import LEASES
 from kube.types import Value, complete
 from runtime import threading, time, utc_now
 from settings import LeaderElection
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
 REFRESH = 5.0
 """Seconds for which what was read is believed."""
 READ_TIMEOUT = 1.0
@@ -79,8 +79,6 @@ class LeaseReader:
         self._next_read = self._clock() + REFRESH
 
     def _spec(self, election: LeaderElection, timeout: float) -> LeaseSpec:
-        try:
-            name, namespace = election.resource_name, election.resource_namespace
-            return self._client.get(LEASES, name, namespace, type=_Lease, timeout=timeout).spec
-        except NotFound:
-            return LeaseSpec()  # expired as soon as it is seen
+        name, namespace = election.resource_name, election.resource_namespace
+        found = self._client.find(LEASES, name, namespace, type=_Lease, timeout=timeout)
+        return found.spec if found else LeaseSpec()  # expired as soon as it is seen

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import structlog
 from prometheus_client import Counter
 
@@ -26,7 +25,7 @@ from api.elasticity import (
     local_replicas,
     tolerates_super_nodes,
 )
-from kube.selectors import REQUIRED, NodeSelector
+from kube.selectors import NodeAffinity
 from kube.types import MIRROR, ObjectMeta, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
@@ -212,12 +211,8 @@ class _SchedulingGate(Value, frozen=True):
     name: str = ""
 
 
-class _NodeAffinity(Value, frozen=True):
-    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
-
-
 class _Affinity(Value, frozen=True):
-    node_affinity: _NodeAffinity | None = None
+    node_affinity: NodeAffinity | None = None
 
 
 class PodSpec(Value, frozen=True):

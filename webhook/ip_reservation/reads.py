@@ -9,10 +9,9 @@ from typing import Generic, TypeVar
 
 from api.same_address import CalicoIPAM
 from api.standing import epoch_in
-from calico.ipam_config import ipam_configuration
-from calico.pools import ip_pools
+from calico.pools import ip_pools, ipam_configuration
 from kube.client import Client
-from kube.errors import NotFound, Unreachable
+from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
 from kube.types import Namespace, Pod
 from kube.waiting import acquired
@@ -116,10 +115,8 @@ def calico_ipam(client: Client, api_version: str, timeout: float) -> CalicoIPAM:
 
 def epoch_of_configuration(client: Client, name: str, timeout: float) -> str | None:
     """None without the configuration. KubeError."""
-    try:
-        return epoch_in(client.get(VALIDATING_WEBHOOKS, name, timeout=timeout))
-    except NotFound:
-        return None
+    found = client.find(VALIDATING_WEBHOOKS, name, timeout=timeout)
+    return epoch_in(found) if found else None
 
 
 class UnreadPods:

@@ -10,7 +10,6 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from api.ingress_daemonset import DETACHED_BY, TO_BE_UPDATED
-from api.ingress_daemonset.types import Metadata
 from controllers.ingress_daemonset.children import WorkloadStatus
 from dev.bench.ip_reservation.deployments import DEPLOYMENTS
 from dev.lab.errors import LabError
@@ -18,7 +17,7 @@ from dev.lab.informing import informer_of
 from dev.lab.nodes import NODES
 from kube.client import Client
 from kube.resources import Selection
-from kube.types import Node, Value, complete
+from kube.types import Node, ObjectMeta, Value, complete
 
 SYNC = 60.0
 
@@ -41,7 +40,7 @@ class DeploymentSpec(Value, frozen=True):
 
 
 class Deployment(Value, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: DeploymentSpec = DeploymentSpec()
     status: WorkloadStatus = WorkloadStatus()
 
