@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from controllers.workqueue import RETRY_PAUSES, Reconcile, WorkQueue
 from kube.errors import Backoff
 from kube.informer import Informer
+from runtime import time, utc_now
+
+
+@dataclass(frozen=True)
+class Clock:
+    """*now* is the time of day, for what is written; *monotonic* are seconds that no one sets, for waiting."""
+
+    now: Callable[[], datetime] = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+
+
+CLOCK = Clock()
 
 
 @dataclass(frozen=True)

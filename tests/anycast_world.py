@@ -25,8 +25,7 @@ from controllers.anycast_ip.brake import unbinds_in
 from controllers.anycast_ip.claim import CLUSTER_UUID, FIELD, LABELS, Claim, data, instance_of, name_of
 from controllers.anycast_ip.controller import Begun, assemble
 from controllers.anycast_ip.sources import ClaimStore, ReportedNode, decode
-from controllers.clock import Clock
-from controllers.controller import Controller
+from controllers.controller import Clock, Controller
 from controllers.manager import Context
 from controllers.workqueue import _reconcile as reconcile_key
 from dev.fake_api import NAMESPACES, FakeAPI, Objects, Reply, connection_to, merged

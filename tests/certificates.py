@@ -12,9 +12,8 @@ from cryptography import x509
 from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, new_ca, new_leaf
 from certs.rotation import Held, Rules
-from controllers.certificates.controller import Reconciler
-from controllers.certificates.store import CONFIGURATIONS, SECRETS, Store
-from controllers.clock import Clock
+from controllers.certificates.controller import CONFIGURATIONS, SECRETS, Reconciler, Store
+from controllers.controller import Clock
 from dev.fake_api import NAMESPACES, FakeAPI, Reply, Request
 from kube.client import Resource
 from tests.fakes import FakeRecorder

@@ -12,8 +12,7 @@ import msgspec
 
 import kube.client
 from api.elasticity import GATE, LOCAL_REPLICAS, SUPER, TAINT
-from controllers.clock import Clock
-from controllers.controller import Controller
+from controllers.controller import Clock, Controller
 from controllers.elasticity.controller import Elasticity
 from controllers.elasticity.eligibility import CLAIMS, CLASSES, VOLUMES
 from controllers.elasticity.filters import Reach

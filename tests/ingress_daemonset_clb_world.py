@@ -12,9 +12,9 @@ import msgspec
 from api.ingress_daemonset.types import IngressDaemonSet
 from cloud.apis import Api as CloudApi
 from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.client import LoadBalancers
 from cloud.errors import Throttled, Unavailable, kind_of
-from cloud.load_balancers import LoadBalancers
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ingress_daemonset.detachment import BackendsByNode
 from controllers.ingress_daemonset.object_cache import LoadBalancerCache
 from controllers.ingress_daemonset.weights import CloudEdge, WeightReconciler, WeightStore

@@ -15,7 +15,7 @@ import msgspec
 
 from api.ingress_daemonset import FINALIZER
 from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import Reconciler

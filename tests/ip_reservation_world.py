@@ -10,7 +10,7 @@ import msgspec
 
 from api.same_address import predecessor_of
 from calico.segment import IPReservation, Record
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ip_reservation.caches import Caches, decode_pod
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from api.elasticity import BURST
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import decode_for_return
 from controllers.elasticity.reporter import Reporter

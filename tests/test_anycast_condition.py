@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
-from controllers.anycast_ip.condition import REWORDED, desired, patch
+from controllers.anycast_ip.reporter import REWORDED, desired, patch
 from controllers.anycast_ip.snapshot import Note
 from controllers.anycast_ip.sources import NodeCondition, NodeStatus, ReportedNode, decode
 from dev.lab.cloud import Knobs

@@ -12,7 +12,7 @@ import pytest
 
 from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from controllers.anycast_ip import controller
-from controllers.anycast_ip.inventory import SPENT
+from controllers.anycast_ip.sources import SPENT
 from controllers.workqueue import Stopping
 from dev.fake_api import FakeAPI
 from dev.lab.cloud import SECRET_ID, SECRET_KEY, Knobs, serving

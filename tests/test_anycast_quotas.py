@@ -8,7 +8,7 @@ import pytest
 
 from api.anycast_ip import QUOTAS, quotas_in
 from cloud.types import Quota
-from controllers.anycast_ip.inventory import annotation
+from controllers.anycast_ip.sources import annotation
 from dev.fake_api import FakeAPI
 from dev.lab.cloud import Knobs
 from tests import cli

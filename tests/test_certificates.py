@@ -13,8 +13,7 @@ from prometheus_client import REGISTRY
 from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
 from certs.rotation import NOTHING, Held, Rules, data_with, held_in
-from controllers.certificates.controller import RETRY_AFTER, rules
-from controllers.certificates.store import CONFIGURATIONS, SECRETS
+from controllers.certificates.controller import CONFIGURATIONS, RETRY_AFTER, SECRETS, rules
 from dev.fake_api import Request
 from kube.client import Resource
 from kube.errors import Conflict, Forbidden, Unreachable

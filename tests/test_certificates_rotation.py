@@ -19,8 +19,7 @@ from certs import issue
 from certs.ca_bundle import bundles_in
 from certs.issue import Pair
 from certs.rotation import held_in
-from controllers.certificates.controller import Reconciler
-from controllers.certificates.store import CONFIGURATIONS, SECRETS, Snapshot, Store
+from controllers.certificates.controller import CONFIGURATIONS, SECRETS, Reconciler, Snapshot, Store
 from kube.errors import ApiError
 from tests.certificates import RULES as SLOW
 from tests.certificates import SECOND, Cluster, Moment, reconciler

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloud.batched import BatchedCloud, Batcher, Shape
-from cloud.circuit_breaker import CircuitBreaker
+from cloud.batched import BatchedCloud, Batcher, CircuitBreaker, Shape
 from cloud.client import Cloud
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, RetryAfter, Unavailable
 from dev.lab.waiting import until

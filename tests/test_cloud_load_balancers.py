@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloud.client import caller
+from cloud.client import RULES, TARGETS, TARGETS_OF_RULE, LoadBalancers, batches, caller
 from cloud.errors import Gone, NotPermitted, Rejected, StateConflict
-from cloud.load_balancers import RULES, TARGETS, TARGETS_OF_RULE, LoadBalancers, batches
 from cloud.types import Backend
 from dev.lab.cloud import SECRET_ID, SECRET_KEY, Cloud, Knobs, serving
 from dev.lab.cloud.tls import AUTHORITY

@@ -133,7 +133,7 @@ def test_the_read_is_bounded_within_the_deadline() -> None:
         timeouts.append(timeout)
         raise Unreachable("timed out")
 
-    client: Any = SimpleNamespace(get=get)
+    client: Any = SimpleNamespace(find=get)
     reader = LeaseReader(client, lambda: ELECTION, clock=clock)
     reader.absence(clock() + 0.3)
     clock.advance(REFRESH)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ingress_daemonset import readers
 from controllers.ingress_daemonset.pacing import Measurement, Query
 from controllers.ingress_daemonset.readers import LONGEST, Inconclusive, ask, measure, value_of

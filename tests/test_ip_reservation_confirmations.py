@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ip_reservation.calls import LOOK_UPS
 from controllers.ip_reservation.confirmations import REMEMBERED, Confirmations, PodAddresses
 from kube.types import Pod

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from api.ip_reservation import records_of
 from calico.segment import IPReservation, Record
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
 from controllers.ip_reservation.release_planner import Cause, Change, Pods, life_of, plan

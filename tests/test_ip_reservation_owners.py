@@ -8,7 +8,7 @@ import pytest
 
 from api.ip_reservation import OWNERS
 from calico.reservations import Reservations
-from controllers.clock import CLOCK
+from controllers.controller import CLOCK
 from controllers.ip_reservation import calls
 from controllers.ip_reservation.calls import LiveReader
 from kube.client import Client

@@ -89,7 +89,6 @@ PURE = [
     "kube/selectors.py",
     "kube/types.py",
     "kube/resources.py",
-    "kube/quantities.py",
     "settings/windows.py",
 ]
 PLANS = [

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from kube.quantities import amount
+from kube.types import amount
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,6 @@ is ordered and deleted after its address and tags are gone, so that a crash betw
 address nor orders a second one.
 
 Controllers beside it have nodes reconciled when something else changes: the addresses at the cloud (``resync``), the
-``pool``, the ``egress`` of a node, the ``allow_list``, an operator's confirmation (``brake``). ``condition`` writes
+``pool``, the ``egress`` of a node, the ``allow_list``, an operator's confirmation (``brake``). ``reporter`` writes
 what was decided to the node; ``feed`` serves the allow-list on each replica. ``controller`` puts all together.
 """

@@ -15,24 +15,22 @@ from cloud.errors import CloudError, NotConfigured
 from controllers.anycast_ip.allow_list import AllowList, Announcements
 from controllers.anycast_ip.brake import Brake, Unbinds, read_unbinds
 from controllers.anycast_ip.claim import instance_of
-from controllers.anycast_ip.condition import ConditionReconciler
 from controllers.anycast_ip.egress import EgressChecks
-from controllers.anycast_ip.inventory import Inventory
 from controllers.anycast_ip.memory import Locks, Memory, Waits
 from controllers.anycast_ip.pool import Adoption, Upkeep
 from controllers.anycast_ip.reconciler import Reconciler
-from controllers.anycast_ip.reporter import Reporter
+from controllers.anycast_ip.reporter import ConditionReconciler, Reporter
 from controllers.anycast_ip.resync import Orphans, Resync
 from controllers.anycast_ip.sources import (
     ClaimStore,
+    Inventory,
     Nodes,
     ReportedNode,
     Sources,
     cluster_identity,
     decode,
 )
-from controllers.clock import CLOCK, Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import CLOCK, Clock, Controller, Watch
 from controllers.manager import Context
 from controllers.workqueue import Reconcile, Stopping, WorkQueue
 from kube.errors import Backoff, KubeError

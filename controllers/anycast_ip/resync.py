@@ -25,8 +25,7 @@ from controllers.anycast_ip.claim import (
     instance_of,
     orphan_claim,
 )
-from controllers.anycast_ip.inventory import annotation
-from controllers.anycast_ip.sources import Sources
+from controllers.anycast_ip.sources import Sources, annotation
 from kube.errors import Backoff
 from kube.event_recorder import EventRecorder, Regarding
 from kube.resources import CONFIG_MAPS

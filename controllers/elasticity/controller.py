@@ -10,8 +10,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from api.elasticity import MODE
-from controllers.clock import CLOCK, Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import CLOCK, Clock, Controller, Watch
 from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, matters, tier_of

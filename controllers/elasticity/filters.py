@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from controllers.elasticity.nodes import CONDITIONS, WatchedNode
 from controllers.elasticity.pods import Pod, PodAffinityTerm, PodIndex, PodSpec, SpreadConstraint, conflict
-from kube.quantities import amount
 from kube.selectors import (
     REPELLING,
     Expression,
@@ -27,7 +26,7 @@ from kube.selectors import (
     selects,
     selects_labels,
 )
-from kube.types import ObjectMeta, Taint
+from kube.types import ObjectMeta, Taint, amount
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 Match = tuple[tuple[str, ...] | None, LabelSelector | None]

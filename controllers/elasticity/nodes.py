@@ -20,9 +20,8 @@ import msgspec
 
 from api.elasticity import requiring
 from controllers.elasticity.pods import PodSpec
-from kube.quantities import amount
 from kube.selectors import PREFERRED, is_tolerated
-from kube.types import Condition, Node, ObjectMeta, Taint, Toleration, Value, complete, is_super
+from kube.types import Condition, Node, ObjectMeta, Taint, Toleration, Value, amount, complete, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 

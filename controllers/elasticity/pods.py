@@ -31,9 +31,8 @@ from api.elasticity import (
     is_daemon_pod,
     tolerates_super_nodes,
 )
-from kube.quantities import amount
 from kube.selectors import REQUIRED, LabelSelector, NodeAffinity, NodeSelector
-from kube.types import Condition, ObjectMeta, Toleration, Value, compact, complete
+from kube.types import Condition, ObjectMeta, Toleration, Value, amount, compact, complete
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""

@@ -34,8 +34,7 @@ from controllers.elasticity.nodes import Gpus, WatchedNode, gpu_hint, gpus_asked
 from controllers.elasticity.patches import Action, Kind, as_burst, as_is, as_sent
 from controllers.elasticity.pods import Pod, PodIndex, PodSpec, Unbound
 from controllers.elasticity.snapshot import Snapshot
-from kube.quantities import amount
-from kube.types import rfc3339
+from kube.types import amount, rfc3339
 from settings.elasticity import Budget, MaxSuperPods
 
 SETTING = "maxSuperPods."

@@ -19,8 +19,7 @@ from prometheus_client import Histogram
 from api.ingress_daemonset import KIND, REVISION_OF
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.clock import CLOCK, Clock
-from controllers.controller import Controller
+from controllers.controller import CLOCK, Clock, Controller
 from controllers.executor import Executor
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
 from controllers.ingress_daemonset.detachment import Readings

@@ -19,8 +19,7 @@ from msgspec.structs import replace as changed
 
 from api.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 from controllers.ingress_daemonset.children import Action, Change, Create, Kind, Workload
-from kube.quantities import amount
-from kube.types import Value, complete
+from kube.types import Value, amount, complete
 
 REMEMBERED = 5
 """Restored alterations that are remembered per object; with more, two writers would undo each other's work."""

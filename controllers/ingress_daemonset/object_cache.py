@@ -13,7 +13,7 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ingress_daemonset.template import FollowedNode, readable
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers, not_allowed
-from controllers.clock import CLOCK, Clock
+from controllers.controller import CLOCK, Clock
 from controllers.informers import Informers
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Grant, Kind, Target, Workload
 from controllers.ingress_daemonset.detachment import BackendsByNode, NodeBackends

@@ -20,7 +20,7 @@ from prometheus_client import Counter
 
 from api.health_checks import STATE_PATH, State
 from api.ingress_daemonset.types import OFF
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.executor import Submit
 from controllers.ingress_daemonset.detachment import Reading, Readings
 from controllers.ingress_daemonset.nodes import NodeRollout

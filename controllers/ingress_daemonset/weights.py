@@ -21,11 +21,9 @@ from api.health_checks import SCHEDULED
 from api.ingress_daemonset import WEIGHTS_OF
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet, load_balancers
-from cloud.client import caller
+from cloud.client import LoadBalancers, caller
 from cloud.errors import CloudError
-from cloud.load_balancers import LoadBalancers
-from controllers.clock import CLOCK, Clock
-from controllers.controller import Controller
+from controllers.controller import CLOCK, Clock, Controller
 from controllers.ingress_daemonset.children import Target, Workload
 from controllers.ingress_daemonset.detachment import NodeBackends, deployment_mark_of
 from controllers.ingress_daemonset.load_balancers import (

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.executor import Submit
 from controllers.ingress_daemonset.children import Action, Change, Create, Delete, Seen, Target, Writes
 from controllers.ingress_daemonset.drift import Answers

@@ -13,7 +13,7 @@ import structlog
 from api.ip_reservation import OWNERS
 from calico.reservations import Reservations
 from calico.segment import Record
-from controllers.clock import Clock
+from controllers.controller import Clock
 from kube.client import Client
 from kube.errors import Backoff, Conflict, Forbidden, KubeError, NotFound
 from kube.resources import PODS, Resource

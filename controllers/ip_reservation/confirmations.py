@@ -16,7 +16,7 @@ from datetime import datetime
 
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record, key_of
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
 from kube.informer import Informer
 from kube.types import Pod, version_of

@@ -12,7 +12,7 @@ import structlog
 from calico.ledger import Ledger
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, Record
-from controllers.clock import CLOCK
+from controllers.controller import CLOCK
 from controllers.informers import LONGEST_SILENCE, StaleInformer
 from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from api.standing import epoch_in, keys_of, owner_of, with_epoch
-from controllers.clock import Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES
 from controllers.workqueue import WorkQueue

@@ -25,8 +25,7 @@ from api.ip_reservation import (
 )
 from api.standing import STANDING, keys_of
 from calico.segment import IPReservation, Record, pages
-from controllers.clock import Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.release_planner import Life, is_over, life_of

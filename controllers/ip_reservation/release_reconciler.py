@@ -10,9 +10,9 @@ import structlog
 
 from calico.reservations import Reservations
 from calico.segment import IPReservation, Record, name_of
-from controllers.clock import Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.calls import IsOver, RoundRobin
+from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import (
     EARLY,
     MANY,
@@ -36,8 +36,6 @@ AT_ONCE = 0.0
 """Run again without a pause."""
 WRITES = 30.0
 """Seconds of one pass for writes of one kind; the others are made in the next one."""
-STALE = 150.0
-"""Seconds of silence of the pods' watch: two bookmarks have been missed, and a reconnection, too."""
 MAKES_FREE = (Cause.AGE, Cause.BY_HAND, *EARLY)
 """Any pod may get such an address next."""
 

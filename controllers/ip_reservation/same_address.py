@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Ending, plan_ending, promise_of
-from controllers.clock import CLOCK, Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import CLOCK, Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import annotate
 from controllers.ip_reservation.reporter import Reporter

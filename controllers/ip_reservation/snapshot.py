@@ -13,7 +13,7 @@ import msgspec
 from api.same_address import is_waited_for, promises_of
 from calico.pools import Pool
 from calico.segment import IPReservation, Record
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses

@@ -21,8 +21,7 @@ from api.standing import RESERVED, STANDING, epoch_of, is_markable, keys_of, mar
 from calico.pools import Pool, Range, overlap, range_of
 from calico.reservations import NotServed, Reservations
 from calico.segment import IPReservation, name_of, pages
-from controllers.clock import Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import PAUSES
 from controllers.ip_reservation.epoch import Epoch, EpochReconciler

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from api.ip_reservation import cidrs_of
 from calico.segment import IPReservation, Record
-from controllers.clock import Clock
-from controllers.controller import Controller, Watch
+from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses

@@ -19,7 +19,7 @@ import msgspec
 from calico.ledger import Ledger
 from calico.reservations import Reservations
 from calico.segment import Record
-from controllers.clock import Clock
+from controllers.controller import Clock
 from controllers.informers import Informers
 from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import LiveReader

@@ -18,7 +18,7 @@ from api.anycast_ip import OPEN, with_transition
 from api.ingress_daemonset.types import resource
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cloud.types import Quota
-from controllers.anycast_ip.inventory import annotation
+from controllers.anycast_ip.sources import annotation
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
 from dashboard.app import create_app
 from dashboard.command import listen, server_of

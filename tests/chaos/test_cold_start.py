@@ -13,7 +13,7 @@ from api.anycast_ip import TAINT, is_tainted
 from certs import issue
 from certs.ca_bundle import certificates_in
 from certs.rotation import Held
-from controllers.certificates.store import SECRETS, Store
+from controllers.certificates.controller import SECRETS, Store
 from dev.lab.bootstrap import running
 from dev.lab.install import RELEASE, merged
 from dev.lab.nodes import NODES

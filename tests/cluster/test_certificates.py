@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from certs.rotation import NOTHING
-from controllers.certificates.store import SECRETS
+from controllers.certificates.controller import SECRETS
 from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab

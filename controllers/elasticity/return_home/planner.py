@@ -19,8 +19,7 @@ from api.elasticity import LOCAL_REPLICAS, RETURN_HOME, never_returns
 from controllers.elasticity.filters import Request, Topology, misses
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.pods import Pod, PodIndex
-from kube.quantities import amount
-from kube.types import Value, key_of
+from kube.types import Value, amount, key_of
 
 MOST = 5
 """Failures in a row after which no pod of that revision is evicted any more."""

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
-from controllers.clock import CLOCK, Clock
+from controllers.controller import CLOCK, Clock
 from controllers.elasticity.eligibility import gather, request_of
 from controllers.elasticity.filters import Request
 from controllers.elasticity.nodes import Nodes

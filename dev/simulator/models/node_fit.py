@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from kube.quantities import amount
+from kube.types import amount
 
 Raw = dict[str, Any]
 Amounts = Mapping[str, Decimal]
