@@ -73,6 +73,13 @@ class Inventory:
         key = ("get", resource, namespace, name, type)
         return self.once(key, partial(self.client.get, resource, name, namespace, type=type))
 
+    def find(self, resource: Resource, name: str, namespace: str | None, type: type[T]) -> T | None:  # noqa: A002
+        """As `get`; None when there is no such object."""
+        try:
+            return self.get(resource, name, namespace, type)
+        except NotFound:
+            return None
+
     def list(self, resource: Resource, type: type[T], selection: Selection = ALL) -> Sequence[T]:  # noqa: A002
         """In pages, as it is now."""
         return self.once(

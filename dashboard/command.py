@@ -6,7 +6,7 @@ import socket
 import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -45,16 +45,13 @@ def dashboard(session: Session, port: int, no_browser: bool) -> None:
         app = create_app(pages_of(cluster), partial(explanation_of, cluster), guard, writer_of(cluster), stop)
         session.output.say(guard.url)
         session.output.say("Ctrl-C ends it.")
-        with _opened(guard.url, not no_browser):
+        with nullcontext() if no_browser else _opened(guard.url):
             serve(listener, app, stop)
 
 
 @contextmanager
-def _opened(url: str, wanted: bool) -> Iterator[None]:
+def _opened(url: str) -> Iterator[None]:
     """The browser is given a file that only the user can read: all users can read arguments of programs."""
-    if not wanted:
-        yield
-        return
     with tempfile.TemporaryDirectory(prefix="drawbridge-") as directory:
         file = Path(directory) / "dashboard.html"
         file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -216,7 +216,7 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
     node, is_like = _new_node(nodes, like, settings)
     needed = settings.enabled and wanted(node, settings)
     # The leader closes what admission missed.
-    closed = _closed(node) if needed else node
+    closed = replace(node, spec=replace(node.spec, taints=(*node.spec.taints, TAINT))) if needed else node
     workloads: list[tuple[str, ObjectMeta, Where, int]] = [
         ("IngressDaemonSet", each.metadata, where_of(each), each.spec.pods_per_node)
         for each in ingress_daemonsets
@@ -257,16 +257,12 @@ def _new_node(
         raise Failure(f"there is no node {like}", way_out)
     if not similar:
         return FollowedNode(ObjectMeta(NAME, labels=settings.node_labels)), ""
-    newest = max(similar, key=lambda each: (_created(each), each.name))
+    never = datetime.min.replace(tzinfo=UTC)
+    newest = max(similar, key=lambda each: (each.metadata.creation_timestamp or never, each.name))
     labels = {key: each for key, each in newest.metadata.labels.items() if key not in OWN_LABELS}
     taints = tuple(each for each in newest.spec.taints if not is_ours(each))
     spec = replace(newest.spec, taints=taints, provider_id="", unschedulable=False)
     return FollowedNode(ObjectMeta(NAME, labels=labels), spec), newest.name
-
-
-def _created(node: FollowedNode) -> float:
-    created: datetime | None = node.metadata.creation_timestamp
-    return created.timestamp() if created else 0.0
 
 
 def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
@@ -274,10 +270,6 @@ def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
     answers = predict(creation_of(NODES, raw), snapshot).answers
     found = (each.effect for each in answers if each.webhook.path == PATH)
     return next(found, "the webhook of anycastIP is not installed")
-
-
-def _closed(node: FollowedNode) -> FollowedNode:
-    return replace(node, spec=replace(node.spec, taints=(*node.spec.taints, TAINT)))
 
 
 def _why_not(node: str, settings: AnycastIPSettings) -> str:

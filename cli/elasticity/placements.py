@@ -20,6 +20,7 @@ from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
+from kube.client import Page
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
 from kube.types import Namespace, ObjectMeta, Value
@@ -204,10 +205,6 @@ def _evict(session: Session, chosen: Placement) -> bool:
     return True
 
 
-class _Listed(msgspec.Struct):
-    items: list[msgspec.Raw] | None = None
-
-
 class _Object(msgspec.Struct):
     metadata: ObjectMeta
 
@@ -258,7 +255,7 @@ def _metadata(content: bytes, mark: bytes = b"") -> list[ObjectMeta]:
     """Of the objects in *content* that have *mark* in them: few are decoded."""
     if mark not in content:
         return []
-    items = msgspec.json.decode(content, type=_Listed).items or ()
+    items = msgspec.json.decode(content, type=Page[msgspec.Raw]).items or ()
     return [msgspec.json.decode(each, type=_Object).metadata for each in items if mark in bytes(each)]
 
 

@@ -27,7 +27,6 @@ from controllers.elasticity.pods import Pod, PodIndex, decode, facets
 from controllers.elasticity.room import SETTING, SuperNodes
 from controllers.elasticity.snapshot import ClusterState, Location, Workload, location_of, parse
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
-from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS, Resource, Selection
 from kube.types import ConfigMap, Namespace, rfc3339
 from settings import ElasticitySettings, Settings
@@ -319,8 +318,5 @@ def _cluster(inventory: Inventory, nodes: Nodes, workload: Raw, replicas: int) -
 
 
 def _switch(inventory: Inventory, settings: ElasticitySettings) -> str | None:
-    at = settings.switch
-    try:
-        return inventory.get(CONFIG_MAPS, at.name, at.namespace, ConfigMap).data.get(SWITCH)
-    except NotFound:
-        return None
+    found = inventory.find(CONFIG_MAPS, settings.switch.name, settings.switch.namespace, ConfigMap)
+    return found.data.get(SWITCH) if found else None

@@ -163,8 +163,8 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     pods, plans = seconds_of_pods(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
     ahead = forecast(snapshot, pods, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
-    pause, canary = None, ahead.pause
-    if canary:
+    pause = None
+    if canary := ahead.pause:
         lasts = (canary.ends_at - canary.begins_at).total_seconds() if canary.ends_at else None
         pause = Pause(canary.begins_at, None if lasts is None else round(lasts))
     label, seconds = "", 0

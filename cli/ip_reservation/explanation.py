@@ -61,7 +61,7 @@ from controllers.ip_reservation.release_planner import (
     merged,
     note_end,
 )
-from kube.errors import KubeError, NotFound
+from kube.errors import KubeError
 from kube.resources import PODS, Selection
 from kube.types import Pod, key_of
 from settings import IPReservationSettings
@@ -115,9 +115,7 @@ def _assignment(inventory: Inventory, pool: IPPool, address: str) -> Assignment 
         return None
     size = pool.spec.block_size or SIZES[ip_address(address).version]
     name = re.sub(r"[.:/]", "-", str(ip_network(f"{address}/{size}", strict=False)))
-    try:
-        block = inventory.get(resource, name, None, IPAMBlock)
-    except NotFound:  # no node has it yet
+    if (block := inventory.find(resource, name, None, IPAMBlock)) is None:  # no node has it yet
         return None
     whole = range_of(block.spec.cidr)
     found = overlap(whole, range_of(address))
@@ -288,13 +286,6 @@ def lines(found: Iterable[Promised]) -> Iterator[str]:
         yield f"Promised to pod {each.pod}{where}: {' and '.join(each.ips)}, of its predecessor. {each.ends}"
 
 
-def pod_of(inventory: Inventory, namespace: str, name: str) -> Raw | None:
-    try:
-        return inventory.get(PODS, name, namespace, Raw)
-    except NotFound:
-        return None
-
-
 def known_of(
     inventory: Inventory,
     segments: Sequence[IPReservation],
@@ -305,7 +296,7 @@ def known_of(
     lives = {}
     for record in records:
         if record.uid:
-            raw = pod_of(inventory, record.namespace, record.pod)
+            raw = inventory.find(PODS, record.pod, record.namespace, Raw)
             pod = msgspec.convert(raw, Pod) if raw else None
             lives[record.uid] = life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
     # As the leader finds them.
@@ -435,7 +426,8 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         unknown = str(unreadable(error))
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
     places = sorted({(record.namespace, record.pod) for record in records if record.owner_uid})
-    successors = [msgspec.convert(raw, Pod) for place in places if (raw := pod_of(inventory, *place))]
+    raws = (inventory.find(PODS, name, namespace, Raw) for namespace, name in places)
+    successors = [msgspec.convert(raw, Pod) for raw in raws if raw]
     pods = known_of(inventory, segments, records, successors)
     found = tuple(reservations(segments, lambda record: record.cidr == cidr, pods, settings, now))
     networks = unmanaged_entries(segments)
@@ -548,7 +540,7 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
 
     segments, found = segments_if_any(inventory), events_about(inventory, "Pod", namespace, name)
     records = [each for each in records_of(segments) if is_of(each)]
-    raw = pod_of(inventory, namespace, name)
+    raw = inventory.find(PODS, name, namespace, Raw)
     if raw is None and not records and not found:
         raise Failure(
             f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
