@@ -63,6 +63,8 @@ def test_what_is_written_is_canonical_unique_and_read_back_as_it_was(many: list[
         ("FD00::0001", "fd00::1/128"),
         ("10.0.0.0/30", None),
         *((junk, None) for junk in ("", "10.0.0.300", "010.0.0.1", "10.0.0.1/33", "redis-0", "fe80::1%eth0")),
+        *((f"{junk}/32", None) for junk in ("10.0.0.256", "010.0.0.1", "10.0.0.00", "10.0.0", "1.10.0.0.1")),
+        ("10.0.0.1/32\n", None),
     ],
 )
 def test_canonical(entry: str, expected: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
@@ -59,8 +59,10 @@ def unmanaged_entries(reservations: Iterable[IPReservation]) -> list[Unmanaged]:
     ]
 
 
-def kept_by(cidr: str, unmanaged: Iterable[Unmanaged]) -> str:
+def kept_by(cidr: str, unmanaged: Collection[Unmanaged]) -> str:
     """Which of them keeps *cidr*, an address of ours, reserved when we release it; empty for none."""
+    if not unmanaged:  # as nearly everywhere: thousands of addresses take a while to parse
+        return ""
     address = ip_address(address_of(cidr))
     return next((name for name, network in unmanaged if address in network), "")
 
