@@ -8,6 +8,7 @@ import contextlib
 import http.client
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -140,12 +141,12 @@ def _translated(what: str) -> Iterator[None]:
 
 def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     """The whole body, or TimeoutError at *deadline* however the server trickles."""
-    chunks = []
+    content = BytesIO()  # to join a list of chunks takes twice the memory, and as long as to read them
     with contextlib.closing(answer):  # when it was not read to its end; else it is back in the pool
         while chunk := answer.read1(CHUNK):
-            chunks.append(chunk)
+            content.write(chunk)
             _limit_next_read(answer, deadline)
-    return b"".join(chunks)
+    return content.getvalue()
 
 
 def _limit_next_read(answer: urllib3.BaseHTTPResponse, deadline: float) -> None:
