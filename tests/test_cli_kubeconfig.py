@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from kube.client import Client
 from kube.errors import NotConfigured
 from kube.resources import NODES
 from tests.misbehaving_server import Handler, answers, serving
-from tests.server import ROOT, leaf
+from tests.server import leaf
 
 HOST = "https://127.0.0.1:6443"
 
@@ -203,26 +201,3 @@ def test_an_impersonation_that_is_not_understood_is_refused(tmp_path: Path, user
     for connected in (cluster_of, Client.from_kubeconfig):
         with pytest.raises(NotConfigured, match="cannot connect to the API server by"):
             connected(path)
-
-
-STATUS = """
-import sys
-from cli.session import Options, connect
-import cli.status, cli.elasticity.placements
-connect(Options(kubeconfig=sys.argv[1]))
-print(*sys.modules)
-"""
-
-
-def test_a_command_loads_neither_the_official_client_nor_what_servers_log_and_measure_with(
-    tmp_path: Path,
-) -> None:
-    """Each takes a tenth of a second of every call."""
-    path = written(tmp_path / "config", user={"token": "x"})
-    found = subprocess.run(
-        [sys.executable, "-c", STATUS, path], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-
-    packages = {name.partition(".")[0] for name in found.stdout.split()}
-    assert {"click", "urllib3", "rich"} <= packages
-    assert packages.isdisjoint({"kubernetes", "structlog", "prometheus_client", "asyncio", "flask", "celpy"})

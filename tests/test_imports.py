@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests import cli
+from tests.misbehaving_server import serving
 from tests.server import ROOT
 
 IN_A_POD = """
@@ -37,6 +39,35 @@ import wsgi
 print(*arbiter)
 print(*{*sys.modules} - arbiter)
 print(frozen)
+"""
+COMMAND = """
+import atexit, sys
+from cli.app import main
+
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+main()
+"""
+NEEDLESS = {
+    "asyncio",
+    "cel_expr_python",
+    "cloud",
+    "dashboard",
+    "flask",
+    "jsonpatch",
+    "kubernetes",
+    "oauthlib",
+    "prometheus_client",
+    "requests",
+    "structlog",
+    "webhook",
+    "websocket",
+    "werkzeug",
+}
+KUBECONFIG = """
+clusters: [{{name: a, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: a, user: {{token: x}}}}]
+contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+current-context: a
 """
 FEATURES: dict[str, dict[str, Any]] = {
     "ip_reservation": {"ipReservation": {"enabled": True}},
@@ -91,3 +122,26 @@ def test_the_webhook_server_shares_all_modules_with_the_process_that_forks_it(tm
     assert int(frozen[0]) > 10_000
     assert {"flask", "urllib3"} <= packages(arbiter)
     assert packages(arbiter).isdisjoint({"kubernetes", "controllers", "cloud", "tencentcloud"})
+
+
+@pytest.mark.parametrize("command", ["status", "elasticity list"])
+def test_a_command_imports_neither_the_official_client_nor_what_servers_need(
+    tmp_path: Path, command: str
+) -> None:
+    """Some of these take a tenth of a second of every call; `status` reads all features."""
+    api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
+    with serving(lambda asked: cli.answered(asked) or api.handle(asked)) as server:
+        (tmp_path / "config").write_text(KUBECONFIG.format(port=server.server_port))
+        called = subprocess.run(
+            [sys.executable, "-c", COMMAND, *command.split(), f"--kubeconfig={tmp_path / 'config'}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert called.returncode in (0, 1), called.stderr
+    modules = called.stderr.split()
+    assert f"cli.{command.partition(' ')[0]}" in modules
+    assert packages(modules) >= {"click", "urllib3", "rich", "pydantic"}
+    assert packages(modules) & NEEDLESS == set()
