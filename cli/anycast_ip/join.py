@@ -267,9 +267,8 @@ def _new_node(
 
 def _admission(node: FollowedNode, snapshot: Snapshot) -> str:
     raw: Mapping[str, Any] = msgspec.to_builtins(node)
-    answers = predict(creation_of(NODES, raw), snapshot).answers
-    found = (each.effect for each in answers if each.webhook.path == PATH)
-    return next(found, "the webhook of anycastIP is not installed")
+    answer = predict(creation_of(NODES, raw), snapshot).answer(PATH)
+    return answer.effect if answer else "the webhook of anycastIP is not installed"
 
 
 def _why_not(node: str, settings: AnycastIPSettings) -> str:

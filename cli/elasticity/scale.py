@@ -98,16 +98,13 @@ def _admitted(replicas: Sequence[Raw], snapshot: Snapshot) -> tuple[dict[str, Pl
     """The replicas that admission does not gate, and why; and the others, as the leader gets them."""
     skipped, arriving = {}, []
     for raw in replicas:
-        predicted = predict(creation_of(PODS, raw), snapshot)
-        name, answers = raw["metadata"]["name"], predicted.answers
-        answer = next((each for each in answers if each.webhook.path == PATH), None)
+        name, answer = raw["metadata"]["name"], predict(creation_of(PODS, raw), snapshot).answer(PATH)
         if answer and answer.decision and "gated" in answer.decision.audit:
             arriving.append(decode(_encoded({**raw, "spec": gated(raw["spec"])})))
         else:
             why = answer.effect if answer else "elasticity is not installed"
-            skipped[name] = Placement(
-                name, "any node" if _tolerates(raw) else "local node", f"not gated: {why}"
-            )
+            place = "any node" if decode(_encoded(raw)).tolerates else "local node"
+            skipped[name] = Placement(name, place, f"not gated: {why}")
     return skipped, arriving
 
 
@@ -127,10 +124,6 @@ def _later(budgets: Sequence[Budget], arriving: Sequence[Pod], now: datetime) ->
         begin = None if each.holds_at(now) or not concerns else each.begins_at(now)
         if begin:
             yield f"{SETTING}budgets limits {each} at {each.times}: not now, but from {rfc3339(begin)} on."
-
-
-def _tolerates(raw: Raw) -> bool:
-    return decode(_encoded(raw)).tolerates
 
 
 def _encoded(raw: Raw) -> msgspec.Raw:

@@ -221,16 +221,19 @@ class Prediction:
         """Without the webhooks whose rules are for other requests."""
         return [each for each in self.answers if each.by != RULES]
 
+    def answer(self, path: str) -> Verdict | None:
+        """That of the webhooks for different namespaces, which share a path, that is nearest to being called."""
+        return min((each for each in self.answers if each.webhook.path == path), key=_closeness, default=None)
+
     @property
     def why_not_reserved(self) -> str:
-        """Of the webhooks that reserve addresses: one that is called decides; nothing for other requests."""
+        """Of the webhooks that reserve addresses; nothing for other requests."""
         asked = self.request.operation, self.request.resource.plural, self.request.resource.subresource
         removes_a_pod = asked in (("DELETE", "pods", ""), ("CREATE", "pods", "eviction"))
         if removes_a_pod and all(each.webhook.path != RESERVES for each in self.answers):
             return UNREGISTERED
-        concerned = [each for each in self.relevant if each.webhook.path == RESERVES]
-        called = [each for each in concerned if each.decision]
-        return next((each.effect for each in (*called, *concerned)), "")
+        answer = self.answer(RESERVES)
+        return answer.effect if answer and answer.by != RULES else ""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -336,17 +339,14 @@ def question_table(asked: Iterable[Question], title: str = "") -> Table:
 
 
 def _rows(asked: Question) -> Iterator[tuple[Cell, ...]]:
-    """A line for the action, then one for each path: webhooks for different namespaces share it."""
+    """A line for the action, then one for each path."""
     found = asked.predicted
     what = f"reserves {', '.join(found.addresses)}" if found.addresses else ""
     if not what and found.why_not_reserved:
         what = "no IP is reserved"
     yield asked.action, good("allowed") if found.allowed else bad("denied"), what
-    shown: dict[str, Verdict] = {}
-    for each in found.relevant:
-        path = each.webhook.path
-        shown[path] = min(shown.get(path, each), each, key=_closeness)
-    for each in shown.values():
+    paths = dict.fromkeys(each.webhook.path for each in found.relevant)
+    for each in filter(None, map(found.answer, paths)):
         called = {Outcome.CALLED: good, Outcome.SKIPPED: faint}.get(each.outcome, warning)
         effect = each.effect.removeprefix(f"{Outcome.SKIPPED}: ")
         yield faint(f"  {each.webhook.name}"), called(each.outcome), effect
@@ -362,4 +362,4 @@ def _closeness(verdict: Verdict) -> int:
     """How near the webhook is to being called: of several for one path, the nearest is for this namespace."""
     if verdict.outcome is not Outcome.SKIPPED:
         return 0
-    return 2 if verdict.by == "namespaceSelector" else 1
+    return {RULES: 3, "namespaceSelector": 2}.get(verdict.by, 1)

@@ -178,9 +178,7 @@ def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> Ite
         promise = (SAME_ADDRESS_FROM, IP_ADDRS) if promise_of(metadata.annotations) else (SAME_ADDRESS_FROM,)
         annotations = {key: value for key, value in metadata.annotations.items() if key not in promise}
         new = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
-        answers = predict(creation_of(PODS, new), after).answers
-        asked = [each for each in answers if each.webhook.path == SAME_ADDRESS_PATH]
-        answer = next((each for each in (*(each for each in asked if each.decision), *asked)), None)
+        answer = predict(creation_of(PODS, new), after).answer(SAME_ADDRESS_PATH)
         audit = answer.decision.audit if answer and answer.decision else {}
         if answer is None:
             why = "the webhook that promises is not installed"
