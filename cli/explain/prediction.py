@@ -73,12 +73,7 @@ def change_of(resource: Resource, old: Raw, new: Raw) -> ApiRequest:
 
 
 def _request(
-    operation: Operation,
-    resource: Resource,
-    about: Raw,
-    *,
-    new: Raw | None = None,
-    old: Raw | None = None,
+    operation: Operation, resource: Resource, about: Raw, *, new: Raw | None = None, old: Raw | None = None
 ) -> ApiRequest:
     metadata = about["metadata"]
     namespace = metadata.get("namespace", "")

@@ -44,12 +44,7 @@ from kube.types import ObjectMeta, Value, rfc3339
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
 UNKNOWN = "Unknown"
-STOPPED = (
-    Progressing.HALTED,
-    Progressing.ROLLING_BACK,
-    Progressing.ROLLED_BACK,
-    Progressing.CANARY_DEGRADED,
-)
+STOPPED = (Progressing.HALTED, Progressing.ROLLING_BACK, Progressing.ROLLED_BACK, Progressing.CANARY_DEGRADED)
 """States in which a rollout does not go on by itself."""
 WHAT_STOPPED: Mapping[str, str] = {
     Progressing.HALTED: "is halted",
