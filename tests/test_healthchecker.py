@@ -44,33 +44,20 @@ def deployment(*, replicas: int = 2, available: int = 2, **metadata: Any) -> Dep
     )
 
 
-@pytest.mark.parametrize(
-    ("seen", "fault"),
-    [
-        pytest.param(deployment(), None, id="all replicas are available"),
-        pytest.param(deployment(annotations={"a": "b"}), None, id="another annotation"),
-        pytest.param(None, "Deployment nginx-node-1 does not exist", id="no Deployment"),
-        pytest.param(
-            deployment(available=1), "1 of 2 replicas of Deployment nginx-node-1", id="one is missing"
-        ),
-        pytest.param(
-            deployment(annotations={DEFAULT_ANNOTATION: "true"}),
-            "is about to be updated",
-            id="update scheduled",
-        ),
-        pytest.param(deployment(deletion_timestamp=NOW), "is being deleted", id="being deleted"),
-        pytest.param(
-            deployment(owner_references=()),
-            "does not belong to IngressDaemonSet nginx",
-            id="a Deployment without an owner",
-        ),
-        pytest.param(
-            deployment(owner_references=(OwnerReference(kind=OURS.kind, name="other", controller=True),)),
-            "does not belong to IngressDaemonSet nginx",
-            id="another one's Deployment with our name",
-        ),
-    ],
-)
+OTHERS = OwnerReference(kind=OURS.kind, name="other", controller=True)
+FAULTS = {
+    "all replicas are available": (deployment(), None),
+    "another annotation": (deployment(annotations={"a": "b"}), None),
+    "no Deployment": (None, "Deployment nginx-node-1 does not exist"),
+    "one is missing": (deployment(available=1), "1 of 2 replicas of Deployment nginx-node-1"),
+    "update scheduled": (deployment(annotations={DEFAULT_ANNOTATION: "true"}), "is about to be updated"),
+    "being deleted": (deployment(deletion_timestamp=NOW), "is being deleted"),
+    "without an owner": (deployment(owner_references=()), "does not belong to IngressDaemonSet nginx"),
+    "of another one": (deployment(owner_references=(OTHERS,)), "does not belong to IngressDaemonSet nginx"),
+}
+
+
+@pytest.mark.parametrize(("seen", "fault"), FAULTS.values(), ids=FAULTS)
 def test_a_node_gets_traffic_or_it_is_said_why_not(seen: Deployment | None, fault: str | None) -> None:
     found = fault_of(seen, CONFIG)
 
@@ -154,15 +141,10 @@ def test_the_state_says_for_how_long_a_detachment_has_been_answered_with_503() -
     assert checker.state() == known
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(scheduled("second"), id="another detachment"),
-        pytest.param(
-            replace(scheduled(), metadata=replace(scheduled().metadata, uid="u2")), id="another one"
-        ),
-    ],
-)
+ANOTHER = replace(scheduled(), metadata=replace(scheduled().metadata, uid="u2"))
+
+
+@pytest.mark.parametrize("other", [scheduled("second"), ANOTHER], ids=["detachment", "Deployment"])
 def test_another_detachment_counts_from_when_it_is_seen(other: Deployment) -> None:
     clock = FakeClock()
     checker = Checker(CONFIG, clock)
@@ -181,11 +163,8 @@ def test_a_node_that_is_short_of_pods_is_not_detached_by_that() -> None:
     checker.see(deployment(available=0, annotations={SCHEDULED: "first"}), clock.at)
     clock.advance(60)
 
-    assert (checker.state().status, checker.state().scheduled, checker.state().detached_seconds) == (
-        503,
-        "",
-        0,
-    )
+    state = checker.state()
+    assert (state.status, state.scheduled, state.detached_seconds) == (503, "", 0)
 
 
 def test_a_shortened_name_has_no_dot_before_its_hash() -> None:
@@ -279,16 +258,8 @@ def test_it_is_ready_when_it_has_seen_its_deployment_whatever_it_answers(
 
 def test_the_program_carries_none_of_the_big_libraries() -> None:
     """One runs on each node: each of these is megabytes."""
-    heavy = [
-        "kubernetes",
-        "pydantic",
-        "flask",
-        "gunicorn",
-        "yaml",
-        "cryptography",
-        "requests",
-        "tencentcloud",
-    ]
+    heavy = ["kubernetes", "pydantic", "flask", "gunicorn"]
+    heavy += ["yaml", "cryptography", "requests", "tencentcloud"]
     code = f"import sys, healthchecker.__main__; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 

@@ -157,19 +157,11 @@ def test_a_watch_goes_on_from_the_last_event_or_bookmark() -> None:
         assert [each.query["resourceVersion"] for each in server.watches[:3]] == ["10", "11", "12"]
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(
-            {"type": "BOOKMARK", "object": {"metadata": {"name": "nginx-node-1", "resourceVersion": "12"}}},
-            id="a bookmark",
-        ),
-        pytest.param(
-            {"type": "MODIFIED", "object": deployment(name="nginx-node-2", available=0)},
-            id="another Deployment",
-        ),
-    ],
-)
+BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"name": "nginx-node-1", "resourceVersion": "12"}}}
+OTHER = {"type": "MODIFIED", "object": deployment(name="nginx-node-2", available=0)}
+
+
+@pytest.mark.parametrize("event", [BOOKMARK, OTHER], ids=["a bookmark", "another Deployment"])
 def test_what_is_not_the_deployment_changes_nothing(event: dict[str, Any]) -> None:
     watches = in_turn(streams([event], lasts), SILENT)
     answer = lists_and_watches(lambda _: listed(deployment()), watches)

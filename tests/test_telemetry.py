@@ -111,17 +111,13 @@ def test_health_says_ok_or_what_is_wrong(path: str, answer: tuple[int, str]) -> 
         assert get(server.server_address[1], path) == answer
 
 
+OF_IMAGE = {"DRAWBRIDGE_VERSION": "0.2.0", "DRAWBRIDGE_REVISION": "a1b2c3"}
+
+
 @pytest.mark.parametrize(
     ("given", "version", "revision"),
-    [
-        pytest.param({}, "0.1.0", "unknown", id="from a checkout"),
-        pytest.param(
-            {"DRAWBRIDGE_VERSION": "0.2.0", "DRAWBRIDGE_REVISION": "a1b2c3"},
-            "0.2.0",
-            "a1b2c3",
-            id="in an image",
-        ),
-    ],
+    [({}, "0.1.0", "unknown"), (OF_IMAGE, "0.2.0", "a1b2c3")],
+    ids=["from a checkout", "in an image"],
 )
 def test_a_program_says_its_version_to_people_to_prometheus_and_to_the_api_server(
     given: dict[str, str], version: str, revision: str
@@ -146,11 +142,8 @@ def test_a_program_says_its_version_to_people_to_prometheus_and_to_the_api_serve
         [sys.executable, "-c", program], env=kept | given, capture_output=True, text=True, check=True
     ).stdout
 
-    assert json.loads(said.partition("\n")[0]) == {
-        "version": version,
-        "revision": revision,
-        "python": platform.python_version(),
-    }
+    build = {"version": version, "revision": revision, "python": platform.python_version()}
+    assert json.loads(said.partition("\n")[0]) == build
     assert f'version="{version}"}} 1.0' in said
     assert f"user agent {version}" in said
 
