@@ -16,10 +16,6 @@ from runtime import threading, time
 KIND = "IngressDaemonSet"
 
 
-class Metadata(ObjectMeta, frozen=True):
-    generation: int = 0
-
-
 class DeploymentSpec(Value, frozen=True):
     replicas: int = 1
 
@@ -29,12 +25,12 @@ class DeploymentStatus(Value, frozen=True):
 
 
 class Deployment(Value, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
 
-complete(Metadata, DeploymentSpec, DeploymentStatus, Deployment)
+complete(DeploymentSpec, DeploymentStatus, Deployment)
 
 
 def fault_of(deployment: Deployment | None, config: Config) -> str | None:
@@ -85,7 +81,7 @@ class Seen:
     fault: str | None
     at: float
     turned_at: float
-    metadata: Metadata
+    metadata: ObjectMeta
     scheduled: str | None
     detached_at: float
 
@@ -108,7 +104,7 @@ class Checker:
         if before is None or before.fault != fault:
             log.info("answer changed", deployment=self._config.deployment, fault=fault)
         turned = before is None or (before.fault is None) != (fault is None)
-        metadata = deployment.metadata if deployment else Metadata()
+        metadata = deployment.metadata if deployment else ObjectMeta()
         is_scheduled = self._config.annotation in metadata.annotations
         scheduled = metadata.annotations.get(SCHEDULED, "") if is_scheduled else None
         # Not *at*: the first 503 of this detachment is answered from now on.

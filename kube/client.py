@@ -33,6 +33,8 @@ AS_DICT: Any = dict
 class ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int = 0
+    """Where a limit leaves some for the next page."""
 
 
 class Page(msgspec.Struct, Generic[T]):

@@ -19,9 +19,9 @@ from api import ingress_daemonset
 from api.health_checks import DEFAULT_ANNOTATION, SCHEDULED, State, deployment_name
 from healthchecker import checker
 from healthchecker.__main__ import serve
-from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, Metadata, fault_of
+from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, fault_of
 from healthchecker.config import Config, ConfigError, Endpoint
-from kube.types import OwnerReference
+from kube.types import ObjectMeta, OwnerReference
 from tests.factories import NOW
 from tests.fakes import FakeClock
 
@@ -38,7 +38,7 @@ ENVIRONMENT = {
 
 def deployment(*, replicas: int = 2, available: int = 2, **metadata: Any) -> Deployment:
     return Deployment(
-        Metadata(**{"name": "nginx-node-1", "owner_references": (OURS,), **metadata}),
+        ObjectMeta(**{"name": "nginx-node-1", "owner_references": (OURS,), **metadata}),
         DeploymentSpec(replicas),
         DeploymentStatus(available),
     )

@@ -15,21 +15,13 @@ from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, count_of, warning
+from kube.client import Page
 from kube.resources import PODS, Selection
 from kube.types import key_of
 from settings import Settings
 
 GATED = timedelta(minutes=1)
 """How long a pod usually waits for its placement, at most."""
-
-
-class _Remaining(msgspec.Struct, rename="camel"):
-    remaining_item_count: int = 0
-
-
-class _Counted(msgspec.Struct):
-    metadata: _Remaining
-    items: list[msgspec.Raw] | None = None
 
 
 class Elasticity(Overview, frozen=True):
@@ -69,7 +61,7 @@ def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
 
 def _total(inventory: Inventory) -> int:
     """Pods of the cluster: an API server that is asked for one says how many remain."""
-    counted = inventory.client.request("GET", PODS.path(), query={"limit": 1}, type=_Counted)
+    counted = inventory.client.request("GET", PODS.path(), query={"limit": 1}, type=Page[msgspec.Raw])
     return len(counted.items or ()) + counted.metadata.remaining_item_count
 
 
