@@ -24,8 +24,6 @@ _REFUSED = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
-
-
 VIEWED = (
     "admissionregistration.k8s.io",
     "crd.projectcalico.org",

@@ -18,15 +18,11 @@ NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
 WEBHOOK, CONTROLLERS = "webhook", "controllers"
 CONFIGURATION_FILE = "config.yaml"
-
-
 CONFIGURATIONS = {
     kind: Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", namespaced=False)
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
 """In the order in which the API server calls their webhooks."""
-
-
 POLICIES = {
     kind: Resource("admissionregistration.k8s.io", "v1", plural, namespaced=False)
     for kind, plural in (

@@ -113,8 +113,6 @@ class Table:
 Part = Table | Text | str
 Render = Callable[[T], Iterable[Part]]
 """The parts of what people see of a value, from top to bottom: a function of the value."""
-
-
 Style = Callable[[str], Text]
 good: Style = partial(Text, style="green")
 warning: Style = partial(Text, style="yellow")

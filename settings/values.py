@@ -37,8 +37,6 @@ PERCENT = "(100|[1-9][0-9]?)%"
 _NUMBER_OF_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-5]))))"
 HOST = r"([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])"
 HOST_AND_PORT = f"{HOST}(:{_NUMBER_OF_PORT})?"
-
-
 _CONTROLS = "\\x00-\\x08\\n-\\x0c\\x0e-\\x1f\\x7f-\\x9f\u2028\u2029\ufeff\ufffe\uffff"
 """What breaks a line of YAML."""
 _REST = f"([^-{_CONTROLS}][^{_CONTROLS}]*)?"

@@ -52,8 +52,6 @@ WHAT_STOPPED: Mapping[str, str] = {
     Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
     Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
 }
-
-
 Template = Mapping[str, Any]
 """Of pods."""
 

@@ -35,8 +35,6 @@ EXCLUDED = "elasticity.excludedNamespaces"
 """To these the chart adds Drawbridge's own namespace."""
 FOLLOWING = {"cloud.region": ("elasticity.region",), "elasticity.enabled": ("elasticity.openGates",)}
 """Settings that the chart makes of the same value."""
-
-
 KNOWN = sorted({*SETTINGS, *ORIGINALS, *NO_SETTINGS})
 SIMILAR = 0.8
 """How much of a name a slip leaves."""
