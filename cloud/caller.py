@@ -56,15 +56,6 @@ class Timeouts:
 
 
 @dataclass(frozen=True)
-class Before:
-    """Before an attempt, after all waiting: *keys* gets what signing needs, then *may_write* is asked if it changes
-    something; it raises when that must not happen any more."""
-
-    may_write: Callable[[], object]
-    keys: Callable[[], object] = lambda: None
-
-
-@dataclass(frozen=True)
 class Timing:
     """*sleep* may raise to end a wait."""
 
@@ -100,18 +91,23 @@ class RateLimiter:
 
 
 class Caller:
-    """Safe to share between threads."""
+    """Safe to share between threads.
+
+    Before an attempt, after all waiting, *keys* gets what signing needs, then *may_write* is asked if it changes
+    something; it raises when that must not happen any more.
+    """
 
     def __init__(
         self,
         transport: Transport,
         share: float,
         timeouts: Timeouts,
-        before: Before,
+        may_write: Callable[[], object],
+        keys: Callable[[], object] = lambda: None,
         timing: Timing = Timing(),
     ) -> None:
         self._transport, self._limiter = transport, RateLimiter(share, timing)
-        self._timeouts, self._before = timeouts, before
+        self._timeouts, self._may_write, self._keys = timeouts, may_write, keys
         self._clock, self._sleep, self._chance = timing.clock, timing.sleep, timing.chance
         self._least = min(LEAST, timeouts.call / 10)
 
@@ -134,12 +130,12 @@ class Caller:
 
     def _attempt(self, api: Api, params: Mapping[str, object], type: type[T], deadline: float) -> T:
         with _failures_counted(api):
-            self._before.keys()
+            self._keys()
         if not self._limiter.wait(api, deadline - self._least):
             message = "there was no turn at our share of the rate in time"
             raise Throttled("OwnLimit", message, action=api.action)
         if api.writes:
-            self._before.may_write()
+            self._may_write()
         longest = min(self._timeouts.attempt, self._timeouts.write if api.writes else math.inf)
         timeout = min(longest, max(0.001, deadline - self._clock()))
         with _failures_counted(api), SECONDS.labels(api.action).time():

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cloud import apis, responses
 from cloud.apis import Api
-from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.caller import Caller, Timeouts, Timing
 from cloud.credentials import source_of
 from cloud.errors import ITEM_REFUSED, PERHAPS_FOR_ALL, CloudError, Gone, NotConfigured, TagExists
 from cloud.responses import ListenerRow, TargetRow
@@ -59,7 +59,8 @@ def caller(
         Transport(settings, settings.region, source),
         settings.rate_share / 100,
         Timeouts(settings.call_timeout, settings.attempt_timeout, writes_within),
-        Before(may_write, source),
+        may_write,
+        source,
         Timing(sleep=sleep),
     )
 

@@ -14,7 +14,7 @@ import structlog
 
 from controllers.controller import Controller
 from controllers.informers import LONGEST_SILENCE, Informers
-from controllers.workqueue import working
+from controllers.workqueue import Stopping, working
 from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.event_recorder import EventRecorder, Regarding
@@ -55,6 +55,11 @@ class Context:
     def wait_synced(self, *informers: Informer[Any]) -> bool:
         """Wait until all are complete; False if the context stopped before. Raises StaleInformer."""
         return self.informers.wait_synced(self.stop, *informers)
+
+    def sleep(self, seconds: float) -> None:
+        """Stopping when the context stops before."""
+        if self.stop.wait(seconds):
+            raise Stopping("a wait was cut short")
 
     def wait_for(
         self, attempt: Callable[[], T], pauses: Backoff, what: str, *errors: type[Exception]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import TAINT, is_proven_bound, is_tainted
 from cloud.apis import Api
-from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.caller import Caller, Timeouts, Timing
 from cloud.client import Cloud
 from cloud.errors import Unavailable
 from cloud.responses import decoded
@@ -243,8 +243,8 @@ class Lab:
             self.sender,
             1.0,
             Timeouts(30, 10, GRACE),
-            Before(check),
-            Timing(self.clock, self.sleep),
+            check,
+            timing=Timing(self.clock, self.sleep),
         )
         given: Any = self.recorder
         none: Any = None

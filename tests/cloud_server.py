@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cloud.apis import Api
-from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.caller import Caller, Timeouts, Timing
 from cloud.errors import CloudError
 from cloud.transport import Transport
 from cloud.types import Keys
@@ -83,6 +83,7 @@ def calls(
         fake,
         1.0,
         Timeouts(timeout, 10.0, write),
-        Before(may_write, keys),
+        may_write,
+        keys,
         Timing(clock, clock.advance, lambda: 1.0),
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet
 from cloud.apis import Api as CloudApi
-from cloud.caller import Before, Caller, Timeouts, Timing
+from cloud.caller import Caller, Timeouts, Timing
 from cloud.client import LoadBalancers
 from cloud.errors import Throttled, Unavailable, kind_of
 from controllers.controller import Clock
@@ -121,7 +121,7 @@ class ClbLeader(Leader):
         clock = Clock(self.now, self.clock)
         self.known = LoadBalancerCache(lambda: self.settings.clb, clock)
         timing = Timing(self.clock, self.clock.advance, lambda: 0.0)
-        calls = Caller(self.cloud, 1.0, Timeouts(4, 2), Before(self._check), timing)  # type: ignore[arg-type]
+        calls = Caller(self.cloud, 1.0, Timeouts(4, 2), self._check, timing=timing)  # type: ignore[arg-type]
         self.store = WeightStore(api.fenced(self._check, math.inf), "drawbridge")
         edge = CloudEdge(lambda: LoadBalancers(calls), self.store, lambda key: None)
         queue = WorkQueue("weights", clock=self.clock)

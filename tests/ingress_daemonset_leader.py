@@ -21,7 +21,7 @@ from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import Reconciler
 from controllers.ingress_daemonset.detachment import BackendsByNode, Reading
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
-from controllers.ingress_daemonset.readers import Ask, Checker, readers_of
+from controllers.ingress_daemonset.readers import PERIOD, Ask, Checker, Reader, Readers, measure
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
@@ -235,7 +235,11 @@ class Leader:
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
         self.ask: Ask = unasked
         """What Prometheus has for a query, at once."""
-        readers = readers_of(_run, _run, stop, lambda query: self.ask(query), clock, self.read)
+        measuring = partial(measure, lambda query: self.ask(query), clock)
+        readers = Readers(
+            Reader(_run, stop, self.read, lambda _: PERIOD, self.clock),
+            Reader(_run, stop, measuring, lambda query: query.interval, self.clock),
+        )
         self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: self.settings, clock)
 
     def read(self, checker: Checker) -> Reading:

@@ -25,7 +25,6 @@ from controllers.ip_reservation.standing import (
     Candidate,
     MarkReconciler,
     StandingReconciler,
-    StandingSegments,
     plan,
 )
 from kube.errors import Conflict, Unreachable
@@ -296,10 +295,10 @@ class World(Served):
         self.epochs = EpochReconciler(
             client, NAME, self.caches, lambda: self.settings.standing.enabled, self.clock
         )
-        written = StandingSegments(self.reservations, self.clock)
         self.standing = StandingReconciler(
-            self.caches, written, self.epochs, self.pools, lambda: self.settings, self.reporter
-        )
+            self.caches, self.reservations, self.epochs, self.pools, lambda: self.settings, self.reporter,
+            self.clock,
+        )  # fmt: skip
         self.marks = MarkReconciler(self.caches, client, self.epochs, self.standing.marking)
         self.late = LateReconciler(
             self.caches, self.live, lambda records: self.reserve(records), lambda: self.settings,

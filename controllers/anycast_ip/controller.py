@@ -32,7 +32,7 @@ from controllers.anycast_ip.sources import (
 )
 from controllers.controller import CLOCK, Clock, Controller, Watch
 from controllers.manager import Context
-from controllers.workqueue import Reconcile, Stopping, WorkQueue
+from controllers.workqueue import Reconcile, WorkQueue
 from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.resources import NODES
@@ -57,13 +57,9 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
     """Work until the context stops; wait for complete cloud settings before."""
     client = context.client
 
-    def sleep(seconds: float) -> None:
-        if context.stop.wait(seconds):
-            raise Stopping("a wait for the cloud was cut short")
-
     def connect() -> Cloud:
-        made = caller(settings().cloud, may_write=context.check, writes_within=context.grace, sleep=sleep)
-        return Cloud(made)
+        within, sleep = context.grace, context.sleep
+        return Cloud(caller(settings().cloud, may_write=context.check, writes_within=within, sleep=sleep))
 
     cloud = context.wait_for(connect, RECONFIGURED, "complete settings of the cloud", NotConfigured)
     if cloud is None:

@@ -34,7 +34,16 @@ from controllers.ingress_daemonset.object_cache import (
 )
 from controllers.ingress_daemonset.pacing import resolved, suspended
 from controllers.ingress_daemonset.planner import Plan, plan
-from controllers.ingress_daemonset.readers import Readers, ask, by_node, checkers_of, readers_of
+from controllers.ingress_daemonset.readers import (
+    PERIOD,
+    Reader,
+    Readers,
+    ask,
+    by_node,
+    checkers_of,
+    measure,
+    read,
+)
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
 from controllers.ingress_daemonset.rollout import Snapshot, first_seen
@@ -93,7 +102,11 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         Executor("ingress-daemonset", QUERIES) as submit_query,
     ):
         writer = Writer(context, cache, RetryState(CLOCK), reporter, submit)
-        readers = readers_of(submit_read, submit_query, context.stop, ask_prometheus, CLOCK)
+        measuring = partial(measure, ask_prometheus, CLOCK)
+        readers = Readers(
+            Reader(submit_read, context.stop, read, lambda _: PERIOD),
+            Reader(submit_query, context.stop, measuring, lambda query: query.interval),
+        )
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
         main = Controller(WorkQueue("ingress_daemonset", pauses=PAUSES), reconciler.reconcile)
         templates = Controller("ingress_daemonset_revisions", history.reconcile, rate=PAUSES)

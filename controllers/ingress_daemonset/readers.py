@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 class Reader(Generic[K, V]):
-    """The last answers to what is wanted; each is read again after its *period*.
+    """The last answers to what is wanted; each is read again after its *period*, in seconds.
 
     *submit* hands work to another thread, and *read* raises nothing. Safe to use from any thread.
     """
@@ -172,21 +172,6 @@ class Readers:
 
     checkers: Reader[Checker, Reading]
     metrics: Reader[Query, Measurement]
-
-
-def readers_of(
-    checkers: Submit,
-    metrics: Submit,
-    stop: threading.Event,
-    ask: Ask,
-    clock: Clock,
-    read: Callable[[Checker], Reading] = read,
-) -> Readers:
-    """*checkers* and *metrics* hand work to other threads."""
-    return Readers(
-        Reader(checkers, stop, read, lambda _: PERIOD, clock.monotonic),
-        Reader(metrics, stop, partial(measure, ask, clock), lambda query: query.interval, clock.monotonic),
-    )
 
 
 PATH = "/api/v1/query"

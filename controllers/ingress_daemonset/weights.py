@@ -278,17 +278,14 @@ def reconciler_of(
 def _connection(context: Context, settings: Callable[[], Settings]) -> Callable[[], LoadBalancers]:
     """One for all load balancers, so that they share the rates."""
 
-    def sleep(seconds: float) -> None:
-        if context.stop.wait(seconds):
-            raise Stopping("a wait for the cloud was cut short")
-
     @cached
     def connect() -> LoadBalancers:
         cloud = settings().cloud
         # With timeouts that the planner counts on.
         call, attempt = (min(each, LONGEST_CALL) for each in (cloud.call_timeout, cloud.attempt_timeout))
         cloud = cloud.model_copy(update={"call_timeout": call, "attempt_timeout": attempt})
-        return LoadBalancers(caller(cloud, may_write=context.check, writes_within=context.grace, sleep=sleep))
+        within, sleep = context.grace, context.sleep
+        return LoadBalancers(caller(cloud, may_write=context.check, writes_within=within, sleep=sleep))
 
     return connect
 

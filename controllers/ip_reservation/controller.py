@@ -25,7 +25,7 @@ from controllers.ip_reservation.release_reconciler import SEGMENTS, ReleaseRecon
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.same_address import SameAddressReconciler
 from controllers.ip_reservation.snapshot import SnapshotReader
-from controllers.ip_reservation.standing import MarkReconciler, StandingReconciler, StandingSegments
+from controllers.ip_reservation.standing import MarkReconciler, StandingReconciler
 from controllers.ip_reservation.swaps import SwapReconciler
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -110,8 +110,9 @@ def _work(
     if settings().same_address.enabled:
         optional.append(SameAddressReconciler(caches, client, settings, reporter).controller())
     if settings().standing.enabled:
-        segments = StandingSegments(reservations, clock)
-        standing = StandingReconciler(caches, segments, epochs, lambda: pools.known, settings, reporter)
+        standing = StandingReconciler(
+            caches, reservations, epochs, lambda: pools.known, settings, reporter, clock
+        )
         optional += [
             standing.controller(),
             MarkReconciler(caches, client, epochs, standing.marking).controller(),

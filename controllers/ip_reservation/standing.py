@@ -126,51 +126,21 @@ def plan(
     return Plan(reserved, withdrawn)
 
 
-class StandingSegments:
-    """The segments that this leader writes for living pods."""
-
-    def __init__(self, reservations: Reservations, clock: Clock) -> None:
-        self._reservations, self._clock = reservations, clock
-        self._term = secrets.token_hex(8)
-
-    def reserve(self, pods: Iterable[Pod], owner: OwnerReference, settings: IPReservationSettings) -> Keys:
-        """The keys of what is durable. What cannot be written is left out; a write that was late makes a copy."""
-        now, reserved = self._clock.now(), NONE
-        records = (record for pod in pods for record in records_of(pod, settings, reason=STANDING, at=now))
-        for page in pages(records):
-            name = name_of("standing", secrets.token_hex(8))
-            try:
-                made = self._reservations.create(name, page, owner=owner, timeout=TIMEOUT)
-            except (KubeError, NotServed) as error:
-                log.warning("standing reservations not written", error=str(error))
-                break
-            reserved |= {*made.keys}
-        return reserved
-
-    def confirm(self, segments: Iterable[IPReservation]) -> Keys:
-        """Write each as it is: what a former leader sends later is refused. The keys that are there then; KubeError."""
-        confirmed = NONE
-        for segment in segments:
-            with suppress(
-                Conflict, NotFound
-            ):  # another client has written since: its pods are reserved again
-                confirmed |= {*self._reservations.confirm(segment, self._term, timeout=TIMEOUT).keys}
-        return confirmed
-
-
 class StandingReconciler:
     """Keep standing reservations, with one key for all pods: a write reserves those of many."""
 
     def __init__(
         self,
         caches: Caches,
-        segments: StandingSegments,
+        reservations: Reservations,
         epochs: EpochReconciler,
         pools: ReadPools,
         settings: Callable[[], IPReservationSettings],
         reporter: Reporter,
+        clock: Clock,
     ) -> None:
-        self._caches, self._claims, self._segments = caches, caches.claims, segments
+        self._caches, self._claims, self._reservations = caches, caches.claims, reservations
+        self._clock, self._term = clock, secrets.token_hex(8)
         self._epochs, self._pools, self._settings, self._reporter = epochs, pools, settings, reporter
         self._queue = WorkQueue("ip_reservation_standing", pauses=PAUSES)
         self.marking = WorkQueue("ip_reservation_marking", pauses=PAUSES)
@@ -313,17 +283,31 @@ class StandingReconciler:
         )
 
     def _confirm(self, owner: OwnerReference) -> None:
-        """Once in a term."""
-        if not self._is_confirmed:
-            wanted = NONE.union(*(candidate.keys for candidate in self._candidates.values()))
-            known = [each for each in self._caches.segments.list() if each.is_owned_by(owner.uid)]
-            found = self._segments.confirm(each for each in known if not wanted.isdisjoint(each.keys))
-            self._claim(self._candidates, found, owner)
-            self._is_confirmed = True
+        """Once in a term, write each segment as it is: what a former leader sends later is refused. KubeError."""
+        if self._is_confirmed:
+            return
+        wanted, confirmed = NONE.union(*(each.keys for each in self._candidates.values())), NONE
+        for segment in self._caches.segments.list():
+            if segment.is_owned_by(owner.uid) and not wanted.isdisjoint(segment.keys):
+                # After a conflict another client has written, and its pods are reserved again.
+                with suppress(Conflict, NotFound):
+                    confirmed |= {*self._reservations.confirm(segment, self._term, timeout=TIMEOUT).keys}
+        self._claim(self._candidates, confirmed, owner)
+        self._is_confirmed = True
 
     def _reserve(self, uids: Sequence[str], owner: OwnerReference, settings: IPReservationSettings) -> None:
-        pods = [self._caches.pods.get(key) for key in self._pods_of(uids)]
-        reserved = self._segments.reserve([pod for pod in pods if pod], owner, settings)
+        """What cannot be written is left out; a write that was late makes a copy."""
+        now, reserved = self._clock.now(), NONE
+        pods = filter(None, (self._caches.pods.get(key) for key in self._pods_of(uids)))
+        records = (record for pod in pods for record in records_of(pod, settings, reason=STANDING, at=now))
+        for page in pages(records):
+            name = name_of("standing", secrets.token_hex(8))
+            try:
+                made = self._reservations.create(name, page, owner=owner, timeout=TIMEOUT)
+            except (KubeError, NotServed) as error:
+                log.warning("standing reservations not written", error=str(error))
+                break
+            reserved |= {*made.keys}
         self._claim(uids, reserved, owner)
 
     def _claim(self, uids: Iterable[str], reserved: Keys, owner: OwnerReference) -> None:
