@@ -43,6 +43,16 @@ class ObjectMeta(Value, frozen=True):
         """The owner that manages this object, as ``metav1.GetControllerOf`` finds it."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
+    @property
+    def about(self) -> dict[str, str]:
+        """The keys by which logs name the object."""
+        return {"namespace": self.namespace, "name": self.name, "uid": self.uid}
+
+    @property
+    def guard(self) -> dict[str, str]:
+        """In a write's metadata or preconditions: it is for no other object, nor for another version of this one."""
+        return {"uid": self.uid, "resourceVersion": self.resource_version}
+
 
 class Object(Protocol):
     """Anything with metadata."""

@@ -307,9 +307,7 @@ class Nodes:
 
     def write(self, node: Node, annotations: Mapping[str, str | None], *ours: Taint) -> None:
         """Give *node* these annotations, and of our taint *ours*. Conflict when it has changed since it was read."""
-        version = node.metadata.resource_version
-        metadata = {"resourceVersion": version, "uid": node.metadata.uid, "annotations": annotations}
-        patch: dict[str, Any] = {"metadata": metadata}
+        patch: dict[str, Any] = {"metadata": {**node.metadata.guard, "annotations": annotations}}
         taints = (*(taint for taint in node.spec.taints if not is_ours(taint)), *ours)
         if taints != node.spec.taints:
             patch["spec"] = {"taints": msgspec.to_builtins(taints) or None}

@@ -172,7 +172,7 @@ class DaemonSetCorrector:
 
     def _write(self, found: DaemonSet, affinity: Mapping[str, Any]) -> None:
         at = found.metadata
-        metadata = {"uid": at.uid, "resourceVersion": at.resource_version, "annotations": {KEPT_OFF: "true"}}
+        metadata = {**at.guard, "annotations": {KEPT_OFF: "true"}}
         patch = {"metadata": metadata, "spec": {"template": {"spec": {"affinity": affinity}}}}
         self._client.patch(DAEMON_SETS, at.name, patch, at.namespace, type=msgspec.Raw)
 

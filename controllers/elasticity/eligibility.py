@@ -76,15 +76,15 @@ class Eligibility:
 
     def look_up(self, pod: Pod) -> float:
         """Read its claims, unless they were read a moment ago; the seconds until it is worth asking again."""
-        uid, at, now = pod.metadata.uid, pod.metadata, self._clock()
+        uid, now = pod.metadata.uid, self._clock()
         found = self._found.get(uid, Found(None, now, now))
         if found.until <= now:
             request = request_of(pod)
             wanted, claims = needs(request), None
             try:
-                claims = gather(wanted, at.namespace, self._client)
+                claims = gather(wanted, pod.metadata.namespace, self._client)
             except KubeError as error:
-                log.warning("claims not read", namespace=at.namespace, name=at.name, error=str(error))
+                log.warning("claims not read", **pod.metadata.about, error=str(error))
             now = self._clock()
             if claims is None or (not are_settled(wanted, claims) and now - found.since < PATIENCE):
                 found = replace(found, until=now + SOON)

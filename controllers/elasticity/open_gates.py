@@ -120,10 +120,10 @@ def _try(client: Client, pod: Pod) -> KubeError | None:
     except NotFound:
         return None
     except KubeError as error:
-        log.warning("gate not opened", namespace=at.namespace, name=at.name, error=str(error))
+        log.warning("gate not opened", **at.about, error=str(error))
         return error
     OPENED.inc()
-    log.info("gate opened", namespace=at.namespace, name=at.name, uid=at.uid)
+    log.info("gate opened", **at.about)
     return None
 
 

@@ -169,6 +169,5 @@ def _changed(held: Raw, spec: Raw) -> dict[str, Any]:
 
 
 def _patch(pod: Pod, annotations: Mapping[str, str | None], spec: Mapping[str, Any]) -> Patch:
-    guarded = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-    patch: dict[str, Any] = {"metadata": {**guarded, "annotations": annotations}}
+    patch: dict[str, Any] = {"metadata": {**pod.metadata.guard, "annotations": annotations}}
     return {**patch, "spec": spec} if spec else patch

@@ -116,7 +116,7 @@ class Reporter:
     def done(self, action: Action) -> None:
         pod, why = action.pod, action.why
         at = pod.metadata
-        log.info("pod written", action=action.kind, namespace=at.namespace, name=at.name, uid=at.uid, why=why)
+        log.info("pod written", action=action.kind, **at.about, why=why)
         if action.kind in PLACEMENTS:
             PLACED.labels(PLACEMENTS[action.kind]).inc()
             GATE_SECONDS.observe(_seconds(at.creation_timestamp, self._now()))
@@ -128,15 +128,7 @@ class Reporter:
             self.event(pod, "AllowedHomeAgain", why, "Warning")
 
     def refused(self, action: Action, error: ApiError) -> None:
-        at = action.pod.metadata
-        log.warning(
-            "pod write refused",
-            action=action.kind,
-            namespace=at.namespace,
-            name=at.name,
-            uid=at.uid,
-            error=str(error),
-        )
+        log.warning("pod write refused", action=action.kind, **action.pod.metadata.about, error=str(error))
         if action.kind is not Kind.COST:
             message = f"The API server refused to {action.kind}: {error}"
             self.event(action.pod, "FailedPlacement", message, "Warning")

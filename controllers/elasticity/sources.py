@@ -65,8 +65,7 @@ class PodCache(PodIndex):
     def delete(self, pod: Pod) -> None:
         """That version of it. KubeError."""
         at = pod.metadata
-        seen = {"uid": at.uid, "resourceVersion": at.resource_version}
-        self._client.delete(PODS, at.name, at.namespace, preconditions=seen)
+        self._client.delete(PODS, at.name, at.namespace, preconditions=at.guard)
 
     def refresh(self, pod: Pod) -> None:
         """Read it from the API server. KubeError, but for a pod that is gone."""

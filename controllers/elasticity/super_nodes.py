@@ -209,8 +209,7 @@ class SuperNodeReconciler:
         """The node that an Event is about; None without one."""
         if action.node is None:
             return self._client.create(NODES, action.body, type=Node)
-        seen = action.node.metadata
-        version = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+        seen, version = action.node.metadata, action.node.metadata.guard
         if action.verb == "change":
             patch = {**action.body, "metadata": {**action.body.get("metadata", {}), **version}}
             return self._client.patch(NODES, action.name, patch, type=Node)

@@ -81,8 +81,7 @@ class Takeover:
                 now = self._clock()
                 if not is_refusal and now - self._failing_since.setdefault(uid, now) < LONGEST:
                     raise
-                at = pod.metadata
-                log.warning("pod not fenced", namespace=at.namespace, name=at.name, error=str(error))
+                log.warning("pod not fenced", **pod.metadata.about, error=str(error))
         self._finish(uid)
         return None
 

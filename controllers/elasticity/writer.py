@@ -78,15 +78,12 @@ class Writer:
             self._give_up(action)
         except KubeError as error:
             if action.kind is Kind.WAIT:
-                at = action.pod.metadata
-                log.warning("reason not written", namespace=at.namespace, name=at.name, error=str(error))
+                log.warning("reason not written", **action.pod.metadata.about, error=str(error))
                 self._forget(action)
             # what is refused now may have arrived before
             elif isinstance(error, ServerError) or not isinstance(error, ApiError) or action.doubts:
-                at, doubts = action.pod.metadata, action.doubts + 1
-                log.warning(
-                    "write has unknown outcome", namespace=at.namespace, name=at.name, error=str(error)
-                )
+                doubts = action.doubts + 1
+                log.warning("write has unknown outcome", **action.pod.metadata.about, error=str(error))
                 self.assumed[uid] = replace(action, doubts=doubts)
                 return PAUSES.delay(doubts)
             else:

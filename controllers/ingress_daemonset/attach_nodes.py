@@ -147,7 +147,7 @@ def _ingress_daemonsets(client: Client) -> list[Marked]:
 
 
 def _patch(client: Client, resource: Resource, held: ObjectMeta, **metadata: object) -> None:
-    body = {"metadata": {"uid": held.uid, "resourceVersion": held.resource_version, **metadata}}
+    body = {"metadata": {**held.guard, **metadata}}
     client.patch(resource, held.name, body, held.namespace or None, timeout=CALL_TIMEOUT)
 
 

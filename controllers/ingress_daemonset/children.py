@@ -105,8 +105,7 @@ def change(
     **parts: Mapping[str, Any],
 ) -> Change:
     """Of *metadata* and of other *parts* of the object; empty parts are left out."""
-    guard = {"uid": held.uid, "resourceVersion": held.resource_version}
-    body: dict[str, Any] = {"metadata": {**metadata, **guard}}
+    body: dict[str, Any] = {"metadata": {**metadata, **held.guard}}
     body |= {name: part for name, part in parts.items() if part}
     return Change(target(kind, held), body, subresource)
 

@@ -128,8 +128,7 @@ class RevisionReconciler:
             log.info("revision recorded", key=key, revision=planned.number)
         if planned.renumber:
             held = planned.renumber.metadata
-            guard = {"uid": held.uid, "resourceVersion": held.resource_version}
-            body = {"metadata": guard, "revision": planned.number}
+            body = {"metadata": held.guard, "revision": planned.number}
             self._revisions.wrote(client.patch(kind, held.name, body, namespace, type=msgspec.Raw))
         for held in (revision.metadata for revision in planned.surplus):
             client.delete(kind, held.name, namespace, preconditions={"uid": held.uid})

@@ -206,9 +206,9 @@ class Reporter:
     def reserved_late(self, pod: Pod, reason: str, segment: IPReservation) -> None:
         at = pod.metadata
         LATE.labels(reason).inc()
-        log.warning("address reserved late", reason=reason, **_about(pod))
+        log.warning("address reserved late", reason=reason, **at.about)
         self._recorder.event(
-            Regarding.pod(**_about(pod)),
+            Regarding.pod(**at.about),
             "IPReservedLate",
             f"Pod {at.namespace}/{at.name} never passed admission ({reason}): its address, reserved now, may have"
             " been free for a moment",
@@ -228,10 +228,10 @@ class Reporter:
         )
 
     def followed(self, pod: Pod, workload: str, changes: Mapping[str, str | None]) -> None:
-        at, action = pod.metadata, "copied" if changes.get(RESERVE) else "removed"
+        action = "copied" if changes.get(RESERVE) else "removed"
         if RESERVE in changes:  # else only its mark
             COPIED.labels(action).inc()
-            log.info(f"annotation {action}", namespace=at.namespace, name=at.name, workload=workload)
+            log.info(f"annotation {action}", **pod.metadata.about, workload=workload)
 
     def not_followed(self, pod: Pod, workload: str, error: KubeError) -> None:
         message = f"Annotation {RESERVE} of {workload} does not decide about this pod yet: {error}; retrying"
@@ -241,18 +241,20 @@ class Reporter:
         """*hold* is one of SWAPS."""
         former, address = f"{record.namespace}/{record.pod}", record.cidr.partition("/")[0]
         SWAPPED.labels(hold).inc()
-        log.warning("address swapped", address=record.cidr, hold=hold, former=former, **_about(pod))
+        log.warning("address swapped", address=record.cidr, hold=hold, former=former, **pod.metadata.about)
         message = f"The pod has {address}, {SWAPS[hold]} pod {former}: clients of that one may reach this pod"
         self._warn_pod(pod, "AddressSwapped", message)
 
     def promise_ended(self, pod: Pod, promise: Promise, ending: Ending) -> None:
         addresses, node = " and ".join(promise.addresses), pod.spec.node_name
         PROMISED.labels(ending).inc()
-        log.info("promised address", ending=ending, address=addresses, former=promise.former, **_about(pod))
+        log.info(
+            "promised address", ending=ending, address=addresses, former=promise.former, **pod.metadata.about
+        )
         match ending:
             case Ending.KEPT:
                 message = f"The pod has the address of its predecessor, {addresses}: it is no longer reserved"
-                self._recorder.event(Regarding.pod(**_about(pod)), "SameAddress", message)
+                self._recorder.event(Regarding.pod(**pod.metadata.about), "SameAddress", message)
                 return
             case Ending.OTHER_ADDRESS:
                 message = (
@@ -276,15 +278,10 @@ class Reporter:
         self._recorder.event(self._regarding(reservation), reason, message, type="Warning")
 
     def _warn_pod(self, pod: Pod, reason: str, message: str) -> None:
-        self._recorder.event(Regarding.pod(**_about(pod)), reason, message, type="Warning")
+        self._recorder.event(Regarding.pod(**pod.metadata.about), reason, message, type="Warning")
 
     def _regarding(self, reservation: IPReservation) -> Regarding:
         return Regarding.of(reservation, self._resource(), KIND)
-
-
-def _about(pod: Pod) -> dict[str, str]:
-    at = pod.metadata
-    return {"namespace": at.namespace, "name": at.name, "uid": at.uid}
 
 
 def _pod_of(record: Record) -> dict[str, str]:

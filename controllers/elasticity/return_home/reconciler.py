@@ -159,9 +159,8 @@ class ReturnReconciler:
                 continue
             del self._begun[key]
             self._failed.pop(key, None)
-            at = begun.request.pod.metadata
             RETURNS.labels(ended.value).inc()
-            log.info("return ended", namespace=at.namespace, name=at.name, outcome=ended.value)
+            log.info("return ended", **begun.request.pod.metadata.about, outcome=ended.value)
             if ended is Outcome.KEPT:
                 self._postpone(key, settings)
                 if begun.before:
@@ -241,8 +240,8 @@ class ReturnReconciler:
             try:
                 is_tried = self._try(choice.due.pod, room, nodes, settings)
             except KubeError as error:
-                at, is_tried = choice.due.pod.metadata, False
-                log.warning("workload not read", namespace=at.namespace, name=at.name, error=str(error))
+                is_tried = False
+                log.warning("workload not read", **choice.due.pod.metadata.about, error=str(error))
             if not is_tried:
                 self._postpone(key, settings)
             return
@@ -274,8 +273,7 @@ class ReturnReconciler:
         siblings = frozenset(other.metadata.uid for other in current.pods)
         self._begun[pod.key] = Return(request, siblings, self._evicted_at, before)
         if is_evicted:
-            at = pod.metadata
-            log.info("pod evicted", namespace=at.namespace, name=at.name, node=pod.node_name)
+            log.info("pod evicted", **pod.metadata.about, node=pod.node_name)
             why = (
                 f"Evicted from {pod.node_name}: local nodes have had room for {settings.after:g} s, for example"
                 f" {node}; the scheduler decides where its replacement runs"
@@ -287,15 +285,14 @@ class ReturnReconciler:
         """That version of it. None when it is unknown whether it was evicted."""
         at = pod.metadata
         try:
-            seen = {"uid": at.uid, "resourceVersion": at.resource_version}
-            self._client.evict(at.name, at.namespace, preconditions=seen)
+            self._client.evict(at.name, at.namespace, preconditions=at.guard)
         except (Conflict, NotFound):
             return False
         except KubeError as error:
             if isinstance(error, ServerError) or not isinstance(error, ApiError):
                 return None
             RETURNS.labels("refused").inc()
-            log.warning("eviction refused", namespace=at.namespace, name=at.name, error=str(error))
+            log.warning("eviction refused", **at.about, error=str(error))
             self._reporter.once(pod, "ReturnRefused", f"Stays on its super node for now: {error}", "Normal")
             return False
         return True
