@@ -17,7 +17,7 @@ import msgspec
 from calico.reservations import AUTO, GROUPS, first_served, left_until, resource_in
 from calico.segment import IPReservation
 from kube.client import Client, Resource
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value, complete, slim
 from runtime import time
 
 Range = tuple[int, int, int]
@@ -146,13 +146,13 @@ class Block:
 def block_of(block: IPAMBlock) -> Block:
     """ValueError when its CIDR is none."""
     assigned = sum(1 << place for place, held in enumerate(block.spec.allocations) if held is not None)
-    return Block(_trimmed(block.metadata), range_of(block.spec.cidr), assigned, block.spec.strict_affinity)
+    return Block(slim(block.metadata), range_of(block.spec.cidr), assigned, block.spec.strict_affinity)
 
 
 def decode_pool(encoded: msgspec.Raw) -> IPPool:
     """MsgspecError when it cannot be read."""
     pool = _POOL.decode(encoded)
-    return IPPool(_trimmed(pool.metadata), pool.spec)
+    return IPPool(slim(pool.metadata), pool.spec)
 
 
 def decode_block(encoded: msgspec.Raw) -> Block:
@@ -161,10 +161,6 @@ def decode_block(encoded: msgspec.Raw) -> Block:
         return block_of(_BLOCK.decode(encoded))
     except ValueError as error:
         raise msgspec.ValidationError(str(error)) from error
-
-
-def _trimmed(at: ObjectMeta) -> ObjectMeta:
-    return ObjectMeta(name=at.name, uid=at.uid, resource_version=at.resource_version)
 
 
 def ip_pools(client: Client, api_version: str = AUTO, *, timeout: float) -> Sequence[IPPool]:

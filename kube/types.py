@@ -130,6 +130,10 @@ class Toleration(Value, frozen=True):
     toleration_seconds: int | None = None
 
 
+class SchedulingGate(Value, frozen=True):
+    name: str = ""
+
+
 class NodeSpec(Value, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     taints: tuple[Taint, ...] = ()
@@ -234,6 +238,17 @@ def compact(metadata: ObjectMeta, annotations: Iterable[str]) -> ObjectMeta:
         labels=_shared(tuple(metadata.labels.items())),
         annotations=only(metadata.annotations, annotations),
         owner_references=_owners(owner) if owner else (),
+        deletion_timestamp=metadata.deletion_timestamp,
+    )
+
+
+def slim(metadata: ObjectMeta) -> ObjectMeta:
+    """What names an object, and whether it terminates."""
+    return ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
         deletion_timestamp=metadata.deletion_timestamp,
     )
 

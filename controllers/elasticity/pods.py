@@ -32,7 +32,7 @@ from api.elasticity import (
     tolerates_super_nodes,
 )
 from kube.selectors import REQUIRED, LabelSelector, NodeAffinity, NodeSelector
-from kube.types import Condition, ObjectMeta, Toleration, Value, amount, compact, complete
+from kube.types import Condition, ObjectMeta, SchedulingGate, Toleration, Value, amount, compact, complete
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
@@ -262,15 +262,11 @@ KEPT = frozenset((LOCAL_REPLICAS, SWITCH, PLACEMENT, COST, OUR_COST, BURST))
 """The annotations that still matter when a pod is bound."""
 
 
-class Gate(Value, frozen=True):
-    name: str = ""
-
-
 class RawSpec(Value, frozen=True):
     """The parts of a spec that are read of each pod."""
 
     node_name: str = ""
-    scheduling_gates: tuple[Gate, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     affinity: msgspec.Raw = msgspec.Raw(b"{}")
     containers: tuple[Ports, ...] = ()
@@ -396,17 +392,6 @@ def _pod(raw: RawPod) -> Pod:
     bound, node = compact(raw.metadata, KEPT), sys.intern(spec.node_name)
     ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
     return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon)
-
-
-def slim(metadata: ObjectMeta) -> ObjectMeta:
-    """What names an object, and whether it terminates."""
-    return ObjectMeta(
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        deletion_timestamp=metadata.deletion_timestamp,
-    )
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import structlog
 from api.elasticity import SWITCH
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Action, Kind, Patch
-from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets, slim
+from controllers.elasticity.pods import Pod, PodIndex, decode, decode_for_return, facets
 from controllers.elasticity.snapshot import ClusterState, Snapshot, Workload, parse
 from controllers.manager import Context
 from kube.client import Client
@@ -26,7 +26,7 @@ from kube.errors import NotFound
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS, Resource, Selection
-from kube.types import ConfigMap, ObjectMeta, Value, complete, key_of
+from kube.types import ConfigMap, ObjectMeta, Value, complete, key_of, slim
 from settings import ElasticitySettings
 
 REPLICA_SETS = Resource("apps", "v1", "replicasets")

@@ -26,7 +26,7 @@ from api.elasticity import (
     tolerates_super_nodes,
 )
 from kube.selectors import NodeAffinity
-from kube.types import MIRROR, ObjectMeta, Toleration, Value, complete
+from kube.types import MIRROR, ObjectMeta, SchedulingGate, Toleration, Value, complete
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
 
@@ -207,10 +207,6 @@ def _parts(spec: Spec, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"spec": spec, "metadata": {} if annotations is None else {"annotations": annotations}}
 
 
-class _SchedulingGate(Value, frozen=True):
-    name: str = ""
-
-
 class _Affinity(Value, frozen=True):
     node_affinity: NodeAffinity | None = None
 
@@ -218,7 +214,7 @@ class _Affinity(Value, frozen=True):
 class PodSpec(Value, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
-    scheduling_gates: tuple[_SchedulingGate, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     affinity: _Affinity | None = None
 
