@@ -139,6 +139,17 @@ def test_a_pod_that_is_not_bound_any_more_starts_once_more_where_it_is_bound_the
     place.until(lambda: bool(ready(place)), "it to be ready again")
 
 
+def test_a_pod_that_ended_after_a_backup_ends_again_once_that_is_restored(place: Modelled) -> None:
+    bare(place, "one", "web:1")
+    place.until(lambda: bool(ready(place)), "it to be ready")
+    backup = place.api.snapshot()
+    place.kubernetes.kubelets.evict(pods(place)[0], place.clock)
+    place.run(10)
+    place.api.restore(backup)
+    place.run(10)
+    assert [each["status"].get("reason") for each in pods(place)] == ["Evicted"]
+
+
 def test_a_node_that_was_silent_in_a_backup_is_ready_again_once_that_is_restored(place: Modelled) -> None:
     bare(place, "one", "web:1")
     place.until(lambda: bool(ready(place)), "it to be ready")

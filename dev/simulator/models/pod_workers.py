@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
@@ -51,6 +51,8 @@ class Sandbox:
     address: str = ""
     restarts: int = 0
     is_deleting: bool = False
+    last: Raw = field(default_factory=dict)
+    """The status with which it ended, which its kubelet reports again when etcd is that of an earlier time."""
 
 
 class PodWorkers:
@@ -98,6 +100,8 @@ class PodWorkers:
             return
         each.pod = pod
         if each.stage is Stage.ENDED:
+            if not is_ended(pod):
+                self._write(each, each.last)
             if is_deleted(pod) and not each.is_deleting:
                 each.at = each.at or self._in(0.05, 0.5, now)
         elif each.stage is not Stage.STOPPING:
@@ -207,7 +211,8 @@ class PodWorkers:
         if target:
             conditions = with_condition(status["conditions"], "DisruptionTarget", "True", now, **target)
             status["conditions"] = conditions
-        self._write(each, {**status, **told})
+        each.last = {**status, **told}
+        self._write(each, each.last)
         self._note(each.node, f"{each.key[2]} has ended: {phase} {reason}".rstrip())
 
     def _delete(self, each: Sandbox, now: datetime) -> None:
@@ -242,7 +247,8 @@ class PodWorkers:
         self._release(each)
         each.stage, each.at = Stage.ENDED, None
         text = f"Pod was rejected: {message}"
-        self._write(each, {"phase": "Failed", "reason": reason, "message": text, "startTime": stamp(now)})
+        each.last = {"phase": "Failed", "reason": reason, "message": text, "startTime": stamp(now)}
+        self._write(each, each.last)
         self._note(each.node, f"{each.key[2]} was rejected: {reason}")
 
     # Parts.
