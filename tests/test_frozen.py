@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import ssl
 import subprocess
 import sys
 import tarfile
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +111,21 @@ def test_it_reads_a_cluster_without_a_python_in_reach(
     assert (called.returncode, called.stderr) == (1, "")
     assert "validating drawbridge   2          Fail, Ignore" in called.stdout
     assert not [*root.rglob("python3")]
+
+
+@programs
+def test_it_leaves_no_key_behind(root: Path, port: int) -> None:
+    """The official client writes keys into files, and removes them when the program ends."""
+    pair = leaf()
+    data = {"client-certificate-data": pair.certificate, "client-key-data": pair.key}
+    user = {"username": "x", "password": "x"} | {
+        name: b64encode(each).decode() for name, each in data.items()
+    }
+    (root / "root" / ".kube" / "config").write_text(KUBECONFIG.format(port=port, user=json.dumps(user)))
+    before = {*root.rglob("*")}
+
+    assert call(root, "/opt/drawbridge/drawbridge", "status").returncode == 1
+    assert {*root.rglob("*")} == before
 
 
 @programs
