@@ -15,14 +15,16 @@ from calico.pools import Pool, pools_of
 from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
-from controllers.ip_reservation.epoch import PERIOD, PROPAGATION, EpochReconciler
 from controllers.ip_reservation.late_reservations import TOGETHER, LateReconciler
 from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
 from controllers.ip_reservation.snapshot import settled_of
 from controllers.ip_reservation.standing import (
     KEY,
+    PERIOD,
+    PROPAGATION,
     Candidate,
+    EpochReconciler,
     MarkReconciler,
     StandingReconciler,
     plan,

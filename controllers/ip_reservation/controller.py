@@ -17,7 +17,6 @@ from controllers.informers import LONGEST_SILENCE, StaleInformer
 from controllers.ip_reservation.caches import Caches, caches_of
 from controllers.ip_reservation.calls import PAUSES, LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
-from controllers.ip_reservation.epoch import EpochReconciler
 from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
 from controllers.ip_reservation.opt_in import OptInReconciler, Workloads, workloads_of
 from controllers.ip_reservation.pools import PoolWatch
@@ -25,7 +24,7 @@ from controllers.ip_reservation.release_reconciler import SEGMENTS, ReleaseRecon
 from controllers.ip_reservation.reporter import Reporter
 from controllers.ip_reservation.same_address import SameAddressReconciler
 from controllers.ip_reservation.snapshot import SnapshotReader
-from controllers.ip_reservation.standing import MarkReconciler, StandingReconciler
+from controllers.ip_reservation.standing import EpochReconciler, MarkReconciler, StandingReconciler
 from controllers.ip_reservation.swaps import SwapReconciler
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
