@@ -194,7 +194,8 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
     """Raises KubeError, or Failure, when not even the installation is found; without *secrets*, reads none."""
     ours, now, known = inventory.installed, inventory.now(), healths()
     settings, looked = ours.in_force, enabled(ours.in_force)
-    reads: dict[str, Callable[[], Any]] = {"lease": inventory.lease}
+    # Policies are used below, and read together with the rest.
+    reads: dict[str, Callable[[], Any]] = {"lease": inventory.lease, "policies": lambda: inventory.policies}
     if secrets:
         reads["certificate"] = partial(_certificate, inventory)
     reads |= {name: partial(_looked_at, health, inventory) for name, health in looked.items()}
