@@ -82,6 +82,8 @@ def leave():
 
 # It says the version that it was built of, whatever this environment says.
 os.environ.update(DRAWBRIDGE_VERSION={version!r}, DRAWBRIDGE_REVISION={revision!r})
+# Pydantic would look for plugins in the metadata of all packages.
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"
 # Its TLS looks for authorities where the machine that built it has them.
 for file in {authorities}:
     if os.path.exists(file):
