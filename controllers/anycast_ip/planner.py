@@ -208,8 +208,10 @@ def _plan_when_unbound(seen: Address, snapshot: Snapshot, claim: Claim) -> Step:
     if seen.status != UNBIND:
         slow = Note("AnycastIpDelayed", f"{seen.id} has been {seen.status} at Tencent Cloud for minutes")
         return Step(Action.WATCH, slow if snapshot.seen.seconds >= SLOW else None)
-    if not claim.is_managed:
+    if not claim.is_managed or snapshot.seen.is_replaced:
         return Step(Action.FORGET)
+    if snapshot.seen.resists and snapshot.seen.on_instance is None:
+        return Step(Action.LOOK)
     if seen.blocked or seen.arrears:
         return Step(Action.WATCH, stopped(seen))
     if not (announcement := snapshot.announcement):

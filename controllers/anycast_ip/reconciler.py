@@ -289,7 +289,8 @@ class Reader(_Parts):
             found = self._cloud.addresses_on(claim.instance if claim else instance_of(snapshot.node))
             owners = (self._user_of(each.id) for each in found if bound_to(each))
             owner = next((each.node for each in owners if each), "")
-            seen = dataclasses.replace(seen, on_instance=found, owner=owner)
+            is_replaced = claim is not None and any(map(self._is_unclaimed, found))
+            seen = dataclasses.replace(seen, on_instance=found, owner=owner, is_replaced=is_replaced)
             snapshot = dataclasses.replace(snapshot, seen=seen)
         elif claim and action is Action.FIND:
             snapshot = dataclasses.replace(snapshot, order=self._looked_up(snapshot.order, claim))
@@ -392,7 +393,16 @@ class Reader(_Parts):
         self._inventory.note(seen)
         if seen.status in (BIND, BIND_ENI):
             waits.end(claim.uid, Action.BIND)
-        return Seen(seen, seconds=waits.seconds(claim.uid, Action.WATCH, seen.status))
+        return Seen(
+            seen,
+            seconds=waits.seconds(claim.uid, Action.WATCH, seen.status),
+            resists=waits.times(claim.uid, Action.BIND) > 1,
+        )
+
+    def _is_unclaimed(self, address: Address) -> bool:
+        """Whether it is one of the cluster's that is bound though no claim has it: those of a backup may be older."""
+        is_ours = address.tags.get(CLUSTER_UUID) == self._inventory.cluster_uuid
+        return is_ours and address.status in (BIND, BIND_ENI) and not self._claims.having(address.id)
 
     def _missing(self, claim: Claim) -> Unseen:
         """An address that is not listed may be there: the list may be empty by mistake, or another account's."""

@@ -123,13 +123,16 @@ class Seen:
     """What the cloud answered: *address* is the claim's, *on_instance* None before it was asked for.
 
     *seconds* is for how long the address has been in its status. *owner* is another node, whose claim has one of
-    *on_instance*.
+    *on_instance*. *resists*: it could not be bound more than once; *is_replaced*: its instance has one of ours
+    that no claim has.
     """
 
     address: Address | Unseen = UNKNOWN
     on_instance: tuple[Address, ...] | None = None
     seconds: float = 0.0
     owner: str = ""
+    resists: bool = False
+    is_replaced: bool = False
 
 
 @dataclass(frozen=True)
