@@ -213,3 +213,7 @@ def test_the_first_page_has_the_versions_that_are_tested() -> None:
     assert listed == {name: [each[name] for each in columns if name in each] for name in listed}
     [required] = [row[1] for row in table(ROOT / "README.md", "Tested versions") if row[0] == "Kubernetes"]
     assert f">={required.split()[0]}.0-0" == chart["kubeVersion"]
+
+
+def test_no_page_has_an_unresolved_conflict() -> None:
+    assert [page for page in PAGES if re.search("^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)] == []
