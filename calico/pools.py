@@ -61,6 +61,7 @@ class IPPoolSpec(Value, frozen=True):
     disabled: bool = False
     block_size: int = 0
     node_selector: str = ""
+    ipip_mode: str = ""
 
 
 class IPPool(Value, frozen=True):
@@ -78,6 +79,10 @@ class IPPool(Value, frozen=True):
     @property
     def is_for_all_nodes(self) -> bool:
         return self.spec.node_selector.strip() in ("", "all()")
+
+    @property
+    def has_ip_in_ip(self) -> bool:
+        return self.spec.ipip_mode not in ("", "Never")
 
     def has(self, ip: str) -> bool:
         """Also while it is disabled: its addresses stay with their pods."""

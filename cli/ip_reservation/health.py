@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from api.standing import STANDING
-from calico.pools import COOLDOWN
+from calico.pools import COOLDOWN, POOLS, IPPool
 from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
 from cli.cluster import attempt
@@ -181,13 +181,7 @@ def checks(inventory: Inventory) -> Iterator[Finding]:
         )
     yield from _of_cooldown(settings, attempt(inventory.cooldown))
     if settings.same_address.enabled:
-        yield Finding(
-            "the same address",
-            Verdict.WARNING,
-            "ipReservation.sameAddress is experimental: an IP that comes back on another node may be unreachable,"
-            " first of all from its former node",
-            f"check it in your own cluster, or switch ipReservation.sameAddress off: {RETURNED_IP}",
-        )
+        yield _of_same_address(attempt(partial(inventory.of_calico, POOLS, IPPool)))
     if account := inventory.installed.accounts.get(WEBHOOK, ""):
         yield _reserved(inventory, account)
 
@@ -221,6 +215,25 @@ def _of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> 
             " comes back: with ipReservation.sameAddress, StatefulSets' pods that come back earlier get other IPs",
             f"lower {COOLDOWN}, or switch ipReservation.sameAddress off; {what_each_covers}",
         )
+
+
+def _of_same_address(pools: Sequence[IPPool] | KubeError | None) -> Finding:
+    """None where Calico's pools are not served."""
+    check = "the same address"
+    if isinstance(pools, KubeError):
+        failure = unreadable(pools)
+        return Finding(check, Verdict.SKIPPED, f"pools not read: {failure.message}", failure.way_out)
+    if pools is None:
+        return Finding(check, Verdict.SKIPPED, "Calico's pools are not served")
+    if not (names := ", ".join(each.metadata.name for each in pools if each.has_ip_in_ip)):
+        return Finding(check, Verdict.OK, "no pool has IP-in-IP, the encapsulation that is not tested")
+    return Finding(
+        check,
+        Verdict.WARNING,
+        f"pools with IP-in-IP ({names}): ipReservation.sameAddress is not tested there, an IP that comes back on"
+        " another node may be unreachable, first of all from its former node",
+        f"check it in your own cluster, or switch ipReservation.sameAddress off: {RETURNED_IP}",
+    )
 
 
 def _reserved(inventory: Inventory, account: str) -> Finding:

@@ -31,7 +31,7 @@ def main() -> int:
         return NEITHER
     print(f"real nodes, because {without_kind}", file=sys.stderr)
     try:
-        binaries.ensure(*BINARIES, *binaries.NODE, "calico-ipam")
+        binaries.ensure(*BINARIES, *binaries.NODE, "calico-ipam", "calico-node")
         os.environ |= {PROVIDER: "real", real.ARCHIVES: json.dumps(real.build())}
         return world.run(scenes)
     except LabError as error:

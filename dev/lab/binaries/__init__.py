@@ -30,6 +30,7 @@ NODE = (
 SELDOM = (
     *NODE,
     "calico-ipam",
+    "calico-node",
     "configs",
     "noop-gate",
     "noop-webhook",

@@ -76,7 +76,7 @@ def programs() -> dict[str, Program]:
         *_kubernetes(wanted["kubernetes"], NODE, ("kubelet", "kube-proxy")),
         _pause(),
         *_containerd(wanted["containerd"]),
-        _calico_cni(wanted["calico"]),
+        *_calico_node(wanted["calico"]),
     ]
     column = os.environ.get(COLUMN)
     instead = {program.name: program for program in _oldest(versions(column))} if column else {}
@@ -249,7 +249,19 @@ def _containerd(version: str) -> list[Program]:
     ]
 
 
-def _calico_cni(version: str) -> Program:
-    """Calico's CNI plugin and its IPAM plugin in one program, which its file name tells apart."""
-    package = "github.com/projectcalico/calico/cni-plugin/cmd/calico"
-    return Program("calico", version, LAB / "build/calico", package, version_question=None)
+def _calico_node(version: str) -> list[Program]:
+    """Calico's CNI plugin and its IPAM plugin in one program, which its file name tells apart; Felix and confd."""
+    module, calico = LAB / "build/calico", "github.com/projectcalico/calico"
+    return [
+        Program("calico", version, module, f"{calico}/cni-plugin/cmd/calico", version_question=None),
+        Program(
+            "calico-node",
+            version,
+            module,
+            f"{calico}/node/cmd/calico-node",
+            version_question=None,
+            module_directories={
+                each: (calico, f"confd/etc/calico/confd/{each}") for each in ("conf.d", "templates")
+            },
+        ),
+    ]

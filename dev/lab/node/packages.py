@@ -12,16 +12,20 @@ from dev.lab.errors import LabError
 from dev.lab.node.requirements import SUITE
 
 NAMES = (
+    "bird",
     "buildah",
+    "conntrack",
     "containernetworking-plugins",
     "golang-github-containers-common",
     "golang-github-containers-image",
     "haproxy",
+    "ipset",
     "iptables",
     "libassuan0",
     "libgpgme11",
     "libip4tc2",
     "libip6tc2",
+    "libipset13",
     "liblua5.3-0",
     "libmnl0",
     "libnetfilter-conntrack3",
@@ -29,6 +33,7 @@ NAMES = (
     "libnftnl11",
     "libopentracing-c-wrapper0",
     "libopentracing1",
+    "libreadline8",
     "libseccomp2",
     "libxtables12",
     "runc",
