@@ -116,7 +116,7 @@ def values_for(features: Sequence[str], dice: Random) -> Raw:
         if dice.random() < 0.4:
             own["elasticity"]["maxSuperPods"] = {"total": dice.randint(1, 4)}
         if dice.random() < 0.4:
-            own["elasticity"]["returnHome"] = {"enabled": True, "after": "1m", "interval": "10s"}
+            own["elasticity"]["returnHome"] = {**SHORT["elasticity"]["returnHome"], "enabled": True}
     if "ip_reservation" in features:
         own["ipReservation"] = {"standing": {"enabled": dice.random() < 0.5}}
     if dice.random() < 0.1:
@@ -142,5 +142,7 @@ SHORT: Mapping[str, Raw] = {
         "standing": {"enabled": False},
     },
     "anycast_ip": {"clusterID": "cls-1"},
+    # An operator may turn it on: what returns by default after ten minutes would do so when the world is at rest.
+    "elasticity": {"returnHome": {"enabled": False, "after": "1m", "interval": "10s"}},
     "ingress_daemonset": {"healthChecker": {"image": {"repository": "drawbridge", "tag": "1"}}},
 }
