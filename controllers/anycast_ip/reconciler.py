@@ -74,8 +74,8 @@ from kube.types import Node
 from settings import AnycastIPSettings
 
 ABSENT, ALONE = 60.0, 900.0
-"""Seconds for which an address must be missing before it counts as gone: while others of the cluster are listed, or its
-release has begun; and while none is listed. Then its instance, or that of a node, must be known to the cloud."""
+"""Seconds for which an address must be missing before it counts as gone: while others of the cluster are bound, or its
+release has begun; and while none is bound. Then its instance, or that of a node, must be known to the cloud."""
 UNPROVEN = 3600.0
 """The same for a release that has begun while no node names an instance: nothing is left to show the account by."""
 ENDING = ("STOPPING", "STOPPED", "SHUTDOWN", "TERMINATING", "LAUNCH_FAILED")
@@ -421,7 +421,9 @@ class Reader(_Parts):
         raise _not_believed(claim)
 
     def _is_certain(self, claim: Claim, missing: float) -> bool:
-        if listed := self._inventory.addresses:
+        listed = self._inventory.addresses
+        # Some may have been ordered with the keys of another account, whose addresses are bound to no instance of ours.
+        if claim.address in listed or any(map(bound_to, listed.values())):
             return claim.address not in listed
         if missing < ALONE and not claim.releasing:
             return False

@@ -168,6 +168,24 @@ def wrong_keys(world: World) -> Iterator[float]:
 
 
 @history("anycast_ip", nodes=3)
+def wrong_keys_with_an_order(world: World) -> Iterator[float]:
+    """Keys of another account, in which an address was ordered for a node that joins, close no node."""
+    need_addresses(world)
+    yield 60.0
+    world.cloud.use_keys_of_the_other_account(world.kernel.now + 200.0)
+    number = world.next_number()
+    world.kubectl_create(NODES, objects.node(f"node-{number}", number, {NEED_LABEL: "true"}))
+    yield 15.0
+    for each in world.product.controllers:  # the next leader looks at all nodes
+        world.product.kill(each)
+    yield 150.0
+    nodes = [each for each in world.api.list(NODES) if not is_open(each)]
+    if closed := [name for each in nodes if (name := each["metadata"]["name"]) != f"node-{number}"]:
+        broken(world, KEPT_OPEN, ", ".join(closed))
+    yield 120.0
+
+
+@history("anycast_ip", nodes=3)
 def wrong_keys_while_releasing(world: World) -> Iterator[float]:
     """Keys of another account for a minute while a release is under way do not leak its address."""
     need_addresses(world)
