@@ -298,9 +298,8 @@ class World(Served):
             client, NAME, self.caches, lambda: self.settings.standing.enabled, self.clock
         )
         self.standing = StandingReconciler(
-            self.caches, self.reservations, self.epochs, self.pools, lambda: self.settings, self.reporter,
-            self.clock,
-        )  # fmt: skip
+            self.caches, self.reservations, self.epochs, self.pools, lambda: self.settings, self.reporter
+        )
         self.marks = MarkReconciler(self.caches, client, self.epochs, self.standing.marking)
         self.late = LateReconciler(
             self.caches, self.live, lambda records: self.reserve(records), lambda: self.settings,

@@ -109,9 +109,7 @@ def _work(
     if settings().same_address.enabled:
         optional.append(SameAddressReconciler(caches, client, settings, reporter).controller())
     if settings().standing.enabled:
-        standing = StandingReconciler(
-            caches, reservations, epochs, lambda: pools.known, settings, reporter, clock
-        )
+        standing = StandingReconciler(caches, reservations, epochs, lambda: pools.known, settings, reporter)
         optional += [
             standing.controller(),
             MarkReconciler(caches, client, epochs, standing.marking).controller(),

@@ -74,7 +74,7 @@ class EpochReconciler:
     def __init__(
         self, client: Client, name: str, caches: Caches, is_enabled: Callable[[], bool], clock: Clock
     ) -> None:
-        self._client, self._name, self._is_enabled, self._clock = client, name, is_enabled, clock
+        self._client, self._name, self._is_enabled, self.clock = client, name, is_enabled, clock
         self.caches = caches
         self._void_since = math.inf
         self.current: Epoch | None = None
@@ -120,7 +120,7 @@ class EpochReconciler:
             self.known.add(epoch.value)
             claims.begin(epoch.value, epoch.owner)
             return
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._void_since = min(self._void_since, now)
         if now - self._void_since >= PROPAGATION:
             claims.end()
@@ -227,10 +227,9 @@ class StandingReconciler:
         pools: ReadPools,
         settings: Callable[[], IPReservationSettings],
         reporter: Reporter,
-        clock: Clock,
     ) -> None:
         self._caches, self._claims, self._reservations = caches, caches.claims, reservations
-        self._clock, self._term = clock, secrets.token_hex(8)
+        self._term = secrets.token_hex(8)
         self._epochs, self._pools, self._settings, self._reporter = epochs, pools, settings, reporter
         self._queue = WorkQueue("ip_reservation_standing", pauses=PAUSES)
         self.marking = WorkQueue("ip_reservation_marking", pauses=PAUSES)
@@ -387,7 +386,7 @@ class StandingReconciler:
 
     def _reserve(self, uids: Sequence[str], owner: OwnerReference, settings: IPReservationSettings) -> None:
         """What cannot be written is left out; a write that was late makes a copy."""
-        now, reserved = self._clock.now(), NONE
+        now, reserved = self._epochs.clock.now(), NONE
         pods = filter(None, (self._caches.pods.get(key) for key in self._pods_of(uids)))
         records = (record for pod in pods for record in records_of(pod, settings, reason=STANDING, at=now))
         for page in pages(records):
