@@ -149,8 +149,8 @@ def _switch(value: object) -> bool:
 def convert_values(name: str, file: Path) -> None:
     """Convert the values of an original's chart.
 
-    Prints them under the names of Drawbridge's chart, and a comment for each entry that has no counterpart. Of Capo,
-    the file in its ConfigMap is taken, too. Keys are not printed. No cluster is needed.
+    Prints them under the names of Drawbridge's chart, and a comment for each entry that has no counterpart. For Capo,
+    the file in its ConfigMap works, too. Keys are not printed. No cluster is needed.
     """
     values, original = values_of(file, "write it by helm get values RELEASE --all -o yaml"), BY_NAME[name]
     if (values.get("apiVersion"), values.get("kind")) == CAPO_HEADER:
