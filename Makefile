@@ -118,7 +118,7 @@ hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loo
 simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n] [CRASHES=1]
 	@$(RUN) -m dev.simulator $(if $(CRASHES),--crashes $(CRASHES),$(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)))
 
-mutate: $(STAMP) ## Change decisions of planners and ledger one by one: which does no test detect?
+mutate: $(STAMP) ## Change decisions of planners and ledger one by one: find those that no test detects
 	@$(RUN) -m tests.mutation
 
 up: $(STAMP) ## Leave a lab running: eval "$$(make -s up | tail -n 1)"  [NAME=...] [VALUES=file.yaml]

@@ -52,7 +52,7 @@ class IngressDaemonSetSettings(Model):
     enabled: bool = False
     health_checker: HealthChecker = HealthChecker()
     detachment_reminder: Period = 600.0
-    """How long a detachment may go unconfirmed before an Event says so."""
+    """How long the timestamp of a detachment may be missing before an Event says so."""
     resync_period: Period = 300.0
     prometheus: Prometheus = Prometheus()
     clb: CLBSettings = CLBSettings()
