@@ -53,6 +53,21 @@ def test_no_page_is_wider_than_a_small_window(served: Served, path: str) -> None
     assert served.open(path).evaluate("document.documentElement.scrollWidth") <= 390
 
 
+OUTSIDE = """(() => {
+  const right = innerWidth - parseFloat(getComputedStyle(document.querySelector("main")).paddingRight);
+  return [...document.querySelectorAll(".scroll, .card, .rollout")]
+    .filter(each => each.getBoundingClientRect().right > right + 1).map(each => each.textContent.trim().slice(0, 40));
+})()"""
+
+
+@pytest.mark.parametrize("width", [800, 1280])
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_reaches_into_the_margin(served: Served, path: str, width: int) -> None:
+    served.tab.set_viewport_size({"width": width, "height": 800})
+
+    assert served.open(path).evaluate(OUTSIDE) == []
+
+
 def test_a_rollout_changes_before_ones_eyes_and_what_is_open_or_has_the_focus_stays(served: Served) -> None:
     tab = served.open("/rollouts")
     walk(tab, "Pause…")
