@@ -12,15 +12,28 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from runtime import utc_now
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from kube.client import Client
     from settings import Settings
     from telemetry.server import Server
     from webhook.admission import Webhook
-    from webhook.replica import Replica
 
 Current = Callable[[], "Settings"]
 """The settings of the moment."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What the webhooks of a replica share: a way to the API server, the settings, and its *name*."""
+
+    client: Client
+    settings: Current
+    name: str
+    now: Callable[[], datetime] = utc_now
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,10 @@ class Feature:
     """``run(context, settings)``: works until the context stops."""
     paths: Mapping[str, Callable[[Settings], bool]] = field(default_factory=dict)
     webhooks: str = ""
-    """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile."""
+    """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile.
+
+    `explain` and `simulate` ask them, too, if their reviews write nothing: else those that *predicted* makes.
+    """
     endpoint: str = ""
     """``serve(client, settings)``: what each replica of the controllers serves, also while another one leads."""
 
@@ -42,7 +58,7 @@ class Feature:
     health: str = ""
     """``module:HEALTH``: what `status` and `doctor` say of it."""
     predicted: str = ""
-    """``predicted(inventory)``: how its webhooks are made that are asked by `explain` and `simulate`."""
+    """``predicted(inventory)``: makes webhooks that read a snapshot, and write to a ledger of it."""
     explains: Mapping[str, str] = field(default_factory=dict)
     """The kinds of objects of which `explain` says why: ``module:KIND``."""
     simulates: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +93,7 @@ FEATURES = (
                 now.ip_reservation.enabled and now.ip_reservation.same_address.enabled
             ),
         },
-        webhooks="webhook.ip_reservation.routes:webhooks",
+        webhooks="webhook.ip_reservation.reads:webhooks",
         commands={
             "reservations": (
                 "cli.ip_reservation.reservations:reservations",
@@ -107,7 +123,6 @@ FEATURES = (
         },
         pages={"addresses": ("cli.anycast_ip.addresses:addresses_of", "Anycast IP")},
         health="cli.anycast_ip.health:HEALTH",
-        predicted="cli.anycast_ip.node:predicted",
         explains={"node": "cli.anycast_ip.node:NODE"},
         simulates={"join": "cli.anycast_ip.join:join_command"},
         effects="cli.anycast_ip.join:effects",
@@ -120,7 +135,7 @@ FEATURES = (
             "api.elasticity:PATH": lambda now: now.elasticity.enabled,
             "api.elasticity:DAEMON_SETS_PATH": lambda now: now.elasticity.enabled,
         },
-        webhooks="webhook.elasticity.routes:webhooks",
+        webhooks="webhook.elasticity.leader:webhooks",
         commands={
             "elasticity": (
                 "cli.elasticity.placements:elasticity",
@@ -129,7 +144,6 @@ FEATURES = (
         },
         pages={"elasticity": ("dashboard.elasticity:read", "Elasticity")},
         health="cli.elasticity.health:HEALTH",
-        predicted="cli.elasticity.webhooks:predicted",
         simulates={"scale": "cli.elasticity.scale:scale_command"},
         effects="cli.elasticity.scale:effects",
     ),
@@ -141,7 +155,7 @@ FEATURES = (
             f"api.ingress_daemonset:{each}_PATH": lambda now: now.ingress_daemonset.enabled
             for each in ("DEFAULTS", "RULES", "EVICTIONS")
         },
-        webhooks="webhook.ingress_daemonset.routes:webhooks",
+        webhooks="webhook.ingress_daemonset.cluster_lookup:webhooks",
         commands={
             "rollout": (
                 "cli.ingress_daemonset.command:rollout",

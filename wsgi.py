@@ -2,13 +2,12 @@
 
 import os
 
-from features import webhooks
+from features import Replica, webhooks
 from kube.client import Client
 from settings import config_path
 from settings.file import SettingsFile
 from telemetry import logs
 from webhook.app import create_app
-from webhook.replica import Replica
 from webhook.worker import stopping
 
 settings = SettingsFile(config_path(), on_change=lambda _old, new: logs.set_level(new.logging.level))

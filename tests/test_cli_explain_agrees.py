@@ -38,7 +38,6 @@ from tests.explained import (
 )
 from tests.ingress_daemonset import raw
 from webhook.app import create_app
-from webhook.replica import Replica
 
 pytestmark = helm_needed
 
@@ -73,7 +72,7 @@ class World:
 
     def asked(self, answer: Verdict, request: ApiRequest) -> Raw:
         """The response of the whole server: its WSGI application, ledger and API server."""
-        replica = Replica(self.api.client(), lambda: self.settings, "replica")
+        replica = features.Replica(self.api.client(), lambda: self.settings, "replica")
         client = create_app(features.webhooks(replica)).test_client()
         path = answer.webhook.path
         sent = client.post(path, data=request.review(UID), content_type="application/json")

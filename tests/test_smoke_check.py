@@ -13,14 +13,13 @@ import pytest
 
 from certs.issue import new_ca
 from dev.fake_api import BUILT_IN, CALICO_V3, FakeAPI, Reply, Request, refusal
-from features import webhooks
+from features import Replica, webhooks
 from settings import parse as parse_settings
 from tests.features import Naps
 from tests.server import BEGIN, CA, END, Server, serving
 from webhook import smoke_check
 from webhook.admission import Webhook, parse
 from webhook.ip_reservation import smoke_check as reservation
-from webhook.replica import Replica
 
 RESERVATIONS = CALICO_V3[0].resource
 PEM_IN_BASE64 = base64.b64encode(CA.certificate).decode()

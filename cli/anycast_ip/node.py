@@ -20,14 +20,13 @@ from api.anycast_ip import (
     wanted,
 )
 from cli.explain.kinds import Event, Explanation, Kind, event_table, events_about, latest, snapshot_of
-from cli.explain.prediction import Make, Question, Snapshot, change_of, creation_of, predict, question_table
+from cli.explain.prediction import Question, Snapshot, change_of, creation_of, predict, question_table
 from cli.inventory import Inventory
 from cli.output import Part, Table, age, moment, title
 from controllers.anycast_ip.claim import terms_for, terms_of_all
 from kube.resources import NODES
 from kube.types import Node, is_super
 from settings import AnycastIPSettings
-from webhook.anycast_ip.webhook import AnycastIPWebhook
 
 Raw = dict[str, Any]
 OURS = ("drawbridge.io/", "tke.cloud.tencent.com/")
@@ -154,11 +153,6 @@ def _without_taint(node: Raw) -> Raw:
         each for each in spec.get("taints", ()) if (each["key"], each["effect"]) != (TAINT.key, TAINT.effect)
     ]
     return {**node, "spec": {**spec, "taints": kept}}
-
-
-def predicted(_: Inventory) -> Make:
-    """Its webhook."""
-    return lambda snapshot, _: [AnycastIPWebhook(lambda: snapshot.settings.anycast_ip)]
 
 
 NODE = Kind(

@@ -15,12 +15,12 @@ import msgspec
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import readable
 from api.ingress_daemonset.types import IngressDaemonSet
-from cli.explain.prediction import BUDGETS, Budget, Question, Snapshot, expression_parts
+from cli.explain.prediction import BUDGETS, Budget, Make, Question, Snapshot, expression_parts
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
 from cli.output import Document, Part, Report, Table, age
 from cli.session import Command, Commands, Session, pass_session
-from features import FEATURES
+from features import FEATURES, Feature, Replica
 from kube.errors import Forbidden, NotFound
 from kube.resources import EVENTS, NAMESPACES, Selection
 from kube.types import ObjectMeta, Value
@@ -102,8 +102,18 @@ def snapshot_of(inventory: Inventory, pods: Iterable[Raw] = (), namespaces: Iter
     found = [each for name in names for each in ingress_daemonsets_of(inventory, name)]
     settings, policies = inventory.settings, inventory.policies
     webhooks = [*(each.as_webhook for each in policies), *webhooks_in(inventory.configurations)]
-    makers = tuple(resolve_name(row.predicted)(inventory) for row in FEATURES if row.predicted)
+    replica = Replica(inventory.client, lambda: settings, "explain", inventory.now)
+    makers = tuple(_maker(row, inventory, replica) for row in FEATURES)
     return Snapshot(settings, webhooks, inventory.now(), by_key, raws, found, makers=makers)
+
+
+def _maker(row: Feature, inventory: Inventory, replica: Replica) -> Make:
+    """Of webhooks whose reviews write nothing."""
+    if row.predicted:
+        made: Make = resolve_name(row.predicted)(inventory)
+        return made
+    webhooks = row.webhooks_of(replica)
+    return lambda *_: webhooks
 
 
 def ingress_daemonsets_of(inventory: Inventory, namespace: str | None) -> Sequence[IngressDaemonSet]:

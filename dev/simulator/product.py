@@ -28,7 +28,6 @@ from kube.leader_election import LeadershipLost, StillWorking
 from runtime import threading
 from settings import Settings, parse
 from webhook.app import create_app
-from webhook.replica import Replica as Server
 
 STOP_WITHIN = 30.0
 """Seconds from SIGTERM to SIGKILL."""
@@ -265,7 +264,7 @@ class Product:
 
         def main() -> None:
             client = Client(self._network.connection(SERVER, replica.name))
-            server = Server(client, lambda: replica.settings, replica.name)
+            server = features.Replica(client, lambda: replica.settings, replica.name)
             app = create_app(features.webhooks(server), max_in_flight=replica.settings.webhook.threads)
             replica.app = Reception(app.test_client())
 

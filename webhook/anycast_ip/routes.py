@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from features import Replica
 from webhook.admission import Webhook
 from webhook.anycast_ip.webhook import AnycastIPWebhook
-from webhook.replica import Replica
 
 
 def webhooks(replica: Replica) -> Sequence[Webhook]:

@@ -1,20 +1,27 @@
-"""How long there has been no leader: its Lease says so, read at most every few seconds and only when a pod needs it."""
+"""The webhooks of elasticity, and how long there has been no leader.
+
+Its Lease says so, read at most every few seconds and only when a pod needs it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
 import structlog
 
+from features import Replica
 from kube.client import Client
 from kube.errors import KubeError
 from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
 from kube.resources import LEASES
 from kube.types import Value, complete
 from runtime import threading, time, utc_now
-from settings import LeaderElection
+from settings import ElasticitySettings, LeaderElection
+from webhook.admission import Webhook
+from webhook.elasticity.daemon_sets import DaemonSetWebhook
+from webhook.elasticity.webhook import PlacementWebhook
 
 REFRESH = 5.0
 """Seconds for which what was read is believed."""
@@ -28,6 +35,14 @@ class _Lease(Value, frozen=True):
 
 
 complete(_Lease)
+
+
+def webhooks(replica: Replica) -> Sequence[Webhook]:
+    def settings() -> ElasticitySettings:
+        return replica.settings().elasticity
+
+    leader = LeaseReader(replica.client, lambda: replica.settings().leader_election, now=replica.now)
+    return PlacementWebhook(settings, leader.absence), DaemonSetWebhook(settings)
 
 
 class LeaseReader:

@@ -1,11 +1,11 @@
-"""What the webhooks read of the cluster within a deadline, and the drain requests that they write.
+"""The webhooks of ingress_daemonset, what they read within a deadline, and the drain requests that they write.
 
 The API server's own schema of a pod template is read once, and again only before a field is denied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
@@ -17,13 +17,18 @@ from msgspec.structs import replace
 from api.ingress_daemonset import DRAIN_REQUESTS, INGRESS_DAEMONSETS
 from api.ingress_daemonset.template import FollowedNode, readable, where_of
 from api.ingress_daemonset.types import IngressDaemonSet
+from features import Replica
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
 from kube.types import Pod, complete, key_of
 from kube.waiting import acquired
 from runtime import threading, time
+from settings import IngressDaemonSetSettings
+from webhook.admission import Webhook
+from webhook.ingress_daemonset.evictions import EvictionWebhook
 from webhook.ingress_daemonset.validate import MOST_PROBLEMS, PATH, PortUser, Problem
+from webhook.ingress_daemonset.webhook import DefaultingWebhook, ValidatingWebhook
 
 PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of the taints that keep pods off a node until it is ready again."""
@@ -275,3 +280,15 @@ class PodTemplates:
 
     def _left(self, deadline: float) -> float:
         return seconds_left(deadline, self._clock)
+
+
+def webhooks(replica: Replica) -> Sequence[Webhook]:
+    def settings() -> IngressDaemonSetSettings:
+        return replica.settings().ingress_daemonset
+
+    cluster = ClusterLookup(replica.client)
+    return [
+        DefaultingWebhook(settings),
+        ValidatingWebhook(settings, cluster.port_users, PodTemplates(replica.client).problems),
+        EvictionWebhook(settings, cluster, replica.now),
+    ]

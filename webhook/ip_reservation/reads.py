@@ -1,21 +1,29 @@
-"""What reviews read, where many ask at once, and how many addresses are reserved for pods that were not read."""
+"""The webhooks of ip_reservation, and what their reviews read where many ask at once."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from api.same_address import CalicoIPAM
 from api.standing import epoch_in
+from calico.ledger import Ledger
 from calico.pools import ip_pools, ipam_configuration
+from calico.reservations import Reservations
+from features import Replica
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
 from kube.types import Namespace, Pod
 from kube.waiting import acquired
 from runtime import threading, time
+from settings import IPReservationSettings
+from webhook.admission import Webhook
+from webhook.ip_reservation.same_address_webhook import SameAddressWebhook
+from webhook.ip_reservation.webhook import IPReservationWebhook
 
 NAMESPACE_SECONDS = 5.0
 """For how long a namespace is cached: a storm costs one read of its namespace."""
@@ -27,6 +35,11 @@ MOST = 16
 """Addresses of pods that were not read, which one server reserves in WINDOW."""
 WINDOW = 90.0
 """Seconds in which the leader drops a forged record: a bookmark of its watch may take one minute."""
+
+CONFIG_SECONDS = 30.0
+"""For how long Calico's configuration is cached: it hardly ever changes."""
+EPOCH_SECONDS = 1.0
+"""For how long the epoch is cached: about as long as API servers cache the match condition that has it."""
 
 T = TypeVar("T")
 Read = Callable[[float], T]
@@ -140,3 +153,30 @@ class UnreadPods:
                 return False
             self._times.extend([now] * addresses)
             return True
+
+
+def webhooks(replica: Replica) -> Sequence[Webhook]:
+    def settings() -> IPReservationSettings:
+        return replica.settings().ip_reservation
+
+    api_version = settings().calico_api_version
+    reservations = Reservations(replica.client, api_version)
+    unread = UnreadPods()
+
+    def believes(addresses: int) -> bool:
+        """Only API servers can send reviews, or it is one of a few."""
+        return bool(replica.settings().webhook.client_ca) or unread.admits(addresses)
+
+    name = replica.settings().certs.configuration_name
+    condition = Shared(partial(epoch_of_configuration, replica.client, name), max_age=EPOCH_SECONDS)
+
+    def epoch(deadline: float) -> str | None:
+        return condition.value(deadline) if settings().standing.enabled else None
+
+    ledger, cluster = Ledger(reservations, replica.name), Cluster(replica.client)
+    segments = Shared(lambda timeout: reservations.list(timeout=timeout))
+    of_calico = Shared(partial(calico_ipam, replica.client, api_version), max_age=CONFIG_SECONDS)
+    return [
+        IPReservationWebhook(cluster, ledger, settings, replica.now, believes, epoch),
+        SameAddressWebhook(cluster, segments.value, of_calico.value, settings, replica.now),
+    ]

@@ -24,7 +24,7 @@ from calico.reservations import NotServed
 from calico.segment import IPReservation
 from kube.errors import KubeError
 from kube.types import ObjectMeta, Pod
-from runtime import time, utc_now
+from runtime import time
 from settings import IPReservationSettings
 from webhook.admission import Decision, Request, allow, change, decoded
 from webhook.ip_reservation.webhook import Cluster
@@ -69,7 +69,7 @@ class SameAddressWebhook:
     segments: Callable[[float], Sequence[IPReservation]]
     of_calico: Callable[[float], CalicoIPAM]
     settings: Callable[[], IPReservationSettings]
-    now: Callable[[], datetime] = utc_now
+    now: Callable[[], datetime]
 
     def fails_open(self) -> bool:
         """Always: a pod to which nothing is promised gets another address, as without this."""
