@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.ingress_daemonset.template import template_of
+from api.ingress_daemonset.template import EXCLUDED, template_of
 from api.ingress_daemonset.types import resource
 from kube.selectors import REQUIRED
 from tests.ingress_daemonset import Raw, raw
@@ -59,6 +59,13 @@ def counted(*ports: int, endpoint: Raw | None = None, **spec: Any) -> Raw:
 
 NODE = {"key": "example.com/detached"}
 UP = {"port": 9113, "metric": "up"}
+UNLABELLED = {
+    "nodeAffinity": {
+        REQUIRED: {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": EXCLUDED, "operator": "DoesNotExist"}]}]
+        }
+    }
+}
 CHECKED = {"healthCheckNodePorts": [10080], **pod(hostNetwork=True)}
 
 
@@ -110,6 +117,16 @@ CHECKED = {"healthCheckNodePorts": [10080], **pod(hostNetwork=True)}
             ),
             "R.waitForDetachmentByAnnotatedTimestamp.key",
             "the two must differ",
+        ),
+        (
+            {"nodeSelector": {EXCLUDED: ""}, **rolling(labelNodeToDetach=True)},
+            "R.labelNodeToDetach",
+            "would leave",
+        ),
+        (
+            {**rolling(labelNodeToDetach=True), **pod(affinity=UNLABELLED)},
+            "R.labelNodeToDetach",
+            "would leave",
         ),
         ({"selector": {"matchLabels": {"app": "other"}}}, "spec.selector.matchLabels", "lack app=other"),
         (

@@ -253,6 +253,7 @@ class RollingUpdate(Value, frozen=True):
     annotate_node_to_detach: Annotation | None = None
     wait_for_detachment_by_annotated_timestamp: Timestamp | None = None
     set_weight_to_detach: Weights | None = None
+    label_node_to_detach: bool = False
     wait_for_connections: Connections | None = None
     confirm: str = REQUIRED
     """Whether health checkers and load balancers must confirm the detachment before pods are replaced."""
@@ -282,6 +283,16 @@ class RollingUpdate(Value, frozen=True):
     def node_annotation(self) -> Annotation | None:
         """Written to a Node before the update of its Deployment."""
         return self.annotate_node_to_detach if self.detaches else None
+
+    @property
+    def labels_node(self) -> bool:
+        """Whether a Node is excluded from external load balancers by its label before the update of its Deployment."""
+        return self.label_node_to_detach and self.detaches
+
+    @property
+    def label_grace_seconds(self) -> int:
+        """Nothing says when load balancers have followed the label."""
+        return self.confirm_timeout_seconds if self.labels_node else 0
 
     @property
     def weights(self) -> Weights | None:

@@ -18,7 +18,7 @@ import structlog
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
 from api.ingress_daemonset.types import IngressDaemonSet
-from controllers.ingress_daemonset.detachment import Changes, attach_deployment, attach_node_for_all
+from controllers.ingress_daemonset.detachment import NodeChanges, attach_deployment, attach_node_for_all
 from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -59,11 +59,11 @@ complete(Marked)
 
 @dataclass(frozen=True)
 class Detached:
-    """An object with our marks, and the annotations that attach it."""
+    """An object with our marks, and the annotations and labels that attach it."""
 
     resource: Resource
     held: ObjectMeta
-    changes: Changes
+    changes: NodeChanges
 
 
 def attach_all(
@@ -113,9 +113,12 @@ def detached(client: Client) -> list[Detached]:
     ]
     nodes = [each.metadata for each in client.list(NODES, type=Marked).items]
     ours = [each for each in deployments if each.controller and each.controller.kind == KIND]
-    found = [Detached(DEPLOYMENTS, each, attach_deployment(each.annotations)) for each in ours]
-    found += [Detached(NODES, each, attach_node_for_all(each.annotations)) for each in nodes]
-    return [each for each in found if each.changes]
+    on_deployments = ((each, attach_deployment(each.annotations)) for each in ours)
+    found = [
+        Detached(DEPLOYMENTS, each, {"annotations": changes}) for each, changes in on_deployments if changes
+    ]
+    on_nodes = ((each, attach_node_for_all(each)) for each in nodes)
+    return found + [Detached(NODES, each, changes) for each, changes in on_nodes if changes]
 
 
 def attach(client: Client, left: Sequence[Detached]) -> None:
@@ -123,7 +126,7 @@ def attach(client: Client, left: Sequence[Detached]) -> None:
     for each in left:
         said = {"kind": each.resource.plural, "name": key_of(each.held)}
         try:
-            _patch(client, each.resource, each.held, annotations=each.changes)
+            _patch(client, each.resource, each.held, **each.changes)
         except KubeError as error:
             log.warning("node not attached yet", **said, error=str(error))
         else:

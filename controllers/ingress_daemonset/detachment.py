@@ -15,7 +15,7 @@ import msgspec
 
 from api.health_checks import SCHEDULED, State, deployment_name
 from api.ingress_daemonset import DETACHED_BY
-from api.ingress_daemonset.template import FollowedNode
+from api.ingress_daemonset.template import EXCLUDED, FollowedNode
 from api.ingress_daemonset.types import (
     OFF,
     PREFERRED,
@@ -26,15 +26,18 @@ from api.ingress_daemonset.types import (
     time_of,
 )
 from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
-from kube.types import Value, complete
+from kube.types import ObjectMeta, Value, complete
 
 Changes = dict[str, str | None]
+NodeChanges = dict[str, Changes]
+"""Of its annotations and its labels."""
 
 
 class Mark(Value, frozen=True):
     """Since when we detach, by the annotation *key*.
 
     *put* is false for an annotation that was there before and stays; *stale* is the timestamp that was there before.
+    *label* is the same as *put* for the label that excludes the node from load balancers; None where it is not wanted.
     With *attached*, it is since when the node is attached, and the load balancer may not send it traffic yet. With
     *leaving*, it is since when the node does not match.
     """
@@ -43,6 +46,7 @@ class Mark(Value, frozen=True):
     key: str = ""
     put: bool = True
     stale: str = ""
+    label: bool | None = None
     attached: bool = False
     leaving: bool = False
 
@@ -91,50 +95,64 @@ def settle_deployment(annotations: Mapping[str, str], now: datetime) -> Changes:
     return attach_deployment(annotations) | {SCHEDULED: _text(Mark(now, put=False, attached=True))}
 
 
-def detach_node(
-    annotations: Mapping[str, str], uid: str, wanted: Annotation, timestamp: str, now: datetime
-) -> Changes:
-    """Detach a Node, which is confirmed under the key *timestamp*.
+def detach_node(node: ObjectMeta, uid: str, rolling: RollingUpdate, now: datetime) -> NodeChanges:
+    """Detach a Node by the annotation and the label that *rolling* wants.
 
     If the node is detached already, the timestamp that is there belongs to that same detachment.
     """
-    holders = holders_of(annotations)
-    same = [mark for mark in holders.values() if mark.key == wanted.key]
-    if wanted.key not in annotations:
-        mark = Mark(now, wanted.key, stale=annotations.get(timestamp, ""))
-    else:
+    held, holders, mark = node.annotations, holders_of(node.annotations), Mark(now, put=False)
+    annotations, labels = Changes(), Changes()
+    if wanted := rolling.node_annotation:
+        same = [each for each in holders.values() if each.key == wanted.key]
         put, stale = any(each.put for each in same), next((each.stale for each in same), "")
-        mark = Mark(now, wanted.key, put, stale)
-    value = annotations.get(wanted.key, wanted.value)
+        if wanted.key not in held:
+            put, stale = True, held.get(rolling.timestamp.key, "") if rolling.timestamp else ""
+        mark = msgspec.structs.replace(mark, key=wanted.key, put=put, stale=stale)
+        annotations[wanted.key] = held.get(wanted.key, wanted.value)
+    if rolling.labels_node:
+        mark = msgspec.structs.replace(mark, label=EXCLUDED not in node.labels or _has_our_label(node))
+        if EXCLUDED not in node.labels:
+            labels[EXCLUDED] = ""
+            holders = {each: _with_our_label(other) for each, other in holders.items()}
+    changes = _held_by(node, {**holders, uid: mark})
     return {
-        **_released(holders, uid, wanted.key),
-        wanted.key: value,
-        DETACHED_BY: _text({**holders, uid: mark}),
+        name: {**changes.get(name, {}), **added}
+        for name, added in (("annotations", annotations), ("labels", labels))
+        if added or name in changes
     }
 
 
-def attach_node(annotations: Mapping[str, str], uid: str) -> Changes:
-    """Attach a Node; the annotation stays while another IngressDaemonSet needs it."""
-    holders = holders_of(annotations)
-    if uid not in holders:
-        return {}
+def attach_node(node: ObjectMeta, uid: str) -> NodeChanges:
+    """Attach a Node; annotation and label stay while another IngressDaemonSet needs them."""
+    holders = holders_of(node.annotations)
     rest = {each: mark for each, mark in holders.items() if each != uid}
-    return {**_released(holders, uid, ""), DETACHED_BY: _text(rest) if rest else None}
+    return _held_by(node, rest) if uid in holders else {}
 
 
-def attach_node_for_all(annotations: Mapping[str, str]) -> Changes:
-    """Attach a Node for all IngressDaemonSets at once; annotations that others put there stay."""
-    holders = holders_of(annotations)
-    keys = {mark.key for mark in holders.values() if mark.put}
-    return dict.fromkeys((*keys, DETACHED_BY)) if holders else {}
+def attach_node_for_all(node: ObjectMeta) -> NodeChanges:
+    """Attach a Node for all IngressDaemonSets at once; what others put there stays."""
+    return _held_by(node, {}) if holders_of(node.annotations) else {}
 
 
-def _released(holders: Holders, uid: str, kept: str) -> Changes:
-    mine = holders.get(uid)
-    if mine is None or not mine.put or mine.key == kept:
-        return {}
-    needed = any(mark.key == mine.key for each, mark in holders.items() if each != uid)
-    return {} if needed else {mine.key: None}
+def _held_by(node: ObjectMeta, after: Holders) -> NodeChanges:
+    """Have these holders, and nothing of ours that none of them wants."""
+    before = holders_of(node.annotations)
+    keys = {mark.key for mark in before.values() if mark.put} - {mark.key for mark in after.values()}
+    annotations: NodeChanges = {
+        "annotations": {**dict.fromkeys(keys), DETACHED_BY: _text(after) if after else None}
+    }
+    is_wanted = any(mark.label is not None for mark in after.values())
+    return annotations | ({"labels": {EXCLUDED: None}} if _has_our_label(node) and not is_wanted else {})
+
+
+def _has_our_label(node: ObjectMeta) -> bool:
+    """A label with another value is no longer ours."""
+    is_put = any(mark.label for mark in holders_of(node.annotations).values())
+    return is_put and node.labels.get(EXCLUDED) == ""
+
+
+def _with_our_label(mark: Mark) -> Mark:
+    return mark if mark.label is None else msgspec.structs.replace(mark, label=True)
 
 
 def _text(value: object) -> str:
@@ -309,7 +327,12 @@ class Detachment:
 
     @cached_property
     def node_unmarked(self) -> bool:
-        return _lacks(self.rolling.node_annotation, self.node_mark, self.node.metadata.annotations)
+        mark, is_excluded = self.node_mark, self.node.excluded
+        is_labelled = is_excluded and mark is not None and mark.label is not None
+        annotations = self.node.metadata.annotations
+        return _lacks(self.rolling.node_annotation, mark, annotations) or (
+            self.rolling.labels_node and not is_labelled
+        )
 
     @property
     def timestamp(self) -> datetime | None:
@@ -344,6 +367,9 @@ class Detachment:
             for annotation, mark, written in graces
             if annotation and mark
         ]
+        if self.rolling.labels_node and self.node_mark:
+            began = writes.began(self.node_mark.at, target("Node", self.node.metadata))
+            ends.append(after(began, self.rolling.label_grace_seconds))
         if wanted := self.rolling.timestamp:
             if (detached_at := self.timestamp) is None:
                 return None

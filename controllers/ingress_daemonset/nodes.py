@@ -35,6 +35,7 @@ from controllers.ingress_daemonset.children import (
 from controllers.ingress_daemonset.detachment import (
     Changes,
     Detachment,
+    NodeChanges,
     after,
     attach_deployment,
     attach_node,
@@ -431,7 +432,7 @@ def node_actions(rollout: NodeRollout, clearance: Clearance, now: datetime) -> I
     if metadata or spec:
         yield change("Deployment", rollout.deployment.metadata, metadata, spec=spec)
     if on_node := _node_changes(rollout, clearance, now):
-        yield change("Node", rollout.node.metadata, {"annotations": on_node})
+        yield change("Node", rollout.node.metadata, on_node)
 
 
 def _deployment_changes(
@@ -528,15 +529,14 @@ def _differing(desired: Mapping[str, Any], held: Workload) -> dict[str, Any]:
     }
 
 
-def _node_changes(rollout: NodeRollout, clearance: Clearance, now: datetime) -> Changes:
-    held, wanted = rollout.node.metadata.annotations, rollout.rolling.node_annotation
+def _node_changes(rollout: NodeRollout, clearance: Clearance, now: datetime) -> NodeChanges:
+    node = rollout.node.metadata
     if _is_over(rollout, clearance):
-        return attach_node(held, rollout.uid)
+        return attach_node(node, rollout.uid)
     lost = rollout.phase is Phase.UPDATING and rollout.node_mark is not None
-    if wanted is None or not rollout.node_unmarked or not (_should_detach(rollout, clearance) or lost):
+    if not rollout.node_unmarked or not (_should_detach(rollout, clearance) or lost):
         return {}
-    timestamp = rollout.rolling.timestamp
-    return detach_node(held, rollout.uid, wanted, timestamp.key if timestamp else "", now)
+    return detach_node(node, rollout.uid, rollout.rolling, now)
 
 
 def _should_detach(rollout: NodeRollout, clearance: Clearance) -> bool:

@@ -106,10 +106,8 @@ class Snapshot:
     def attachments(self) -> dict[str, Change]:
         """By the names of the nodes that bear a mark of the IngressDaemonSet: what attaches them."""
         uid = self.resource.metadata.uid
-        changes = ((node, attach_node(node.metadata.annotations, uid)) for node in self.nodes)
-        return {
-            node.name: change("Node", node.metadata, {"annotations": each}) for node, each in changes if each
-        }
+        changes = ((node.metadata, attach_node(node.metadata, uid)) for node in self.nodes)
+        return {node.name: change("Node", node, each) for node, each in changes if each}
 
 
 def first_seen(

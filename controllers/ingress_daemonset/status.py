@@ -106,7 +106,7 @@ def _turn(
     """Seconds that a node takes."""
     since, rolling, waves = status.started_at or rollout.now, rollout.rolling, rollout.waves
     ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights, rolling.timestamp)
-    graces = max((each.grace_period_seconds for each in ways if each), default=0)
+    graces = max(rolling.label_grace_seconds, *(each.grace_period_seconds for each in ways if each), 0)
     turn = graces + seconds_of_pods(rollout.nodes, since) + rolling.attach_grace_period_seconds
     if rollout.window or not (rolling.timestamp or rolling.connections or rolling.weights):
         return turn

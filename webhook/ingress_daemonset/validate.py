@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.ingress_daemonset import NODE_LABEL, RESERVED
-from api.ingress_daemonset.template import PodSpec, Port, Template
+from api.ingress_daemonset.template import EXCLUDED, PodSpec, Port, Template
 from api.ingress_daemonset.types import (
     DEGRADED,
     OTHER_SPELLINGS,
@@ -139,6 +139,7 @@ def problems(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
     yield from _selector(new.spec, template.metadata.labels)
     yield from _budgets(rolling)
     yield from _annotations(rolling)
+    yield from _label(rolling, new.spec, template.spec)
     yield from _canary(rolling)
     if rolling.canary and rolling.canary.metric:
         yield from _metric(rolling.canary.metric)
@@ -201,15 +202,21 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
     needless = {
         "waitForConnections": rolling.wait_for_connections,
         "setWeightToDetach": rolling.set_weight_to_detach,
+        "labelNodeToDetach": rolling.label_node_to_detach,
         "annotateNodeToDetach": rolling.annotate_node_to_detach,
     }
     for field in [field for field, given in needless.items() if given and not rolling.detaches]:
         yield f"{field} has no effect: maxUnavailableNodes is 0, so that no node is detached"
-    ways = (rolling.node_annotation, rolling.weights, new.spec.health_check_node_ports)
+    ways = (
+        rolling.node_annotation,
+        rolling.weights,
+        rolling.labels_node,
+        new.spec.health_check_node_ports,
+    )
     if rolling.detaches and not any(ways):
         yield (
-            "no load balancer learns of an update: there is neither annotateNodeToDetach, nor setWeightToDetach, nor a"
-            " healthCheckNodePort"
+            "no load balancer learns of an update: there is no annotateNodeToDetach, setWeightToDetach,"
+            " labelNodeToDetach or healthCheckNodePort"
         )
     if checker.is_the_originals:
         yield (
@@ -217,7 +224,7 @@ def warnings(new: IngressDaemonSet) -> Iterator[str]:
             "Drawbridge's own is used, as if there were neither image nor imagePullPolicy"
         )
     written = (rolling.deployment_annotation, rolling.node_annotation, rolling.timestamp, rolling.weights)
-    longest = max((each.grace_period_seconds for each in written if each), default=0)
+    longest = max(rolling.label_grace_seconds, *(each.grace_period_seconds for each in written if each), 0)
     if 0 < (held := new.spec.drain_timeout_seconds) < longest:
         yield f"drainTimeoutSeconds is {held}: an eviction passes before the grace of {longest} s is over"
     for port in new.spec.health_check_node_ports:
@@ -298,6 +305,19 @@ def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:
             yield path, f"{key} belongs to Drawbridge itself; choose another key"
     if timestamp and node and node.key == timestamp.key:
         yield TIMESTAMP_KEY, f"{node.key[:80]} is also annotateNodeToDetach.key; the two must differ"
+
+
+def _label(rolling: RollingUpdate, spec: Spec, pod: PodSpec) -> Iterator[Problem]:
+    """A node that is detached by it must still match."""
+    required = pod.affinity.node_affinity.required
+    terms = (required.node_selector_terms if required else ()) or ()
+    keys = {*spec.node_selector, *pod.node_selector}
+    keys |= {expression.key for term in terms for expression in term.match_expressions}
+    if rolling.label_node_to_detach and EXCLUDED in keys:
+        yield (
+            f"{ROLLING}.labelNodeToDetach",
+            f"nodes are selected by the label {EXCLUDED}, too, and would leave; select them by another",
+        )
 
 
 def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:

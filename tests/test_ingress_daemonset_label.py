@@ -1,0 +1,213 @@
+"""Nodes that are detached by the label by which load balancers leave them out, which others set, too."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from api.ingress_daemonset import DETACHED_BY
+from api.ingress_daemonset.template import EXCLUDED
+from api.ingress_daemonset.types import RollingUpdate, resource
+from controllers.ingress_daemonset.attach_nodes import detached
+from controllers.ingress_daemonset.detachment import attach_node, attach_node_for_all, detach_node
+from dev.fake_api import FakeAPI, merged
+from kube.resources import NODES
+from kube.types import ObjectMeta
+from tests.factories import NOW
+from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+
+Raw = dict[str, Any]
+LABELLING = {"maxUnavailableNodes": 1, "labelNodeToDetach": True}
+BOTH = LABELLING | {"annotateNodeToDetach": {"key": DETACHED, "value": "true"}}
+OFF = {EXCLUDED: ""}
+
+
+def rolling(**fields: Any) -> RollingUpdate:
+    given = resource(raw_resource(rolling=LABELLING | fields))
+    return given.spec.update_strategy.rolling_update
+
+
+def world(*names: str, **fields: Any) -> World:
+    """That has come to rest with its first template, before another one is rolled out."""
+    created = World(raw_resource(rolling=LABELLING | fields), *(names or ("n1", "n2")))
+    created.settle()
+    created.retemplate("proxy:2")
+    return created
+
+
+def labels(here: World, name: str = "n1") -> Raw:
+    found: Raw = here.nodes[name]["metadata"]["labels"]
+    return found
+
+
+def off(here: World) -> set[str]:
+    return {name for name in here.nodes if EXCLUDED in labels(here, name)}
+
+
+def test_one_after_the_other_bears_the_label_while_its_pods_are_replaced() -> None:
+    here = world()
+    planned = here.turn()
+    [written] = [each for each in planned.actions if each.target.kind == "Node"]
+    assert written.body["metadata"]["labels"] == OFF
+    assert DETACHED_BY in written.body["metadata"]["annotations"], "in the same write"
+    assert off(here) == {"n1"}
+
+    assert here.plan().requeue_at == here.now + timedelta(seconds=60)
+    here.later(59)
+    here.turn()
+    assert here.updated() == set()
+    here.later(1)
+    here.turn()
+    assert (here.updated(), off(here)) == ({"n1"}, {"n1"})
+    assert here.status()["unavailableNodes"] == here.status()["detachedNodes"] == 1
+
+    here.settle()
+    assert (here.updated(), off(here)) == ({"n1", "n2"}, set())
+    assert not [each for each in here.nodes.values() if each["metadata"]["annotations"]]
+
+
+def test_confirm_timeout_seconds_say_how_long_load_balancers_have() -> None:
+    here = world(confirmTimeoutSeconds=5, confirm="off")
+    here.turn()
+    here.later(5)
+    here.turn()
+    assert here.updated() == {"n1"}
+
+
+def test_a_node_that_others_left_out_counts_and_is_left_out_afterwards() -> None:
+    here = world("n1", "n2")
+    labels(here, "n2")[EXCLUDED] = ""
+    here.settle()
+
+    assert here.updated() == {"n2"}, "it uses up the budget, and is updated within it"
+    assert off(here) == {"n2"}
+    assert here.status()["unavailableNodes"] == 1
+
+    del labels(here, "n2")[EXCLUDED]
+    here.settle()
+    assert (here.updated(), off(here)) == ({"n1", "n2"}, set())
+
+
+@pytest.mark.parametrize("when", ["detaching", "updating"])
+def test_a_label_that_is_removed_in_mid_rollout_comes_back(when: str) -> None:
+    here = world("n1")
+    here.turn()
+    if when == "updating":
+        here.later(60)
+        here.turn()
+        assert here.updated() == {"n1"}
+    here.later(30)
+    del labels(here)[EXCLUDED]
+    here.turn()
+
+    assert off(here) == {"n1"}
+    here.later(59)
+    here.turn()
+    assert here.updated() == ({"n1"} if when == "updating" else set()), "load balancers have the whole time"
+    here.settle()
+    assert (here.updated(), off(here)) == ({"n1"}, set())
+
+
+def test_a_label_that_somebody_else_gives_another_value_stays() -> None:
+    here = world("n1")
+    here.turn()
+    labels(here)[EXCLUDED] = "true"
+    here.settle()
+
+    assert here.updated() == {"n1"}
+    assert labels(here) == {EXCLUDED: "true"}
+    assert here.status()["unavailableNodes"] == 1
+
+
+def test_a_node_that_was_left_out_before_and_no_longer_is_gets_our_label() -> None:
+    here = world("n1")
+    labels(here)[EXCLUDED] = ""
+    here.turn()
+    del labels(here)[EXCLUDED]
+    here.turn()
+    assert off(here) == {"n1"}
+    here.settle()
+    assert off(here) == set()
+
+
+def test_switched_off_in_mid_rollout_it_leaves_nothing_behind() -> None:
+    here = world("n1")
+    here.turn()
+    here.raw["spec"]["updateStrategy"]["rollingUpdate"]["labelNodeToDetach"] = False
+    here.settle()
+
+    assert (here.updated(), off(here)) == ({"n1"}, set())
+
+
+def test_without_detaching_no_node_is_labelled() -> None:
+    here = world("n1", maxUnavailableNodes=0)
+    here.settle()
+    assert here.updated() == {"n1"}
+    assert not rolling(maxUnavailableNodes=0).labels_node
+
+
+def node(**labels: str) -> ObjectMeta:
+    return ObjectMeta("n1", labels=labels)
+
+
+def patched(held: ObjectMeta, changes: Raw) -> ObjectMeta:
+    after = merged({"labels": held.labels, "annotations": held.annotations}, changes)
+    return ObjectMeta("n1", labels=after["labels"], annotations=after["annotations"])
+
+
+def test_the_label_goes_with_the_last_that_wants_it() -> None:
+    held = node()
+    for uid in ("a", "b"):
+        held = patched(held, detach_node(held, uid, rolling(), NOW))
+    with_annotation = rolling(labelNodeToDetach=False, annotateNodeToDetach={"key": DETACHED})
+    held = patched(held, detach_node(held, "c", with_annotation, NOW))
+
+    held = patched(held, attach_node(held, "a"))
+    assert held.labels == OFF
+    held = patched(held, attach_node(held, "b"))
+    assert (held.labels, DETACHED in held.annotations) == ({}, True)
+    held = patched(held, attach_node(held, "c"))
+    assert held == node()
+
+
+def test_of_two_the_one_that_labels_the_node_again_does_not_take_it_from_the_other() -> None:
+    held = ObjectMeta("n1", labels={EXCLUDED: ""})
+    for uid in ("a", "b"):
+        held = patched(held, detach_node(held, uid, rolling(), NOW))
+    held = patched(held, {"labels": {EXCLUDED: None}})
+    held = patched(held, detach_node(held, "a", rolling(), NOW))
+
+    held = patched(held, attach_node(held, "a"))
+    assert held.labels == OFF
+    assert patched(held, attach_node(held, "b")) == node()
+
+
+@pytest.mark.parametrize("value", [None, "", "true"])
+def test_the_job_before_an_uninstall_removes_what_is_ours(value: str | None) -> None:
+    """The label was there with *value* before, or came with the first of two."""
+    before = {} if value is None else {EXCLUDED: value}
+    held = ObjectMeta("n1", labels=before)
+    for uid in ("a", "b"):
+        held = patched(held, detach_node(held, uid, rolling(), NOW))
+    assert EXCLUDED in held.labels
+
+    assert patched(held, attach_node_for_all(held)).labels == before
+
+
+def test_the_job_finds_nodes_that_only_bear_the_label() -> None:
+    held = patched(node(), detach_node(node(), "a", rolling(), NOW))
+    metadata = {"name": "n1", "labels": held.labels, "annotations": held.annotations}
+    api = FakeAPI()
+    api.put(NODES, {"metadata": metadata, "spec": {}}, manager="test")
+
+    [found] = detached(api.client("drawbridge-attach"))
+    assert found.changes == {"annotations": {DETACHED_BY: None}, "labels": {EXCLUDED: None}}
+
+
+def test_an_older_mark_is_read_and_wants_no_label() -> None:
+    old = {"a": {"at": "2026-01-01T00:00:00Z", "key": DETACHED}}
+    held = ObjectMeta("n1", labels=OFF, annotations={DETACHED: "", DETACHED_BY: json.dumps(old)})
+    assert patched(held, attach_node(held, "a")) == ObjectMeta("n1", labels=OFF)
