@@ -18,8 +18,8 @@ import msgspec
 from rich.text import Text
 
 from api.ingress_daemonset.types import time_of
-from certs.ca_bundle import certificates_in, decoded
 from certs.issue import is_issued_by, not_after
+from certs.rotation import certificates_in, decoded
 from cli.errors import WRONG, Failure, way_to_permission
 from cli.health import PAGE, Health, Overview, Problem
 from cli.installation import (

@@ -18,8 +18,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from cli.errors import Failure
 from cli.session import Command, Session, pass_session
-from dashboard.app import create_app
-from dashboard.guard import Guard
+from dashboard.app import Guard, create_app
 from dashboard.pages import explanation_of, pages_of
 from dashboard.rollouts import writer_of
 from runtime import threading

@@ -30,11 +30,10 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from kube.client import Client, Resource
-from kube.depth import at_any_depth
 from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
 from kube.resources import ALL, Selection
 from kube.transport import LineStream
-from kube.types import Object, ObjectMeta, as_number, complete, key_of, version_of
+from kube.types import Object, ObjectMeta, as_number, at_any_depth, complete, key_of, version_of
 from runtime import random, threading, time
 
 T = TypeVar("T", bound=Object)

@@ -15,8 +15,8 @@ import msgspec
 import urllib3
 
 from kube.connection import Connection
-from kube.depth import at_any_depth
 from kube.errors import Unreachable, api_error
+from kube.types import at_any_depth
 from kube.waiting import give_up
 from runtime import threading, time
 from telemetry.build import VERSION

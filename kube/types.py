@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -290,3 +290,43 @@ def amount(quantity: str) -> Decimal:
     if suffix in FACTORS:
         return Decimal(number) * FACTORS[suffix]
     return Decimal(number + suffix)
+
+
+DEEPEST = 200
+"""Levels; nothing that is read lies below."""
+MOST = 100_000_000
+TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+"""Strings, and what makes a level."""
+
+T = TypeVar("T")
+
+
+def at_any_depth(decode: Callable[[bytes], T], data: bytes, *, most: int = MOST) -> T:
+    """What *decode* makes of *data*, with null for what lies too deep; RecursionError for more than *most* tokens.
+
+    An API server stores pods whose managedFields are 10,000 levels deep. msgspec gives up after less than 1,000, in
+    what it passes over, too: one such pod would hide all others of its list.
+    """
+    try:
+        return decode(data)
+    except RecursionError:
+        return decode(b"".join(_flattened(data, most)))
+
+
+def _flattened(data: bytes, most: int) -> Iterator[bytes]:
+    level = kept = 0
+    for number, token in enumerate(TOKENS.finditer(data)):
+        if number > most:
+            raise RecursionError("it is too deep, and too long to be cut")
+        begin = token.start()
+        if data[begin] in b"[{":
+            level += 1
+            if level == DEEPEST + 1:
+                yield data[kept:begin]
+        elif data[begin] in b"]}":
+            if level == DEEPEST + 1:
+                yield b"null"
+                kept = token.end()
+            level -= 1
+    if level <= DEEPEST:
+        yield data[kept:]

@@ -5,7 +5,6 @@ Invariant: the settings in force are always valid; a file that is refused leaves
 """
 
 from settings.anycast_ip import AnycastIPSettings as AnycastIPSettings
-from settings.cloud import CloudSettings as CloudSettings
 from settings.elasticity import ElasticitySettings as ElasticitySettings
 from settings.ingress_daemonset import CLBSettings as CLBSettings
 from settings.ingress_daemonset import IngressDaemonSetSettings as IngressDaemonSetSettings
@@ -16,5 +15,6 @@ from settings.load import config_path as config_path
 from settings.load import load as load
 from settings.load import parse as parse
 from settings.models import CertsSettings as CertsSettings
+from settings.models import CloudSettings as CloudSettings
 from settings.models import LeaderElection as LeaderElection
 from settings.models import Settings as Settings

@@ -9,9 +9,8 @@ from typing import Any
 
 from cryptography import x509
 
-from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, new_ca, new_leaf
-from certs.rotation import Held, Rules
+from certs.rotation import Held, Rules, certificates_in, pem_of
 from controllers.certificates.controller import CONFIGURATIONS, SECRETS, Reconciler, Store
 from controllers.controller import Clock
 from dev.fake_api import NAMESPACES, FakeAPI, Reply, Request

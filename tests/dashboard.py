@@ -11,8 +11,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from cli.cluster import Cluster
-from dashboard.app import create_app
-from dashboard.guard import Guard
+from dashboard.app import Guard, create_app
 from dashboard.pages import explanation_of, pages_of
 from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI

@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from certs.ca_bundle import bundles_in, certificates_in, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.rotation import NOTHING, Held, Rules, data_with, held_in
+from certs.rotation import (
+    NOTHING,
+    Held,
+    Rules,
+    bundles_in,
+    certificates_in,
+    data_with,
+    held_in,
+    pem_of,
+    with_bundle,
+)
 from controllers.certificates.controller import CONFIGURATIONS, RETRY_AFTER, SECRETS, rules
 from dev.fake_api import Request
 from kube.client import Resource

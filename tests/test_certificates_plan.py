@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 
-from certs.ca_bundle import bundles_in, certificates_in, is_authority, pem_of, with_bundle
 from certs.issue import Pair, check
-from certs.rotation import NOTHING, Held, Inject, NewAuthority, NewLeaf, data_with, held_in, plan
+from certs.rotation import (
+    NOTHING,
+    Held,
+    Inject,
+    NewAuthority,
+    NewLeaf,
+    bundles_in,
+    certificates_in,
+    data_with,
+    held_in,
+    is_authority,
+    pem_of,
+    plan,
+    with_bundle,
+)
 from tests.certificates import NAME, NOW, RULES, SECOND, authority, bundle, held, leaf, of_version
 
 A, B, FOREIGN = authority(), authority(RULES.ca_validity + 30 * SECOND), authority(name="another CA")

@@ -14,11 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from certs import ca_bundle as bundles
 from certs import issue
-from certs.ca_bundle import bundles_in
+from certs import rotation as bundles
 from certs.issue import Pair
-from certs.rotation import held_in
+from certs.rotation import bundles_in, held_in
 from controllers.certificates.controller import CONFIGURATIONS, SECRETS, Reconciler, Snapshot, Store
 from kube.errors import ApiError
 from tests.certificates import RULES as SLOW

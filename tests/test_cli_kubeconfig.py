@@ -10,8 +10,7 @@ import click
 import pytest
 import yaml
 
-from cli.cluster import cluster_of
-from cli.kubeconfig import NotPlain, plain_connection
+from cli.cluster import NotPlain, cluster_of, plain_connection
 from cli.session import Options, connect
 from kube.client import Client
 from kube.errors import NotConfigured

@@ -18,8 +18,7 @@ from api.ingress_daemonset.types import resource
 from cli.output import bad, title, warning
 from controllers.ingress_daemonset.children import revision_of_template
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
-from dashboard.app import BEAT, LONGEST_FORM, Streams, create_app, fragment
-from dashboard.guard import Guard
+from dashboard.app import BEAT, LONGEST_FORM, Guard, Streams, create_app, fragment
 from dashboard.pages import INTERVAL, MOST, SHARE, Feed, Run, line_of, matching, words
 from dashboard.pages import Page as Served
 from dev.fake_api import FakeAPI, refusal

@@ -9,8 +9,7 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from dashboard.__main__ import OPTIONS, SPARE, STREAMS, Server
-from dashboard.app import create_read_only_app
-from dashboard.guard import HEADERS
+from dashboard.app import HEADERS, create_read_only_app
 from dashboard.pages import explanation_of, pages_of
 from dev.fake_api import FakeAPI
 from tests import cli

@@ -17,9 +17,8 @@ from flask import Flask
 
 from cli.errors import Failure
 from dashboard import command
-from dashboard.app import create_app
+from dashboard.app import Guard, create_app
 from dashboard.command import HOST, listen, server_of
-from dashboard.guard import Guard
 from dev.fake_api import FakeAPI
 from tests import cli
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from certs import issue
-from certs.ca_bundle import certificates_in
+from certs.rotation import certificates_in
 from dev.lab import tour
 from settings.models import Webhook
 from tests import facts

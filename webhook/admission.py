@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import jsonpatch
 import msgspec
 
-from kube.depth import at_any_depth
-from kube.types import complete
+from kube.types import at_any_depth, complete
 
 LONGEST_LIST, LONGEST = 256 * 1024, 2 * 1024 * 1024
 """Bytes of one field. All annotations of a stored object have 256 KiB, before JSON escapes them."""

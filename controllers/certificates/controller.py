@@ -11,8 +11,19 @@ import structlog
 from cryptography import x509
 from prometheus_client import Counter, Gauge
 
-from certs.ca_bundle import bundles_in, certificates_in, with_bundle
-from certs.rotation import Held, Inject, NewAuthority, NewLeaf, Rules, data_with, held_in, plan
+from certs.rotation import (
+    Held,
+    Inject,
+    NewAuthority,
+    NewLeaf,
+    Rules,
+    bundles_in,
+    certificates_in,
+    data_with,
+    held_in,
+    plan,
+    with_bundle,
+)
 from controllers.controller import CLOCK, Clock, Controller
 from controllers.manager import Context
 from kube.client import Client, Resource

@@ -20,9 +20,8 @@ from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from cloud.types import Quota
 from controllers.anycast_ip.sources import annotation
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, plan_revisions
-from dashboard.app import create_app
+from dashboard.app import Guard, create_app
 from dashboard.command import listen, server_of
-from dashboard.guard import Guard
 from dashboard.pages import explanation_of, pages_of
 from dashboard.rollouts import writer_of
 from dev.fake_api import FakeAPI

@@ -11,8 +11,7 @@ import pytest
 
 from api.anycast_ip import TAINT, is_tainted
 from certs import issue
-from certs.ca_bundle import certificates_in
-from certs.rotation import Held
+from certs.rotation import Held, certificates_in
 from controllers.certificates.controller import SECRETS, Store
 from dev.lab.bootstrap import running
 from dev.lab.install import RELEASE, merged

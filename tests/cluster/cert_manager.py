@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 from cryptography import x509
 
-from certs.ca_bundle import pem_of
 from certs.issue import Pair
+from certs.rotation import pem_of
 from dev.lab import binaries, install, processes
 from dev.lab.session import Lab
 from kube.client import Resource

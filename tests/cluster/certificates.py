@@ -13,9 +13,8 @@ from itertools import product
 
 from cryptography import x509
 
-from certs.ca_bundle import bundles_in, certificates_in
 from certs.issue import is_issued_by
-from certs.rotation import Held, held_in
+from certs.rotation import Held, bundles_in, certificates_in, held_in
 from controllers.certificates.controller import CONFIGURATIONS, SECRETS
 from dev.lab import processes
 from dev.lab.errors import LabError

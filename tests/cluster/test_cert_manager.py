@@ -10,8 +10,8 @@ import pytest
 import yaml
 from cryptography import x509
 
-from certs.ca_bundle import certificates_in, pem_of
 from certs.issue import Pair, is_issued_by, new_ca, new_leaf
+from certs.rotation import certificates_in, pem_of
 from dev.lab import binaries, install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab

@@ -18,8 +18,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.app import drawbridge
-from cli.cluster import Cluster
-from cli.kubeconfig import plain_connection
+from cli.cluster import Cluster, plain_connection
 from dev.bench.report import Figure, figure
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
