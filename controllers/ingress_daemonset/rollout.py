@@ -299,7 +299,14 @@ class Rollout:
             others = sum(not node.draining for node in untouched)
             places = 0 if self._halts else min(places, others - self._surplus)
         in_turn = sorted(untouched, key=lambda node: (node.draining, node.marked_at))
-        return {*in_turn[max(0, places) :]}
+        return {*in_turn[max(0, places) :], *filter(self._comes_later, untouched)}
+
+    def _comes_later(self, node: NodeRollout) -> bool:
+        """Whether those that failed with the template before get this one first: *node* may be the last that serves."""
+        failures = self.failures
+        if not failures.nodes or failures.with_template or self._counted <= self.limit:
+            return False
+        return node.node.name not in failures.nodes and not node.lacks_pods
 
     @property
     def _surplus(self) -> int:
@@ -315,7 +322,7 @@ class Rollout:
         if self.resource.spec.paused or self._halts or self._surplus:
             return []
         free = max(0, self.limit - self._used)
-        waiting = self._begins
+        waiting = [node for node in self._begins if not self._comes_later(node)]
         in_flight = sum(node.in_flight for node in self.nodes)
         first = sum(map(self._counts, waiting))
         return waiting[: first + free][: max(0, self.limit - in_flight)]

@@ -574,6 +574,25 @@ def drained_beside_a_failure(world: World) -> Iterator[float]:
     yield 300.0
 
 
+@history("ingress_daemonset", nodes=3, lasts=400.0)
+def drained_beside_failures(world: World) -> Iterator[float]:
+    """A node that was drained while all others failed gets the next template after them, as the last that serves."""
+    for each in world.api.list(NODES):
+        world.patch(
+            NODES, each["metadata"]["name"], {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}}
+        )
+    yield 120.0
+    give_template(world, "crashing:2")
+    yield 65.0
+    (last,) = {each["spec"]["nodeName"] for each in edge_pods(world) if image(each) == "proxy:1"}
+    drain(world, last, pause=20.0, leaves=False)
+    yield 1.0
+    while world.api.get(NODES, last)["spec"].get("unschedulable"):
+        yield 0.1
+    give_template(world, "crashing:3")
+    yield 150.0
+
+
 @history("ingress_daemonset", nodes=4, lasts=500.0)
 def more_pods_per_node(world: World) -> Iterator[float]:
     """Raising podsPerNode takes no more nodes off than the budget allows."""
