@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
+from api.ingress_daemonset.types import time_of
 from kube.lease_spec import LeaseSpec
 from kube.resources import Resource
 from kube.selectors import LabelSelector
@@ -165,9 +169,27 @@ class Deployment(Value, frozen=True):
         return self.metadata.labels.get(COMPONENT, "")
 
 
+class ManagedFields(Value, frozen=True):
+    time: str = ""
+    fields: dict[str, Any] = msgspec.field(default={}, name="fieldsV1")
+
+
+class LeaseMeta(ObjectMeta, frozen=True):
+    managed_fields: tuple[ManagedFields, ...] = ()
+
+
 class Lease(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: LeaseMeta = LeaseMeta()
     spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def renewed(self) -> datetime | None:
+        """By the API server's clock: the holder's may be behind. By that one where a proxy drops managedFields."""
+        written = (
+            each for each in self.metadata.managed_fields if "f:renewTime" in each.fields.get("f:spec", {})
+        )
+        times = filter(None, (time_of(each.time) for each in written))
+        return max(times, default=time_of(self.spec.renew_time or ""))
 
 
 @dataclass(frozen=True)

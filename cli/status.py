@@ -17,7 +17,6 @@ import click
 import msgspec
 from rich.text import Text
 
-from api.ingress_daemonset.types import time_of
 from certs.issue import is_issued_by, not_after
 from certs.rotation import certificates_in, decoded
 from cli.errors import WRONG, Failure, way_to_permission
@@ -330,12 +329,12 @@ def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
 
 
 def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:
-    """Its holder leads while it renews the Lease; the clocks of two machines may differ by another duration."""
+    """Its holder leads while it renews the Lease; the clock of this machine may differ by another duration."""
     if not settings.leader_election.leader_elect:
         return Leader("", "no leader election", None)
     if isinstance(lease, KubeError):
         return None
-    renewed = time_of(lease.spec.renew_time or "")
+    renewed = lease.renewed
     lasts = timedelta(seconds=2 * (lease.spec.lease_duration_seconds or 0))
     leads = renewed is not None and now - renewed <= lasts
     return Leader(key_of(lease.metadata), (lease.spec.holder_identity or "") if leads else "", renewed)

@@ -167,6 +167,11 @@ class World:
                 self._edge.retemplate(where)
                 self._edge.turn()
                 self._mirror()
+            case "lease":  # written at this time
+                now, written = self._api.now, _time(_read(where))
+                self._api.now = lambda: written
+                self._put("Lease", cli.lease(_time(_read(text))))
+                self._api.now = now
             case "file":
                 (self._directory / where).write_text(text)
             case "unserved":

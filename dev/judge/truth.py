@@ -39,16 +39,11 @@ class WaitsSayWhy(Invariant):
 
 
 class StatusIsTrue(Invariant):
-    """A Lease has its holder's time, up to three seconds ago: one whose clock is 27 s behind seems to have ended."""
-
     name = "truth: at rest, `drawbridge status` shows the leader, nodes, pods, reservations and rollouts as they are"
-
-    def __init__(self, clocks_differ: float = 0.0) -> None:
-        self._clocks_differ = clocks_differ
 
     def rest(self, seen: Observation) -> Iterator[str]:
         report = seen.report
-        if report and self._clocks_differ < 27.0 and not (report["leader"] or {}).get("holder"):
+        if report and not (report["leader"] or {}).get("holder"):
             yield "no leader is shown"
         for part, facts in _facts(seen).items():
             yield from _differences(part, facts, report.get(part) or {})

@@ -15,14 +15,14 @@ SHORT_SKEW = 15.0
 """Seconds by which clocks differ at most where reservations, which last two minutes, are compared with them."""
 
 
-def promises(values: Raw, *, skew: float, changed: bool = True, restored: bool = False) -> list[Promise]:
-    """*changed*: settings were others before; *restored*: etcd is that of an earlier time; *skew* is that of clocks."""
+def promises(values: Raw, *, changed: bool = True, restored: bool = False) -> list[Promise]:
+    """*changed*: settings were others before; *restored*: etcd is that of an earlier time."""
     return [
         *_reservation(values),
         *_address(values, restored=restored),
         *_placement(values, changed=changed),
         *_edge(restored=restored),
-        *_truth(skew),
+        *_truth(),
         *_certificates(values),
     ]
 
@@ -100,7 +100,7 @@ def _edge(*, restored: bool) -> Iterator[Promise]:
     yield Promise.of(edge.CompleteIsCurrent)
 
 
-def _truth(skew: float) -> Iterator[Promise]:
+def _truth() -> Iterator[Promise]:
     yield Promise.of(truth.WaitsSayWhy)
-    yield Promise.of(truth.StatusIsTrue, clocks_differ=skew)
+    yield Promise.of(truth.StatusIsTrue)
     yield Promise.of(truth.MetricsAreTrue)

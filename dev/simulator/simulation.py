@@ -48,7 +48,7 @@ def simulate(kernel: Kernel, scenario: Scenario, left_out: Collection[int] = ())
         if operation.number not in left_out:
             schedule(world, operation)
     judge = world.outside.judge
-    judge.promise(promises(scenario.values, skew=max(map(abs, scenario.skews)), changed=False))
+    judge.promise(promises(scenario.values, changed=False))
     try:
         run(world, judge, SETTLES + scenario.busy)
         world.note("world", "nothing happens any more")

@@ -408,9 +408,7 @@ class World:
 
     def promise(self, values: Raw) -> None:
         """From now on, what is promised with these values."""
-        self.outside.judge.promise(
-            promises(values, skew=max(map(abs, self.skews)), restored=self.is_restored)
-        )
+        self.outside.judge.promise(promises(values, restored=self.is_restored))
 
     def start_release(self) -> None:
         """The pods of its Deployments."""
