@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pkgutil import resolve_name
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from cli.errors import EXIT_CODES, unreadable
+from cli.errors import EXIT_CODES, Failure, unreadable
 from cli.session import Command, shared_options
 from features import FEATURES
 from kube.errors import KubeError
@@ -96,4 +98,14 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    drawbridge(prog_name=NAME)
+    try:
+        drawbridge(prog_name=NAME)
+    except OSError as error:
+        # Of standard output, which has no file name; where its reader is gone, click has ended quietly.
+        if error.filename is not None:
+            raise
+        # Python flushes once more at exit, and would fail with a second message and 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        failure = Failure(f"cannot write the output: {error.strerror}")
+        failure.show()
+        sys.exit(failure.exit_code)

@@ -245,3 +245,35 @@ def test_a_narrow_terminal_breaks_no_word_and_shows_no_empty_column(monkeypatch:
         "    drawbridge rollout get edge -n web",
         "    shows why",
     ]
+
+
+REPORT = """\
+import cli.app
+from cli.output import Output
+
+cli.app.drawbridge = lambda **_: Output().show(1, lambda _: ["text"])
+cli.app.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("-m", "cli", "--help"), id="help"),
+        pytest.param(("-m", "cli", "completion", "bash"), id="completion"),
+        pytest.param(("-c", REPORT), id="a report"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_error(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert found.stderr == "Error: cannot write the output: No space left on device\n"
+    assert found.returncode == 1
