@@ -127,6 +127,27 @@ def test_each_source_serves_only_when_those_before_it_cannot(
     assert obtain(wanted).read_bytes() == BUILT
 
 
+def test_a_program_in_the_cache_without_its_module_directory_is_made_again(
+    obtain: Callable[..., Path],
+) -> None:
+    wanted = program(module_directories={"crds": ("example.org/module", "crd")})
+    executable(cache.place(wanted.name, wanted.version) / wanted.name, b"cached")
+
+    def build(built: Sequence[Program], directory: Path) -> None:
+        fake_build(built, directory)
+        (directory / "crds").mkdir()
+
+    for _ in range(2):
+        path = obtain(wanted, build)
+        assert path.read_bytes() == BUILT
+        assert (path.parent / "crds").is_dir()
+        build = unexpected
+
+
+def unexpected(*_: object) -> None:
+    raise AssertionError("it is built although it is in the cache")
+
+
 def test_a_download_with_a_wrong_checksum_is_reported_and_never_used(
     obtain: Callable[..., Path], site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

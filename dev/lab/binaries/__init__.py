@@ -139,13 +139,14 @@ def _definitions(name: str) -> Path:
 
 def _kept(program: Program) -> Path:
     place = cache.place(program.name, program.version)
-    if not (place / program.name).is_file():
-        raise Unavailable(f"cache: nothing at {place}")
+    if not cache.has(place, (program.name, *program.module_directories)):
+        raise Unavailable(f"cache: nothing, or not all of it, at {place}")
     return place / program.name
 
 
 def _keep(program: Program, fill: Callable[[Path], None]) -> Path:
-    return cache.ensure(cache.place(program.name, program.version), program.name, fill)
+    place = cache.place(program.name, program.version)
+    return cache.ensure(place, program.name, fill, beside=program.module_directories)
 
 
 def _downloading(downloads: Downloads) -> Callable[[Program], Path]:

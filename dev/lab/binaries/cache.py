@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,16 +21,19 @@ def place(name: str, version: str) -> Path:
     return root() / "{name}-{version}-{os}-{arch}".format(name=name, version=version, **PLATFORM)
 
 
-def ensure(directory: Path, proof: str, fill: Callable[[Path], None]) -> Path:
-    """The file *proof* in *directory*, which *fill* makes in a new directory when it is not there."""
-    wanted = directory / proof
-    if wanted.is_file():
-        return wanted
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with locked(directory):
-        if not wanted.is_file():
-            _make(directory, fill)
-    return wanted
+def ensure(directory: Path, proof: str, fill: Callable[[Path], None], beside: Iterable[str] = ()) -> Path:
+    """The file *proof* in *directory*, which *fill* makes again when it, or what is *beside* it, is missing."""
+    names = (proof, *beside)
+    if not has(directory, names):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with locked(directory):
+            if not has(directory, names):
+                _make(directory, fill)
+    return directory / proof
+
+
+def has(directory: Path, names: Iterable[str]) -> bool:
+    return all((directory / name).exists() for name in names)
 
 
 def _make(directory: Path, fill: Callable[[Path], None]) -> None:
