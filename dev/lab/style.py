@@ -93,7 +93,7 @@ TERMS = {
     "daemon ?sets?": "DaemonSet",
     "stateful ?sets?": "StatefulSet",
     "replica ?sets?": "ReplicaSet",
-    "ingress daemon ?sets?": "IngressDaemonSet",
+    "[Ii]ngress (?:daemon ?sets?|DaemonSets?)": "IngressDaemonSet",
     "ip ?reservation objects?": "IPReservation",
     "pod ?disruption ?budgets?": "PodDisruptionBudget",
     "cluster ?roles?": "ClusterRole",
