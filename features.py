@@ -115,7 +115,13 @@ FEATURES = (
         "anycast_ip",
         runs=lambda settings: settings.anycast_ip.enabled,
         controllers="controllers.anycast_ip.controller:run",
-        paths={"api.anycast_ip:PATH": lambda now: now.anycast_ip.enabled},
+        paths={"api.anycast_ip:PATH": lambda now: now.anycast_ip.enabled}
+        | {
+            f"api.anycast_ip:POD_ADDRESS{each}_PATH": lambda now: (
+                now.anycast_ip.enabled and now.anycast_ip.pod_address.enabled
+            )
+            for each in ("", "_WAIT")
+        },
         webhooks="webhook.anycast_ip.routes:webhooks",
         endpoint="controllers.anycast_ip.feed:serve",
         commands={

@@ -16,6 +16,7 @@ from settings import AnycastIPSettings
 
 NAME = "anycast_ip"
 PATH = "/mutate/nodes/anycast-ip"
+POD_ADDRESS_PATH, POD_ADDRESS_WAIT_PATH = "/mutate/bindings/anycast-ip", "/mutate/bindings/anycast-ip-wait"
 
 TAINT = Taint(key="tke.cloud.tencent.com/no-aia-ip", value="true", effect="NoSchedule")
 ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
@@ -25,6 +26,9 @@ BOUND = "drawbridge.io/anycast-ip-bound"
 HISTORY = "drawbridge.io/anycast-ip-history"
 """When the node was last opened and closed, the latest first: Events are gone after an hour. It decides nothing, and is
 written together with the taint, so that it costs no write."""
+NODE_ADDRESS, COPY, WAIT = "drawbridge.io/node-anycast-ip", "copy", "wait"
+"""The annotation of a pod with the address of its node when it was bound, and the label of namespaces whose pods get
+it: also if there is none, or only if there is one."""
 CONDITION = "AnycastIPReady"
 """The type of the Node condition that says whether the address is bound."""
 

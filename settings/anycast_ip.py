@@ -130,6 +130,12 @@ class EgressCheck(Model):
         return self
 
 
+class PodAddress(Model):
+    """Pods of labelled namespaces get the address of their node as an annotation."""
+
+    enabled: bool = False
+
+
 ChargeType = Literal["", "BANDWIDTH_PACKAGE", "BANDWIDTH_POSTPAID_BY_HOUR", "TRAFFIC_POSTPAID_BY_HOUR"]
 BY_HOUR = 100
 """Mbps that the cloud gives at most to addresses that are paid by the hour, but for anycast ones."""
@@ -169,6 +175,7 @@ class AnycastIPSettings(Model):
     reverse_reconcile: ReverseReconcile = ReverseReconcile()
     pool: Pool = Pool()
     allow_list: AllowList = AllowList()
+    pod_address: PodAddress = PodAddress()
 
     relations: ClassVar = (
         NotZero("bandwidth", "null is no limit; to allocate no addresses, leave anycastIP.enabled off"),

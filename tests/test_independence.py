@@ -58,7 +58,7 @@ FEATURES = {
         tests=("anycast_*",),
         fast=("anycast_plan*", "anycast_webhook"),
         commands=("addresses", "explain node", "simulate join"),
-        paths=("/mutate/nodes/anycast-ip",),
+        paths=("/mutate/nodes/anycast-ip", "/mutate/bindings/anycast-ip", "/mutate/bindings/anycast-ip-wait"),
     ),
     "elasticity": Feature(
         tests=("elasticity_*",),

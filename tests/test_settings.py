@@ -118,7 +118,8 @@ anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: 
   addresses: [{nodeSelector: {a: b}, bandwidth: 5}],
   egressCheck: {enabled: true, url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},
   pool: {retain: {enabled: true, count: 1, age: 1h}, minIdle: 1, adopt: {a: b}},
-  allowList: {enabled: true, configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}}}
+  allowList: {enabled: true, configMap: a, announceBefore: 1m, http: {enabled: true, bindAddress: ":9"}},
+  podAddress: {enabled: true}}
 elasticity: {enabled: true, openGates: true, gateFallbackAfter: 2m,
   switch: {namespace: a, name: b, default: false}, localOptOut: true, localReplicas: 1, percentages: true,
   placement: pin, schedulerName: c,

@@ -206,7 +206,7 @@ def unreviewed(webhook: Webhook, request: Request, why: str, code: int) -> Decis
 
 
 # Features put these names into paths of the API server; Kubernetes' own rules are stricter.
-_Name = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^(?!\.{1,2}\Z)[^/%?#\x00-\x20\x7f]*\Z")]
+Name = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^(?!\.{1,2}\Z)[^/%?#\x00-\x20\x7f]*\Z")]
 
 
 class _WireRequest(msgspec.Struct, rename="camel"):
@@ -215,8 +215,8 @@ class _WireRequest(msgspec.Struct, rename="camel"):
     uid: Annotated[str, msgspec.Meta(max_length=253)]
     operation: Operation
     sub_resource: str | None = None
-    name: _Name | None = None
-    namespace: _Name | None = None
+    name: Name | None = None
+    namespace: Name | None = None
     user_info: UserInfo | None = None
     dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw()

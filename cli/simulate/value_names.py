@@ -31,7 +31,7 @@ COMPUTED = {
 CONSTANT = {
     *("cloud.callTimeout", "cloud.attemptTimeout", "elasticity.switch.namespace", "elasticity.switch.name"),
     *("elasticity.gateFallbackAfter", "anycastIP.egressCheck.timeout"),
-    *("anycastIP.reverseReconcile.period", "anycastIP.reverseReconcile.maxPerRound"),
+    *(f"anycastIP.reverseReconcile.{each}" for each in ("period", "grace", "maxPerRound")),
     *("anycastIP.resyncPeriod", "ingressDaemonSet.resyncPeriod", "anycastIP.allowList.http.bindAddress"),
 }
 """Settings that the chart leaves at their defaults."""

@@ -184,3 +184,42 @@ rateShare: {{ .Values.cloud.rateShare | quote }}
     request.operation == "CREATE" || {{ include "drawbridge.celIsTainted" "oldObject" }}
     || !({{ include "drawbridge.celWantsAddress" (list "oldObject" .) | indent 4 | trim }})
 {{- end }}
+
+{{/* Whether pods get the address of their node. */}}
+{{- define "drawbridge.givesPodAddress" -}}
+{{- with .Values.anycastIP }}{{ if and .enabled .podAddress.enabled }}true{{ end }}{{ end }}
+{{- end }}
+
+{{/* One webhook for each value of the namespaces' label. */}}
+{{- define "drawbridge.podAddressWebhooks" -}}
+{{- range list
+  (dict "name" "pod-address" "path" "anycast-ip" "value" "copy" "failurePolicy" "Ignore" "exempt" (list .Release.Namespace))
+  (dict "name" "pod-address-wait" "path" "anycast-ip-wait" "value" "wait" "failurePolicy" "Fail" "exempt" (list "kube-system" .Release.Namespace | uniq)) }}
+- name: {{ .name }}.drawbridge.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "drawbridge.fullname" $ }}-webhook
+      namespace: {{ $.Release.Namespace | quote }}
+      path: /mutate/bindings/{{ .path }}
+      port: 443
+    {{- include "drawbridge.trust" $ | nindent 4 }}
+  rules:
+    # The second is the older way of schedulers.
+    - apiGroups: [""]
+      apiVersions: [v1]
+      resources: [pods/binding, bindings]
+      operations: [CREATE]
+      scope: Namespaced
+  matchPolicy: Equivalent
+  failurePolicy: {{ .failurePolicy }}
+  sideEffects: None
+  timeoutSeconds: {{ include "drawbridge.seconds" (list $ "anycastIP.advanced.timeout") }}
+  reinvocationPolicy: Never
+  # Our own pods, and those of kube-system, wait for no webhook.
+  namespaceSelector:
+    matchExpressions:
+      - {key: drawbridge.io/node-anycast-ip, operator: In, values: [{{ .value }}]}
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: {{ toJson .exempt }}}
+{{- end }}
+{{- end }}
