@@ -237,7 +237,11 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
         SERVING: certificate,
         **{known[name].what: each for name, each in features.items()},
     }
-    unread = tuple(_unread(name, each) for name, each in parts.items() if isinstance(each, Forbidden))
+    unread = tuple(
+        Problem(f"{name}: not readable by you", way_to_permission(each.message))
+        for name, each in parts.items()
+        if isinstance(each, Forbidden)
+    )
     checks["what is read"] = [
         Problem(f"{name}: {each}", f"repeat it; {PAGE}" if isinstance(each, KubeError) else PAGE)
         for name, each in parts.items()
@@ -279,10 +283,6 @@ def _looked_at(health: Health, inventory: Inventory) -> Any:
         return overview, tuple(problems)
     except Failure as failure:
         return failure
-
-
-def _unread(name: str, error: Forbidden) -> Problem:
-    return Problem(f"{name}: not readable by you", way_to_permission(error.message))
 
 
 def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy]) -> Iterator[Problem]:

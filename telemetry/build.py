@@ -1,6 +1,5 @@
 """Which version of Drawbridge runs; the image says it in its environment."""
 
-import json
 import os
 import platform
 
@@ -8,7 +7,3 @@ VERSION = os.environ.get("DRAWBRIDGE_VERSION") or "0.1.0"
 REVISION = os.environ.get("DRAWBRIDGE_REVISION") or "unknown"
 BUILD = {"version": VERSION, "revision": REVISION, "python": platform.python_version()}
 """What /version answers, too."""
-
-
-def version_json() -> bytes:
-    return json.dumps(BUILD).encode() + b"\n"

@@ -1,6 +1,7 @@
 """What the programs answer to probes and scrapers."""
 
 import gzip
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from telemetry.build import BUILD, version_json
+from telemetry.build import BUILD
 from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)
@@ -40,7 +41,8 @@ def serve_health(address: str, *, live: Check, ready: Check) -> Server:
         if check := checks.get(request.path):
             return health(check)
         if request.path == VERSION_PATH:
-            return Response(200, version_json(), {"Content-Type": "application/json"})
+            body = json.dumps(BUILD).encode() + b"\n"
+            return Response(200, body, {"Content-Type": "application/json"})
         return text(404, f"not found; here are {', '.join([*checks, VERSION_PATH])}")
 
     return serve("health.healthProbeBindAddress", address, respond)

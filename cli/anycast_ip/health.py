@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+import msgspec
 from rich.text import Text
 
 from api.anycast_ip import DAILY, TAINT, TOTAL, QuotasRead, is_tainted, quotas_in, wanted
-from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object
+from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object
 from cli.installation import CONTROLLERS, OWN, access
 from cli.inventory import Inventory
 from cli.output import Cell, Document, warning
 from kube.errors import KubeError
 from kube.resources import NODES
+from kube.types import Node
 from settings import Settings
 
 QUOTAS = "docs/how-to/runbooks/platform.md#drawbridgecloudquotalow"
@@ -96,11 +98,7 @@ def needs(settings: Settings) -> Iterator[Needs]:
 
 def probe(settings: Settings) -> Probe:
     node = probe_object("v1", "Node", labels=settings.anycast_ip.node_labels)
-    return Probe("dry run of a Node", NODES, node, _is_tainted)
-
-
-def _is_tainted(node: Raw) -> bool:
-    return any(each.get("key") == TAINT.key for each in node.get("spec", {}).get("taints") or ())
+    return Probe("dry run of a Node", NODES, node, lambda stored: is_tainted(msgspec.convert(stored, Node)))
 
 
 HEALTH = Health("anycast IP", "anycastIP", "anycastIp", "nodes", look, needs, probe)

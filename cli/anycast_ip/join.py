@@ -108,8 +108,7 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     )
 
 
-def order_parts(orders: Orders, shown_by: str) -> Iterator[Part]:
-    """*shown_by* is the command that shows quotas which are not known here."""
+def order_parts(orders: Orders) -> Iterator[Part]:
     if orders.from_pool:
         yield f"From the pool, without an order: {count_of(orders.from_pool, 'address', 'addresses')}."
     first = f" after {count_of(orders.waiting, 'node')} waiting already" if orders.waiting else ""
@@ -132,10 +131,9 @@ def order_parts(orders: Orders, shown_by: str) -> Iterator[Part]:
     ]
     if over:
         yield warning(f"More than the cloud grants unless it was raised: {', '.join(over)}.")
-    if any(each.left is not None for each in orders.quotas):
-        yield "What is left is what the leader last read: drawbridge addresses list says when."
-        return
-    yield f"What is left is known to the leader, which drawbridge status names: {shown_by}"
+    is_known = any(each.left is not None for each in orders.quotas)
+    read = "what the leader last read: drawbridge addresses list says when"
+    yield f"What is left is {read if is_known else 'unknown until the leader has read it'}."
 
 
 def _limit(quota: Quota) -> str:
@@ -182,7 +180,6 @@ class Join(Report, frozen=True):
     orders: Orders | None
     address_terms: str
     opens_when: str
-    quotas_are_shown_by: str
     starting: tuple[Starting, ...]
 
     def parts(self, now: datetime) -> Iterator[Part]:
@@ -195,7 +192,7 @@ class Join(Report, frozen=True):
         if orders is None:
             yield f"No address: {self.why_no_address}."
         else:
-            yield from order_parts(orders, self.quotas_are_shown_by)
+            yield from order_parts(orders)
         if self.address_terms:
             yield f"Each address: {self.address_terms}."
         if self.opens_when:
@@ -211,8 +208,7 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
     nodes = inventory.list(NODES, FollowedNode)
     ingress_daemonsets = ingress_daemonsets_of(inventory, None)
     snapshot = snapshot_of(inventory)
-    whole = snapshot.settings
-    settings = whole.anycast_ip
+    settings = snapshot.settings.anycast_ip
     node, is_like = _new_node(nodes, like, settings)
     needed = settings.enabled and wanted(node, settings)
     # The leader closes what admission missed.
@@ -224,7 +220,6 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
     workloads += [
         ("DaemonSet", each.metadata, _where(each), 1) for each in inventory.list(DAEMON_SETS, DaemonSet)
     ]
-    namespace, port = whole.leader_election.resource_namespace, whole.metrics.bind_address.rpartition(":")[2]
     return Join(
         nodes=count,
         like=is_like,
@@ -235,10 +230,6 @@ def join(inventory: Inventory, count: int, like: str) -> Join:
         orders=orders_for(inventory, count, nodes) if needed else None,
         address_terms=terms_in_words(node, settings),
         opens_when=opens_when(settings).removeprefix("; it opens ") if needed else "",
-        quotas_are_shown_by=(
-            f"kubectl get --raw /api/v1/namespaces/{namespace}/pods/LEADER:{port}"
-            "/proxy/metrics | grep quota_left"
-        ),
         starting=tuple(
             Starting(kind, f"{metadata.namespace}/{metadata.name}", per_node, per_node * count, when)
             for kind, metadata, where, per_node in workloads

@@ -9,9 +9,9 @@ from functools import partial
 import msgspec
 from rich.text import Text
 
-from api.elasticity import GATE, LOCAL_REPLICAS
+from api.elasticity import LOCAL_REPLICAS
 from cli.elasticity.placements import PENDING, Pod
-from cli.health import Health, Needs, Overview, Probe, Problem, Raw, late, named, probe_object, probe_pod
+from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object, probe_pod
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, count_of, warning
@@ -83,11 +83,7 @@ def needs(_: Settings) -> Iterator[Needs]:
 
 def probe(_: Settings) -> Probe:
     pod = probe_object("v1", "Pod", annotations={LOCAL_REPLICAS: "1"}) | {"spec": probe_pod()}
-    return Probe("dry run of a pod", PODS, pod, _is_gated)
-
-
-def _is_gated(pod: Raw) -> bool:
-    return any(each.get("name") == GATE for each in pod.get("spec", {}).get("schedulingGates") or ())
+    return Probe("dry run of a pod", PODS, pod, lambda stored: msgspec.convert(stored, Pod).is_gated)
 
 
 HEALTH = Health("elasticity", "elasticity", "elasticity", "pods", look, needs, probe)

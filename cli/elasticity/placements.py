@@ -23,7 +23,7 @@ from cli.session import Commands, Session, pass_session, selector_option, watch_
 from kube.client import Page
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace, ObjectMeta, Value
+from kube.types import Namespace, ObjectMeta, SchedulingGate, Value
 
 PENDING = Selection(field_selector="status.phase=Pending")
 MARK = f'"{PLACEMENT}"'.encode()
@@ -31,13 +31,9 @@ MARK = f'"{PLACEMENT}"'.encode()
 NO_NODE = "<none>"
 
 
-class Gate(Value, frozen=True):
-    name: str = ""
-
-
 class PodSpec(Value, frozen=True):
     node_name: str = ""
-    scheduling_gates: tuple[Gate, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class Pod(Value, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from cli.explain.prediction import BUDGETS, Budget, Make, Question, Snapshot, expression_parts
 from cli.installation import webhooks_in
 from cli.inventory import SECONDS, Inventory
-from cli.output import Document, Part, Report, Table, age
+from cli.output import Document, Report, Table, age
 from cli.session import Command, Commands, Session, pass_session
 from features import FEATURES, Feature, Replica
 from kube.errors import Forbidden, NotFound
@@ -54,19 +54,6 @@ class Explanation(Report, frozen=True):
         raise NotImplementedError
 
 
-class WithExpressions(Report, frozen=True):
-    explained: Explanation
-
-    @property
-    def content(self) -> Any:
-        """That has them anyway."""
-        return self.explained.content
-
-    def parts(self, now: datetime) -> Iterator[Part]:
-        yield from self.explained.parts(now)
-        yield from expression_parts(self.explained.asked)
-
-
 class Kinds(Commands):
     def list_commands(self, _context: click.Context) -> list[str]:
         return sorted(name for row in FEATURES for name in row.explains)
@@ -84,7 +71,7 @@ class Kinds(Commands):
         @pass_session
         def show(session: Session, name: str, expressions: bool) -> None:
             report = kind.explain(Inventory(session.cluster), session.namespace, name)
-            session.show(WithExpressions(report) if expressions else report)
+            session.show(report, *(expression_parts(report.asked) if expressions else ()))
 
         return show
 
