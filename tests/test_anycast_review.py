@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cloud.errors import Unavailable
 from controllers.anycast_ip.claim import Claim, data, name_of
 from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
+from kube.errors import AlreadyExists, Conflict
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
 from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, stored
 from tests.factories import NOW
@@ -141,6 +143,37 @@ def test_a_claim_that_a_user_spoilt_stops_nothing(change: dict[str, str]) -> Non
     kube.place("configmaps", stored(claim, json.dumps(json.loads(data(claim)["claim"]) | change)))
 
     assert not held(kube, "").claims
+
+
+ORDER = Claim(uid="u1", node="n1", instance="ins-1", token="t", name="a", asked=NOW)
+RECORDED = replace(ORDER, token="t of another leader", address="eip-1")
+
+
+def order_again(ours: ClaimStore) -> None:
+    ours.put_order(replace(ORDER, token="another t"))
+
+
+@pytest.mark.parametrize(
+    ("known", "change"),
+    [
+        pytest.param(None, order_again, id="made meanwhile, ordered"),
+        pytest.param(ORDER, order_again, id="written meanwhile, ordered"),
+        pytest.param(ORDER, lambda ours: ours.drop("u1"), id="written meanwhile, dropped"),
+    ],
+)
+def test_what_another_leader_has_made_of_a_claim_stays(
+    known: Claim | None, change: Callable[[ClaimStore], None]
+) -> None:
+    kube: Any = Kube()
+    if known:
+        kube.place("configmaps", stored(known))
+    ours, others = held(kube, ""), held(kube, "")
+    others.put(RECORDED)
+
+    with pytest.raises((AlreadyExists, Conflict)):
+        change(ours)
+
+    assert ours.get("u1") == held(kube, "").get("u1") == RECORDED
 
 
 def settled(lab: Lab) -> bool:

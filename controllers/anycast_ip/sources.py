@@ -1,13 +1,14 @@
 """What decisions rest on and actions change: address claims, nodes, the inventory of addresses, settings and clocks.
 
 Claims, and the uuid by which a cluster's addresses are known, are ConfigMaps. Claims are read once when this process
-begins to lead, and no other process writes them from then on. The uuid is that of the original, so that either finds
+begins to lead, and again where another process wrote one. The uuid is that of the original, so that either finds
 the other's addresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +37,7 @@ from controllers.anycast_ip.claim import (
 )
 from controllers.controller import Clock
 from kube.client import Client, Typed
+from kube.errors import AlreadyExists, Conflict
 from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, NODES
@@ -179,21 +181,14 @@ class ClaimStore:
         """Read all claims. Those of another *cluster* come from its backup, and their addresses are in use there."""
         self._cluster, self.has_unmanaged = cluster, False
         for each in self._store.list(SELECTED):
-            try:
-                claim = read(each)
-            except ValueError as error:
-                log.error("address claim skipped", name=each.metadata.name, error=str(error))
-                continue
-            if claim.cluster == cluster:
+            if claim := self._managed(each):
                 self._note(claim.uid, claim)
-            else:
-                self.has_unmanaged = True
-                log.error("address claim skipped", name=each.metadata.name, error=ANOTHER_CLUSTER)
 
     def put(self, claim: Claim) -> None:
-        """Write *claim* over the former one of its node, if there was one."""
+        """Write *claim* over the former one of its node, if there was one; AlreadyExists or Conflict as in `drop`."""
         claim = replace(claim, cluster=self._cluster)
-        self._store.write(name_of(claim.uid), LABELS, data=data(claim))
+        with self._other_leader(claim.uid):
+            self._store.write(name_of(claim.uid), LABELS, data=data(claim))
         self._note(claim.uid, claim)
 
     def put_order(self, claim: Claim) -> None:
@@ -206,9 +201,32 @@ class ClaimStore:
         self.refused.discard(token)
 
     def drop(self, uid: str) -> None:
-        """Conflict, once, when it is not as we wrote it: another leader may have begun again with it."""
-        self._store.delete(name_of(uid))
+        """Conflict when it is not as we wrote it: what another leader has made of it is then what we have."""
+        with self._other_leader(uid):
+            self._store.delete(name_of(uid))
         self._note(uid, None)
+
+    @contextmanager
+    def _other_leader(self, uid: str) -> Iterator[None]:
+        """Go on with its claim: an order that replaced it would leave the address that it names without a claim."""
+        try:
+            yield
+        except (AlreadyExists, Conflict):
+            stored = self._store.read(name_of(uid))
+            self._note(uid, self._managed(stored) if stored else None)
+            raise
+
+    def _managed(self, stored: ConfigMap) -> Claim | None:
+        try:
+            claim = read(stored)
+        except ValueError as error:
+            log.error("address claim skipped", name=stored.metadata.name, error=str(error))
+            return None
+        if claim.cluster == self._cluster:
+            return claim
+        self.has_unmanaged = True
+        log.error("address claim skipped", name=stored.metadata.name, error=ANOTHER_CLUSTER)
+        return None
 
     def _note(self, uid: str, claim: Claim | None) -> None:
         with self._lock:
