@@ -22,6 +22,7 @@ from dev.judge.observation import (
 
 Raw = dict[str, Any]
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+DETACHED_BY = "drawbridge.io/detached-by"
 NODE_LABEL, CHECKER = "ingress-daemon-for-node", "drawbridge.io/health-checker-for"
 SETTLED = 120.0
 """Seconds for which a node has been Ready and selected before it counts."""
@@ -210,8 +211,9 @@ def settling(resource: Raw) -> float:
 
 
 class DetachedWithinTheBudget(Invariant):
-    """By the annotation of nodes. One that takes no traffic, lacks pods, has some that crashed, lost some in a rollout
-    less than progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at any time."""
+    """By the annotation of nodes, or our label. One that takes no traffic, lacks pods, has some that crashed, lost some
+    in a rollout less than progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at
+    any time."""
 
     name = "edge: no node that serves is detached while as many as the budget allows are out of service"
     sees = ("nodes", "workloads")
@@ -235,7 +237,10 @@ class DetachedWithinTheBudget(Invariant):
                 for each, node in seen.nodes.items()
                 if takes_pods(node, resource) and not is_super(node) and not is_terminating(node)
             }
-            before, self._detached = self._detached, {each for each in nodes if key in notes(nodes[each])}
+            before, self._detached = (
+                self._detached,
+                {each for each, node in nodes.items() if key in notes(node) or is_excluded_by_us(node)},
+            )
             idle = {each for each in nodes if _is_idle(nodes[each])}
             known = _settled(self._out, idle, seen.at)
             whole, self._whole = self._whole, nodes.keys() & _complete(seen)
@@ -269,17 +274,24 @@ def _complete(seen: Observation) -> set[str]:
 
 
 def _is_idle(node: Raw) -> bool:
-    return not is_ready(node) or bool(node["spec"].get("unschedulable")) or EXCLUDED in labels(node)
+    is_excluded = EXCLUDED in labels(node) and not is_excluded_by_us(node)
+    return not is_ready(node) or bool(node["spec"].get("unschedulable")) or is_excluded
+
+
+def is_excluded_by_us(node: Raw) -> bool:
+    marks = json.loads(notes(node).get(DETACHED_BY, "{}"))
+    return EXCLUDED in labels(node) and any(each.get("label") for each in marks.values())
 
 
 def failing_for(resource: Raw) -> float:
-    """Seconds for which health checks fail at least before pods are replaced: documented."""
+    """Seconds for which load balancers can see it at least before pods are replaced: documented."""
     rolling = rolling_of(resource)
     if rolling.get("setWeightToDetach"):  # nothing but the weight counts
         return math.inf
     is_confirmed = rolling.get("confirm", "required") == "required"
     grace = (rolling.get("annotateDeploymentToDetach") or {}).get("gracePeriodSeconds", 0)
-    return float(grace) if is_confirmed else 0.0
+    labelled = rolling.get("confirmTimeoutSeconds", CONFIRMED) if rolling.get("labelNodeToDetach") else 0
+    return float(max(grace if is_confirmed else 0, labelled))
 
 
 class StoppedOnlyDetached(Invariant):

@@ -16,7 +16,7 @@ from api.standing import STANDING
 from calico.segment import IPReservation, Record, canonical, key_of
 from controllers.elasticity import open_gates
 from controllers.ingress_daemonset import attach_nodes
-from dev.judge.edge import detach_key
+from dev.judge.edge import detach_key, is_excluded_by_us
 from dev.judge.observation import is_terminating, name, notes
 from dev.judge.placement import is_gated
 from dev.judge.reservation import GIVEN_BACK
@@ -88,7 +88,11 @@ def held(world: World, uninstalled: datetime) -> list[str]:
     resources = world.api.peek(INGRESS_DAEMONSETS)
     keys = {key for each in resources if (key := detach_key(each))}
     found = [f"gate of {name(each)}" for each in world.api.peek(PODS) if is_gated(each)]
-    found += [f"{name(each)} is detached" for each in world.api.peek(NODES) if keys & notes(each).keys()]
+    found += [
+        f"{name(each)} is detached"
+        for each in world.api.peek(NODES)
+        if keys & notes(each).keys() or is_excluded_by_us(each)
+    ]
     found += [
         f"finalizer of {name(each)}"
         for each in resources

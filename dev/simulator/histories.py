@@ -25,6 +25,7 @@ from cli.explain.matching import ApiRequest
 from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
+from dev.judge.edge import EXCLUDED
 from dev.judge.observation import is_open, is_ready, notes
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
@@ -35,6 +36,7 @@ from dev.simulator.machines import drain
 from dev.simulator.memory import remembered
 from dev.simulator.models.calico import POOL, RESERVATIONS
 from dev.simulator.models.cluster import REPLICA_SETS
+from dev.simulator.models.load_balancer import is_excluded
 from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import is_home, kill_the_leader, no_webhook_server_answers
 from dev.simulator.operator import restored
@@ -85,6 +87,7 @@ ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
 UNSERVED = "edge: no node without pods has a weight"
+EXCLUSION = "edge: in the end those nodes are excluded that others exclude"
 RESTORED = "edge: in the end each node has its former weight"
 BALANCER = "lb-1a2b3c4d"
 BALANCED = {"enabled": True, "loadBalancers": [{"id": BALANCER, "namespaces": [objects.SHOP]}]}
@@ -790,6 +793,38 @@ def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
         broken(world, RESTORED, str(world.cloud.weights))
     give_template(world, "proxy:2")
     yield 100.0
+
+
+@history("ingress_daemonset", nodes=4, lasts=700.0)
+def detached_by_the_label(world: World) -> Iterator[float]:
+    """MetalLB uses no node whose pods are stopped, though a person removes our label once; his own stays."""
+
+    def excluded() -> set[str]:
+        return {each["metadata"]["name"] for each in world.api.list(NODES) if is_excluded(each)}
+
+    def roll_out(wanted: str, names: set[str]) -> Iterator[float]:
+        give_template(world, wanted)
+        yield 8.0
+        if removed := min(excluded() - names, default=""):
+            world.patch(NODES, removed, {"metadata": {"labels": {EXCLUDED: None}}})
+        yield 150.0
+        if images(world) != {wanted}:
+            broken(world, ASKED, f"the pods have {images(world)}")
+        if (found := excluded()) != names:
+            broken(world, EXCLUSION, str(found))
+
+    world.edge.is_metallb = True
+    rolling(
+        world,
+        maxUnavailableNodes=2,
+        labelNodeToDetach=True,
+        confirmTimeoutSeconds=10,
+        annotateNodeToDetach=None,
+    )
+    yield 150.0
+    yield from roll_out("proxy:2", set())
+    world.patch(NODES, "node-4", {"metadata": {"labels": {EXCLUDED: ""}}})
+    yield from roll_out("proxy:3", {"node-4"})
 
 
 @history("ingress_daemonset", nodes=6, lasts=500.0)

@@ -15,6 +15,7 @@ from typing import Any
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ip_reservation import RESERVE
 from cli.installation import CONFIGURATIONS
+from dev.judge.edge import EXCLUDED
 from dev.simulator import objects
 from dev.simulator.models.cloud import CHANGES, QUOTA, RULES
 from dev.simulator.models.cluster import JOBS
@@ -386,6 +387,30 @@ def label_for_the_edge(world: World, dice: Random) -> str:
     marked = objects.INGRESS_LABEL in node["metadata"].get("labels", {})
     change = labels({objects.INGRESS_LABEL: None if marked else "true"})
     return world.patch(NODES, node["metadata"]["name"], change)
+
+
+@operation("ingress_daemonset")
+def detach_by_the_label(world: World, dice: Random) -> str:
+    """Or no more."""
+    change = {"labelNodeToDetach": dice.random() < 0.7, "confirmTimeoutSeconds": dice.choice([5, 20, 60])}
+    rolling = {"updateStrategy": {"rollingUpdate": change}}
+    return world.patch(INGRESS_DAEMONSETS, "edge", {"spec": rolling})
+
+
+@operation("ingress_daemonset")
+def exclude_a_node(world: World, dice: Random) -> str:
+    """From load balancers; or its label goes, whoever has set it. A while later a person removes it."""
+    node, length = world.some(NODES, dice, is_home), dice.uniform(5, 120)
+    if node is None:
+        return ""
+    name = node["metadata"]["name"]
+
+    def label(value: str | None) -> str:
+        world.outside.disturb(name)
+        return world.patch(NODES, name, labels({EXCLUDED: value}))
+
+    world.kernel.spawn(lambda: label(None), f"return of {name}", world.kernel.system, after=length)
+    return label(dice.choice(["", "true", None]))
 
 
 @operation("ingress_daemonset")

@@ -158,7 +158,7 @@ class World:
         self.checkers = HealthCheckers(
             self.api, kernel, lambda name: self.network.connection("health-checker", name)
         )
-        self.edge = LoadBalancer(self._answers)
+        self.edge = LoadBalancer(self._answers, self._excluded)
         self.outside = Outside(self.api, kernel, self.calico, self.cloud, self.edge)
         self.outside.note = self.note
         self.admission.on_open = lambda name: self.outside.disturb(f"admission of {name}")
@@ -205,6 +205,10 @@ class World:
         off = self.kubernetes.kubelets.off
         names = [each["metadata"]["name"] for each in self.api.peek(NODES) if load_balancer.is_target(each)]
         return {name: 0 if name in off else self.checkers.probe(name, CHECK_PORT) for name in names}
+
+    def _excluded(self) -> set[str]:
+        nodes = self.api.peek(NODES)
+        return {each["metadata"]["name"] for each in nodes if load_balancer.is_excluded(each)}
 
     def _probe(self) -> None:
         self.edge.poll()
