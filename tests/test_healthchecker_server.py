@@ -53,6 +53,7 @@ SOON = Backoff(base=0.01, cap=0.02)
 SILENT = streams([])
 LONG = 30.0
 """Seconds; what is waited for takes far less."""
+FOLLOWER = "follower"
 
 
 def deployment(*, available: int = 2, name: str = "nginx-node-1", **annotations: str) -> dict[str, Any]:
@@ -79,13 +80,25 @@ class ShiftedClock:
         return time.monotonic() + self.shift
 
 
+@pytest.fixture(autouse=True)
+def ended_followers() -> Iterator[None]:
+    """A thread that outlives its test, and so its server, logs into a stream that is closed."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == FOLLOWER:
+            thread.join(LONG)
+            assert not thread.is_alive()
+
+
 @contextmanager
 def watching(client: Client, config: Config = CONFIG) -> Iterator[tuple[Checker, ShiftedClock]]:
     """A checker that a thread keeps up to date until the block ends."""
     clock, stop = ShiftedClock(), threading.Event()
     checker = Checker(config, clock)
     arguments = (client, config, checker, stop)
-    threading.Thread(target=follow, args=arguments, kwargs={"pauses": SOON}, daemon=True).start()
+    threading.Thread(
+        target=follow, args=arguments, kwargs={"pauses": SOON}, name=FOLLOWER, daemon=True
+    ).start()
     try:
         yield checker, clock
     finally:
