@@ -48,7 +48,8 @@ class Feature:
     webhooks: str = ""
     """``webhooks(replica)``: its webhooks, also while it is off, because the chart may enable it meanwhile.
 
-    `explain` and `simulate` ask them, too, if their reviews write nothing: else those that *predicted* makes.
+    If their reviews write nothing, `explain` and `simulate` ask them, too, by a deadline that never comes: else those
+    that *predicted* makes.
     """
     endpoint: str = ""
     """``serve(client, settings)``: what each replica of the controllers serves, also while another one leads."""

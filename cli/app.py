@@ -14,7 +14,7 @@ from cli.errors import EXIT_CODES, Failure, unreadable
 from cli.session import Command, shared_options
 from features import FEATURES
 from kube.errors import KubeError
-from telemetry.build import VERSION
+from telemetry.program import VERSION
 
 _ALL = {
     "status": ("cli.status:status", "Show all features at a glance, problems first."),

@@ -30,7 +30,7 @@ from cli.status import Status, enabled, status_of
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
 from runtime import uuid4
 from settings import Settings
-from telemetry.build import VERSION
+from telemetry.program import VERSION
 from webhook.smoke_check import fault, review
 
 PROXY_TIMEOUT = 10.0

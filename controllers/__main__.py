@@ -21,8 +21,9 @@ from kube.metrics_access import metrics_access
 from runtime import threading
 from settings import Settings, SettingsError, config_path
 from settings.file import SettingsFile
-from telemetry import logs, stop_on_signals
+from telemetry import logs
 from telemetry.http import CannotListen, serve_health, serve_metrics
+from telemetry.program import stop_on_signals
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,9 @@ from healthchecker.watcher import follow
 from kube.client import Client
 from kube.errors import KubeError
 from runtime import threading
-from telemetry import logs, stop_on_signals
+from telemetry import logs
 from telemetry.http import Check, default_host, health, metrics
+from telemetry.program import stop_on_signals
 from telemetry.server import Request, Response, Server, text
 
 ANSWERS = Counter("drawbridge_healthchecker_answers", "Answers to load balancers.", ["status"])

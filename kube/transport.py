@@ -19,7 +19,7 @@ from kube.errors import Unreachable, api_error
 from kube.types import at_any_depth
 from kube.waiting import give_up
 from runtime import threading, time
-from telemetry.build import VERSION
+from telemetry.program import VERSION
 
 T = TypeVar("T")
 

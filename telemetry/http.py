@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from telemetry.build import BUILD
+from telemetry.program import BUILD
 from telemetry.server import Request, Respond, Response, Server, text
 
 log = structlog.stdlib.get_logger(__name__)

@@ -225,7 +225,7 @@ def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: P
 
 SIGNALLED = """
 import faulthandler, os, signal, sys
-from telemetry import stop_on_signals
+from telemetry.program import stop_on_signals
 faulthandler.dump_traceback_later(10, exit=True)
 stop = stop_on_signals()
 with stop._cond:  # as in the middle of its wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layers import FEATURES, FLOORS, ROOT
+from tests.test_layers import FEATURES, FLOORS, ROOT, SEAM
 
 MOST_PARAMETERS = 6
 
@@ -88,3 +88,15 @@ def _height(module: str) -> int:
 
 def _is_of_a_feature(module: str) -> bool:
     return any(f"{module}.".startswith(f"controllers.{feature}.") for feature in FEATURES)
+
+
+def test_a_package_has_no_code_of_its_own() -> None:
+    """But for the seam, which is one module: a simulator puts its own in its place."""
+    packages = [name for name, path in MODULES.items() if path.name == "__init__.py" and name != SEAM]
+    definitions = (ast.FunctionDef, ast.ClassDef)
+
+    assert [
+        name
+        for name in packages
+        if any(isinstance(each, definitions) for each in ast.parse(MODULES[name].read_text()).body)
+    ] == []

@@ -19,7 +19,7 @@ from dev.lab.binaries.table import PLATFORM
 from dev.lab.chart import ROOT
 from dev.lab.errors import LabError
 from dev.lab.release.identity import Release, committed, revision
-from telemetry.build import VERSION
+from telemetry.program import VERSION
 
 NAME = "drawbridge"
 OURS = (
