@@ -99,7 +99,7 @@ class MaxSuperPods(Model):
 
 
 class HomeFailover(Model):
-    """The way back for pods that super nodes do not accept."""
+    """The way back for pods that super nodes do not accept, or do not start."""
 
     enabled: bool = False
     home_after: Period = 300.0

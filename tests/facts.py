@@ -74,6 +74,8 @@ def series() -> set[str]:
 OF_OTHERS = {
     "AdmissionReview", "BadRequest", "ConfigMap", "ControllerRevision", "DaemonSet", "DaemonSets", "DeleteTags",
     "DisruptionTarget", "DoNotSchedule", "HighQualityEIP", "IfNotPresent", "IngressDaemonSet",
+    "ContainerCreating", "FailedAttachVolume", "FailedMount", "InspectFailed", "PodInitializing",
+    "PodReadyToStartContainers", "BackOff", "ErrImageNeverPull",
     "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
     "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "PreferNoSchedule", "ProgressDeadlineExceeded",
     "ClusterRole", "OnDelete", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -15,16 +15,17 @@ from controllers.elasticity.daemon_sets import DaemonSetCorrector
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import WatchedNode, matters, tier_of
 from controllers.elasticity.open_gates import keep_open
-from controllers.elasticity.patches import TO_SUPER_NODES, Kind, cost_change
+from controllers.elasticity.patches import TO_SUPER_NODES, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
 from controllers.elasticity.pods import KEPT, Pod, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import SuperNodes, counts, waits
-from controllers.elasticity.snapshot import Snapshot, location_of
+from controllers.elasticity.snapshot import Snapshot, is_unstarted, location_of
 from controllers.elasticity.sources import ElasticityInformers, Sources, informed
 from controllers.elasticity.super_nodes import SuperNodeReconciler
 from controllers.elasticity.takeover import Takeover
+from controllers.elasticity.unstarted import Unstarted
 from controllers.elasticity.writer import PAUSES, Writer
 from controllers.manager import Context
 from controllers.workqueue import WorkQueue
@@ -70,7 +71,7 @@ def place(context: Context, settings: Settings) -> None:
         if context.stop.is_set():
             return
         elasticity = Elasticity(sources, informers, context.client, context.recorder)
-        super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings)
+        super_nodes = SuperNodeReconciler(context, informers.nodes.list, settings, avoided=elasticity.avoided)
         daemon_sets = DaemonSetCorrector(context, sources)
         returns = return_home.ReturnReconciler(
             sources, context.client, context.namespace, elasticity.reporter
@@ -92,7 +93,7 @@ def place(context: Context, settings: Settings) -> None:
 class Elasticity:
     """A takeover fences pods, `reconcile` decides on keys, and what it decides is written.
 
-    It keeps what this leader has seen and the cluster does not say: outages, standstills and rejections.
+    It keeps what this leader has seen and the cluster does not say: outages, standstills, and pods not taken.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Elasticity:
         self._deciding = threading.Lock()
         self._in_trouble_since: dict[str, float] = {}
         self._still_since: dict[str, float] = {}
-        self._rejected_until: dict[str, float] = {}
+        self._unstarted = Unstarted(client, clock.monotonic)
         keys = self._keys = WorkQueue("elasticity", clock=clock.monotonic)
         self.reporter = Reporter(recorder, clock.now)
         self.reporter.report_left(oldest_first(sources.pods.gated()))
@@ -147,26 +148,28 @@ class Elasticity:
         with self._deciding:  # one at a time: the next one finds assumed what this one decides
             self._writer.short.add(key)  # before it reads, so that it misses no room that is given back
             assumed = self._writer.assumed.copy()
-            snapshot = self._sources.snapshot(key, assumed, self._clock.now())
+            now = self._clock.now()
+            snapshot = self._sources.snapshot(key, assumed, now)
+            snapshot = replace(snapshot, avoided=self._unstarted.avoided(key, now))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
             outages = self._outages(snapshot.cluster.nodes.super)
             super_nodes = SuperNodes(snapshot, self._sources.pods, self._eligibility, going, outages)
-            is_rejected = self._rejected_until.get(key, 0.0) > self._clock.monotonic()
-            past = Past(is_rejected, self._is_stalled(key, snapshot), self._writer.rests)
+            past = Past(self._is_stalled(key, snapshot), self._writer.rests, self._unstarted.verdict)
             made = plan(snapshot, super_nodes, past)
+            self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after, now)
             self._writer.start(made.actions)
             if not super_nodes.quota.was_short:
                 self._writer.short.discard(key)
-        if any(action.kind is Kind.DELETE for action in made.actions):
-            now = self._clock.monotonic()
-            lasting = {key: until for key, until in self._rejected_until.items() if until > now}
-            until = now + snapshot.cluster.settings.home_failover.home_after
-            self._rejected_until = lasting | {key: until}
         for event in made.events:
             self.reporter.once(event.pod, event.reason, event.why, event.type)
         self.reporter.wait(made.waits)
         looked_up = [self._eligibility.look_up(pod) for pod in super_nodes.to_look_up]
+        looked_up += [self._unstarted.look_up(pod) for pod in made.to_look_up]
         return min((*made.again, *looked_up), default=None)
+
+    def avoided(self) -> Container[str]:
+        """Super nodes that did not start pods of late."""
+        return self._unstarted.nodes(self._clock.now())
 
     def _outages(self, nodes: Iterable[WatchedNode]) -> Mapping[str, float]:
         """The seconds, by name, for which super nodes have been in a state that passes.
@@ -201,6 +204,7 @@ class Elasticity:
         self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
         keep_only(self._still_since, lambda: {pod.key for pod in pods.gated()})
         self._writer.keep_only(lambda: _uids(*pods.all()))
+        self._unstarted.keep_only(lambda: _uids(*pods.all()), self._clock.now())
         self.reporter.keep_only(lambda: _uids(*pods.all()))
 
     def _report(self) -> None:
@@ -208,14 +212,18 @@ class Elasticity:
         self.reporter.hold(settings.max_super_pods.budgets)
         self.reporter.report_waiting(pods.gated())
         tiers: Counter[int] = Counter()
-        for node in self._sources.nodes().super:
-            tiers[tier_of(node)] += len(pods.holding(node.metadata.name))
+        unstarted, nodes = 0, self._sources.nodes()
+        for node in nodes.super:
+            there = pods.holding(node.metadata.name)
+            tiers[tier_of(node)] += len(there)
+            unstarted += sum(is_unstarted(pod, nodes.names) for pod in there)
         self.reporter.count_tiers(tiers)
         self.reporter.count(
             pending=sum(pod.stuck_since is not None for pod in pods.unbound()),
             capped=sum(map(waits, (*pods.gated(), *pods.unbound()))),
             local=len(pods.placed_locally()),
             super=tiers.total() + len(pods.sent()),
+            unstarted=unstarted,
         )
 
     def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
@@ -254,6 +262,7 @@ class Elasticity:
             pod.key,
             location_of(pod, names),
             pod.stuck_since,
+            pod.unstarted_since if pod.node_name in names and self._settings.home_failover.enabled else None,
             cost_change(pod, names) is None,
             [annotations.get(name) for name in READ],
         )

@@ -47,6 +47,10 @@ FIRST = 1
 WEIGHTS = (100, 10, 1)
 """Of what keeps a pod off all tiers after the first one, after the second one, and so on."""
 
+NOT_STARTING = Taint(key="drawbridge.io/not-starting", effect=AVOIDED)
+"""Of a super node that did not start pods of late; a pod that is pending can be kept off it in no other way."""
+HOSTNAME = "kubernetes.io/hostname"
+
 GPU = "drawbridge.io/gpu"
 """The label of a super node, "true" or "false", if there are subnets for GPUs; the key of the taint, too."""
 GPU_TAINT = Taint(key=GPU, value="true", effect="NoSchedule")
@@ -135,7 +139,7 @@ def subnet_taints(subnet: Subnet, settings: ElasticitySettings) -> list[Taint]:
 
 
 def is_subnet_taint(taint: Taint) -> bool:
-    return taint.key.startswith(AFTER) or taint.key == GPU
+    return taint.key.startswith(AFTER) or taint.key in (GPU, NOT_STARTING.key)
 
 
 def tier_of(node: Node) -> int:
@@ -145,7 +149,8 @@ def tier_of(node: Node) -> int:
 
 def tier_tolerations(first: int | None, tiers: Sequence[int]) -> list[Raw]:
     """Of the taints that do not set off the *first* tier with room, so that this one outweighs topology spread."""
-    keys = [f"{AFTER}{tier}" for tier in tiers[:-1] if tier != first] if first and len(tiers) > 2 else ()
+    is_needed = len(tiers) > 2 or [first] != [*tiers[:1]]
+    keys = [f"{AFTER}{tier}" for tier in tiers[:-1] if tier != first] if first and is_needed else ()
     return [{"key": key, "operator": "Exists", "effect": AVOIDED} for key in keys]
 
 

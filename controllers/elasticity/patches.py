@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -24,7 +24,7 @@ from api.elasticity import (
     kept_off_super_nodes,
     requiring,
 )
-from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, with_gpus
+from controllers.elasticity.nodes import HOSTNAME, NO_OTHERS, ONLY_GPUS, Gpus, preferring, with_gpus
 from controllers.elasticity.pods import Pod, spec_of
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
@@ -76,10 +76,18 @@ def to_local_nodes(pod: Pod, why: str, *, pin: bool = False, gpus: Gpus = None) 
 
 
 def to_super_node(
-    pod: Pod, why: str, *, with_cost: bool, tiers: Sequence[int] = (), gpus: Gpus = None
+    pod: Pod,
+    why: str,
+    *,
+    with_cost: bool,
+    tiers: Sequence[int] = (),
+    gpus: Gpus = None,
+    avoided: Collection[str] = (),
 ) -> Patch:
-    """*tiers* of super nodes that there are, the preferred one first."""
+    """*tiers* of super nodes that there are, the preferred one first; to none of those *avoided*."""
     held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
+    if avoided:
+        spec = requiring(spec, {"key": HOSTNAME, "operator": "NotIn", "values": sorted(avoided)})
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 

@@ -28,6 +28,7 @@ from controllers.elasticity.patches import (
 from controllers.elasticity.pods import Pod
 from controllers.elasticity.room import Objections, SuperNodes
 from controllers.elasticity.snapshot import DECIDED, Location, Policy, Snapshot, is_readable
+from controllers.elasticity.unstarted import AGAIN, Verdict
 
 PATIENCE = 60.0
 """Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
@@ -44,6 +45,7 @@ FOR_ROLLOUT = "LocalForRollout"
 RESTORED = "LocalReplicasRestored"
 NO_ROOM = "No local node has room, and"
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
+OF_JOB = "Super nodes do not take it, and its Job would count its deletion as a failure: delete it, or make room there"
 
 
 @dataclass(frozen=True)
@@ -74,23 +76,26 @@ class PodEvent:
 class Past:
     """What this leader has seen of a key before.
 
-    *rejected*: super nodes did not take its pods. *stalled*: the rollout goes on when one of the gated pods runs.
-    *rests* is for how many seconds a pod is not to be written to, because a write was refused.
+    *stalled*: the rollout goes on when one of the gated pods runs. *rests* is for how many seconds a pod is not to be
+    written to, because a write was refused. *verdict* is what is known of a pod that does not start.
     """
 
-    rejected: bool = False
     stalled: bool = False
     rests: Callable[[str], float] = lambda _: 0.0
+    verdict: Callable[[Pod], Verdict | None] = lambda _: None
 
 
 @dataclass
 class Plan:
-    """*waits* say by uid what gated pods wait for, *again* are seconds."""
+    """*waits* say by uid what gated pods wait for, *again* are seconds; those
+    *to_look_up* are pods whose Events are not known.
+    """
 
     actions: list[Action] = field(default_factory=list)
     events: list[PodEvent] = field(default_factory=list)
     waits: dict[str, str] = field(default_factory=dict)
     again: list[float] = field(default_factory=list)
+    to_look_up: list[Pod] = field(default_factory=list)
 
 
 def plan(snapshot: Snapshot, super_nodes: SuperNodes, past: Past) -> Plan:
@@ -98,6 +103,7 @@ def plan(snapshot: Snapshot, super_nodes: SuperNodes, past: Past) -> Plan:
     planner = _Planner(snapshot, super_nodes, past)
     planner.place_gated()
     planner.relieve_stuck()
+    planner.give_up_unstarted()
     planner.finish_bound()
     return planner.plan
 
@@ -185,7 +191,9 @@ class _Planner:
             return Placement(Kind.LOCAL, why, event, pin=policy.pin)
         if not policy.allowed:
             return Placement(Kind.LOCAL, f"{said}: must stay local")
-        if self._settings.home_failover.enabled and (self._past.rejected or not self._nodes.any_ready):
+        if self._settings.home_failover.enabled and (
+            "" in self._snapshot.avoided or not self._nodes.any_ready
+        ):
             barred = (
                 "super nodes did not take pods like it" if self._nodes.any_ready else "no super node is ready"
             )
@@ -276,7 +284,8 @@ class _Planner:
         gpus, tiers = self._super_nodes.gpus(pod), self._settings.tiers
         with_cost = self._settings.scale_in_order and pod.metadata.controller is not None
         if kind is Kind.SUPER:
-            patch = to_super_node(pod, why, with_cost=with_cost, tiers=tiers, gpus=gpus)
+            avoided = self._nodes.names & self._snapshot.avoided.keys()
+            patch = to_super_node(pod, why, with_cost=with_cost, tiers=tiers, gpus=gpus, avoided=avoided)
         else:
             also = tier_tolerations(first, tiers)
             patch = burst(pod, why, with_cost=with_cost, also=also, gpus=gpus)
@@ -289,13 +298,39 @@ class _Planner:
         for pod in stuck if settings.enabled else ():
             if pod.placed != SUPER or not pod.stuck_since or pod.stuck_since > longest:
                 continue
-            if pod.metadata.controller is None:
-                self.plan.events.append(PodEvent(pod, "NotTakenBySuperNode", NO_OWNER))
+            why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
+            self._delete(pod, why)
+
+    def give_up_unstarted(self) -> None:
+        """Those that a super node accepted too long ago, unless they came there although it is avoided."""
+        settings = self._settings.home_failover
+        for pod in self._at_work(self._snapshot.unstarted) if settings.enabled else ():
+            bound_at, name = pod.unstarted_since or self._snapshot.now, pod.node_name
+            left = settings.home_after - (self._snapshot.now - bound_at).total_seconds()
+            if left > 0:
+                self.plan.again.append(left)
+            elif bound_at > self._snapshot.avoided.get(name, bound_at):
+                self.plan.again.append(LATER)
+            elif (verdict := self._past.verdict(pod)) is None:
+                self.plan.to_look_up.append(pod)
+            elif verdict.at_work:
+                self.plan.again.append(AGAIN)
             else:
+                said = f" ({verdict.said})" if verdict.said else ""
                 why = (
-                    f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
+                    f"{name} did not start it for {settings.home_after:g} s{said}: its replacement avoids it"
                 )
-                self._act(Kind.DELETE, pod, why)
+                self._delete(pod, why)
+
+    def _delete(self, pod: Pod, why: str) -> None:
+        """Unless nothing replaced it, or its Job counted that as a failure."""
+        owner = pod.metadata.controller
+        if owner is None or owner.kind == "Job":
+            self.plan.events.append(
+                PodEvent(pod, "NotTakenBySuperNode", NO_OWNER if owner is None else OF_JOB)
+            )
+        else:
+            self._act(Kind.DELETE, pod, why)
 
     def _act(self, kind: Kind, pod: Pod, why: str = "", patch: Patch | None = None) -> None:
         self.plan.actions.append(Action(kind, pod, why, patch))

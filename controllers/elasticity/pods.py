@@ -273,10 +273,39 @@ class RawSpec(Value, frozen=True):
     init_containers: tuple[Ports, ...] = ()
 
 
+STARTING = ("", "ContainerCreating", "PodInitializing")
+"""Why a container waits whose pod has only been bound; others, as ErrImagePull, come once a machine has the pod."""
+
+
+class Waiting(Value, frozen=True):
+    reason: str = ""
+
+
+class ContainerState(Value, frozen=True):
+    waiting: Waiting = Waiting()
+    running: dict[str, Any] | None = None
+    terminated: dict[str, Any] | None = None
+
+
+class ContainerStatus(Value, frozen=True):
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+    @property
+    def untouched(self) -> bool:
+        ran = (self.state.running, self.state.terminated, self.last_state.terminated)
+        return ran == (None, None, None) and self.state.waiting.reason in STARTING
+
+
 class Status(Value, frozen=True):
+    """*container_statuses* are raw: of most pods they are not read."""
+
     phase: str = ""
     nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    container_statuses: msgspec.Raw = msgspec.Raw(b"[]")
+    init_container_statuses: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class RawPod(Value, frozen=True):
@@ -315,6 +344,8 @@ class Pod(Value, frozen=True):
     ready: bool = False
     daemon: bool = False
     """Whether a DaemonSet made it."""
+    unstarted_since: datetime | None = None
+    """When it was bound, if no machine is known to have it since."""
     requests: Amounts = {}
     burst_spec: bytes = b""
     """The whole spec of a burst pod that has a node, as JSON. This and *requests* are kept while pods return only."""
@@ -391,7 +422,20 @@ def _pod(raw: RawPod) -> Pod:
         return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key, daemon=daemon)
     bound, node = compact(raw.metadata, KEPT), sys.intern(spec.node_name)
     ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
-    return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon)
+    since = None if ready else _unstarted_since(raw)
+    return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon, since)
+
+
+def _unstarted_since(raw: RawPod) -> datetime | None:
+    """By what Kubernetes documents: it has no IP, no sandbox, and no container that says more than that it waits."""
+    status, at = raw.status, {each.type: each for each in raw.status.conditions}
+    has_sandbox = at.get("PodReadyToStartContainers", Condition()).status == "True"
+    if status.phase not in ("", "Pending") or status.pod_ip or has_sandbox:
+        return None
+    containers = chain(*map(_STATUSES.decode, (status.container_statuses, status.init_container_statuses)))
+    if not all(each.untouched for each in containers):
+        return None
+    return at.get("PodScheduled", Condition()).last_transition_time or raw.metadata.creation_timestamp
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -496,3 +540,4 @@ def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> Non
 _RAW_POD = msgspec.json.Decoder(RawPod)
 _RAW_SPEC = msgspec.json.Decoder(RawSpec)
 _SPEC = msgspec.json.Decoder(PodSpec)
+_STATUSES = msgspec.json.Decoder(tuple[ContainerStatus, ...])

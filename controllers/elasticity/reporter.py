@@ -19,14 +19,17 @@ from settings.elasticity import Budget
 PODS_BY_STATE = Gauge(
     "drawbridge_elasticity_pods",
     "Pods that wait for their placement, that the scheduler finds no room for, that wait because a limit of super"
-    " nodes is reached, that were placed on local nodes, and that are on super nodes or on their way there.",
+    " nodes is reached, that were placed on local nodes, that are on super nodes or on their way there,"
+    " and that a super node has not started.",
     ["state"],
 )
 PLACED = Counter("drawbridge_elasticity_placed", "Pods whose gate was removed, by placement.", ["placement"])
 BURSTS = Counter(
     "drawbridge_elasticity_bursts", "Pods allowed on super nodes because no local node had room."
 )
-GIVEN_UP = Counter("drawbridge_elasticity_given_up", "Pods deleted because super nodes did not take them.")
+GIVEN_UP = Counter(
+    "drawbridge_elasticity_given_up", "Pods deleted because super nodes did not take or start them."
+)
 REFUSED = Counter(
     "drawbridge_elasticity_refused",
     "Pods with an Event that says why they do not go to super nodes.",
@@ -125,7 +128,7 @@ class Reporter:
             self.event(pod, "SentToSuperNode", f"{why[0].upper()}{why[1:]}", "Normal")
         elif action.kind is Kind.DELETE:
             GIVEN_UP.inc()
-            self.event(pod, "AllowedHomeAgain", why, "Warning")
+            self.event(pod, "NotStartedBySuperNode" if pod.node_name else "AllowedHomeAgain", why, "Warning")
 
     def refused(self, action: Action, error: ApiError) -> None:
         log.warning("pod write refused", action=action.kind, **action.pod.metadata.about, error=str(error))

@@ -40,6 +40,7 @@ from settings.elasticity import Budget, MaxSuperPods
 SETTING = "maxSuperPods."
 """How what is reached is called: in the reason of each pod that waits for it."""
 NONE_THERE = "there is no super node"
+STARTED = "has started pods like it of late"
 
 
 def waits(pod: Pod) -> bool:
@@ -147,6 +148,7 @@ class SuperNodes:
     ) -> None:
         self._nodes, self._settings = snapshot.cluster.nodes, snapshot.cluster.settings
         self._pods, self._eligibility, self._assumed, self._outages = pods, eligibility, assumed, outages
+        self._avoided = snapshot.avoided
         there = counted(pods, self._nodes.names, assumed)
         self.quota = Quota(self._settings.max_super_pods, there, snapshot.now)
         self.to_look_up: list[Pod] = []
@@ -221,7 +223,7 @@ class SuperNodes:
         """Why no super node takes the pod."""
         if not self._nodes.super:
             return NONE_THERE
-        missed = {node.metadata.name: misses(request, node) for node in self._nodes.super}
+        missed = {node.metadata.name: self._misses(request, node) for node in self._nodes.super}
         suitable = [node for node in self._nodes.super if not missed[node.metadata.name]]
         # For most pods others do not matter, and are not looked at.
         if suitable and (looks_at_others(request) or self._repelled):
@@ -238,7 +240,10 @@ class SuperNodes:
 
     def _suitable(self, request: Request) -> list[WatchedNode]:
         """Super nodes that take the pod by themselves, whatever other pods there are."""
-        return [node for node in self._nodes.super if not misses(request, node)]
+        return [node for node in self._nodes.super if not self._misses(request, node)]
+
+    def _misses(self, request: Request, node: WatchedNode) -> list[str]:
+        return [STARTED] if node.metadata.name in self._avoided else misses(request, node)
 
     @cached_property
     def _repelled(self) -> bool:

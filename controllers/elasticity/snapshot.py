@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
 from api.elasticity import (
+    BURST,
     LOCAL_REPLICAS,
     MODE,
     PIN,
@@ -60,6 +61,14 @@ def location_of(pod: Pod, super_nodes: frozenset[str]) -> Location:
     if pod.gated:
         return Location.GATED
     return Location.SUPER if pod.placed == SUPER else Location.LOCAL
+
+
+def is_unstarted(pod: Pod, super_nodes: Container[str]) -> bool:
+    return pod.active and pod.unstarted_since is not None and pod.node_name in super_nodes
+
+
+def is_sent(pod: Pod) -> bool:
+    return pod.placed == SUPER or BURST in pod.metadata.annotations
 
 
 def ordinal_of(pod: Pod) -> int | None:
@@ -131,12 +140,17 @@ class Policy:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """*pods* are those of one key that are not over; *assumed* is by uid."""
+    """*pods* are those of one key that are not over; *assumed* is by uid.
+
+    *avoided* are super nodes that did not start pods of the key, each with the time since when it is avoided for that;
+    "" stands for all, which did not take them.
+    """
 
     pods: Sequence[Pod]
     assumed: Mapping[str, Action]
     cluster: ClusterState
     now: datetime
+    avoided: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def gated(self) -> list[Pod]:
@@ -146,6 +160,12 @@ class Snapshot:
     def stuck(self) -> list[Pod]:
         """Those that the scheduler finds no room for."""
         return self._idle(pod for pod in self.pods if pod.stuck_since is not None)
+
+    @property
+    def unstarted(self) -> list[Pod]:
+        """Those that we have sent to a super node, or allowed there, and that it has not started yet."""
+        names = self.cluster.nodes.names
+        return self._idle(pod for pod in self.pods if is_unstarted(pod, names) and is_sent(pod))
 
     @property
     def siblings(self) -> Counter[Location]:

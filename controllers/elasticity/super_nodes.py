@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -14,7 +14,14 @@ import msgspec
 import structlog
 
 from api.elasticity import TAINT, is_daemon_pod
-from controllers.elasticity.nodes import OF_SETTINGS, is_subnet_taint, subnet_labels, subnet_taints
+from controllers.elasticity.nodes import (
+    HOSTNAME,
+    NOT_STARTING,
+    OF_SETTINGS,
+    is_subnet_taint,
+    subnet_labels,
+    subnet_taints,
+)
 from controllers.manager import Context
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding, Type
@@ -34,7 +41,7 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 CBS_ZONE = "topology.com.tencent.cloud.csi.cbs/zone"
 """By this label, volumes of the CBS driver name the zone of their disk."""
-OS, ARCH, HOSTNAME = "kubernetes.io/os", "kubernetes.io/arch", "kubernetes.io/hostname"
+OS, ARCH = "kubernetes.io/os", "kubernetes.io/arch"
 RETIRED_AT = "drawbridge.io/retired-at"
 """When a super node stopped taking pods because its subnet is not configured any more."""
 
@@ -48,7 +55,7 @@ def name_of(subnet: Subnet) -> str:
     return f"eklet-{subnet.id}"
 
 
-def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
+def manifest(subnet: Subnet, settings: ElasticitySettings, *, avoided: bool = False) -> dict[str, Any]:
     """As the original's chart registers it, without its finalizer, with the well-known labels and our own.
 
     Well-known are those that a kubelet and a cloud provider give: selectors and volumes of usual charts ask for them.
@@ -73,7 +80,8 @@ def manifest(subnet: Subnet, settings: ElasticitySettings) -> dict[str, Any]:
         "labels": labels,
         "annotations": {SUBNET_ID: subnet.id, **resolv_conf},
     }
-    spec = {"taints": [msgspec.to_builtins(taint) for taint in (TAINT, *subnet_taints(subnet, settings))]}
+    taints = (TAINT, *subnet_taints(subnet, settings), *((NOT_STARTING,) if avoided else ()))
+    spec = {"taints": [msgspec.to_builtins(taint) for taint in taints]}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
 
 
@@ -134,9 +142,16 @@ class Action:
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plan(nodes: Iterable[Node], settings: ElasticitySettings, now: datetime) -> list[Action]:
+def plan(
+    nodes: Iterable[Node], settings: ElasticitySettings, now: datetime, avoided: Container[str] = ()
+) -> list[Action]:
+    """*avoided* are super nodes that did not start pods of late: as long as others take them, those go there."""
     by_name = {node.metadata.name: node for node in nodes}
-    wanted = {name_of(subnet): manifest(subnet, settings) for subnet in settings.subnets}
+    wanted = {
+        name: manifest(subnet, settings, avoided=name in avoided)
+        for subnet in settings.subnets
+        for name in (name_of(subnet),)
+    }
     actions = [_keep(name, by_name.get(name), body) for name, body in wanted.items()]
     actions += [_retire(name, node, now) for name, node in by_name.items() if name not in wanted]
     return [action for action in actions if action]
@@ -187,14 +202,15 @@ class SuperNodeReconciler:
         nodes: Callable[[], Iterable[Node]],
         settings: Callable[[], ElasticitySettings],
         now: Callable[[], datetime] = utc_now,
+        avoided: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._client, self._recorder = context.client, context.recorder
-        self._nodes, self._settings, self._now = nodes, settings, now
+        self._nodes, self._settings, self._now, self._avoided = nodes, settings, now, avoided
         self._reported: set[tuple[str, str]] = set()
 
     def reconcile(self) -> None:
         """One action that fails stops no other, and is tried again next time. LeadershipLost."""
-        for action in plan(self._nodes(), self._settings(), self._now()):
+        for action in plan(self._nodes(), self._settings(), self._now(), self._avoided()):
             try:
                 if node := self._carry_out(action):
                     regarding = Regarding.of(node, NODES, "Node")

@@ -1,0 +1,235 @@
+"""Pods that a super node accepts and never starts: what is taken for it, and where their replacements go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from controllers.elasticity.nodes import sorted_out
+from controllers.elasticity.pods import decode
+from controllers.elasticity.super_nodes import plan as plan_super_nodes
+from kube.resources import EVENTS
+from kube.types import Node
+from settings import ElasticitySettings
+from settings.elasticity import HomeFailover
+from tests.elasticity_world import AWAY, HOME, World, node, raw_of, raw_pod, super_node
+from tests.factories import NOW
+from tests.tables import table
+
+OTHER = "eklet-subnet-2"
+ON = ElasticitySettings(
+    enabled=True, home_failover=HomeFailover.model_validate({"enabled": True, "homeAfter": "5m"})
+)
+TWO = sorted_out(
+    [node(HOME), *(super_node(name, {"kubernetes.io/hostname": name}) for name in (AWAY, OTHER))]
+)
+WAITS = {"name": "app", "restartCount": 0, "lastState": {}}
+BOUND = NOW + timedelta(seconds=10)
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": BOUND.isoformat()}
+
+
+# What is taken for it
+
+
+def waiting(reason: str) -> dict[str, Any]:
+    return {"containerStatuses": [{**WAITS, "state": {"waiting": {"reason": reason}}}]}
+
+
+@table(
+    "status, since",
+    {
+        "nothing is said of it": ({"phase": "Pending", "conditions": [SCHEDULED]}, BOUND),
+        "nothing at all": ({}, NOW),
+        "it is being created": (
+            {"phase": "Pending", "conditions": [SCHEDULED], **waiting("ContainerCreating")},
+            BOUND,
+        ),
+        "its image is not there": ({"phase": "Pending", **waiting("ErrImagePull")}, None),
+        "its ConfigMap is not there": ({"phase": "Pending", **waiting("CreateContainerConfigError")}, None),
+        "what nobody documents": ({"phase": "Pending", **waiting("Magic")}, None),
+        "it has an IP": ({"phase": "Pending", "podIP": "10.0.0.1"}, None),
+        "it has a sandbox": (
+            {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]},
+            None,
+        ),
+        "an init container runs": (
+            {"phase": "Pending", "initContainerStatuses": [{**WAITS, "state": {"running": {}}}]},
+            None,
+        ),
+        "a container has run": (
+            {"phase": "Pending", "containerStatuses": [{**WAITS, "lastState": {"terminated": {}}}]},
+            None,
+        ),
+        "it runs": ({"phase": "Running"}, None),
+        "it has ended": ({"phase": "Failed"}, None),
+    },
+)
+def test_a_bound_pod_has_not_started_while_nothing_says_that_a_machine_has_it(
+    status: dict[str, Any], since: object
+) -> None:
+    raw = raw_pod("web-1", gated=False, spec={"nodeName": AWAY}) | {"status": status}
+
+    assert decode(raw_of(raw)).unstarted_since == since
+
+
+# Where their replacements go
+
+
+def bound(world: World, name: str, at: str) -> None:
+    """As the scheduler does."""
+    now = (NOW + timedelta(seconds=world.clock())).isoformat()
+    status = {"conditions": [{**SCHEDULED, "lastTransitionTime": now}]}
+    world.cluster.edit(name, {"spec": {"nodeName": at}, "status": status})
+
+
+def unstarted(settings: ElasticitySettings = ON, **parts: Any) -> tuple[World, str]:
+    """A world with a pod that a super node accepts and does not start."""
+    world = World(settings=settings, nodes=TWO)
+    (name,) = world.create(1, n="0", **parts)
+    world.leader.settle(1)
+    bound(world, name, AWAY)
+    return world, name
+
+
+def pass_by(world: World, seconds: float) -> None:
+    world.leader.settle(round(seconds / 5.0))
+
+
+def ends(world: World, *names: str) -> bool:
+    """Whether these are deleted; then the provider has ended them."""
+    if any(world.cluster.pod(name).active for name in names):
+        return False
+    for name in names:
+        world.cluster.remove(name)
+    return True
+
+
+def event(world: World, name: str, reason: str, message: str = "", kind: str = "Warning") -> None:
+    about = {"kind": "Pod", "name": name, "namespace": "shop", "uid": f"uid-{name}"}
+    metadata = {"name": f"{name}.{reason}", "namespace": "shop"}
+    raw = {"metadata": metadata, "involvedObject": about, "reason": reason, "message": message, "type": kind}
+    world.cluster.api.put(EVENTS, {**raw, "lastTimestamp": NOW.isoformat()})
+
+
+def required(world: World, name: str) -> list[Any]:
+    affinity = world.cluster.pods[name]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return [each["values"] for each in term["matchExpressions"] if each["operator"] == "NotIn"]
+
+
+def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none() -> None:
+    world, name = unstarted()
+    event(world, name, "FailedCreate", "sold out")
+    pass_by(world, 290.0)
+    assert not ends(world, name)
+    pass_by(world, 15.0)
+    assert ends(world, name)
+    why = f"{AWAY} did not start it for 300 s (FailedCreate: sold out): its replacement avoids it"
+    assert world.leader.recorder.events == [("NotStartedBySuperNode", why)]
+
+    (second,) = world.create(1, n="0")
+    world.leader.settle(1)
+    assert world.annotations(second)["drawbridge.io/placement"] == "super"
+    assert required(world, second) == [[AWAY]]
+
+    bound(world, second, OTHER)
+    pass_by(world, 310.0)  # until then AWAY was avoided
+    assert ends(world, second)
+    (third,) = world.create(1, n="0")
+    world.leader.settle(1)
+    assert world.annotations(third)["drawbridge.io/placement"] == "super"
+    assert required(world, third) == [[OTHER]]
+
+
+def test_while_all_are_avoided_it_stays_local() -> None:
+    world, name = unstarted()
+    (other,) = world.create(1, n="0")
+    world.leader.settle(1)
+    bound(world, other, OTHER)
+    pass_by(world, 315.0)
+    assert ends(world, name, other)
+    (third,) = world.create(1, n="0")
+    world.leader.settle(1)
+
+    assert world.annotations(third)["drawbridge.io/placement"] == "local"
+    assert "started pods like it of late" in world.annotations(third)["drawbridge.io/placement-reason"]
+
+
+def test_each_time_the_node_is_avoided_for_twice_as_long() -> None:
+    world, name = unstarted()
+    deleted = 0
+    for _ in range(1440):  # for two hours, and the scheduler knows only one node
+        pass_by(world, 5.0)
+        if ends(world, name):
+            deleted += 1
+            (name,) = world.create(1, n="0")
+            world.leader.settle(1)
+            bound(world, name, AWAY)
+
+    assert deleted == 5  # after 5, 10, 20, 40 and 80 minutes
+
+
+@table(
+    "reason",
+    {each: each for each in ("Pulling", "Failed", "BackOff", "FailedMount", "FailedAttachVolume", "Created")},
+)
+def test_a_pod_that_a_machine_has_is_left(reason: str) -> None:
+    world, name = unstarted()
+    event(world, name, reason)
+    pass_by(world, 900.0)
+
+    assert not ends(world, name)
+    assert world.leader.recorder.events == []
+
+
+@table(
+    "parts, events",
+    {
+        "no controller": ({"owned": False}, ["NotTakenBySuperNode"]),
+        "of a Job": ({"kind": "Job"}, ["NotTakenBySuperNode"]),
+        "tolerates super nodes itself": (
+            {"n": None, "spec": {"tolerations": [{"operator": "Exists"}]}},
+            [],
+        ),
+    },
+)
+def test_these_are_left_and_say_so_once(parts: dict[str, Any], events: list[str]) -> None:
+    world = World(settings=ON, nodes=TWO)
+    (name,) = world.create(1, **({"n": "0"} | parts))
+    world.leader.settle(1)
+    bound(world, name, AWAY)
+    pass_by(world, 900.0)
+
+    assert not ends(world, name)
+    assert world.leader.recorder.reasons == events
+
+
+def test_nothing_is_read_or_deleted_while_it_is_off() -> None:
+    world, name = unstarted(ElasticitySettings(enabled=True))
+    reads = world.leader.client.reads
+    pass_by(world, 900.0)
+
+    assert not ends(world, name)
+    assert world.leader.client.reads == reads
+
+
+def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None:
+    world, name = unstarted()
+    pass_by(world, 310.0)
+    assert ends(world, name)
+    avoided = world.leader.parts.avoided()
+    assert AWAY in avoided
+    assert OTHER not in avoided
+    subnets = [{"id": each.removeprefix("eklet-"), "zone": "z-1"} for each in (AWAY, OTHER)]
+    settings = ElasticitySettings.model_validate({"enabled": True, "subnets": subnets})
+    first, second = (action.body for action in plan_super_nodes([], settings, NOW, avoided))
+    taint = {"key": "drawbridge.io/not-starting", "effect": "PreferNoSchedule"}
+    assert taint in first["spec"]["taints"]
+    assert taint not in second["spec"]["taints"]
+
+    world.clock.advance(300.0)
+    again = msgspec.convert({**first, "metadata": {**first["metadata"], "uid": "1"}}, Node)
+    changed, _ = plan_super_nodes([again], settings, NOW, world.leader.parts.avoided())
+    assert taint not in changed.body["spec"]["taints"]
