@@ -22,7 +22,10 @@ TAINT = Taint(key="tke.cloud.tencent.com/no-aia-ip", value="true", effect="NoSch
 ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
 ADDRESS = "tke.cloud.tencent.com/anycast-ip-address"
 BOUND = "drawbridge.io/anycast-ip-bound"
-"""The controller's proof that it saw the address bound: ``<uid of the node>/<id of the address>``."""
+"""The controller's proof that it saw the address bound: ``<uid of the node>/<id of the address>``, or that the node is
+open without one: ``<uid of the node>/none``."""
+LABEL, HAS_ONE, NONE = "drawbridge.io/anycast-ip", "bound", "none"
+"""The label of open nodes, to select by. It decides nothing: each kubelet can write its node's."""
 HISTORY = "drawbridge.io/anycast-ip-history"
 """When the node was last opened and closed, the latest first: Events are gone after an hour. It decides nothing, and is
 written together with the taint, so that it costs no write."""
@@ -47,14 +50,24 @@ def is_ours(taint: Taint) -> bool:
     return (taint.key, taint.effect) == (TAINT.key, TAINT.effect)
 
 
-def is_proven_bound(node: Node) -> bool:
-    """Whether the proof is of this Node object; one that was created again or restored needs a new proof."""
+def proven(node: Node) -> str:
+    """The id of its address, or NONE. A Node object that was created again or restored needs a new proof."""
     uid, _, address = node.metadata.annotations.get(BOUND, "").partition("/")
-    return bool(address) and uid == node.metadata.uid != ""
+    return address if uid == node.metadata.uid != "" else ""
+
+
+def is_proven_bound(node: Node) -> bool:
+    return proven(node) not in ("", NONE)
 
 
 def is_open(node: Node) -> bool:
+    """With its address."""
     return is_proven_bound(node) and not is_tainted(node)
+
+
+def is_open_without(node: Node) -> bool:
+    """Whether it shows that it was opened though no address could be had."""
+    return proven(node) == NONE and not is_tainted(node)
 
 
 def proof(node: Node, address_id: str) -> str:

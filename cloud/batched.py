@@ -66,7 +66,7 @@ class CircuitBreaker:
                 return RetryAfter(mine.error, mine.until - now) if mine and mine.until > now else None
             due = self._until + (REFUSED_LATER if mine else 0.0)
             if due > now:
-                return RetryAfter(mine.error if mine else self._error, due - now)
+                return RetryAfter(self._error, due - now)
             self._probe, self._until = key, now + PROBE
             return None
 
@@ -82,7 +82,7 @@ class CircuitBreaker:
             is_new = self._until <= now or key == self._probe or self._error is None
             if not mine.own and is_new and (self._error or suspects >= ENOUGH):
                 self._times += 1
-                self._error, self._probe = self._error or error, ""
+                self._error, self._probe = error, ""
                 self._until = now + _pause(self._times)
             self._refusals = {k: each for k, each in self._refusals.items() if each.until > now - KEPT}
             until = mine.until if self._error is None else self._until + REFUSED_LATER

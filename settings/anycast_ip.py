@@ -171,6 +171,8 @@ class AnycastIPSettings(Model):
     tags: dict[Text, Text] = {}
     release_on_label_removal: bool = False
     repair: bool = True
+    when_exhausted: Literal["wait", "release"] = "wait"
+    """With "release", nodes that get no address because a quota is used up open without one after a time."""
     resync_period: Period = 300.0
     reverse_reconcile: ReverseReconcile = ReverseReconcile()
     pool: Pool = Pool()

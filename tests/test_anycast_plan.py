@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.anycast_ip import ADDRESS_ID, TAINT
+from api.anycast_ip import ADDRESS_ID, HAS_ONE, LABEL, TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import (
     INSTANCE_LABEL,
@@ -37,7 +37,7 @@ def node(
     annotations: dict[str, str] | None = None,
     uid: str = "u1",
 ) -> Node:
-    wanted = {NEED_LABEL: "true"} if labels is None else labels
+    wanted = {NEED_LABEL: "true", LABEL: HAS_ONE} if labels is None else labels
     metadata = ObjectMeta(name="n1", uid=uid, labels=wanted, annotations=annotations or {})
     return Node(metadata, NodeSpec("qcloud:///1/ins-n1", taints))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.anycast_ip import TAINT
+from api.anycast_ip import HAS_ONE, LABEL, TAINT
 from cloud.types import Address
 from controllers.anycast_ip.claim import Terms, claim_for, is_paid_as, order_for, terms_for
 from controllers.anycast_ip.planner import bound_annotations, plan
@@ -123,7 +123,7 @@ UNREPAIRED = BOTH.model_copy(update={"repair": False})
 def test_the_bandwidth_of_an_open_node_is_corrected(
     settings: AnycastIPSettings, labels: dict[str, str], claim: Any, bandwidth: int, expected: Action
 ) -> None:
-    opened = node(closed=False, annotations=SHOWING, **labels)
+    opened = node(closed=False, annotations=SHOWING, **{LABEL: HAS_ONE}, **labels)
     seen = replace(BOUND, bandwidth=bandwidth)
     assert plan(Snapshot("u1", opened, claim, seen=Seen(seen)), settings).action is expected
 

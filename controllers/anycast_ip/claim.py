@@ -61,7 +61,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
     Since *pooled*, the address waits for the next node, or was ordered to do so. *terms* are what is ordered, None the
     settings for all nodes. An address that is *lent* was adopted by its tags, is used like ours, and never released;
-    *ours* is false. *ip* is that of an address that is idle, for people: the node that used it last, if any, no longer
+    *ours* is false. Since *refused*, each order was refused because of a quota; it stays while the node is open without
+    an address. *ip* is that of an address that is idle, for people: the node that used it last, if any, no longer
     shows it.
     """
 
@@ -81,6 +82,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms | None = None
     lent: bool = False
     ip: str = ""
+    refused: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     @property
     def is_managed(self) -> bool:
@@ -183,12 +185,13 @@ def renewed(claim: Claim, now: datetime, terms: Terms | None = None) -> Claim:
         terms=terms,
         lent=False,
         ip="",
+        refused=None,
     )
 
 
 def inherited(claim: Claim, node: Node) -> Claim:
     """*claim* for a new Node object of the same instance; a pending order stays the same order."""
-    return replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None)
+    return replace(claim, uid=node.metadata.uid, node=node.metadata.name, pooled=None, refused=None)
 
 
 def taken(offer: Claim, claim: Claim) -> Claim:

@@ -6,12 +6,17 @@ Else it is released, then its tags are deleted, and only then its claim.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from api.anycast_ip import (
     ADDRESS,
     ADDRESS_ID,
     BOUND,
+    HAS_ONE,
+    LABEL,
     TAINT,
     is_open,
+    is_open_without,
     is_proven_bound,
     is_tainted,
     proof,
@@ -49,6 +54,9 @@ SLOW = 150.0
 SURE = 600.0
 """Seconds after which an order is looked up by its name before it is repeated. How long the cloud remembers a
 ClientToken, and how far its index of names lags behind, is not documented; it is taken to be less than this."""
+
+EXHAUSTED = timedelta(minutes=10)
+"""For so long each order of a node is refused because of a quota, until the node opens without an address."""
 
 
 def plan(snapshot: Snapshot, settings: AnycastIPSettings) -> Step:
@@ -97,6 +105,8 @@ def _before_leaving(node: Node | None, settings: AnycastIPSettings) -> Step | No
 
 def _plan_when_unwanted(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) -> Step:
     """The address stays. The taint goes if it was for an address of ours: some nodes have it before their label."""
+    if is_open_without(node):
+        return Step(Action.STRIP)
     if is_tainted(node) and (snapshot.claim or snapshot.related.was_wanted):
         return Step(Action.FREE)
     if snapshot.claim is None and snapshot.related.found is not None:
@@ -115,6 +125,9 @@ def must_be_closed(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) 
     """
     if is_tainted(node):
         return False
+    if is_open_without(node):
+        # The claim says so, too, which no kubelet can write.
+        return not (settings.when_exhausted == "release" and snapshot.claim and snapshot.claim.refused)
     if is_proven_bound(node):
         return settings.repair and _is_known_bad(snapshot, node)
     return ADDRESS_ID not in node.metadata.annotations or _is_known_bad(snapshot, node)
@@ -180,7 +193,8 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
 def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     seen = snapshot.seen.address
     if not claim.address:
-        return _plan_order(snapshot)
+        step, is_exhausted = _plan_order(snapshot), snapshot.order.exhausted and is_tainted(node)
+        return Step(Action.OPEN_WITHOUT) if is_exhausted and step.action is Action.ALLOCATE else step
     if seen is UNKNOWN:
         return Step(Action.WATCH)
     if not settings.repair and is_open(node):
@@ -243,6 +257,15 @@ def _plan_order(snapshot: Snapshot) -> Step:
     if order.in_doubt and order.age >= SURE and not is_looked_up and not order.is_void:
         return Step(Action.FIND)
     return Step(Action.ALLOCATE if order.tagged else Action.TAG)
+
+
+def refused_since(
+    claim: Claim, node: Node | None, *, by_quota: bool, settings: AnycastIPSettings, now: datetime
+) -> datetime | None:
+    """What *claim* has to say after an order was not accepted. Any other answer than that of a quota begins again."""
+    if node is None or is_open_without(node):
+        return claim.refused
+    return (claim.refused or now) if by_quota and settings.when_exhausted == "release" else None
 
 
 def _plan_release(snapshot: Snapshot, claim: Claim, settings: AnycastIPSettings) -> Step:
@@ -325,7 +348,8 @@ def plan_when_bound(
     if not serves(seen, claim.instance):
         return Step(Action.WATCH, stopped(seen))
     shown = node.metadata.annotations.items()
-    if not is_tainted(node) and bound_annotations(node, seen).items() <= shown:
+    is_labelled = node.metadata.labels.get(LABEL) == HAS_ONE
+    if not is_tainted(node) and is_labelled and bound_annotations(node, seen).items() <= shown:
         return plan_bandwidth(seen, node, claim, settings)
     # A node that is open just shows something else by mistake.
     egress = settings.egress_check

@@ -15,16 +15,29 @@ from api.anycast_ip import (
     ADDRESS_ID,
     BOUND,
     CLOSED,
+    HAS_ONE,
     HISTORY,
+    NONE,
     OPEN,
     TAINT,
     is_open,
+    is_open_without,
     is_tainted,
+    proof,
     wanted,
     with_transition,
 )
 from cloud.batched import BatchedCloud
-from cloud.errors import CloudError, Gone, Rejected, RetryAfter, StateConflict, TagMissing, TokenRefused
+from cloud.errors import (
+    CloudError,
+    Gone,
+    QuotaExceeded,
+    Rejected,
+    RetryAfter,
+    StateConflict,
+    TagMissing,
+    TokenRefused,
+)
 from cloud.types import BIND, BIND_ENI, Address, Tag
 from cloud.types import Order as CloudOrder
 from controllers.anycast_ip.claim import (
@@ -49,7 +62,15 @@ from controllers.anycast_ip.claim import (
     with_address,
 )
 from controllers.anycast_ip.memory import BUSY, Busy, Line, Memory, locked_by
-from controllers.anycast_ip.planner import bound_annotations, has_left, is_leaving, plan, serves
+from controllers.anycast_ip.planner import (
+    EXHAUSTED,
+    bound_annotations,
+    has_left,
+    is_leaving,
+    plan,
+    refused_since,
+    serves,
+)
 from controllers.anycast_ip.pool import has_place, in_line, is_recent
 from controllers.anycast_ip.reporter import Reporter, StillThere, refusal
 from controllers.anycast_ip.snapshot import (
@@ -365,6 +386,7 @@ class Reader(_Parts):
             age=(self._clocks.now() - claim.asked).total_seconds(),
             in_doubt=claim.token not in self._claims.unsent,
             refused=claim.token in self._claims.refused,
+            exhausted=claim.token in self._claims.exhausted,
             tagged=self._cloud.has_tags(self._order_for(claim).tags.items()),
         )
 
@@ -537,6 +559,25 @@ class Actions(_Parts):
         self._cloud.create_tags(snapshot.uid, self._order_for(present(snapshot.claim)).tags.items())
 
     def _allocate(self, snapshot: Snapshot, _: Step) -> float:
+        """At once again when a quota has been used up for long enough."""
+        self._claims.exhausted.discard(present(snapshot.claim).token)
+        try:
+            return self._send_order(snapshot)
+        except (CloudError, RetryAfter) as error:
+            self._note_refusal(snapshot, by_quota=isinstance(getattr(error, "cause", None), QuotaExceeded))
+            if present(snapshot.claim).token in self._claims.exhausted:
+                return 0.0
+            raise
+
+    def _note_refusal(self, snapshot: Snapshot, *, by_quota: bool) -> None:
+        claim, node, now = present(snapshot.claim), snapshot.node, self._clocks.now()
+        since = refused_since(claim, node, by_quota=by_quota, settings=self._settings(), now=now)
+        if since != claim.refused:
+            self._claims.put(replace(claim, refused=since))
+        if by_quota and since and node and is_tainted(node) and now - since >= EXHAUSTED:
+            self._claims.exhausted.add(claim.token)
+
+    def _send_order(self, snapshot: Snapshot) -> float:
         """Whatever the answer, the order counts as made, but for the refusals that leave no doubt."""
         claim = present(snapshot.claim)
         was_in_doubt = claim.token not in self._claims.unsent
@@ -657,13 +698,28 @@ class Actions(_Parts):
     def _open(self, snapshot: Snapshot, step: Step) -> float | None:
         node, address, now = present(snapshot.node), present(step.address), self._clocks.now()
         # What it shows may be renewed while it is open.
-        history = with_transition(node, now, OPEN, address.id) if is_tainted(node) else {}
-        self._nodes.write(node, {**bound_annotations(node, address), **history})
+        is_new = is_tainted(node) or is_open_without(node)
+        history = with_transition(node, now, OPEN, address.id) if is_new else {}
+        self._nodes.write(node, {**bound_annotations(node, address), **history}, label=HAS_ONE)
+        self._end_refusals(snapshot)
         self._memory.waits.end(snapshot.uid)
         is_right = wanted_bandwidth(node, self._settings()) in (0, address.bandwidth)
         return None if is_right else 0.0
 
+    def _open_without(self, snapshot: Snapshot, _: Step) -> None:
+        node = present(snapshot.node)
+        history = with_transition(node, self._clocks.now(), OPEN, "")
+        self._nodes.write(node, {**UNMARKED, BOUND: proof(node, NONE), **history}, label=NONE)
+        log.warning("node opened without an address", node=snapshot.name, uid=snapshot.uid)
+
+    def _end_refusals(self, snapshot: Snapshot) -> None:
+        """What comes later is another wait."""
+        claim = snapshot.claim
+        if claim and claim.refused:
+            self._claims.put(replace(claim, refused=None))
+
     def _close(self, snapshot: Snapshot, _: Step) -> None:
+        self._end_refusals(snapshot)
         node, now = present(snapshot.node), self._clocks.now()
         lost = node.metadata.annotations.get(ADDRESS_ID, "")
         history = {} if is_tainted(node) else with_transition(node, now, CLOSED, lost)
@@ -671,8 +727,10 @@ class Actions(_Parts):
         log.warning("open node without its address tainted", node=snapshot.name, uid=snapshot.uid)
 
     def _strip(self, snapshot: Snapshot, _: Step) -> None:
+        self._end_refusals(snapshot)
         self._nodes.write(present(snapshot.node), {**UNMARKED, HISTORY: None})
         self._nodes.wanted.discard(snapshot.uid)
 
     def _free(self, snapshot: Snapshot, _: Step) -> None:
+        self._end_refusals(snapshot)
         self._nodes.write(present(snapshot.node), {})

@@ -12,7 +12,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Gauge, Histogram
 
-from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_proven_bound, wanted
+from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_without, is_proven_bound, wanted
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
@@ -24,10 +24,11 @@ from kube.resources import NODES
 from kube.types import rfc3339
 from settings import AnycastIPSettings
 
-STATES = ("waiting", "announcing", "working", "open", "leaving", "held")
+STATES = ("waiting", "announcing", "working", "open", "exhausted", "leaving", "held")
 NODES_BY_STATE = Gauge(
     "drawbridge_anycast_ip_nodes",
-    "Nodes by the state of their address; waiting: something is in the way, see their Events; held: the address"
+    "Nodes by the state of their address; waiting: something is in the way, see their Events;"
+    " exhausted: open without an address because of a quota; held: the address"
     " stays bound until an operator confirms its release.",
     ["state"],
 )
@@ -49,6 +50,8 @@ REASONS = dict.fromkeys(ORDERING, "FailedAllocateAnycastIp") | {
     Action.RELEASE: "FailedReleaseAnycastIp",
 }
 """Those of orders, binds and openings are the original's."""
+EXHAUSTED = "AnycastIpExhausted"
+WITHOUT = "A quota of the cloud is used up: the node is open without an anycast IP, and gets one when one is to be had"
 LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
 PATIENCE = 3
 """Failures in a row before an Event reports one that may pass."""
@@ -88,12 +91,16 @@ class Reporter:
         uid, node = snapshot.uid, snapshot.node
         if step.action is Action.OPEN and node:
             self._states[uid] = "open"
-            created, is_first = node.metadata.creation_timestamp, ADDRESS_ID not in node.metadata.annotations
+            created = node.metadata.creation_timestamp
+            is_first = ADDRESS_ID not in node.metadata.annotations and not is_open_without(node)
             if is_first and created and uid not in self._announced:
                 OPENED.observe((self._now() - created).total_seconds())
             self._announced.discard(uid)
             text = "The anycast IP is bound: the node is open for pods"
             self.note(snapshot, Note("AnycastIpBound", text, "Normal"))
+        elif step.action is Action.OPEN_WITHOUT:
+            self._states[uid] = "exhausted"
+            self.note(snapshot, Note(EXHAUSTED, WITHOUT))
         elif step.action is Action.KEEP:
             self.note(snapshot, Note("AnycastIpKept", "Kept in the pool for the next node", "Normal"))
         elif step.action is Action.TAKE and snapshot.pool.offer:
@@ -126,12 +133,15 @@ class Reporter:
     def trouble(self, uid: str) -> Note | None:
         """What was last in the way of the node, as far as this process knows."""
         note = self._notes.get(uid)
-        return note if note and (note.type == "Warning" or note.reason == ANNOUNCED) else None
+        if note is None or note.reason == EXHAUSTED:
+            return None
+        return note if note.type == "Warning" or note.reason == ANNOUNCED else None
 
     def failure(self, snapshot: Snapshot, action: Action, error: Exception, failures: int) -> None:
         """*failures* is how many there were in a row, this one included."""
         cause = error.cause if isinstance(error, RetryAfter) else error
-        if isinstance(cause, Conflict):
+        is_known = snapshot.node and is_open_without(snapshot.node) and isinstance(cause, QuotaExceeded)
+        if isinstance(cause, Conflict) or is_known:
             return
         lasting = isinstance(error, RetryAfter) or (
             isinstance(cause, CloudError) and cause.result() in LASTING
@@ -164,6 +174,8 @@ def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str
         return "leaving" if claim and step.action is not Action.NOTHING else ""
     if is_open(node):
         return "open"
+    if is_open_without(node) and not (claim and claim.address):
+        return "exhausted"
     if step.action is Action.ANNOUNCE and not (step.note and step.note.type == "Warning"):
         return "announcing"
     return "waiting" if step.note else "working"
@@ -187,9 +199,11 @@ def desired(
         annotations = node.metadata.annotations
         text = f"{annotations.get(ADDRESS, '')} ({annotations.get(ADDRESS_ID, '')}) is bound to the node"
         said = NodeCondition(CONDITION, TRUE, "AnycastIpBound", text)
+    elif is_open_without(node):
+        said = NodeCondition(CONDITION, FALSE, EXHAUSTED, WITHOUT)
     elif trouble:
         said = NodeCondition(CONDITION, FALSE, trouble.reason, trouble.message[:MESSAGE_SIZE])
-    elif held and held.status != FALSE:
+    elif held and (held.status != FALSE or held.reason == EXHAUSTED):
         text = "The node is closed until its anycast IP is bound"
         said = NodeCondition(CONDITION, FALSE, "AnycastIpPending", text)
     else:

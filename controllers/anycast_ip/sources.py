@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from api.anycast_ip import CONDITION, QUOTAS, is_ours
+from api.anycast_ip import CONDITION, LABEL, QUOTAS, is_ours
 from cloud.errors import CloudError
 from cloud.types import Address, Quota
 from controllers.anycast_ip.claim import (
@@ -146,7 +146,8 @@ class ClaimStore:
     """Safe to share between threads.
 
     *unsent* are tokens of orders that have not been sent; after a start there is none, so that each order is in doubt:
-    it may have brought an address that no claim names yet. *refused* are tokens that the cloud takes no more.
+    it may have brought an address that no claim names yet. *refused* are tokens that the cloud takes no more, and
+    *exhausted* those whose nodes have waited long enough for a quota, as the last answer has shown.
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -156,7 +157,7 @@ class ClaimStore:
         self._lock = threading.Lock()
         self._cluster = ""
         self.has_unmanaged = False
-        self.unsent, self.refused = set[str](), set[str]()
+        self.unsent, self.refused, self.exhausted = set[str](), set[str](), set[str]()
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -199,6 +200,7 @@ class ClaimStore:
     def end_order(self, token: str) -> None:
         self.unsent.discard(token)
         self.refused.discard(token)
+        self.exhausted.discard(token)
 
     def drop(self, uid: str) -> None:
         """Conflict when it is not as we wrote it: what another leader has made of it is then what we have."""
@@ -323,9 +325,14 @@ class Nodes:
     def read_all(self) -> Sequence[Node]:
         return self._client.list(NODES, type=Node).items
 
-    def write(self, node: Node, annotations: Mapping[str, str | None], *ours: Taint) -> None:
-        """Give *node* these annotations, and of our taint *ours*. Conflict when it has changed since it was read."""
-        patch: dict[str, Any] = {"metadata": {**node.metadata.guard, "annotations": annotations}}
+    def write(
+        self, node: Node, annotations: Mapping[str, str | None], *ours: Taint, label: str | None = None
+    ) -> None:
+        """Give *node* these annotations, our *label*, and of our taint *ours*. Conflict when it was changed since."""
+        metadata: dict[str, Any] = {**node.metadata.guard, "annotations": annotations}
+        if label != node.metadata.labels.get(LABEL):
+            metadata["labels"] = {LABEL: label}
+        patch: dict[str, Any] = {"metadata": metadata}
         taints = (*(taint for taint in node.spec.taints if not is_ours(taint)), *ours)
         if taints != node.spec.taints:
             patch["spec"] = {"taints": msgspec.to_builtins(taints) or None}

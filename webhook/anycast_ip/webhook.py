@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from api.anycast_ip import NAME, PATH, TAINT, is_proven_bound, is_tainted, wanted
+from api.anycast_ip import NAME, NONE, PATH, TAINT, is_tainted, proven, wanted
 from kube.types import Node, is_super
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Request, ReviewError, allow, change, decoded, decoded_whole
@@ -48,8 +48,8 @@ def skip_reason(old: Node | None, node: Node, settings: AnycastIPSettings) -> st
         return "a super node" if is_super(node) else "it has not all labels of nodeLabels"
     if is_tainted(node):
         return "tainted"
-    if is_proven_bound(node):
-        return "bound"
+    if found := proven(node):
+        return "open without an address" if found == NONE else "bound"
     # The controller knows more of a node that was open: it may be in use.
     if old is not None and wanted(old, settings) and not is_tainted(old):
         return "open before"

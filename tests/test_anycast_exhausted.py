@@ -1,0 +1,269 @@
+"""With `whenExhausted: release`, a node opens without an address once a quota has refused it one for ten minutes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import REGISTRY
+
+from api.anycast_ip import BOUND, LABEL, NONE, TAINT, is_open_without, transitions_of
+from cloud.batched import CircuitBreaker
+from cloud.errors import CloudError, NotPermitted, QuotaExceeded
+from controllers.anycast_ip.claim import Claim
+from controllers.anycast_ip.planner import must_be_closed, plan, refused_since
+from controllers.anycast_ip.snapshot import Action, Order, Snapshot
+from dev.lab.cloud import Knobs
+from kube.types import Node, NodeSpec, ObjectMeta
+from settings import AnycastIPSettings
+from settings.anycast_ip import NEED_LABEL, Pool, Retain
+from tests.anycast_world import SETTINGS, Lab, open_lab
+from tests.factories import NOW
+from tests.fakes import FakeClock
+
+RELEASE = SETTINGS.model_copy(update={"when_exhausted": "release"})
+EXHAUSTED = "AnycastIpExhausted"
+LONG = 900.0
+"""Ten minutes, and the longest pause between two attempts."""
+
+
+def lab_of(quota: int = 1, settings: AnycastIPSettings = RELEASE, **knobs: Any) -> Lab:
+    """With n1 open, and nothing left for n2, which has joined."""
+    lab = open_lab(knobs=Knobs(quota_total=quota, quota_daily=1000, **knobs), settings=settings)
+    lab.join("n2")
+    return lab
+
+
+def label_of(lab: Lab, name: str = "n2") -> str | None:
+    return lab.node(name).metadata.labels.get(LABEL)
+
+
+def is_without(lab: Lab, name: str = "n2") -> bool:
+    return is_open_without(lab.node(name)) and label_of(lab, name) == NONE
+
+
+def reasons(lab: Lab, name: str = "n2") -> list[str]:
+    about = zip(lab.recorder.about, lab.recorder.events, strict=True)
+    return [reason for on, (reason, _) in about if on == name]
+
+
+def state(name: str) -> float | None:
+    return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": name})
+
+
+def test_a_node_opens_without_an_address_after_ten_minutes_and_says_so_once() -> None:
+    lab = lab_of()
+    lab.run_for(595)
+    assert not is_without(lab)
+    lab.run(lambda: is_without(lab), LONG - 595, "open without")
+    lab.run_for(1800)
+
+    node = lab.node("n2")
+    assert node.condition is not None
+    assert (node.condition.status, node.condition.reason) == ("False", EXHAUSTED)
+    assert reasons(lab).count(EXHAUSTED) == 1
+    assert reasons(lab)[-1] == EXHAUSTED
+    assert (state("exhausted"), state("open")) == (1, 1)
+    assert [each.to for each in transitions_of(node)] == ["open"]
+
+
+def test_it_gets_the_next_address_without_a_new_taint() -> None:
+    lab = lab_of()
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    tainted: list[Any] = []
+    lab.kube.before_write = lambda name, body: (
+        tainted.append(body) if name == "n2" and "spec" in body else None
+    )
+    lab.knobs.quota_total = 2
+    lab.run(lambda: lab.is_open("n2"), 400, "bound")
+    lab.run_for(120)
+
+    assert tainted == []
+    assert (label_of(lab), label_of(lab, "n1")) == ("bound", "bound")
+    condition = lab.node("n2").condition
+    assert condition is not None
+    assert condition.status == "True"
+    assert all(each.refused is None for each in lab.claims.claims.values())
+
+
+def test_an_address_of_a_node_that_leaves_is_taken_from_the_pool() -> None:
+    lab = lab_of(settings=RELEASE.model_copy(update={"pool": Pool(retain=Retain(enabled=True))}))
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    lab.leave("n1")
+    lab.run(lambda: lab.is_open("n2"), 300, "bound")
+
+
+def test_with_wait_it_stays_tainted_and_no_claim_is_written_again() -> None:
+    lab = lab_of(settings=SETTINGS)
+    lab.run_for(10)
+    writes = lab.kube.writes
+    lab.run_for(2 * LONG)
+    assert (label_of(lab), label_of(lab, "n1")) == (None, "bound")
+    assert not lab.is_open("n2")
+    assert lab.kube.writes - writes <= 2  # the Event's condition
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"denied": ["AllocateAddresses"]}, id="denied"),
+        pytest.param({"throttled": 1.0}, id="throttled"),
+        pytest.param({"lost": 1.0}, id="no answer"),
+    ],
+)
+def test_no_other_refusal_counts(change: dict[str, Any]) -> None:
+    lab = lab_of(faulty_actions=["AllocateAddresses"])
+    for _ in range(6):
+        lab.run_for(450)
+        usual = {each: getattr(lab.knobs, each) for each in change}
+        for name, value in change.items():
+            setattr(lab.knobs, name, value)
+        lab.run_for(450)
+        for name, value in usual.items():
+            setattr(lab.knobs, name, value)
+        assert not is_without(lab)
+    lab.run(lambda: is_without(lab), 2 * LONG, "the quota alone")
+
+
+@pytest.mark.parametrize("alive", [60.0, 250.0])
+def test_restarts_neither_shorten_the_time_nor_begin_it_again(alive: float) -> None:
+    lab = lab_of()
+    end = lab.clock() + 595
+    while lab.clock() < end:
+        lab.run_for(min(alive, end - lab.clock()))
+        assert not is_without(lab)
+        lab.start()
+    lab.run(lambda: is_without(lab), 300, "open without")
+
+
+def test_a_new_leader_looks_first_and_then_opens_nothing_for_which_an_address_is_to_be_had() -> None:
+    lab = lab_of()
+    lab.run_for(590)
+    lab.knobs.quota_total = 2
+    lab.run_for(5)
+    lab.start()
+    lab.run(lambda: lab.is_open("n2"), 300, "bound")
+    assert EXHAUSTED not in reasons(lab)
+
+
+def test_a_node_that_loses_its_address_is_tainted_and_waits_as_long_as_any_other() -> None:
+    lab = lab_of(quota=2)
+    lab.run(lab.all_open, 60, "open")
+    lab.knobs.quota_total = 0
+    (lost,) = lab.on("n2")
+    with lab.world.advanced() as now:
+        lab.world.history.put(lost.id, None, now)
+    lab.run(lambda: not lab.is_open("n2"), 600, "closed")
+    assert label_of(lab) is None
+    closed = lab.clock()
+    lab.run(lambda: is_without(lab), LONG + 120, "open without")
+    assert lab.clock() - closed >= 600
+
+
+def test_wait_taints_it_again_and_the_time_begins_again() -> None:
+    lab = lab_of()
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    lab.settings = SETTINGS
+    lab.run(lambda: not is_open_without(lab.node("n2")), 30, "closed")
+    assert label_of(lab) is None
+    lab.run_for(120)
+    condition = lab.node("n2").condition
+    assert condition is not None
+    assert condition.reason != EXHAUSTED
+    lab.settings = RELEASE
+    lab.run_for(590)
+    assert not is_without(lab)
+    lab.run(lambda: is_without(lab), LONG, "open without")
+
+
+def test_without_the_labels_nothing_of_it_stays() -> None:
+    lab = lab_of()
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    lab.edit("n2", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: label_of(lab) is None, 30, "stripped")
+    node = lab.node("n2")
+    assert BOUND not in node.metadata.annotations
+    assert node.spec.taints == ()
+    assert node.condition is None
+
+
+def test_the_label_of_an_open_node_is_written_again() -> None:
+    lab = open_lab()
+    lab.edit("n1", {"metadata": {"labels": {LABEL: NONE}}})
+    lab.run(lambda: label_of(lab, "n1") == "bound", 30, "written")
+
+
+NODE = Node(
+    ObjectMeta("n1", uid="u1", labels={NEED_LABEL: "true", LABEL: NONE}, annotations={BOUND: f"u1/{NONE}"}),
+    NodeSpec(provider_id="qcloud:///1/ins-n1"),
+)
+CLAIM = Claim(uid="u1", node="n1", instance="ins-n1", token="t", name="n", asked=NOW, refused=NOW)
+TAINTED = replace(NODE, spec=replace(NODE.spec, taints=(TAINT,)))
+
+
+@pytest.mark.parametrize(
+    ("claim", "settings", "expected"),
+    [
+        pytest.param(CLAIM, RELEASE, False, id="refused"),
+        pytest.param(replace(CLAIM, address="eip-1"), RELEASE, False, id="its address is on its way"),
+        pytest.param(
+            replace(CLAIM, refused=None), RELEASE, True, id="the node says so, and its claim does not"
+        ),
+        pytest.param(None, RELEASE, True, id="no claim"),
+        pytest.param(CLAIM, SETTINGS, True, id="wait"),
+    ],
+)
+def test_a_node_says_nothing_about_itself_that_its_claim_does_not_say(
+    claim: Claim | None, settings: AnycastIPSettings, expected: bool
+) -> None:
+    assert must_be_closed(Snapshot("u1", NODE, claim), NODE, settings) is expected
+
+
+@pytest.mark.parametrize(
+    ("order", "node", "expected"),
+    [
+        pytest.param(Order(tagged=True, exhausted=True), TAINTED, Action.OPEN_WITHOUT, id="refused"),
+        pytest.param(Order(tagged=True), TAINTED, Action.ALLOCATE, id="not for long, or not known yet"),
+        pytest.param(Order(tagged=True, exhausted=True), NODE, Action.ALLOCATE, id="open already"),
+        pytest.param(Order(exhausted=True), TAINTED, Action.TAG, id="another step comes first"),
+    ],
+)
+def test_only_a_tainted_node_is_opened_without_an_address(order: Order, node: Node, expected: Action) -> None:
+    assert plan(Snapshot("u1", node, CLAIM, order=order), RELEASE).action is expected
+
+
+LATER = NOW + timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("claim", "node", "by_quota", "settings", "expected"),
+    [
+        pytest.param(replace(CLAIM, refused=None), TAINTED, True, RELEASE, LATER, id="the first"),
+        pytest.param(CLAIM, TAINTED, True, RELEASE, NOW, id="another one"),
+        pytest.param(CLAIM, TAINTED, False, RELEASE, None, id="something else"),
+        pytest.param(CLAIM, NODE, False, RELEASE, NOW, id="something else, while it is open"),
+        pytest.param(CLAIM, TAINTED, True, SETTINGS, None, id="wait"),
+        pytest.param(replace(CLAIM, refused=None), None, True, RELEASE, None, id="a spare"),
+    ],
+)
+def test_since_when_an_order_is_refused(
+    claim: Claim, node: Node | None, by_quota: bool, settings: AnycastIPSettings, expected: Any
+) -> None:
+    assert refused_since(claim, node, by_quota=by_quota, settings=settings, now=LATER) == expected
+
+
+def test_who_waits_for_the_refusal_of_all_waits_for_the_last_one() -> None:
+    clock = FakeClock()
+    breaker, quota = CircuitBreaker(clock), QuotaExceeded("LimitExceeded", "full", action="AllocateAddresses")
+    for key in ("a", "b"):
+        breaker.refused(key, quota)
+    clock.advance(20)
+    assert breaker.admit("a") is None
+    denied: CloudError = NotPermitted("UnauthorizedOperation", "no", action="AllocateAddresses")
+    breaker.refused("a", denied)
+    for key in ("b", "c"):
+        waits = breaker.admit(key)
+        assert waits is not None
+        assert waits.cause is denied
