@@ -97,6 +97,7 @@ class RetryAfter(Exception):
         self.cause, self.seconds = cause, seconds
 
 
+NO_BALANCE = "FailedOperation.BalanceInsufficient"
 _CODES: dict[type[CloudError], tuple[str, ...]] = {
     Throttled: ("LimitExceeded.ActionLimited",),
     NotPermitted: (
@@ -109,7 +110,7 @@ _CODES: dict[type[CloudError], tuple[str, ...]] = {
         "UnsupportedOperation.UnsupportedRegion",
         "UnsupportedRegion",
     ),
-    QuotaExceeded: ("FailedOperation.BalanceInsufficient",),
+    QuotaExceeded: (NO_BALANCE,),
     # The bare word says no more than that something failed.
     ServerFault: ("FailedOperation", "ServiceUnavailable"),
     StateConflict: (

@@ -113,7 +113,7 @@ ipReservation:
     matchLabels: {app: redis}
 anycastIP: {enabled: true, clusterID: cls-abc, nodeLabels: {a: b}, addressType: EIP, bandwidth: 5,
   internetChargeType: BANDWIDTH_PACKAGE, bandwidthPackageID: bwp-1, tags: {c: d}, releaseOnLabelRemoval: true,
-  repair: false, resyncPeriod: 1m,
+  repair: false, whenExhausted: release, resyncPeriod: 1m,
   reverseReconcile: {enabled: false, mode: release, period: 1m, grace: 2m, maxPerRound: 1},
   addresses: [{nodeSelector: {a: b}, bandwidth: 5}],
   egressCheck: {enabled: true, url: "http://a/", image: a, imagePullPolicy: Never, timeout: 1m},

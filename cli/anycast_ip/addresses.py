@@ -18,6 +18,7 @@ from api.anycast_ip import (
     Transition,
     closed_since,
     entries_in,
+    is_open_without,
     is_proven_bound,
     is_tainted,
     opened_after,
@@ -62,6 +63,7 @@ def announcing(found: Entries, settings: AllowList, now: datetime) -> tuple[Anno
 class State(StrEnum):
     OPEN = "open"
     UNPROVEN = "not verified"
+    WITHOUT = "open without one"
     TAINTED = "tainted"
     RELEASING = "releasing"
     IDLE = "idle"
@@ -72,6 +74,7 @@ class State(StrEnum):
 SHOWN = {
     State.OPEN: good,
     State.TAINTED: warning,
+    State.WITHOUT: warning,
     State.RELEASING: warning,
     State.ORDERED: warning,
     State.IDLE: good,
@@ -175,6 +178,7 @@ def _of_node(node: Node, claim: Claim | None) -> Address:
     annotations, transitions = node.metadata.annotations, transitions_of(node)
     created, tainted = node.metadata.creation_timestamp, is_tainted(node)
     proven = State.OPEN if is_proven_bound(node) else State.UNPROVEN
+    proven = State.WITHOUT if is_open_without(node) else proven
     return Address(
         node.metadata.name,
         annotations.get(ADDRESS, ""),

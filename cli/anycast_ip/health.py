@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 from rich.text import Text
 
-from api.anycast_ip import DAILY, TAINT, TOTAL, QuotasRead, is_tainted, quotas_in, wanted
+from api.anycast_ip import DAILY, TAINT, TOTAL, QuotasRead, is_open_without, is_tainted, quotas_in, wanted
 from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object
 from cli.installation import CONTROLLERS, OWN, access
 from cli.inventory import Inventory
@@ -24,19 +24,21 @@ TAINTED = timedelta(minutes=10)
 
 
 class AnycastIP(Overview, frozen=True):
-    """Nodes that need an anycast IP: *tainted* ones wait for it."""
+    """Nodes that need an anycast IP: *tainted* ones wait for it, as do those that are open *without* one."""
 
     nodes: int
     open: int
     tainted: tuple[str, ...]
+    without: tuple[str, ...] = ()
 
     def state(self, now: datetime) -> Cell:
         if not self.nodes:
             return "no node needs an address"
         text = Text(f"{self.open} of {self.nodes} nodes open")
-        if self.tainted:
-            names = ", ".join(self.tainted[:3]) + (", ..." if len(self.tainted) > 3 else "")
-            text += warning(f"; {len(self.tainted)} tainted: {names}")
+        for found, what in ((self.tainted, "tainted"), (self.without, "without an address")):
+            if found:
+                names = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+                text += warning(f"; {len(found)} {what}: {names}")
         return text
 
 
@@ -52,7 +54,8 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
         way_out = f"drawbridge explain node {blocked[0]}; docs/reference/names.md#events-anycast-ip"
         problems.append(Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out))
     names = tuple(sorted(each.name for each in tainted))
-    return AnycastIP(len(selected), len(selected) - len(names), names), problems
+    without = tuple(sorted(node.metadata.name for node in selected if is_open_without(node)))
+    return AnycastIP(len(selected), len(selected) - len(names), names, without), problems
 
 
 class QuotaLeft(Document, frozen=True):

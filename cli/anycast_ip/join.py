@@ -10,7 +10,19 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from api.anycast_ip import DAILY, PATH, TAINT, TOTAL, is_ours, is_proven_bound, is_tainted, recorded, wanted
+from api.anycast_ip import (
+    DAILY,
+    LABEL,
+    PATH,
+    TAINT,
+    TOTAL,
+    is_open_without,
+    is_ours,
+    is_proven_bound,
+    is_tainted,
+    recorded,
+    wanted,
+)
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
 from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in
 from cli.anycast_ip.health import quotas_read
@@ -31,7 +43,7 @@ from settings import AnycastIPSettings
 TAG_VALUES = 2
 """Each address has two tags with their own values: the name of its node and the id of its instance."""
 NAME = "simulated-node"
-OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id")
+OWN_LABELS = ("kubernetes.io/hostname", "cloud.tencent.com/node-instance-id", LABEL)
 """Labels whose values belong to one node."""
 
 
@@ -77,7 +89,7 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     )
     idle = in_line(claim for claim in claims_in(claims) if claim.pooled)
     not_yet = {each.id for each in announcing(allowed, settings.allow_list, inventory.now())}
-    waiting = sum(wanted(each, settings) and is_tainted(each) for each in nodes)
+    waiting = sum(wanted(each, settings) and (is_tainted(each) or is_open_without(each)) for each in nodes)
     per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share / 100
     from_pool = min(count, max(0, len(idle) - waiting))
     needed = count - from_pool

@@ -14,6 +14,7 @@ from api.anycast_ip import (
     HISTORY,
     TAINT,
     Transition,
+    is_open_without,
     is_proven_bound,
     is_tainted,
     transitions_of,
@@ -109,6 +110,8 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
     if is_tainted(node):
         proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
         return f"needed, and closed by taint {TAINT.key}: {proven}{opens_when(settings)}"
+    if is_open_without(node):
+        return "needed, and open without one: a quota of the cloud is used up"
     if is_proven_bound(node):
         return f"needed, bound and open: {node.metadata.annotations[BOUND]}"
     return "needed, and open without proof of an address: the controllers look at it and close it, if it has none"

@@ -108,7 +108,7 @@ _OTHERS: Mapping[str, str] = {
     "networkPolicy": "enabled apiServers nodes metricsFrom egress",
     "dashboard": "enabled from allowedHosts",
     "monitoring.serviceMonitor": "enabled interval labels",
-    "monitoring.prometheusRule": ("enabled labels alertLabels runbookBaseURL certificateLeft quotaLeft"),
+    "monitoring.prometheusRule": "enabled labels alertLabels runbookBaseURL certificateLeft",
     "monitoring.dashboards": "enabled labels annotations",
     "resourceQuota": "enabled",
     "credential": "appID",

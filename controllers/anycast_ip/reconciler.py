@@ -29,6 +29,7 @@ from api.anycast_ip import (
 )
 from cloud.batched import BatchedCloud
 from cloud.errors import (
+    NO_BALANCE,
     CloudError,
     Gone,
     QuotaExceeded,
@@ -564,7 +565,9 @@ class Actions(_Parts):
         try:
             return self._send_order(snapshot)
         except (CloudError, RetryAfter) as error:
-            self._note_refusal(snapshot, by_quota=isinstance(getattr(error, "cause", None), QuotaExceeded))
+            cause = error.cause if isinstance(error, RetryAfter) else error
+            by_quota = isinstance(cause, QuotaExceeded) and cause.code != NO_BALANCE
+            self._note_refusal(snapshot, by_quota=by_quota)
             if present(snapshot.claim).token in self._claims.exhausted:
                 return 0.0
             raise

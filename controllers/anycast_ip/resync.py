@@ -37,6 +37,7 @@ PAUSES = Backoff(base=2.0, cap=120.0)
 QUOTA_LEFT = Gauge(
     "drawbridge_anycast_ip_quota_left", "Addresses that may still be had, by quota.", ["quota"]
 )
+QUOTA_LIMIT = Gauge("drawbridge_anycast_ip_quota_limit", "Addresses that there may be, by quota.", ["quota"])
 ORPHANS = Gauge(
     "drawbridge_anycast_ip_orphans", "Addresses of the cluster whose nodes are gone without a claim."
 )
@@ -81,6 +82,7 @@ class Resync:
         quotas = self._inventory.quotas = self._inventory.cloud.quotas()
         for quota in quotas:
             QUOTA_LEFT.labels(quota.id).set(quota.limit - quota.current)
+            QUOTA_LIMIT.labels(quota.id).set(quota.limit)
         self._annotate(annotation(quotas, self._sources.clocks.now()))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 Raw = dict[str, Any]
 NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
 NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
+HAS_ADDRESS = "drawbridge.io/anycast-ip"
 ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
 INSTANCE = "cloud.tencent.com/node-instance-id"
 CLUSTER_TAG = "aia-official-cluster-uuid"
@@ -132,6 +133,11 @@ def needs_address(node: Raw) -> bool:
 def is_open(node: Raw) -> bool:
     taints = (node.get("spec") or {}).get("taints") or []
     return not any(each["key"] == NO_ADDRESS for each in taints)
+
+
+def is_open_without(node: Raw) -> bool:
+    """Whether it is open, and its label says that it has no address."""
+    return is_open(node) and labels(node).get(HAS_ADDRESS) == "none"
 
 
 def owner(raw: Raw, kind: str) -> Raw | None:

@@ -11,6 +11,7 @@ from dev.judge.observation import (
     Observation,
     condition,
     is_open,
+    is_open_without,
     is_ready,
     is_super,
     name,
@@ -67,13 +68,17 @@ class MetricsAreTrue(Invariant):
     def rest(self, seen: Observation) -> Iterator[str]:
         facts, gone = _facts(seen), set(seen.reserved) - seen.assigned.keys()
         counted = {
-            "anycastIp": {"drawbridge_anycast_ip_nodes open": facts["anycastIp"]["open"]},
+            "anycastIp": {"drawbridge_anycast_ip_nodes open": facts["anycastIp"]["open"] - _without(seen)},
             "elasticity": {"drawbridge_elasticity_pods gated": facts["elasticity"]["gated"]},
             "ipReservation": {"ip_reserve_count": len(gone)},
         }
         for part, values in counted.items():
             if seen.report.get(part):
                 yield from _differences("metrics", values, seen.metrics)
+
+
+def _without(seen: Observation) -> int:
+    return sum(needs_address(node) and is_open_without(node) for node in seen.nodes.values())
 
 
 def _facts(seen: Observation) -> Mapping[str, Mapping[str, Any]]:

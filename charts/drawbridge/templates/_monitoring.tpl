@@ -25,7 +25,6 @@ ingress-daemonset: {{ .Values.ingressDaemonSet.enabled }}
   "webhookReplicas" (include "drawbridge.webhookReplicas" .)
   "controllersReplicas" .Values.controllers.replicaCount
   "certificateLeft" (divf (include "drawbridge.microseconds" .Values.monitoring.prometheusRule.certificateLeft | float64) 1000000.0 | int64)
-  "quotaLeft" .Values.monitoring.prometheusRule.quotaLeft
 }}
 {{- range $name, $value := $values }}
 {{- $text = replace (printf "@%s@" $name) (toString $value) $text }}
