@@ -179,6 +179,7 @@ def test_the_table_names_the_versions_that_the_go_modules_require() -> None:
         "build/containerd": (f"github.com/containerd/containerd/v2 {wanted['containerd']}",),
         "build/prometheus": (f"github.com/prometheus/prometheus {as_module['prometheus']}",),
         "build/cert-manager": (f"github.com/cert-manager/cert-manager {wanted['cert-manager']}",),
+        "build/metallb": (f"go.universe.tf/metallb {wanted['metallb']}",),
         "build/prometheus-operator": (
             f"github.com/prometheus-operator/prometheus-operator {wanted['prometheus-operator']}",
         ),

@@ -190,6 +190,12 @@ def beside_a_cordoned_node(
     return see(at, idle, serving, pods=(held,), workloads={"d": deployment}, ingress_daemon_sets=edge)
 
 
+def labelled_beside_a_cordoned_node(at: float) -> Observation:
+    seen = beside_a_cordoned_node(at, **{edge.DETACHED_BY: '{"uid": {"label": true}}'})
+    seen.nodes["serving"]["metadata"]["labels"][edge.EXCLUDED] = ""
+    return seen
+
+
 def lost_and_back(reason: str) -> History:
     """The pod of a node, which is detached within progressDeadlineSeconds."""
     return [
@@ -365,6 +371,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,
         [beside_a_cordoned_node(0), beside_a_cordoned_node(40, off="true")],
+    ),
+    "a node is detached by our label beside a cordoned one": (
+        edge.DetachedWithinTheBudget,
+        [beside_a_cordoned_node(0), labelled_beside_a_cordoned_node(40)],
     ),
     "a node that lost a pod while nothing rolled out, and got another one, is detached beside a cordoned one": (
         edge.DetachedWithinTheBudget,

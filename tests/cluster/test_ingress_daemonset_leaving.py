@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from api.ingress_daemonset import INGRESS_DAEMONSETS, PAUSED_UNTIL
+from api.ingress_daemonset.template import EXCLUDED
 from dev.lab.bootstrap import running
 from dev.lab.install import RELEASE
 from dev.lab.session import Lab
@@ -31,7 +32,8 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def edge(lab: Lab) -> Edge:
     edge = Edge(lab, *NODES)
-    edge.create(rolling=ingress_daemonset.detaching(1, **ingress_daemonset.by_node(LONG)))
+    rolling = ingress_daemonset.detaching(1, labelNodeToDetach=True, **ingress_daemonset.by_node(LONG))
+    edge.create(rolling=rolling)
     edge.settle(*NODES)
     return edge
 
@@ -42,6 +44,7 @@ def switch(lab: Lab, *, enabled: bool) -> None:
 
 def assert_all_are_attached(edge: Edge) -> None:
     assert edge.detached() == set()
+    assert not any(EXCLUDED in each["metadata"]["labels"] for each in edge.nodes())
     metadata: dict[str, Any] = edge.resource()["metadata"]
     assert "finalizers" not in metadata
     assert PAUSED_UNTIL in metadata["annotations"]

@@ -18,6 +18,8 @@ from tests.e2e import kind, real
 from tests.e2e.conftest import PROVIDER
 
 NEITHER = 3
+PROGRAMS = ("calico-ipam", "calico-node", "metallb-controller", "metallb-speaker")
+"""Programs of single scenes."""
 
 
 def main() -> int:
@@ -31,7 +33,7 @@ def main() -> int:
         return NEITHER
     print(f"real nodes, because {without_kind}", file=sys.stderr)
     try:
-        binaries.ensure(*BINARIES, *binaries.NODE, "calico-ipam", "calico-node")
+        binaries.ensure(*BINARIES, *binaries.NODE, *PROGRAMS)
         os.environ |= {PROVIDER: "real", real.ARCHIVES: json.dumps(real.build())}
         return world.run(scenes)
     except LabError as error:

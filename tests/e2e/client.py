@@ -1,4 +1,4 @@
-"""`python -m tests.e2e.client PORT` sends requests to this port until its input ends, and says what became of them.
+"""`python -m tests.e2e.client PORT [HOST]` sends requests there until its input ends, and says what became of them.
 
 It is a process by itself: a client that shares an interpreter with the scene would wait for it, and take that for
 a late answer. What it cannot send in time it does not send later in a burst, but counts.
@@ -71,11 +71,11 @@ class Sender:
         return min(missing, self.MOST)
 
 
-async def answer(port: int) -> str:
+async def answer(port: int, host: str = "127.0.0.1") -> str:
     """The status of one request on a new connection, or what went wrong."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(REQUEST)
                 return (await reader.readline()).split()[1].decode()
@@ -85,12 +85,12 @@ async def answer(port: int) -> str:
         return type(error).__name__
 
 
-async def send(port: int, ended: asyncio.Event) -> Report:
+async def send(ended: asyncio.Event, port: int, host: str = "127.0.0.1") -> Report:
     """Until *ended*; then all answers are awaited."""
     sender = Sender(time.monotonic())
 
     async def one() -> None:
-        sender.report.answers[await answer(port)] += 1
+        sender.report.answers[await answer(port, host)] += 1
 
     async with asyncio.TaskGroup() as tasks:
         while not ended.is_set():
@@ -100,11 +100,11 @@ async def send(port: int, ended: asyncio.Event) -> Report:
     return sender.report
 
 
-async def _main(port: int) -> None:
+async def _main(port: int, *host: str) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
-    print(msgspec.json.encode(await send(port, ended)).decode())
+    print(msgspec.json.encode(await send(ended, port, *host)).decode())
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(int(sys.argv[1])))
+    asyncio.run(_main(int(sys.argv[1]), *sys.argv[2:]))

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -67,11 +67,14 @@ def balancing(home: Path, port: int, servers: Mapping[str, str], check: str) -> 
 
 
 @contextmanager
-def requests(port: int) -> Iterator[list[Report]]:
-    """While the block runs, requests by a client; after it, the list has what became of them all."""
+def requests(port: int, host: str = "127.0.0.1", where: Sequence[str] = ()) -> Iterator[list[Report]]:
+    """While the block runs, requests by a client; after it, the list has what became of them all.
+
+    *where* is a command that runs it on another machine.
+    """
     reports: list[Report] = []
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.e2e.client", str(port)],
+        [*where, sys.executable, "-m", "tests.e2e.client", str(port), host],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         preexec_fn=_go_first,

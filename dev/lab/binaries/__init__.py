@@ -38,6 +38,8 @@ SELDOM = (
     "promtool",
     "cert-manager-controller",
     "cert-manager-cainjector",
+    "metallb-controller",
+    "metallb-speaker",
     "actionlint",
     "crane",
 )

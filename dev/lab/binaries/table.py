@@ -77,6 +77,7 @@ def programs() -> dict[str, Program]:
         _pause(),
         *_containerd(wanted["containerd"]),
         *_calico_node(wanted["calico"]),
+        *_metallb(wanted["metallb"]),
     ]
     column = os.environ.get(COLUMN)
     instead = {program.name: program for program in _oldest(versions(column))} if column else {}
@@ -264,4 +265,20 @@ def _calico_node(version: str) -> list[Program]:
                 each: (calico, f"confd/etc/calico/confd/{each}") for each in ("conf.d", "templates")
             },
         ),
+    ]
+
+
+def _metallb(version: str) -> list[Program]:
+    """Released as images only, so it is built; its kinds are kept beside it."""
+    module = "go.universe.tf/metallb"
+    return [
+        Program(
+            f"metallb-{name}",
+            version,
+            LAB / "build/metallb",
+            f"{module}/{name}",
+            version_question=None,
+            module_directories={"metallb-crds": (module, "config/crd/bases")} if name == "speaker" else {},
+        )
+        for name in ("controller", "speaker")
     ]

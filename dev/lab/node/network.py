@@ -14,6 +14,7 @@ CONTROL_PLANE = "192.0.2.1"
 NETWORK = Network("198.19.0.0/16", "198.19.0.1", advertised=CONTROL_PLANE, bind="0.0.0.0", listening=ANY)
 POD_RANGE = "198.18.0.0/16"
 HOST_LINK = "eth0"
+FILTERS = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
 def address_of(number: int) -> str:
@@ -29,6 +30,8 @@ def create_bridge() -> None:
     ip("link", "add", BRIDGE, "type", "bridge")
     ip("addr", "add", f"{CONTROL_PLANE}/24", "dev", BRIDGE)
     ip("link", "set", BRIDGE, "up")
+    if FILTERS.exists():  # a switch has no kube-proxy that drops what is between nodes
+        FILTERS.write_text("0")
     # kube-proxy rewrites addresses of Services after a route to them was found.
     ip("route", "add", NETWORK.service_range, "dev", BRIDGE)
 
