@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from dev.bench import __main__ as command
-from dev.bench import report
+from dev.bench import replicas, report
 from dev.bench.report import Figure, figure
 from dev.lab.errors import LabError
 
@@ -50,6 +52,16 @@ def suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, An
         command.SUITES[name] = suite
 
     return add
+
+
+def test_the_programs_of_a_replica_start_with_the_account_of_the_bench() -> None:
+    code = f"{replicas.BEGIN} print(connection.MOUNTED)"
+
+    printed = subprocess.run(
+        [sys.executable, "-c", code, "/an/account"], cwd=replicas.ROOT, capture_output=True, check=True
+    )
+
+    assert printed.stdout == b"/an/account\n"
 
 
 def missing(progress: Callable[[str], None], *, quick: bool) -> list[Figure]:

@@ -31,8 +31,8 @@ PATIENCE = 60.0
 PORTS = range(32_500, 32_700)
 SETTLED = 0.05
 """Seconds of CPU in the last seconds, below which a process is at rest."""
-BEGIN = "import sys; sys.path.insert(0, ''); import pathlib, runpy; from kube import service_account;"
-BEGIN += "service_account.MOUNTED = pathlib.Path(sys.argv.pop(1));"
+BEGIN = "import sys; sys.path.insert(0, ''); import pathlib, runpy; from kube import connection;"
+BEGIN += "connection.MOUNTED = pathlib.Path(sys.argv.pop(1));"
 PROGRAMS = {
     "webhook server": (
         f"{BEGIN} from gunicorn.app.wsgiapp import run; run()",
