@@ -316,7 +316,7 @@ def _label(rolling: RollingUpdate, spec: Spec, pod: PodSpec) -> Iterator[Problem
     if rolling.label_node_to_detach and EXCLUDED in keys:
         yield (
             f"{ROLLING}.labelNodeToDetach",
-            f"nodes are selected by the label {EXCLUDED}, too, and would leave; select them by another",
+            f"nodes are selected by the label {EXCLUDED}, and would leave when detached; select them by another",
         )
 
 
