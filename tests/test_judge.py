@@ -44,6 +44,12 @@ def needing(name: str = "node-1", tainted: bool = False) -> Raw:
     return node(name, tainted, **NEEDS)
 
 
+def without(reason: str = "AnycastIpExhausted") -> Raw:
+    found = node("node-1", tainted=False, **NEEDS, **{"drawbridge.io/anycast-ip": "none"})
+    said = {"type": "AnycastIPReady", "status": "False", "reason": reason}
+    return {**found, "status": {"conditions": [*found["status"]["conditions"], said]}}
+
+
 def pod(name: str, on: str = "node-1", ip: str = "", image: str = "web:1", **metadata: Any) -> Raw:
     return {
         "metadata": {"name": name, "uid": name, **metadata},
@@ -260,6 +266,22 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.OpenedWithAddress,
         [see(0, needing(tainted=True)), see(1, needing())],
     ),
+    "a node is opened without an address, and it is not set so": (
+        lambda: address.OpenedWithoutInTime(release=False),
+        [see(at, needing(tainted=True)) for at in (0, 900)] + [see(901, without())],
+    ),
+    "a node is opened without an address too early": (
+        lambda: address.OpenedWithoutInTime(release=True),
+        [see(0), see(200, needing(tainted=True)), see(700, needing(tainted=True)), see(701, without())],
+    ),
+    "a node that is opened without an address does not say so": (
+        lambda: address.OpenedWithoutInTime(release=True),
+        [see(0, without("")), see(181, without(""))],
+    ),
+    "a node stays open without an address, and it is not set so": (
+        address.OpenWithAddress,
+        [see(at, without(), addresses=cloud("node-2")) for at in (0, 400)],
+    ),
     "a node joins open": (address.JoinsClosed, [see(0), see(1, needing())]),
     "a node that joined open stays so": (address.JoinsClosed, [see(0, needing()), see(61, needing())]),
     "an address of a pod that is gone is free": (
@@ -456,6 +478,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
             *bound_for_a_minute(),
             see(61, needing(), disturbances=(person := Disturbances())),
         ],
+    ),
+    "a node is opened without an address after its time": (
+        lambda: address.OpenedWithoutInTime(release=True),
+        [see(at, needing(tainted=True)) for at in (0, 650)] + [see(651, without()), see(1000, without())],
+    ),
+    "a node is open without an address, and says so": (
+        lambda: address.OpenWithAddress(release=True),
+        [see(at, without(), addresses=cloud("node-2")) for at in (0, 400)],
     ),
     "a node joins open while no webhook server answers": (
         address.JoinsClosed,

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Mapping
 from dev.judge.judge import Invariant, Since
 from dev.judge.observation import (
     ADDRESS_ID,
+    ADDRESS_READY,
     BOUND,
     CloudAddress,
     Observation,
+    Raw,
     bound_instances,
+    condition,
     instance,
     is_missed,
     is_open,
+    is_open_without,
     is_ready,
     is_terminating,
     name,
@@ -36,6 +40,10 @@ NONE_LISTED = 900.0
 """Seconds more until an address counts as gone while none of the cluster is listed: documented."""
 TERMS = 4
 """So many leaders may end, each after `leaseDuration`, before one sees nodes that admission was not asked about."""
+EXHAUSTED, BY_CLOCKS = 600.0, 60.0
+"""Seconds for which a quota refuses a node, until it opens without an address; by how much leaders' clocks differ."""
+SAID = 180.0
+"""Seconds until a condition follows, and new settings are in force everywhere: a leader may end meanwhile."""
 OPEN = 320.0
 """Seconds: the documented interval, a resync and what it takes."""
 
@@ -142,7 +150,10 @@ class BoundOnce(Invariant):
 
 
 class OpenWithAddress(Invariant):
-    def __init__(self, most: float = OPEN) -> None:
+    """With `whenExhausted: release`, but for nodes that say by label and condition that they have none."""
+
+    def __init__(self, most: float = OPEN, *, release: bool = False) -> None:
+        self._release = release
         self.name = (
             f"address: no node is open without its address for more than {most:.0f} s, and none at rest"
         )
@@ -166,7 +177,40 @@ class OpenWithAddress(Invariant):
             name(node)
             for node in seen.nodes.values()
             if needs_address(node) and is_open(node) and is_ready(node) and instance(node) not in bound
+            if not (self._release and _says_without(node))
         ]
+
+
+def _says_without(node: Raw) -> bool:
+    return is_open_without(node) and condition(node, ADDRESS_READY).get("reason") == "AnycastIpExhausted"
+
+
+class OpenedWithoutInTime(Invariant):
+    """A label `none` is from an opening; new settings take a while."""
+
+    name = f"address: a node is opened without one only if set so, after {EXHAUSTED:.0f} s, and says so"
+
+    def __init__(self, *, release: bool) -> None:
+        self._release = release
+        self._closed, self._silent, self._promised = Since(), Since(), Since()
+        self._waited: dict[str, float] = {}
+        self._before: set[str] | None = None
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        needing = {each: node for each, node in seen.nodes.items() if needs_address(node)}
+        without = {each for each, node in needing.items() if is_open_without(node)}
+        (age,) = self._promised.of(["all"], seen.at).values()
+        opened = without - (without if self._before is None else self._before)
+        for each in sorted(opened if age > SAID else ()):
+            waited = self._waited.get(each, 0.0)
+            if not self._release or waited < EXHAUSTED - BY_CLOCKS:
+                yield f"{each} after {waited:.0f} s"
+        self._before = without
+        self._waited = self._closed.of([each for each, node in needing.items() if not is_open(node)], seen.at)
+        silent = [each for each in sorted(without) if not _says_without(needing[each])]
+        for each, seconds in self._silent.of(silent, seen.at).items():
+            if seconds > SAID:
+                yield f"{each} does not say so"
 
 
 class JoinsClosed(Invariant):
@@ -186,7 +230,9 @@ class JoinsClosed(Invariant):
         bare = [
             each
             for each in needing
-            if is_open(seen.nodes[each]) and ADDRESS_ID not in notes(seen.nodes[each])
+            if is_open(seen.nodes[each])
+            and ADDRESS_ID not in notes(seen.nodes[each])
+            and not is_open_without(seen.nodes[each])
         ]
         begun = needing - (needing if self._needing is None else self._needing)
         self._needing = needing
@@ -196,7 +242,10 @@ class JoinsClosed(Invariant):
 
 
 class OpenedWithAddress(Invariant):
-    """*disturbances* of "account": what other keys than ours bring is not seen in our account."""
+    """*disturbances* of "account": what other keys than ours bring is not seen in our account.
+
+    One that is opened without an address says so, which is another promise.
+    """
 
     name = "address: no node is opened before its address is bound"
     sees = ("nodes", "addresses")
@@ -207,7 +256,8 @@ class OpenedWithAddress(Invariant):
     def look(self, seen: Observation) -> Iterator[str]:
         needing = {each: node for each, node in seen.nodes.items() if needs_address(node)}
         bound, opened = bound_instances(seen), {each for each, node in needing.items() if is_open(node)}
-        for each in sorted(opened & self._closed):
+        without = {each for each in opened if is_open_without(needing[each])}
+        for each in sorted(opened & self._closed - without):
             at, excused = instance(needing[each]), seen.disturbances.within
             is_ours = not (excused(SETTLED, seen.at, each, at) or excused(OTHER_KEYS, seen.at, "account"))
             if at not in bound and is_ours:

@@ -11,6 +11,7 @@ Raw = dict[str, Any]
 NEED_ADDRESS = "tke.cloud.tencent.com/need-aia-ip"
 NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
 HAS_ADDRESS = "drawbridge.io/anycast-ip"
+ADDRESS_READY = "AnycastIPReady"
 ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
 INSTANCE = "cloud.tencent.com/node-instance-id"
 CLUSTER_TAG = "aia-official-cluster-uuid"

@@ -8,6 +8,7 @@ from typing import Any
 from dev.judge.edge import selected, takes_pods
 from dev.judge.judge import Invariant
 from dev.judge.observation import (
+    ADDRESS_READY,
     Observation,
     condition,
     is_open,
@@ -22,7 +23,7 @@ from dev.judge.observation import (
 from dev.judge.placement import REASON, is_gated
 
 Raw = dict[str, Any]
-READY, UNEXPLAINED = "AnycastIPReady", "AnycastIpPending"
+UNEXPLAINED = "AnycastIpPending"
 
 
 class WaitsSayWhy(Invariant):
@@ -30,7 +31,7 @@ class WaitsSayWhy(Invariant):
 
     def rest(self, seen: Observation) -> Iterator[str]:
         for node in seen.nodes.values():
-            said = condition(node, READY)
+            said = condition(node, ADDRESS_READY)
             says = said.get("status") == "False" and said.get("reason") != UNEXPLAINED
             if needs_address(node) and is_ready(node) and not is_open(node) and not says:
                 yield f"{name(node)} is closed"

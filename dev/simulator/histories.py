@@ -26,7 +26,7 @@ from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
 from dev.judge.edge import EXCLUDED
-from dev.judge.observation import is_open, is_ready, notes
+from dev.judge.observation import is_open, is_open_without, is_ready, notes
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.lab.cloud.values import Address, Target
@@ -35,6 +35,7 @@ from dev.simulator.admission import Away
 from dev.simulator.machines import drain
 from dev.simulator.memory import remembered
 from dev.simulator.models.calico import POOL, RESERVATIONS
+from dev.simulator.models.cloud import QUOTA
 from dev.simulator.models.cluster import REPLICA_SETS
 from dev.simulator.models.load_balancer import is_excluded
 from dev.simulator.models.stateful_sets import POD_NAME
@@ -63,6 +64,7 @@ AFTER = "placement: a pod that super nodes do not take goes home after homeAfter
 SHARED = "ip: no pod waits for an address that is reserved beyond maxPoolShare"
 ADMITTED = "ip: deletions at one moment are all admitted"
 IN_FEW, FEW_OBJECTS = "ip: a minute later, reservations are in few objects", 16
+EXHAUSTED = "address: a node that is refused by a quota opens in the end, and stays open"
 FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hour"
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
@@ -457,6 +459,25 @@ def spares_and_kept(world: World) -> Iterator[float]:
     if lost := kept - {each.id for each in world.cloud.addresses}:
         broken(world, KEPT, f"{', '.join(sorted(lost))} were released")
     yield 1.0
+
+
+@history("anycast_ip", nodes=2, lasts=1500.0, values={"anycastIP": {"whenExhausted": "release"}})
+def fewer_addresses_than_nodes(world: World) -> Iterator[float]:
+    """A node that a quota refuses opens without an address, whoever leads, and gets the next one while it is open."""
+    need_addresses(world)
+    yield 60.0
+    world.cloud.knobs.quota_total = 0
+    world.kubectl_create(NODES, objects.node("node-9", 9, {NEED_LABEL: "true"}))
+    yield 300.0
+    kill_the_leader(world, world.kernel.dice)
+    yield 800.0
+    if not is_open_without(world.api.get(NODES, "node-9")):
+        broken(world, EXHAUSTED, "node-9 is still closed")
+    world.cloud.knobs.quota_total = QUOTA
+    for _ in range(320):
+        if not is_open(world.api.get(NODES, "node-9")):
+            broken(world, EXHAUSTED, "node-9 is closed again")
+        yield 1.0
 
 
 def broken(world: World, promise: str, message: str) -> None:

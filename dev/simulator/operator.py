@@ -43,6 +43,7 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "anycastIP.pool.minIdle": (0, 1, 2),
         "anycastIP.pool.retain.enabled": (True, False),
         "anycastIP.pool.retain.count": (1, 3),
+        "anycastIP.whenExhausted": ("wait", "release"),
         "anycastIP.bandwidth": (50, 100, 200),
         "anycastIP.tags": ({}, {"team": "edge"}),
     },

@@ -65,7 +65,9 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
         yield Promise.of(address.RunningKeepTheirs)
         lease = values.get("controllers", {}).get("leaseDuration", "15s")
         yield Promise.of(address.JoinsClosed, lease=float(lease.removesuffix("s")))
-        yield Promise.of(address.OpenWithAddress)
+        release = section.get("whenExhausted") == "release"
+        yield Promise.of(address.OpenWithAddress, release=release)
+        yield Promise.of(address.OpenedWithoutInTime, release=release)
         yield Promise.of(address.OpenedWithAddress)
         yield Promise.of(address.StaysOpen)
 

@@ -81,6 +81,8 @@ def drawn(seed: int) -> Scenario:
     values = values_for(features, dice)
     mutations = Random(f"mutations {seed}").choice(("webhook", "policy"))  # noqa: S311 - dice, no secret
     values["admission"] = {"mutations": mutations}
+    if Random(f"exhausted {seed}").random() < 0.5:  # noqa: S311 - dice, no secret
+        values["anycastIP"]["whenExhausted"] = "release"
     is_kept = "pool" in values["anycastIP"]
     return Scenario(
         seed,
