@@ -30,10 +30,10 @@ class ElasticityPage(Document, frozen=True):
 
 def read(inventory: Inventory) -> ElasticityPage:
     pods = partial(inventory.list, PODS, Pod)
-    found = inventory.cluster.read_all({"nodes": inventory.nodes, "pods": pods})
-    super_nodes = {node.metadata.name for node in found["nodes"] if is_super(node)}
+    nodes, found = inventory.cluster.together(inventory.nodes, pods)
+    super_nodes = {node.metadata.name for node in nodes if is_super(node)}
     by_workload: dict[tuple[str, str], list[Placement]] = {}
-    placements = listed(found["pods"], super_nodes)
+    placements = listed(found, super_nodes)
     for each in placements:
         by_workload.setdefault((each.namespace, each.workload or f"Pod/{each.pod}"), []).append(each)
     views = []

@@ -105,32 +105,30 @@ class RolloutsPage(Document, frozen=True):
 
 def read(inventory: PageInventory) -> RolloutsPage:
     ours = Selection(label_selector=NODE_LABEL)
-    found = inventory.cluster.read_all(
-        {
-            "rollouts": partial(inventory.list, INGRESS_DAEMONSETS, Raw),
-            "nodes": partial(inventory.cached, NODES, FollowedNode),
-            "deployments": partial(inventory.list, DEPLOYMENTS, Workload, ours),
-            "revisions": partial(_revisions, inventory),
-        }
+    stored_resources, followed, deployments, revisions = inventory.cluster.together(
+        partial(inventory.list, INGRESS_DAEMONSETS, Raw),
+        partial(inventory.cached, NODES, FollowedNode),
+        partial(inventory.list, DEPLOYMENTS, Workload, ours),
+        partial(_revisions, inventory),
     )
-    may = inventory.permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in found["rollouts"])
+    may = inventory.permissions.granted(_pausing(raw["metadata"]["namespace"]) for raw in stored_resources)
 
     def view(raw: Raw) -> RolloutView:
         stored = msgspec.convert(raw, StoredResource)
-        former = of(stored.metadata.uid, found["revisions"])
+        former = of(stored.metadata.uid, revisions)
         rollout = rollout_of(stored, {each.digest: each.template for each in former})
         may_change = _pausing(rollout.namespace) in may
-        children = [each for each in found["deployments"] if each.metadata.namespace == rollout.namespace]
+        children = [each for each in deployments if each.metadata.namespace == rollout.namespace]
         try:
             resource = readable(raw)
             if failed := resolved(resource, ())[1].stored:
                 raise ValueError(f"{failed.reason}: they return to the former template")
         except (msgspec.ValidationError, ValueError) as error:
             return RolloutView(rollout, None, str(error), may_change)
-        snapshot = Snapshot(resource, found["nodes"], children, inventory.now(), Writes(), {})
+        snapshot = Snapshot(resource, followed, children, inventory.now(), Writes(), {})
         return RolloutView(rollout, _nodes(snapshot, rollout), "", may_change)
 
-    views = map(view, found["rollouts"])
+    views = map(view, stored_resources)
     return RolloutsPage(tuple(sorted(views, key=lambda each: (not each.wrong, each.place))))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 import click
 
@@ -238,18 +237,12 @@ def addresses_of(inventory: Inventory, labels: str = "") -> Addresses:
     With *labels*, those of nodes that have them.
     """
     settings = inventory.installed.in_force.anycast_ip
-    reads: dict[str, Callable[[], Any]] = {
-        "nodes": partial(inventory.nodes, labels),
-        "claims": partial(address_claims, inventory),
-        "quotas": partial(quotas_read, inventory),
-        "allowed": partial(allow_list, inventory),
-    }
-    found = inventory.cluster.read_all(reads)
-    uids = {each.metadata.uid for each in found["nodes"]}
-    claims = [each for each in found["claims"] if not labels or ((of := _claim(each)) and of.uid in uids)]
-    addresses = listed(found["nodes"], claims, settings)
-    waiting = announcing(found["allowed"], settings.allow_list, inventory.now())
-    quotas = found["quotas"]
+    own = (partial(each, inventory) for each in (address_claims, quotas_read, allow_list))
+    nodes, claims, quotas, allowed = inventory.cluster.together(partial(inventory.nodes, labels), *own)
+    uids = {each.metadata.uid for each in nodes}
+    claims = [each for each in claims if not labels or ((of := _claim(each)) and of.uid in uids)]
+    addresses = listed(nodes, claims, settings)
+    waiting = announcing(allowed, settings.allow_list, inventory.now())
     return Addresses(addresses, left_of(quotas), quotas.at if quotas else None, waiting)
 
 

@@ -38,16 +38,10 @@ class Elasticity(Overview, frozen=True):
 
 
 def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
-    found = inventory.cluster.read_all(
-        {
-            "total": partial(_total, inventory),
-            "pending": partial(inventory.cached, PODS, Pod, PENDING),
-            "super nodes": inventory.super_nodes,
-        }
-    )
-    names, pending, total = found["super nodes"], found["pending"], found["total"]
-    on_nodes = inventory.cluster.read_all({name: partial(_on_node, inventory, name) for name in names})
-    on_super_nodes, gated = sum(on_nodes.values()), [pod.metadata for pod in pending if pod.is_gated]
+    together, waiting_pods = inventory.cluster.together, partial(inventory.cached, PODS, Pod, PENDING)
+    total, pending, names = together(partial(_total, inventory), waiting_pods, inventory.super_nodes)
+    on_super_nodes = sum(together(*(partial(_on_node, inventory, name) for name in names)))
+    gated = [pod.metadata for pod in pending if pod.is_gated]
     unplaced = sum(not pod.spec.node_name for pod in pending)
     problems = []
     if waiting := late(gated, GATED, inventory.now()):

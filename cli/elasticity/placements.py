@@ -5,12 +5,12 @@ Of pods that it has nothing to do with not even the specs are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from itertools import chain
 
 import click
 import msgspec
@@ -207,24 +207,19 @@ class _Object(msgspec.Struct):
 
 def pods_and_super_nodes(inventory: Inventory, where: Selection) -> tuple[list[Pod], set[str]]:
     """Pods that are pending, placed or on super nodes; and the super nodes. KubeError."""
-    found = inventory.cluster.read_all(
-        {
-            "super nodes": inventory.super_nodes,
-            "namespaces": partial(_namespaces, inventory, where.namespace),
-            "pending": partial(
-                inventory.cached, PODS, Pod, replace(where, field_selector=PENDING.field_selector)
-            ),
-        }
+    together = inventory.cluster.together
+    names, pending, super_nodes = together(
+        partial(_namespaces, inventory, where.namespace),
+        partial(inventory.cached, PODS, Pod, replace(where, field_selector=PENDING.field_selector)),
+        inventory.super_nodes,
     )
-    names, super_nodes = found["namespaces"], found["super nodes"]
-    reads: dict[str, Callable[[], Any]] = {
-        f"placed in {each}": partial(_placed, inventory, replace(where, namespace=each)) for each in names
-    }
-    reads |= {f"on {each}": partial(_on_node, inventory, where, each) for each in super_nodes}
-    listed = inventory.cluster.read_all(reads)
-    known = {each.metadata.uid: each for each in found["pending"]}
-    known |= {each.metadata.uid: each for name in super_nodes for each in listed[f"on {name}"]}
-    others = [each for name in names for each in listed[f"placed in {name}"] if each.uid not in known]
+    found = together(
+        *(partial(_placed, inventory, replace(where, namespace=each)) for each in names),
+        *(partial(_on_node, inventory, where, each) for each in super_nodes),
+    )
+    placed, on_super_nodes = chain(*found[: len(names)]), chain(*found[len(names) :])
+    known = {each.metadata.uid: each for each in (*pending, *on_super_nodes)}
+    others = [each for each in placed if each.uid not in known]
     return [*known.values(), *_on_local_nodes(inventory, others)], {*super_nodes}
 
 

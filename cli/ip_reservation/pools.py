@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from calico.pools import (
     BLOCKS,
@@ -48,21 +47,22 @@ def headroom(
 
     They are those of the first of Calico's groups that serves them.
     """
-    reads: dict[str, Callable[[], Any]] = {
-        "pools": partial(inventory.of_calico, POOLS, IPPool),
-        "blocks": partial(inventory.of_calico, BLOCKS, IPAMBlock),
-    }
+    of_calico = inventory.of_calico
     try:
-        known = inventory.cluster.read_all(reads)
+        pools, blocks = inventory.cluster.together(
+            partial(of_calico, POOLS, IPPool), partial(of_calico, BLOCKS, IPAMBlock)
+        )
     except KubeError as error:
         failure = unreadable(error)
         return (), f"{failure} ({failure.way_out})"
-    for name, each in known.items():
-        if each is None:
-            return (), f"neither of {' and '.join(GROUPS)} serves Calico's {name}"
-    assigned, reserved = Assigned(map(block_of, known["blocks"])), reserved_ranges(segments)
+    if pools is None or blocks is None:
+        return (
+            (),
+            f"neither of {' and '.join(GROUPS)} serves Calico's {'pools' if pools is None else 'blocks'}",
+        )
+    assigned, reserved = Assigned(map(block_of, blocks)), reserved_ranges(segments)
     going, found = [range_of(each) for each in set(reserving)], []
-    for pool in known["pools"]:
+    for pool in pools:
         if (whole := pool.range) is not None:
             usage = usage_of(whole, assigned, reserved)
             counts = usage.addresses, usage.assigned, usage.reserved, usage.free
