@@ -7,6 +7,7 @@ the rest, then a fresh start.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -1716,7 +1717,10 @@ def of_app(pod: Raw, app: str) -> bool:
     return bool(pod["metadata"]["labels"].get("app") == app and "deletionTimestamp" not in pod["metadata"])
 
 
-@history("elasticity", nodes=3, values={"elasticity": {"homeFailover": {"enabled": True, "homeAfter": "1m"}}})
+FAILOVER = {"homeFailover": {"enabled": True, "homeAfter": "1m"}}
+
+
+@history("elasticity", nodes=3, values={"elasticity": FAILOVER})
 def super_nodes_fail(world: World) -> Iterator[float]:
     """Pods that super nodes do not take any more go home after homeAfter, not before."""
     world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
@@ -1730,6 +1734,66 @@ def super_nodes_fail(world: World) -> Iterator[float]:
     if any(is_sent(each) for each in world.api.peek(PODS)):
         broken(world, AFTER, "some still wait")
     yield 1.0
+
+
+MOVED_ONCE = "placement: a pod that a super node does not start moves once, after homeAfter, and not before"
+
+
+@history("elasticity", nodes=3, values={"elasticity": FAILOVER}, lasts=600.0)
+def a_super_node_is_sold_out(world: World) -> Iterator[float]:
+    """It accepts pods and starts none: they run on another one instead, and locally when that is sold out, too."""
+    yield from sold_out(world, "eklet-1", 6)
+    world.api.put(NODES, objects.super_node("eklet-2", 202))
+    yield from moved(world, "eklet-1")
+    yield 60.0
+    if (found := where(world)) != Counter({"eklet-1": 2, "eklet-2": 2, "local": 2}):
+        broken(world, MOVED_ONCE, f"pods are on {found}")
+    yield from sold_out(world, "eklet-2", 8)
+    yield from moved(world, "eklet-2")
+    yield 60.0
+    if (found := where(world)) != Counter({"eklet-1": 2, "eklet-2": 2, "local": 4}):
+        broken(world, MOVED_ONCE, f"pods are on {found}")
+    world.kubernetes.kubelets.sold_out.clear()
+    world.patch(NODES, "eklet-1", {"spec": {"unschedulable": None}})
+    yield 1.0
+
+
+def sold_out(world: World, node: str, replicas: int) -> Iterator[float]:
+    """From now on; and back when it has accepted pods of *replicas* of web."""
+    yield 60.0
+    world.kubernetes.kubelets.sold_out.add(node)
+    if node != "eklet-1":
+        world.patch(NODES, "eklet-1", {"spec": {"unschedulable": True}})
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}})
+    while len(accepted(world, node)) < 2:
+        yield 0.5
+
+
+def moved(world: World, node: str) -> Iterator[float]:
+    """Those that *node* has accepted are deleted after homeAfter."""
+    pods = accepted(world, node)
+    yield 50.0
+    if accepted(world, node) != pods:
+        broken(world, MOVED_ONCE, "some are deleted before")
+    yield 40.0
+    if left := accepted(world, node):
+        broken(world, MOVED_ONCE, f"{len(left)} of {len(pods)} still wait")
+
+
+def accepted(world: World, node: str) -> set[str]:
+    """The uids of pods that it has, and has not started."""
+    pods = (each for each in shop_pods(world) if each["spec"].get("nodeName") == node)
+    return {
+        each["metadata"]["uid"]
+        for each in pods
+        if "podIP" not in each.get("status", {}) and "deletionTimestamp" not in each["metadata"]
+    }
+
+
+def where(world: World) -> Counter[str]:
+    """The pods that run, by super node."""
+    ready = [each["spec"]["nodeName"] for each in shop_pods(world) if is_ready(each)]
+    return Counter("local" if each.startswith("node-") else each for each in ready)
 
 
 def is_sent(pod: Raw) -> bool:

@@ -20,8 +20,9 @@ FEWEST = 3
 """Machines that stay."""
 DRAIN_RETRY = 5.0
 LONGEST_DRAIN = 180.0
-CLOSED = ("cordoned", "silent", "switched off")
-"""How super nodes take no pods."""
+SOLD_OUT = "sold out"
+CLOSED = ("cordoned", "silent", "switched off", SOLD_OUT)
+"""How super nodes take no pods, or do not start them."""
 SUPER_NODE = "eklet-1"
 
 
@@ -122,7 +123,7 @@ def an_autoscaler_begins(world: World, dice: Random) -> str:
 
 @operation("elasticity", 2)
 def super_nodes_take_no_pods(world: World, dice: Random) -> str:
-    """For a while: one is cordoned or falls silent, or the switch closes them to all."""
+    """For a while: one is cordoned, falls silent or is sold out, or the switch closes them to all."""
     how, seconds = dice.choice(CLOSED), dice.uniform(5, 300)
     if how in world.at_work:
         return ""
@@ -143,6 +144,8 @@ def open_super_nodes(world: World, how: str, *, is_open: bool) -> None:
     kubelets = world.kubernetes.kubelets
     if how == "silent":
         (kubelets.recover if is_open else kubelets.silence)(SUPER_NODE, world.now())
+    elif how == SOLD_OUT:
+        (kubelets.sold_out.discard if is_open else kubelets.sold_out.add)(SUPER_NODE)
     elif how == "cordoned":
         world.patch(NODES, SUPER_NODE, {"spec": {"unschedulable": None if is_open else True}})
     else:

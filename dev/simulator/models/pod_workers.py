@@ -75,6 +75,8 @@ class PodWorkers:
         self._pods: dict[Worker, Sandbox] = {}
         self.silent: dict[str, datetime] = {}
         """Nodes whose kubelets do not report, since when."""
+        self.sold_out: set[str] = set()
+        """Super nodes whose provider has no machine left for one more pod."""
         self.answers: Callable[[Raw], bool] = lambda pod: True
         """What the readiness probe of a pod is answered that runs for a while."""
 
@@ -157,6 +159,9 @@ class PodWorkers:
         self._report(each, now)
 
     def _start(self, each: Sandbox, now: datetime) -> None:
+        if each.node in self.sold_out:
+            each.at = self._in(2.0, 10.0, now)
+            return
         if each.pod["spec"].get("hostNetwork"):
             each.address = self._host(each)
         else:
