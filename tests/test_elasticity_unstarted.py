@@ -154,7 +154,7 @@ def test_while_all_are_avoided_it_stays_local() -> None:
     world.leader.settle(1)
 
     assert world.annotations(third)["drawbridge.io/placement"] == "local"
-    assert "started pods like it of late" in world.annotations(third)["drawbridge.io/placement-reason"]
+    assert "recently started pods like it" in world.annotations(third)["drawbridge.io/placement-reason"]
 
 
 def test_each_time_the_node_is_avoided_for_twice_as_long() -> None:

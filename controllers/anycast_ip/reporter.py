@@ -51,7 +51,9 @@ REASONS = dict.fromkeys(ORDERING, "FailedAllocateAnycastIp") | {
 }
 """Those of orders, binds and openings are the original's."""
 EXHAUSTED = "AnycastIpExhausted"
-WITHOUT = "A quota of the cloud is used up: the node is open without an anycast IP, and gets one when one is to be had"
+WITHOUT = (
+    "A quota of the cloud is used up: the node is open without an anycast IP, and gets one when there is one"
+)
 LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
 PATIENCE = 3
 """Failures in a row before an Event reports one that may pass."""

@@ -168,7 +168,7 @@ class Elasticity:
         return min((*made.again, *looked_up), default=None)
 
     def avoided(self) -> Container[str]:
-        """Super nodes that did not start pods of late."""
+        """Super nodes that recently did not start pods."""
         return self._unstarted.nodes(self._clock.now())
 
     def _outages(self, nodes: Iterable[WatchedNode]) -> Mapping[str, float]:

@@ -48,7 +48,7 @@ WEIGHTS = (100, 10, 1)
 """Of what keeps a pod off all tiers after the first one, after the second one, and so on."""
 
 NOT_STARTING = Taint(key="drawbridge.io/not-starting", effect=AVOIDED)
-"""Of a super node that did not start pods of late; a pod that is pending can be kept off it in no other way."""
+"""Of a super node that recently did not start pods; a pod that is pending can be kept off it in no other way."""
 HOSTNAME = "kubernetes.io/hostname"
 
 GPU = "drawbridge.io/gpu"

@@ -40,7 +40,7 @@ from settings.elasticity import Budget, MaxSuperPods
 SETTING = "maxSuperPods."
 """How what is reached is called: in the reason of each pod that waits for it."""
 NONE_THERE = "there is no super node"
-STARTED = "has started pods like it of late"
+STARTED = "has recently started pods like it"
 
 
 def waits(pod: Pod) -> bool:

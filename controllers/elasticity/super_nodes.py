@@ -145,7 +145,7 @@ class Action:
 def plan(
     nodes: Iterable[Node], settings: ElasticitySettings, now: datetime, avoided: Container[str] = ()
 ) -> list[Action]:
-    """*avoided* are super nodes that did not start pods of late: as long as others take them, those go there."""
+    """*avoided* are super nodes that recently did not start pods: as long as others take them, those go there."""
     by_name = {node.metadata.name: node for node in nodes}
     wanted = {
         name: manifest(subnet, settings, avoided=name in avoided)
