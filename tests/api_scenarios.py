@@ -76,6 +76,11 @@ def status(resource: Resource, body: Any, name: str = "a") -> Step:
     return Step("PATCH", resource, name, body, subresource="status")
 
 
+def bind(name: str = "a", **fields: object) -> Step:
+    """A pod, to a node, as a scheduler does."""
+    return Step("POST", PODS, name, {"apiVersion": "v1", "kind": "Binding", **fields}, subresource="binding")
+
+
 def delete(resource: Resource, body: Any = None, name: str = "a") -> Step:
     return Step("DELETE", resource, name, body)
 
@@ -100,9 +105,10 @@ def run(client: Client, namespace: str, steps: Sequence[Step]) -> list[Outcome]:
 
 def _run(client: Client, namespace: str, name: str, step: Step, before: Raw) -> Outcome:
     body = step.body(before) if callable(step.body) else copy.deepcopy(step.body)
-    if step.verb == "POST" and not step.subresource:
+    if step.verb == "POST":
         body["metadata"] = {"name": name} | body.get("metadata", {})
-    path = step.resource.path(namespace, None if step.verb == "POST" else name, step.subresource or None)
+    is_new = step.verb == "POST" and not step.subresource
+    path = step.resource.path(namespace, None if is_new else name, step.subresource or None)
     if step.content_type:
         body = Typed(step.content_type, body)
     try:
@@ -194,6 +200,7 @@ GATED = {
         "automountServiceAccountToken": False,
     }
 }
+UNSCHEDULED = {**GATED["spec"], "schedulingGates": None, "schedulerName": "nobody"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -306,6 +313,12 @@ SCENARIOS: dict[str, list[Step]] = {
         operate(CONFIG_MAPS, {"op": "add", "path": "/data/b", "value": "e"}),
         operate(CONFIG_MAPS, {"op": "add", "path": "/data/b", "value": "e"}),
         Step("PATCH", CONFIG_MAPS, body={}, content_type="application/json"),
+    ],
+    "a pod gets the annotations of its Binding, and no second node": [
+        create(PODS, {"metadata": {"annotations": {"a": "b"}}, "spec": UNSCHEDULED}),
+        bind(metadata={"annotations": {"a": "c", "d": "e"}}, target={"kind": "Node", "name": "n"}),
+        patch(PODS, {"metadata": {"labels": {"f": "g"}}}),
+        bind(target={"kind": "Node", "name": "m"}),
     ],
     "finalizers hold an object until they are gone": [
         create(CONFIG_MAPS, {"metadata": {"finalizers": ["example.com/a"]}}),

@@ -58,6 +58,11 @@ def pod(name: str, on: str = "node-1", ip: str = "", image: str = "web:1", **met
     }
 
 
+def told(ip: str) -> Raw:
+    """With what it has as the address of its node."""
+    return pod("game", annotations={"drawbridge.io/node-anycast-ip": ip})
+
+
 def redis(ip: str) -> Raw:
     return pod("redis-0", ip=ip, labels={"statefulset.kubernetes.io/pod-name": "redis-0"})
 
@@ -127,6 +132,9 @@ def cloud(*bound: str, status: str = "BIND") -> dict[str, CloudAddress]:
         f"eip-{each}-{n}": CloudAddress(f"eip-{each}-{n}", status, f"ins-{each}", True)
         for n, each in enumerate(bound)
     }
+
+
+HAS_ADDRESS = {"eip-1": CloudAddress("eip-1", "BIND", "ins-node-1", True, ip="203.0.113.1")}
 
 
 def see(at: float, *nodes: Raw, pods: tuple[Raw, ...] = (), **seen: Any) -> Observation:
@@ -281,6 +289,18 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node stays open without an address, and it is not set so": (
         address.OpenWithAddress,
         [see(at, without(), addresses=cloud("node-2")) for at in (0, 400)],
+    ),
+    "a pod has an address that its node never had": (
+        address.PodsKnowTheirs,
+        [see(0, needing(), pods=(told("203.0.113.2"),), addresses=HAS_ADDRESS)],
+    ),
+    "a pod has an address that its node had long ago": (
+        address.PodsKnowTheirs,
+        [
+            see(0, needing(), addresses=HAS_ADDRESS),
+            see(1, needing()),
+            see(400, needing(), pods=(told("203.0.113.1"),)),
+        ],
     ),
     "a node joins open": (address.JoinsClosed, [see(0), see(1, needing())]),
     "a node that joined open stays so": (address.JoinsClosed, [see(0, needing()), see(61, needing())]),
@@ -486,6 +506,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node is open without an address, and says so": (
         lambda: address.OpenWithAddress(release=True),
         [see(at, without(), addresses=cloud("node-2")) for at in (0, 400)],
+    ),
+    "a pod keeps the address that its node had when it was bound": (
+        address.PodsKnowTheirs,
+        [
+            see(0, needing(), pods=(told("203.0.113.1"),), addresses=HAS_ADDRESS),
+            see(400, needing(), pods=(told("203.0.113.1"),)),
+        ],
     ),
     "a node joins open while no webhook server answers": (
         address.JoinsClosed,

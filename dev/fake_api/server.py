@@ -594,16 +594,29 @@ class FakeAPI:
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 
     def _bind(self, call: Request, kind: Kind, target: Target) -> Reply:
-        held = self._existing(_key(kind, target))
+        """The pod gets the annotations of the Binding, as admission leaves it."""
+        key = _key(kind, target)
+        write = _write_of(call, kind, key, "binding")
+        metadata = {"name": target.name, "namespace": target.namespace, **call.body.get("metadata", {})}
+        binding = {**call.body, "metadata": metadata}
+        if self.webhooks:
+            review = Review("CREATE", kind.resource, None, binding, "binding", write.dry_run, write.manager)
+            binding = self._asked(self.webhooks.mutate, review) or binding
+            self._asked(self.webhooks.validate, replace(review, new=binding))
+        held = self._existing(key)
         spec = held.raw["spec"]
         if spec.get("nodeName") or spec.get("schedulingGates"):
-            raise self._conflict(_key(kind, target), "pod is already assigned to a node, or gated")
-        new = merged(held.raw, {"spec": {"nodeName": call.body["target"]["name"]}})
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _time(self.now())}
+            raise self._conflict(key, "pod is already assigned to a node, or gated")
+        change: Raw = {"spec": {"nodeName": binding["target"]["name"]}}
+        if annotations := binding["metadata"].get("annotations"):
+            change["metadata"] = {"annotations": annotations}
+        new = merged(held.raw, change)
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        scheduled["lastTransitionTime"] = _time(self.now())
         status = new.get("status", {})
         others = [each for each in status.get("conditions", ()) if each["type"] != "PodScheduled"]
         new["status"] = {**status, "conditions": [*others, scheduled]}
-        self._stored(_write_of(call, kind, _key(kind, target), "binding"), held, new)
+        self._stored(write, held, new)
         return Reply(201, b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 
     # Parts of a write.

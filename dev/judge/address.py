@@ -10,6 +10,7 @@ from dev.judge.observation import (
     ADDRESS_ID,
     ADDRESS_READY,
     BOUND,
+    NODE_ADDRESS,
     CloudAddress,
     Observation,
     Raw,
@@ -299,6 +300,37 @@ class OpensInTheEnd(Invariant):
         for node in needing:
             if serving[instance(node)] > 1 or instance(node) in bound_instances(seen).keys() - opened:
                 yield name(node)
+
+
+class PodsKnowTheirs(Invariant):
+    """A node that lost its address may be open for as long as `OpenWithAddress` allows.
+
+    *disturbances* of "account": what other keys than ours bind is not seen in our account.
+    """
+
+    name = "address: what a pod has as its node's address when it is bound is that"
+    sees = ("nodes", "addresses", "pods")
+
+    def __init__(self, most: float = OPEN) -> None:
+        self._most = most
+        self._bound: set[tuple[str, str]] = set()
+        self._until: dict[tuple[str, str], float] = {}
+        self._looked_at: set[str] = set()
+
+    def look(self, seen: Observation) -> Iterator[str]:
+        bound = {(each.instance, each.ip) for each in seen.addresses.values() if each.status in BOUND}
+        self._until |= dict.fromkeys(self._bound - bound, seen.at)
+        self._bound = bound
+        for uid, pod in seen.pods.items():
+            node = seen.nodes.get(pod["spec"].get("nodeName", ""))
+            if node is None or uid in self._looked_at:
+                continue
+            self._looked_at.add(uid)
+            ip = notes(pod).get(NODE_ADDRESS, "")
+            has = instance(node), ip
+            is_late = has not in bound and seen.at - self._until.get(has, float("-inf")) > self._most
+            if ip and is_late and not seen.disturbances.within(self._most, seen.at, "account"):
+                yield f"{name(pod)} has {ip} of {name(node)}"
 
 
 class CloudIsWhatNodesNeed(Invariant):

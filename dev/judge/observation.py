@@ -13,6 +13,7 @@ NO_ADDRESS = "tke.cloud.tencent.com/no-aia-ip"
 HAS_ADDRESS = "drawbridge.io/anycast-ip"
 ADDRESS_READY = "AnycastIPReady"
 ADDRESS_ID = "tke.cloud.tencent.com/anycast-ip-id"
+NODE_ADDRESS = "drawbridge.io/node-anycast-ip"
 INSTANCE = "cloud.tencent.com/node-instance-id"
 CLUSTER_TAG = "aia-official-cluster-uuid"
 INSTANCE_TAG = "aia-node-ins-id"
@@ -35,6 +36,7 @@ class CloudAddress:
     ordered_for: str = ""
     """The instance of the node that it was ordered for, by its tag."""
     bandwidth: int = 0
+    ip: str = ""
 
 
 class Disturbances:

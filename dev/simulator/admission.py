@@ -37,6 +37,7 @@ KINDS = {
     "daemonsets": "DaemonSet",
     "ingressdaemonsets": "IngressDaemonSet",
     "pods/eviction": "Eviction",
+    "pods/binding": "Binding",
 }
 MUTATES = "MutatingAdmissionPolicy"
 

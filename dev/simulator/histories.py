@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from api.anycast_ip import ADDRESS_ID
+from api.anycast_ip import ADDRESS, ADDRESS_ID, NODE_ADDRESS, WAIT
 from api.elasticity import DS_INJECTION, LOCAL_REPLICAS, PLACEMENT, SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
 from api.ip_reservation import PATH, RESERVE
@@ -46,7 +46,16 @@ from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
 from dev.simulator.world import World
 from kube.errors import KubeError
-from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, EVENTS, NODES, PODS, STATEFUL_SETS
+from kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    STATEFUL_SETS,
+)
 from settings.anycast_ip import NEED_LABEL
 
 Raw = dict[str, Any]
@@ -70,6 +79,7 @@ FEW_UNBOUND = "address: few addresses of machines that run are unbound in an hou
 CLAIM = "anycast-ip-"
 CLAIMS_END = "address: each claim of a node that is gone ends"
 KEPT = "address: as many idle addresses are kept as the pool says"
+KNOWN = "address: a pod that waits for the address of its node has it"
 KEPT_OPEN = "address: a node that was open with its address stays so"
 HOME = "placement: pods that went away because local nodes were full return when they have room"
 STAYS = "placement: no pod goes home where none like it fits"
@@ -161,6 +171,26 @@ def first_node_leaves(world: World) -> Iterator[float]:
     register_again(world, "node-1")
     yield 60.0
     world.kubectl_delete(NODES, world.api.get(NODES, "node-1"))
+
+
+@history("anycast_ip", nodes=2, values={"anycastIP": {"podAddress": {"enabled": True}}})
+def pods_wait(world: World) -> Iterator[float]:
+    """A pod that waits for the address of its node is bound when the node's status shows that."""
+    world.patch(NAMESPACES, objects.SHOP, {"metadata": {"labels": {NODE_ADDRESS: WAIT}}})
+    need_addresses(world)
+    yield 60.0
+    world.kubectl_create(DEPLOYMENTS, objects.deployment("game", 2))
+    yield 30.0
+    if early := [each for each in shop_pods(world) if of_app(each, "game") and each["spec"].get("nodeName")]:
+        broken(world, KNOWN, f"{len(early)} pods did not wait")
+    for node in world.api.list(NODES):
+        ip = {"type": "ExternalIP", "address": notes(node)[ADDRESS]}
+        change = {"status": {"addresses": [*node["status"]["addresses"], ip]}}
+        world.api.edit(NODES, node["metadata"]["name"], change, manager="cloud-controller-manager")
+    yield 60.0
+    known = [notes(each).get(NODE_ADDRESS) for each in shop_pods(world) if of_app(each, "game")]
+    if len(known) != 2 or not all(known):
+        broken(world, KNOWN, f"pods have {known}")
 
 
 @history("anycast_ip", nodes=3)

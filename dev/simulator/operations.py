@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from api.anycast_ip import COPY, NODE_ADDRESS
 from api.ingress_daemonset import INGRESS_DAEMONSETS
 from api.ip_reservation import RESERVE
 from cli.installation import CONFIGURATIONS
@@ -21,7 +22,7 @@ from dev.simulator.models.cloud import CHANGES, QUOTA, RULES
 from dev.simulator.models.cluster import JOBS
 from dev.simulator.world import World
 from kube.errors import KubeError
-from kube.resources import DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
+from kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
 from settings.anycast_ip import NEED_LABEL
 
 Raw = dict[str, Any]
@@ -179,6 +180,15 @@ def label_a_node(world: World, dice: Random) -> str:
 def unlabel_a_node(world: World, dice: Random) -> str:
     node = world.some(NODES, dice, lambda raw: NEED_LABEL in raw["metadata"].get("labels", {}))
     return world.patch(NODES, node["metadata"]["name"], labels({NEED_LABEL: None})) if node else ""
+
+
+@operation("anycast_ip", 2)
+def pods_want_the_address_of_their_node(world: World, dice: Random) -> str:
+    """Or do not want it any more."""
+    found = world.api.get(NAMESPACES, objects.SHOP)["metadata"].get("labels", {})
+    return world.patch(
+        NAMESPACES, objects.SHOP, labels({NODE_ADDRESS: None if NODE_ADDRESS in found else COPY})
+    )
 
 
 @operation("anycast_ip")

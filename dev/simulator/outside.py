@@ -216,5 +216,5 @@ def _shown(address: Address) -> CloudAddress:
     is_ours = CLUSTER_TAG in address.tags
     ordered_for = address.tags.get(INSTANCE_TAG, "")
     return CloudAddress(
-        address.id, address.status, address.instance_id, is_ours, ordered_for, address.bandwidth
+        address.id, address.status, address.instance_id, is_ours, ordered_for, address.bandwidth, address.ip
     )

@@ -70,6 +70,7 @@ def _address(values: Raw, *, restored: bool) -> Iterator[Promise]:
         yield Promise.of(address.OpenedWithoutInTime, release=release)
         yield Promise.of(address.OpenedWithAddress)
         yield Promise.of(address.StaysOpen)
+        yield Promise.of(address.PodsKnowTheirs)
 
 
 def _placement(values: Raw, *, changed: bool) -> Iterator[Promise]:

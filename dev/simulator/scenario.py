@@ -83,6 +83,9 @@ def drawn(seed: int) -> Scenario:
     values["admission"] = {"mutations": mutations}
     if Random(f"exhausted {seed}").random() < 0.5:  # noqa: S311 - dice, no secret
         values["anycastIP"]["whenExhausted"] = "release"
+    if "anycast_ip" in features:
+        named = Random(f"pod address {seed}").random() < 0.5  # noqa: S311 - dice, no secret
+        values["anycastIP"]["podAddress"] = {"enabled": named}
     is_kept = "pool" in values["anycastIP"]
     return Scenario(
         seed,

@@ -108,7 +108,8 @@ class Scheduler:
         before = self._tries.get(metadata["uid"])
         count = before.count + 1 if before else 1
         delay = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (count - 1))
-        version = self._cluster.api.version_of(PODS, NODES)
+        # A Binding that fails is tried again though nothing has changed.
+        version = self._cluster.api.version_of(PODS, NODES) if why else -1
         self._tries[metadata["uid"]] = Try(count, now + timedelta(seconds=delay), version)
 
     def _chosen(self, pod: Raw) -> tuple[Raw | None, str]:
