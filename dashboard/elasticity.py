@@ -40,7 +40,8 @@ def read(inventory: Inventory) -> ElasticityPage:
     for (namespace, workload), held in by_workload.items():
         places = Counter(each.place for each in held)
         waiting = places[Place.GATED] + places[Place.PENDING]
-        counts = len(held), places[Place.LOCAL], places[Place.SUPER_NODE], waiting
+        away = places[Place.SUPER_NODE] + places[Place.STARTING]
+        counts = len(held), places[Place.LOCAL], away, waiting
         views.append(WorkloadView(namespace, workload, *counts))
     views.sort(key=lambda each: (not each.waiting, each.namespace, each.workload))
     return ElasticityPage(tuple(views), placements)

@@ -14,6 +14,7 @@ from kube.resources import EVENTS
 from kube.types import Node
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
+from tests import cli
 from tests.elasticity_world import AWAY, HOME, World, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
 from tests.tables import table
@@ -233,3 +234,19 @@ def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None
     again = msgspec.convert({**first, "metadata": {**first["metadata"], "uid": "1"}}, Node)
     changed, _ = plan_super_nodes([again], settings, NOW, world.leader.parts.avoided())
     assert taint not in changed.body["spec"]["taints"]
+
+
+def test_commands_show_a_pod_that_has_not_started_for_long() -> None:
+    api = cli.installed("elasticity")
+    labels = {"node.kubernetes.io/instance-type": "eklet"}
+    api.put(cli.resource("Node"), {"metadata": {"name": AWAY, "labels": labels}})
+    for name, minutes in (("old", 11), ("new", 9)):
+        at = {**SCHEDULED, "lastTransitionTime": (NOW - timedelta(minutes=minutes)).isoformat()}
+        raw = raw_pod(name, gated=False, spec={"nodeName": AWAY})
+        api.put(cli.resource("Pod"), raw | {"status": {"phase": "Pending", "conditions": [at]}})
+
+    listed = cli.shown(api, "elasticity", "list", "-A")["placements"]
+    assert [(each["pod"], each["place"]) for each in listed] == [("new", "starting"), ("old", "starting")]
+    said = str(cli.shown(api, "status"))
+    assert "shop/old has not started on a super node for over ten minutes" in said
+    assert "shop/new" not in said

@@ -22,6 +22,8 @@ from settings import Settings
 
 GATED = timedelta(minutes=1)
 """How long a pod usually waits for its placement, at most."""
+STARTING = timedelta(minutes=10)
+"""How long a super node usually takes to start a pod, image included, at most."""
 
 
 class Elasticity(Overview, frozen=True):
@@ -49,6 +51,16 @@ def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
         page = "docs/how-to/break-glass.md#pods-stay-gated"
         way_out = f"drawbridge elasticity list -A says what each waits for; {page}"
         problems = [Problem(f"{pods} gated for over a minute", way_out)]
+    started = inventory.now() - STARTING
+    unstarted = [
+        key_of(pod.metadata)
+        for pod in pending
+        if pod.spec.node_name in names and pod.bound_at and pod.bound_at < started
+    ]
+    if unstarted:
+        page = "docs/how-to/runbooks/elasticity.md#drawbridgepodsbroughthome"
+        what = f"{named(unstarted, 'has', 'have')} not started on a super node for over ten minutes"
+        problems.append(Problem(what, f"kubectl describe pod says more, if anything; {page}"))
     local = total - on_super_nodes - unplaced
     return Elasticity(total, len(gated), local, on_super_nodes, len(names)), problems
 

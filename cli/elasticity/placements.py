@@ -23,7 +23,7 @@ from cli.session import Commands, Session, pass_session, selector_option, watch_
 from kube.client import Page
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace, ObjectMeta, SchedulingGate, Value
+from kube.types import Condition, Namespace, ObjectMeta, SchedulingGate, Value
 
 PENDING = Selection(field_selector="status.phase=Pending")
 MARK = f'"{PLACEMENT}"'.encode()
@@ -36,11 +36,22 @@ class PodSpec(Value, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
+class PodStatus(Value, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
 class Pod(Value, frozen=True):
     """As much of it as says where it is placed."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def bound_at(self) -> datetime | None:
+        found = (each for each in self.status.conditions if each.type == "PodScheduled")
+        return next((each.last_transition_time for each in found if each.status == "True"), None)
 
     @property
     def is_gated(self) -> bool:
@@ -50,6 +61,8 @@ class Pod(Value, frozen=True):
 class Place(StrEnum):
     GATED = "gated"
     PENDING = "pending"
+    STARTING = "starting"
+    """Pending on a super node."""
     LOCAL = "local"
     SUPER_NODE = "super node"
 
@@ -143,7 +156,9 @@ def _place(pod: Pod, super_nodes: Collection[str]) -> Place:
         return Place.GATED
     if not pod.spec.node_name:
         return Place.PENDING
-    return Place.SUPER_NODE if pod.spec.node_name in super_nodes else Place.LOCAL
+    if pod.spec.node_name not in super_nodes:
+        return Place.LOCAL
+    return Place.STARTING if pod.status.phase == "Pending" else Place.SUPER_NODE
 
 
 @click.group(cls=Commands)
@@ -218,7 +233,7 @@ def pods_and_super_nodes(inventory: Inventory, where: Selection) -> tuple[list[P
         *(partial(_on_node, inventory, where, each) for each in super_nodes),
     )
     placed, on_super_nodes = chain(*found[: len(names)]), chain(*found[len(names) :])
-    known = {each.metadata.uid: each for each in (*pending, *on_super_nodes)}
+    known = {each.metadata.uid: each for each in (*on_super_nodes, *pending)}
     others = [each for each in placed if each.uid not in known]
     return [*known.values(), *_on_local_nodes(inventory, others)], {*super_nodes}
 

@@ -81,6 +81,8 @@ def drawn(seed: int) -> Scenario:
     values = values_for(features, dice)
     mutations = Random(f"mutations {seed}").choice(("webhook", "policy"))  # noqa: S311 - dice, no secret
     values["admission"] = {"mutations": mutations}
+    if "elasticity" in features and Random(f"failover {seed}").random() < 0.3:  # noqa: S311 - dice, no secret
+        values["elasticity"]["homeFailover"] = {"enabled": True, "homeAfter": "30s"}
     if Random(f"exhausted {seed}").random() < 0.5:  # noqa: S311 - dice, no secret
         values["anycastIP"]["whenExhausted"] = "release"
     if "anycast_ip" in features:

@@ -52,6 +52,7 @@ def lab() -> Iterator[Lab]:
     with running(values=VALUES, calico="both", nodes=2, cloud={}) as up:
         for manifest in VICTIMS:
             up.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
+        up.client.patch(PODS.sub("status"), "victim", {"status": {"phase": "Running"}}, "default")
         yield up
 
 
@@ -101,7 +102,7 @@ POD = {
     "metadata": {"name": "victim", "namespace": "default"},
     "spec": {**TEMPLATE["spec"], "nodeName": "victim", "tolerations": [{"operator": "Exists"}]},
 }
-"""Nothing runs it, and nothing takes it away: its node is there, and it tolerates that this is not ready."""
+"""Its status says that it runs. Nothing takes it away: its node is there, and it tolerates that this is not ready."""
 INGRESS = {
     "apiVersion": "ingressdaemonsets.mumoshu.github.io/v1alpha1",
     "kind": "IngressDaemonSet",
