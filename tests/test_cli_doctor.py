@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.doctor import needed
-from cli.installation import CONTROLLERS, Access
+from cli.installation import CONTROLLERS, WEBHOOK, Access
 from dev.fake_api import FakeAPI
 from settings import Settings
 from tests import cli, permissions
@@ -97,7 +97,14 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
                 "pools": {"enabled": True},
             }
         }
-        | {"anycastIP": {"enabled": True, "clusterID": cli.CLUSTER_ID, "egressCheck": EGRESS_CHECK}}
+        | {
+            "anycastIP": {
+                "enabled": True,
+                "clusterID": cli.CLUSTER_ID,
+                "egressCheck": EGRESS_CHECK,
+                "podAddress": {"enabled": True},
+            }
+        }
     )
     without = Settings.model_validate({"ipReservation": {"standing": {"enabled": False}}})
     assert (CONTROLLERS, Access("patch", "pods")) not in [*needed(without)]
@@ -106,6 +113,7 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
 
     assert (CONTROLLERS, Access("watch", "deployments", "apps")) in asked
     assert (CONTROLLERS, Access("create", "pods", "", "own")) in asked
+    assert (WEBHOOK, Access("get", "nodes")) in asked
     for program, access in asked:
         assert any(
             account == program

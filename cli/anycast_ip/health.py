@@ -10,7 +10,7 @@ from rich.text import Text
 
 from api.anycast_ip import DAILY, TAINT, TOTAL, QuotasRead, is_open_without, is_tainted, quotas_in, wanted
 from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object
-from cli.installation import CONTROLLERS, OWN, access
+from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, Document, warning
 from kube.errors import KubeError
@@ -97,6 +97,8 @@ def needs(settings: Settings) -> Iterator[Needs]:
     yield {CONTROLLERS: [*access("watch patch", "nodes"), *claims]}
     if settings.anycast_ip.egress_check.enabled:
         yield {CONTROLLERS: access("list create delete", "pods", "", OWN)}
+    if settings.anycast_ip.pod_address.enabled:
+        yield {WEBHOOK: access("get", "nodes")}
 
 
 def probe(settings: Settings) -> Probe:
