@@ -13,6 +13,7 @@ from api.ingress_daemonset import (
     INGRESS_DAEMONSETS,
     KIND,
 )
+from api.ingress_daemonset.template import EXCLUDED
 from controllers.anycast_ip.claim import SELECTED
 from dev.lab import install
 from dev.lab.nodes import NODES, cloud_node, join
@@ -135,6 +136,7 @@ def abandoned(bare_lab: Lab) -> Iterator[Lab]:
     bare_lab.wait(lambda: client.serves(INGRESS_DAEMONSETS), 60, "IngressDaemonSets to be served")
     node = cloud_node(EDGE, "", {})
     node["metadata"]["annotations"] |= {DETACHED: "true", DETACHED_BY: "{}"}
+    node["metadata"]["labels"] |= {EXCLUDED: ""}
     client.create(NODES, node)
     template = {
         "metadata": {"labels": {"app": INGRESS}},
@@ -157,4 +159,5 @@ def test_the_commands_for_when_drawbridge_is_gone_work(abandoned: Lab) -> None:
 
     with pytest.raises(NotFound):
         client.get(INGRESS_DAEMONSETS, INGRESS, "default")
-    assert not {DETACHED, DETACHED_BY} & client.get(NODES, EDGE)["metadata"]["annotations"].keys()
+    metadata = client.get(NODES, EDGE)["metadata"]
+    assert not {DETACHED, DETACHED_BY, EXCLUDED} & {*metadata["annotations"], *metadata["labels"]}
