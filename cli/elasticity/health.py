@@ -60,7 +60,7 @@ def look(inventory: Inventory) -> tuple[Elasticity, Iterable[Problem]]:
     if unstarted:
         page = "docs/how-to/runbooks/elasticity.md#drawbridgepodsbroughthome"
         what = f"{named(unstarted, 'has', 'have')} not started on a super node for over ten minutes"
-        problems.append(Problem(what, f"kubectl describe pod says more, if anything; {page}"))
+        problems.append(Problem(what, f"see its Events (kubectl describe pod) and {page}"))
     local = total - on_super_nodes - unplaced
     return Elasticity(total, len(gated), local, on_super_nodes, len(names)), problems
 
