@@ -213,7 +213,7 @@ def settling(resource: Raw) -> float:
 class DetachedWithinTheBudget(Invariant):
     """By the annotation of nodes, or our label. One that takes no traffic, lacks pods, has some that crashed, lost some
     in a rollout less than progressDeadlineSeconds ago, or was just attached counts already, so it may be detached at
-    any time."""
+    any time. A NotReady node whose Deployment a person has deleted is one that is yet to join, as with a DaemonSet."""
 
     name = "edge: no node that serves is detached while as many as the budget allows are out of service"
     sees = ("nodes", "workloads")
@@ -241,7 +241,10 @@ class DetachedWithinTheBudget(Invariant):
                 self._detached,
                 {each for each, node in nodes.items() if key in notes(node) or is_excluded_by_us(node)},
             )
-            idle = {each for each in nodes if _is_idle(nodes[each])}
+            having = {labels(each).get(NODE_LABEL) for each in seen.workloads.values()}
+            idle = {
+                each for each, node in nodes.items() if _is_idle(node) and (is_ready(node) or each in having)
+            }
             known = _settled(self._out, idle, seen.at)
             whole, self._whole = self._whole, nodes.keys() & _complete(seen)
             deadline = resource["spec"].get("progressDeadlineSeconds", DEADLINE)

@@ -629,6 +629,19 @@ def drained_beside_a_failure(world: World) -> Iterator[float]:
     yield 300.0
 
 
+@history("ingress_daemonset", nodes=5, lasts=400.0)
+def deleted_of_a_dead_node(world: World) -> Iterator[float]:
+    """A node that is dead holds no rollout up once a person has deleted its Deployment."""
+    yield 60.0
+    name = edge_pods(world)[0]["spec"]["nodeName"]
+    world.end_machine(name)
+    yield 70.0
+    give_template(world, "proxy:2")
+    yield 100.0
+    world.kubectl_delete(DEPLOYMENTS, world.api.get(DEPLOYMENTS, f"edge-{name}", objects.SHOP))
+    yield 150.0
+
+
 @history("ingress_daemonset", nodes=3, lasts=400.0)
 def drained_beside_failures(world: World) -> Iterator[float]:
     """A node that was drained while all others failed gets the next template after them, as the last that serves."""
