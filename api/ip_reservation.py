@@ -19,6 +19,11 @@ RESERVE = "drawbridge.io/reserve-ip"
 RESERVE_FROM = "drawbridge.io/reserve-ip-from"
 """On a pod whose RESERVE is a copy: `<kind>/<name>=<value>`, the workload that it is of, and what was copied."""
 
+RESERVE_FINISHED = "drawbridge.io/reserve-finished"
+"""On a namespace: "true" where the addresses of pods that end by themselves stay reserved, too."""
+FINISHED = "finished"
+"""Reason of the records of pods that ended by themselves."""
+
 DISRUPTION, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 KUBELET_EVICTED, TERMINATING, GONE = "evicted by the kubelet", "seen terminating", "seen gone"
 """Reasons of late reservations: of pods that did not pass admission."""
@@ -65,6 +70,15 @@ def kubelet_evicted(pod: Pod) -> bool:
     if _by_kubelet(pod) or pod.status.reason in KUBELET_REASONS:
         return True
     return pod.spec.restart_policy == "Always" and not pod.terminating and not disrupted(pod)
+
+
+def ended_by_itself(pod: Pod) -> bool:
+    """Whether it succeeded or failed without being removed: Calico takes its address back before it is deleted."""
+    return pod.finished and not (pod.terminating or disrupted(pod) or kubelet_evicted(pod))
+
+
+def reserves_finished(namespace_annotations: Mapping[str, str]) -> bool:
+    return namespace_annotations.get(RESERVE_FINISHED, "").lower() == "true"
 
 
 def unselected(

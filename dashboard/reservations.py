@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from api.ip_reservation import FINISHED
 from cli.inventory import Inventory
 from cli.ip_reservation.pools import Headroom, headroom
 from cli.ip_reservation.reservations import Reservation, listed, segments_of, settings_of
@@ -53,11 +54,11 @@ def read(inventory: Inventory) -> ReservationsPage:
     segments, settings, now = segments_of(inventory), settings_of(inventory), inventory.now()
     pools, unknown = headroom(inventory, segments)
     reservations = listed(segments, settings)
-    counted = [each for each in reservations if each.expires_at]
-    coming = [each for each in counted if not each.kept_by]
+    ended = [each for each in reservations if each.expires_at]
+    coming = [each for each in ended if not each.kept_by]
     return ReservationsPage(
         len(reservations),
-        len(counted),
+        sum(not each.reason.startswith(FINISHED) for each in ended),
         settings.max_count,
         tuple(
             sorted(_workloads(reservations), key=lambda each: (-each.addresses, each.namespace, each.owner))

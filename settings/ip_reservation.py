@@ -78,6 +78,8 @@ class IPReservationSettings(Model):
     calico_api_version: Literal["auto", "projectcalico.org/v3", "crd.projectcalico.org/v1"] = "auto"
     duration: Period = 2400.0
     max_count: Count = 300
+    # Of pods that ended by themselves, in namespaces that ask for it.
+    max_finished: Count = 300
     release_period: Period = 5.0
     give_back_after: Period = 120.0
     skip_when_owner_is_deleted: bool = True

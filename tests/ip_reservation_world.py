@@ -54,6 +54,8 @@ class World:
         )
         self.keys: dict[str, None] = {}
         self.lags, self.made = False, 0
+        self.of_namespace: dict[str, str] = {}
+        """Its annotations."""
         self.caches = self._caches()
         self.live = LiveReader(self.api.client(), self.reservations, self.clock)
         self.recorder: Any = FakeRecorder()
@@ -73,7 +75,9 @@ class World:
             keys=lambda each: each.keys,
             cidrs=lambda each: {record.cidr for record in each.records if each.ours},
         )
-        namespaces: Any = FakeStore(lambda: [Namespace(ObjectMeta(name="redis"))])
+        namespaces: Any = FakeStore(
+            lambda: [Namespace(ObjectMeta(name="redis", annotations=self.of_namespace))]
+        )
         pods: Any = FakeStore(
             self.known_pods,
             uid=lambda each: [each.metadata.uid],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.ip_reservation import FINISHED
 from calico.pools import Pool, pools_of
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.pools import PressureGauge
@@ -101,6 +102,24 @@ def test_each_limit_counts_what_the_one_before_it_leaves() -> None:
     config = settings(maxCount=3, maxPerNamespace=5)
 
     assert released([held], known, config) == {6: Cause.AGE, 5: Cause.POOL, 4: Cause.COUNT}
+
+
+@pytest.mark.parametrize(
+    ("most", "of_deleted", "expected"),
+    [
+        pytest.param(3, 3, {}, id="room for both"),
+        pytest.param(1, 3, dict.fromkeys((5, 4), Cause.FINISHED), id="finished ones push out none but themselves"),
+        pytest.param(3, 1, dict.fromkeys((21, 22), Cause.COUNT), id="nor do the others"),
+    ],
+)  # fmt: skip
+def test_pods_that_finished_have_their_own_limit(
+    most: int, of_deleted: int, expected: Mapping[int, Cause]
+) -> None:
+    finished = [gone(number, reason=FINISHED) for number in (3, 4, 5)]
+    others = [gone(number, reason="deleted") for number in (20, 21, 22)]
+    config = settings(maxFinished=most, maxCount=of_deleted)
+
+    assert released([segment(*finished, *others)], None, config) == expected
 
 
 def test_unconfirmed_records_displace_none_and_neither_do_addresses_that_pods_still_have() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.ip_reservation import RESERVE
+from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.late_reservations import (
     CATCH_UP,
@@ -173,6 +173,39 @@ def test_what_is_reserved_late_of_a_pod(
     held = [each for each in world.reservations.list() if each.metadata.name != "webhook"]
     assert [each.cidr for segment in held for each in segment.records] == reserved
     assert world.recorder.reasons == ["IPReservedLate"] * bool(reserved)
+
+
+SUCCEEDED = pod(status={"phase": "Succeeded"})
+ENDING = pod(status={"phase": "Succeeded"}, **TERMINATING)
+
+
+@pytest.mark.parametrize(
+    ("states", "others", "keeps", "reserved"),
+    [
+        pytest.param([pod(), SUCCEEDED], [], "true", [FIRST], id="finished"),
+        pytest.param([pod(), SUCCEEDED, ENDING, None], [], "true", [FIRST], id="and deleted since"),
+        pytest.param([pod(), SUCCEEDED], [], "false", [], id="of a namespace that does not ask for it"),
+        pytest.param([pod(), SUCCEEDED, ENDING, None], [], "", [], id="the same, and deleted since"),
+        pytest.param([None, SUCCEEDED, ENDING, None], [], "true", [], id="finished before it was seen"),
+        pytest.param([pod(), SUCCEEDED], [pod("other")], "true", [], id="another pod has its address"),
+    ],
+)
+def test_what_is_reserved_late_of_a_finished_pod(
+    states: Sequence[Pod | None], others: Sequence[Pod], keeps: str, reserved: list[str]
+) -> None:
+    """Whether or not its owner is gone, and without an Event: each pod ends so."""
+    world = World()
+    world.of_namespace |= {RESERVE_FINISHED: keeps}
+    world.api.remove(STATEFUL_SETS, "redis", "redis")
+    world.cached += others
+    for old, new in pairwise(states):
+        world.observe(old, new)
+        world.settle(world.reconciler)
+
+    held = [record for each in world.reservations.list() for record in each.records]
+    assert [each.cidr for each in held] == reserved
+    assert all((each.reason, each.late, each.ended) == (FINISHED, True, NOW) for each in held)
+    assert world.recorder.reasons == []
 
 
 def test_a_pod_that_goes_with_its_owner_is_not_reserved() -> None:

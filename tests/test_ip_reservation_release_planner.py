@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from api.ip_reservation import FINISHED
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation import release_planner
 from controllers.ip_reservation.release_planner import (
     END_WAITS,
     Cause,
     Change,
+    Claimed,
     Life,
     Pods,
     admission_of,
@@ -236,6 +238,7 @@ records = st.builds(
     at=st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds)),
     asked=st.none() | st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds)),
     ended=st.none() | st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds)),
+    reason=st.sampled_from(["deleted", FINISHED]),
 )
 worlds = st.lists(st.lists(records, max_size=8, unique_by=lambda each: each.cidr), max_size=4)
 lives = st.fixed_dictionaries({}, optional={uid: st.sampled_from(Life) for uid in "abc"})
@@ -248,7 +251,8 @@ def situations(draw: st.DrawFn) -> tuple[list[IPReservation], Pods]:
     ]
     askings = {admission_of(each) for one in segments for each in one.records}
     waits = {asking: draw(st.sampled_from([0.0, 119.0, 120.0])) for asking in sorted(askings)}
-    return segments, Pods(draw(lives), waits)
+    finished = draw(st.frozensets(st.sampled_from("abc")))
+    return segments, Pods(draw(lives), waits, claims=Claimed(finished=finished))
 
 
 @given(situations(), st.integers(1, 10))
@@ -298,6 +302,21 @@ def test_every_record_is_kept_or_released_and_none_early(
             life = pods.life_of(each)
             assert (life is RUNNING) == (cause is Cause.GIVEN_BACK)
             assert life is not TERMINATING
+
+
+@given(situations(), st.integers(1, 3))
+def test_what_finished_displaces_nothing_else(
+    situation: tuple[list[IPReservation], Pods], count: int
+) -> None:
+    segments, pods = situation
+
+    def displaced(cause: Cause, **limits: int) -> set[str]:
+        config = settings(**{"maxCount": 100, "maxFinished": 100} | limits)
+        changes = plan(segments, pods, config, NOW)
+        return {each.key for change in changes for each, why in change.released if why is cause}
+
+    assert displaced(Cause.COUNT, maxCount=count) == displaced(Cause.COUNT, maxCount=count, maxFinished=count)
+    assert displaced(Cause.COUNT, maxFinished=count) == displaced(Cause.FINISHED, maxCount=count) == set()
 
 
 def test_the_life_of_a_pod() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from api.ip_reservation import RESERVE
+from api.ip_reservation import FINISHED, RESERVE, RESERVE_FINISHED
 from api.standing import RESERVED, STANDING, epoch_in, expression_of, mark_of, with_epoch
 from calico.pools import Pool, pools_of
 from calico.segment import RELEASE, IPReservation, Record
@@ -182,6 +183,7 @@ def test_a_pool_whose_nodes_keep_their_blocks_bears_none() -> None:
 
 LIVING = record(reason=STANDING)
 ENDED = record(reason=STANDING, ended=ago(hours=1))
+OF_FINISHED = record(reason=FINISHED, ended=ago(minutes=1))
 
 
 def released(*records: Record, life: Life = Life.RUNNING, **claims: Any) -> list[Cause]:
@@ -202,6 +204,8 @@ def released(*records: Record, life: Life = Life.RUNNING, **claims: Any) -> list
         pytest.param(LIVING, Life.GONE, {}, [], id="of a pod that went just now"),
         pytest.param(LIVING, Life.GONE, {"excused": {LIVING.uid}}, [Cause.GIVEN_BACK], id="of an excused one"),
         pytest.param(LIVING, Life.TERMINATING, {"excused": {LIVING.uid}}, [], id="excused, but not gone yet"),
+        pytest.param(LIVING, Life.GONE, {"finished": {LIVING.uid}}, [], id="that finished just now"),
+        pytest.param(OF_FINISHED, Life.GONE, {"excused": {LIVING.uid}}, [], id="that finished when that counted"),
     ],
 )  # fmt: skip
 def test_what_is_relied_on_is_never_released(
@@ -510,6 +514,78 @@ def test_a_pod_that_ends_by_itself_leaves_no_reservation() -> None:
     world.run(10)
 
     assert world.reservations.held == []
+
+
+KEEPS = {RESERVE_FINISHED: "true"}
+
+
+def finish(world: World, phase: str = "Succeeded") -> None:
+    world.api.edit(PODS, "redis-0", {"status": {"phase": phase}}, "redis")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("deleted_after", [None, 0, 20, 2000])
+def test_where_finished_ones_count_a_pod_that_ends_by_itself_is_reserved_for_its_time(
+    phase: str, deleted_after: float | None
+) -> None:
+    """Whether and when it is deleted, and although its owner is gone."""
+    world = World()
+    world.of_namespace |= KEEPS
+    world.put_pod(a_pod(spec={"restartPolicy": "Never"}))
+    world.run()
+    finish(world, phase)
+    world.watch()
+    world.unassigned |= {"10.0.0.1"}
+    if deleted_after is not None:
+        world.run(deleted_after)
+        world.api.remove(PODS, "redis-0", "redis")
+    world.run(2300 - (deleted_after or 0))
+
+    (held,) = ends(world)
+    assert (held.cidr, held.reason) == ("10.0.0.1/32", FINISHED)
+    assert held.ended is not None
+    assert abs(held.ended - (NOW + timedelta(seconds=5))) <= timedelta(seconds=5)
+    world.run(200)
+    assert world.reservations.held == []
+
+
+def test_a_former_pod_that_is_deleted_does_not_reserve_the_address_of_the_next_one() -> None:
+    """As a finalizer lets it terminate long after its time."""
+    world = World()
+    world.of_namespace |= KEEPS
+    world.put_pod(a_pod())
+    world.run()
+    finish(world)
+    world.run(2500)
+    assert world.reservations.held == []
+    world.put_pod(a_pod("other", metadata={"labels": {}}))
+
+    world.api.edit(PODS, "redis-0", TERMINATING, "redis")
+    world.run(30)
+    world.api.remove(PODS, "redis-0", "redis")
+    world.run(30)
+
+    assert world.reservations.held == []
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_new_leader_goes_on_with_a_reservation_of_a_finished_pod(stored: bool, keeps: bool) -> None:
+    """A stored one stays also when its namespace does not ask for it any more."""
+    world = World()
+    world.of_namespace |= KEEPS
+    world.put_pod(a_pod())
+    world.run()
+    finish(world)
+    world.run() if stored else world.watch()
+    if not keeps:
+        world.of_namespace.clear()
+
+    world.lead()
+    world.run(90)
+
+    is_held = stored or keeps
+    assert [each.reason for each in ends(world)] == [FINISHED] * is_held
 
 
 def test_a_pod_that_goes_with_its_owner_leaves_no_reservation() -> None:

@@ -100,6 +100,7 @@ ipReservation:
   calicoApiVersion: crd.projectcalico.org/v1
   duration: 1h30m
   maxCount: 1
+  maxFinished: 2
   releasePeriod: 300ms
   giveBackAfter: 3m
   skipWhenOwnerIsDeleted: false

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import GATE
+from api.ip_reservation import FINISHED
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
 from api.standing import epoch_of_condition
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_of
@@ -343,9 +344,9 @@ def snapshot_with_segments(inventory: Inventory, pods: Iterable[Raw]) -> Snapsho
 
 
 def counted(segments: Sequence[IPReservation]) -> int:
-    """Addresses whose time runs."""
+    """Addresses whose time runs, but for those of pods that finished."""
     records = map(merged, by_identity([each for each in segments if each.ours]).values())
-    return len({each.cidr for each in records if each.ended})
+    return len({each.cidr for each in records if each.ended and each.reason != FINISHED})
 
 
 class Holder(Document, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
+from api.ip_reservation import FINISHED
 from api.standing import STANDING
 from calico.pools import COOLDOWN, POOLS, IPPool
 from calico.reservations import GROUPS, Reservations
@@ -52,24 +53,33 @@ class Release(Document, frozen=True):
 
 
 class IPReservation(Overview, frozen=True):
-    """Addresses that are reserved: *not_ended* ones do not count towards *limit*; the others go at their time.
+    """Addresses that are reserved: *not_ended* ones count towards no limit; the others go at their time. Those of
+    *finished* pods have their own limit, and are not in *by_reason*.
 
-    Of these the ends of pods are not stored: they run, and are reserved *ahead*, or are going.
+    Of the first the ends of pods are not stored: they run, and are reserved *ahead*, or are going.
     """
 
     addresses: int
     ahead: int
     not_ended: int
+    finished: int
     limit: int
+    finished_limit: int
     by_reason: dict[str, int]
     next_releases: tuple[Release, ...]
+
+    @property
+    def held(self) -> int:
+        """Those that count towards *limit*."""
+        return self.addresses - self.not_ended - self.finished
 
     def state(self, now: datetime) -> Cell:
         if not self.addresses:
             return "no IP is reserved"
-        held, going = self.addresses - self.not_ended, self.not_ended - self.ahead
+        going = self.not_ended - self.ahead
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.by_reason.items())
-        said = [f"{held}/{self.limit} held for gone pods" + (f" ({reasons})" if reasons else "")]
+        said = [f"{self.held}/{self.limit} held for gone pods" + (f" ({reasons})" if reasons else "")]
+        said += [f"{self.finished}/{self.finished_limit} for finished ones"] if self.finished else []
         said += [f"{self.ahead} reserved ahead for running ones"] if self.ahead else []
         said += [f"{going} for pods that are going"] if going else []
         following = [f"next release {each.until(now)}" for each in self.next_releases[:1]]
@@ -104,8 +114,14 @@ def look(inventory: Inventory) -> tuple[IPReservation, Iterable[Problem]]:
         len(records),
         sum(each.ended is None and each.reason == STANDING for each in records),
         sum(each.ended is None for each in records),
+        sum(each.reason == FINISHED for each in records),
         settings.max_count,
-        dict(Counter(each.reason or "unknown" for each in records if each.ended).most_common()),
+        settings.max_finished,
+        dict(
+            Counter(
+                each.reason or "unknown" for each in records if each.ended and each.reason != FINISHED
+            ).most_common()
+        ),
         tuple(sorted(releases, key=lambda each: each.expires_at)[:NEXT]),
     )
     return overview, _problems(inventory, segments, settings)

@@ -333,6 +333,7 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
     why = {
         Cause.AGE: "older than ipReservation.duration",
         Cause.NAMESPACE: "the oldest of more than maxPerNamespace",
+        Cause.FINISHED: "the oldest of more than ipReservation.maxFinished",
         Cause.COUNT: "the oldest of more than ipReservation.maxCount",
     }
     for (ip, pod), cause in causes(change.then).items():

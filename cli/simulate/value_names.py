@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from settings import Settings
 from settings.values import Model
 
-ADVANCED = (
-    *("ipReservation.releasePeriod", "ipReservation.giveBackAfter", "ipReservation.calicoApiVersion"),
-)
+ADVANCED = ("ipReservation.releasePeriod", "ipReservation.calicoApiVersion")
 """Settings whose values stand under `advanced` of their section, which the file does not have."""
 RENAMED = {
     **{".advanced.".join(each.split(".")): each for each in ADVANCED},
@@ -21,6 +19,7 @@ RENAMED = {
 COMPUTED = {
     *("apiVersion", "kind", "webhook.certDir", "cloud.caFile", "cloud.credentialsDir"),
     *("leaderElection.resourceName", "leaderElection.resourceNamespace"),
+    "ipReservation.giveBackAfter",
     *("leaderElection.renewDeadline", "leaderElection.retryPeriod"),
     *("certs.secretName", "certs.serviceName", "certs.configurationName"),
     *("elasticity.openGates", "elasticity.region", "ingressDaemonSet.healthChecker.clusterRole"),

@@ -38,7 +38,8 @@ class Claims:
 
     A pod is *claimed* once its records are durable by a write of this leader, so that no write of a former one can take
     them away. It is *marked* from just before its mark is written until that is certainly gone. The keys of both are
-    relied on. Of an *excused* pod, no address stays reserved once it is gone.
+    relied on. Of an *excused* pod, no address stays reserved once it is gone. Of one that *finished*, by itself, either
+    is decided once.
 
     Marks count in *epoch*: any, while it is "", which is not known yet; none, while it is None. Segments with records
     of living pods go with their *owner*, so no claim outlasts it.
@@ -49,6 +50,7 @@ class Claims:
         self._claimed: dict[str, Keys] = {}
         self._marked: dict[str, Keys] = {}
         self._excused: dict[str, None] = {}
+        self._finished: dict[str, None] = {}
         self._epoch: str | None = ""
         self.owner: OwnerReference | None = None
         self.released = NONE
@@ -121,15 +123,29 @@ class Claims:
             self._marked.pop(uid, None)
 
     def excuse(self, uid: str) -> None:
+        self._decide(uid, self._excused)
+
+    def finish(self, uid: str) -> None:
+        """Its addresses stay reserved, as those of a pod that finished."""
+        self._decide(uid, self._finished)
+
+    def _decide(self, uid: str, as_one: dict[str, None]) -> None:
         with self._lock:
-            self._excused[uid] = None
-            if len(self._excused) > MOST_EXCUSED:
-                del self._excused[next(iter(self._excused))]
+            if uid in self._finished or uid in self._excused:
+                return
+            as_one[uid] = None
+            if len(as_one) > MOST_EXCUSED:
+                del as_one[next(iter(as_one))]
 
     def excused(self) -> frozenset[str]:
         """Uids."""
         with self._lock:
             return frozenset(self._excused)
+
+    def finished(self) -> frozenset[str]:
+        """Uids."""
+        with self._lock:
+            return frozenset(self._finished)
 
     def relied_on(self) -> Keys:
         with self._lock:

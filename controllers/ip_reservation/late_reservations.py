@@ -1,7 +1,8 @@
 """Reserve what no record reserves: addresses of pods that go without admission, and those that other clients take out.
 
-The kubelet evicted such a pod, or it terminates or is gone without a record because the webhook failed open or was not
-installed yet. Its record is marked late: the address may have been free for a moment.
+The kubelet evicted such a pod, or it finished where the addresses of such pods stay reserved, or it terminates or is
+gone without a record because the webhook failed open or was not installed yet. Its record is marked late: the address
+may have been free for a moment.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from api.ip_reservation import (
+    FINISHED,
     GONE,
     TERMINATING,
-    disrupted,
+    cidrs_of,
+    ended_by_itself,
     kubelet_evicted,
     records_of,
     records_of_evicted,
+    reserves_finished,
     unselected,
 )
 from api.standing import STANDING, keys_of
@@ -64,11 +68,15 @@ class Departure:
     @property
     def passes_admission(self) -> bool:
         """Whether the pod may be on its way through admission, and its record on its way to us."""
-        return self.gone or self.pod.terminating or not kubelet_evicted(self.pod)
+        return self.gone or self.pod.terminating or not ends_without_request(self.pod)
+
+
+def ends_without_request(pod: Pod) -> bool:
+    return kubelet_evicted(pod) or ended_by_itself(pod)
 
 
 def is_departure(pod: Pod, *, gone: bool) -> bool:
-    return bool(pod.status.addresses) and (gone or pod.terminating or kubelet_evicted(pod))
+    return bool(pod.status.addresses) and (gone or pod.terminating or ends_without_request(pod))
 
 
 def with_addresses(pod: Pod, before: Pod | None) -> Pod:
@@ -93,8 +101,11 @@ def decide(
             return ()
         return [replace(record, ended=departure.seen) for record in records]
     # A kubelet marks a pod that it ends as finished just before it is gone: that excuses none that was deleted.
-    if pod.finished and not pod.terminating and not disrupted(pod):
-        return ()
+    if ended_by_itself(pod):
+        if not reserves_finished(namespace_annotations):
+            return ()
+        records = records_of(pod, settings, reason=FINISHED, at=departure.seen, late=True)
+        return [replace(record, ended=departure.seen) for record in records]
     reason = GONE if departure.gone else TERMINATING
     return records_of(pod, settings, reason=reason, at=departure.seen, late=True)
 
@@ -119,7 +130,8 @@ class LateReconciler:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._departures: dict[str, Departure] = {}
-        self._evicted: set[str] = set()
+        self._ended: set[str] = set()
+        """Uids of pods that ended before they were deleted, and are decided about."""
         self._claimed: set[str] = set()
         self._queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
 
@@ -129,13 +141,21 @@ class LateReconciler:
 
     def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         pod, gone = new or old, new is None
-        if pod is None or self.caches.namespaces.get(pod.metadata.namespace) is None:
+        namespace = self.caches.namespaces.get(pod.metadata.namespace) if pod else None
+        if pod is None or namespace is None:
             return ()
+        uid = pod.metadata.uid
+        # Of one that was not seen to finish, another pod may have the address for long.
+        has_just_ended = (
+            old is not None and not old.finished and reserves_finished(namespace.metadata.annotations)
+        )
         with self._lock:
-            if pod.metadata.uid not in self._evicted:
+            if new is not None and ended_by_itself(new) and not (has_just_ended or uid in self._departures):
+                self._ended.add(uid)
+            if uid not in self._ended:
                 return self._note(with_addresses(pod, old), gone)
             if gone:
-                self._evicted.discard(pod.metadata.uid)
+                self._ended.discard(uid)
         return ()
 
     def _note(self, pod: Pod, gone: bool) -> Iterable[str]:
@@ -203,20 +223,30 @@ class LateReconciler:
     def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:
         reserved = self.live.reserved_since(departure.since)
         missing = [record for record in records if record.key not in reserved]
+        if ended_by_itself(departure.pod):
+            missing = [record for record in missing if not self._is_anothers(record)]
         if missing and not self._goes_with_owner(departure):
             self.reporter.reserved_late(departure.pod, missing[0].reason, self.reserve(missing))
 
+    def _is_anothers(self, record: Record) -> bool:
+        """Whether another pod has its address by now, as far as is known. Pods are not indexed by address."""
+        return any(
+            record.cidr in cidrs_of(pod)
+            for pod in self.caches.pods.list()
+            if not (pod.finished or pod.spec.host_network or pod.metadata.uid == record.uid)
+        )
+
     def _goes_with_owner(self, departure: Departure) -> bool:
         pod, owner = departure.pod, departure.pod.metadata.controller
-        if owner is None or kubelet_evicted(pod) or not self.settings().skip_when_owner_is_deleted:
+        if owner is None or ends_without_request(pod) or not self.settings().skip_when_owner_is_deleted:
             return False
         return self.live.is_owner_deleted(pod.metadata.namespace, owner, departure.since)
 
     def _forget(self, uid: str) -> None:
         with self._lock:
             departure = self._departures.pop(uid)
-            if kubelet_evicted(departure.pod) and not departure.gone:
-                self._evicted.add(uid)
+            if ends_without_request(departure.pod) and not departure.gone:
+                self._ended.add(uid)
 
 
 def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:

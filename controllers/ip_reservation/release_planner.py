@@ -21,6 +21,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from api.ip_reservation import FINISHED
 from api.same_address import Promises
 from api.standing import STANDING
 from calico.pools import Pool
@@ -63,6 +64,7 @@ class Cause(StrEnum):
     AGE = "age"
     NAMESPACE = "namespace"
     POOL = "pool"
+    FINISHED = "finished"
     COUNT = "count"
     GIVEN_BACK = "given-back"
     RETURNED = "returned"
@@ -70,7 +72,7 @@ class Cause(StrEnum):
     FORGED = "forged"
 
 
-EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.COUNT)
+EARLY = (Cause.NAMESPACE, Cause.POOL, Cause.FINISHED, Cause.COUNT)
 """Because too many are reserved, in the order in which this is decided."""
 
 
@@ -80,13 +82,14 @@ class Claimed:
     whose address their living pods have no more: Calico has *released* it, or they have another one.
 
     *excused* are uids of pods whose addresses need not stay reserved. What is relied on stays in a segment of *owner*,
-    a uid, with which the reliance ends.
+    a uid, with which the reliance ends. *finished* are uids of pods that ended by themselves, and are not excused.
     """
 
     relied_on: frozenset[str] = frozenset()
     released: frozenset[str] = frozenset()
     excused: frozenset[str] = frozenset()
     owner: str = ""
+    finished: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ def _change(
         if cause := causes.get(identity):
             released.append((noted[identity], cause))
         else:
-            kept.append(_with_end(record, noted[identity].ended))
+            kept.append(_with_end(record, noted[identity].ended, noted[identity].reason))
     return Change(segment, tuple(kept), tuple(released), delete=not kept)
 
 
@@ -257,12 +260,14 @@ def _is_needed(change: Change, pods: Pods, settings: IPReservationSettings, now:
 def note_end(record: Record, pods: Pods, now: datetime) -> Record:
     """*record* with the time at which its pod was seen ended; without while it has its address or is unconfirmed."""
     if pods.life_of(record) is not Life.GONE or record.key in pods.unconfirmed:
-        return _with_end(record, None)
-    return _with_end(record, min(record.ended or pods.ends.get(record.key, now), now))
+        return _with_end(record, None, record.reason)
+    reason = FINISHED if record.uid in pods.claims.finished else record.reason
+    return _with_end(record, min(record.ended or pods.ends.get(record.key, now), now), reason)
 
 
-def _with_end(record: Record, ended: datetime | None) -> Record:
-    return record if record.ended == ended else replace(record, ended=ended)
+def _with_end(record: Record, ended: datetime | None, reason: str) -> Record:
+    is_same = (record.ended, record.reason) == (ended, reason)
+    return record if is_same else replace(record, ended=ended, reason=reason)
 
 
 def _cause(
@@ -275,7 +280,7 @@ def _cause(
         return Cause.RETURNED
     if record.key in pods.promises.waiting or record.key in pods.claims.relied_on:
         return None
-    if record.ended and record.uid in pods.claims.excused:
+    if record.ended and record.uid in pods.claims.excused and record.reason != FINISHED:
         return Cause.GIVEN_BACK
     if record.ended and any(record.cidr in copy.segment.to_be_released.values() for copy in copies):
         return Cause.BY_HAND
@@ -317,7 +322,8 @@ def _too_many(
 ) -> Mapping[Identity, Cause]:
     """The oldest reservations that are too many: for their namespace, what their pool has left, or the cluster.
 
-    Each limit counts what the one before it leaves, and nothing that is *settled*. Only reservations whose time has
+    Each limit counts what the one before it leaves, and nothing that is *settled*; those of pods that finished count
+    apart from all others. Only reservations whose time has
     begun count, so neither addresses that pods still have nor unconfirmed ones displace any. Without pools, or where
     they are not known, none is too many for them.
     """
@@ -325,7 +331,8 @@ def _too_many(
     limits: Mapping[Cause, Callable[[Reserved], Iterable[Identity]]] = {
         Cause.NAMESPACE: partial(_beyond_namespaces, most=settings.max_per_namespace),
         Cause.POOL: partial(_beyond_pools, pools=pools, share=settings.max_pool_share),
-        Cause.COUNT: partial(_oldest_beyond, count=settings.max_count),
+        Cause.FINISHED: partial(_oldest_of, count=settings.max_finished, finished=True),
+        Cause.COUNT: partial(_oldest_of, count=settings.max_count, finished=False),
     }
     for cause in EARLY:
         left = {
@@ -353,6 +360,13 @@ def _beyond_pools(reserved: Reserved, pools: Iterable[Pool], share: int) -> Iter
     for pool in pools:
         held = {identity: record for identity, record in reserved.items() if record.cidr in pool.ours}
         yield from _oldest_beyond(held, pool.room * share // 100)
+
+
+def _oldest_of(reserved: Reserved, count: int, *, finished: bool) -> Sequence[Identity]:
+    kind = {
+        identity: record for identity, record in reserved.items() if (record.reason == FINISHED) is finished
+    }
+    return _oldest_beyond(kind, count)
 
 
 def _oldest_beyond(reserved: Reserved, count: int) -> Sequence[Identity]:
@@ -415,12 +429,14 @@ def merged(copies: Sequence[Copy]) -> Record:
     if len(copies) == 1:
         return greatest
     records = [copy.record for copy in copies]
+    is_finished = any(record.reason == FINISHED for record in records)
     at, asked = min(record.at for record in records), max(record.last_asked for record in records)
     return replace(
         greatest,
         at=at,
         asked=asked if asked > at else None,
         ended=min((record.ended for record in records if record.ended), default=None),
+        reason=FINISHED if is_finished else greatest.reason,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from prometheus_client import Counter, Gauge
 
-from api.ip_reservation import GONE, KUBELET_EVICTED, RESERVE, TERMINATING
+from api.ip_reservation import FINISHED, GONE, KUBELET_EVICTED, RESERVE, TERMINATING
 from api.same_address import Ending, Promise
 from calico.pools import Pool
 from calico.segment import KIND, RELEASE, IPReservation, Record
@@ -22,6 +22,10 @@ from settings import IPReservationSettings
 
 RESERVED = Gauge(
     "ip_reserve_count", "Reserved addresses of pods that are gone; ipReservation.maxCount limits them."
+)
+OF_FINISHED = Gauge(
+    "drawbridge_finished_reservations",
+    "Reserved addresses of pods that ended by themselves; ipReservation.maxFinished limits them.",
 )
 RESERVED_MAX = Gauge(
     "ip_reserve_count_max", "ipReservation.maxCount: how many addresses of gone pods may be reserved."
@@ -53,10 +57,10 @@ COMPACTIONS = Counter(
 MALFORMED = Gauge("drawbridge_malformed_reservations", "Entries in IPReservations that Calico cannot parse.")
 LATE = Counter(
     "drawbridge_late_reservations",
-    "Addresses reserved although their pod never passed admission.",
+    "Addresses reserved when their pod was seen going, and not before.",
     ["reason"],
 )
-for _reason in (TERMINATING, GONE, KUBELET_EVICTED):
+for _reason in (TERMINATING, GONE, KUBELET_EVICTED, FINISHED):
     LATE.labels(_reason)
 RESTORED = Counter(
     "drawbridge_restored_reservations",
@@ -107,6 +111,7 @@ POOL_GAUGES = (POOL_ADDRESSES, POOL_ASSIGNED, POOL_RESERVED, POOL_FREE)
 TOO_MANY = {
     Cause.NAMESPACE: "their namespace has more than maxPerNamespace",
     Cause.POOL: "their pool runs low: they were more than maxPoolShare of what is not assigned",
+    Cause.FINISHED: "more than ipReservation.maxFinished are of pods that finished",
     Cause.COUNT: "more than ipReservation.maxCount are reserved",
 }
 
@@ -126,7 +131,9 @@ class Reporter:
         records = [record for segment in ours for record in segment.records]
         reserved = {record.cidr for record in records if record.ended}
         in_use = {record.cidr for record in records if record.key not in unconfirmed}
-        RESERVED.set(len(reserved))
+        finished = {record.cidr for record in records if record.ended and record.reason == FINISHED}
+        RESERVED.set(len(reserved - finished))
+        OF_FINISHED.set(len(finished))
         IN_USE.set(len(in_use - reserved) + sum(len(segment.cidrs) for segment in snapshot.settled))
         UNCONFIRMED.set(len(unconfirmed))
         RESERVED_MAX.set(settings.max_count)
@@ -176,7 +183,7 @@ class Reporter:
             if cause is Cause.FORGED:
                 continue  # many at once: there is one message below
             log.info("address released", address=record.cidr, cause=cause, **_pod_of(record))
-            if cause is Cause.GIVEN_BACK:
+            if cause is Cause.GIVEN_BACK and record.ended is None:
                 self._recorder.event(
                     Regarding.pod(**_pod_of(record)),
                     "IPGivenBack",
@@ -206,6 +213,9 @@ class Reporter:
     def reserved_late(self, pod: Pod, reason: str, segment: IPReservation) -> None:
         at = pod.metadata
         LATE.labels(reason).inc()
+        if reason == FINISHED:
+            log.info("address reserved late", reason=reason, **at.about)
+            return
         log.warning("address reserved late", reason=reason, **at.about)
         self._recorder.event(
             Regarding.pod(**at.about),

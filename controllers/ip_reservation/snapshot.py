@@ -155,7 +155,7 @@ class SnapshotReader:
             if record.cidr in unassigned and pods.life_of(record) is Life.RUNNING and record.at < known_since
         )
         left = {record.key for record in records if self._caches.has_left(record)}
-        return Claimed(relied_on, claims.released | left, claims.excused(), self._owner)
+        return Claimed(relied_on, claims.released | left, claims.excused(), self._owner, claims.finished())
 
     @property
     def _owner(self) -> str:

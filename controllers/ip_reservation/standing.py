@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import msgspec
 import structlog
 
-from api.ip_reservation import disrupted, kubelet_evicted, records_of, unselected
+from api.ip_reservation import ended_by_itself, records_of, reserves_finished, unselected
 from api.standing import (
     RESERVED,
     STANDING,
@@ -256,9 +256,13 @@ class StandingReconciler:
         at = pod.metadata
         if new is None:
             self._claims.ended(at.uid)
-        is_selected = self._caches.namespaces.get(at.namespace) is not None
-        if is_selected or at.uid in self._candidates or RESERVED in at.annotations:
-            self._note([pod])
+        namespace = self._caches.namespaces.get(at.namespace)
+        if namespace is None and at.uid not in self._candidates and RESERVED not in at.annotations:
+            return ()
+        if new is not None and ended_by_itself(new):  # it may be deleted before it is judged
+            is_kept = namespace is not None and reserves_finished(namespace.metadata.annotations)
+            (self._claims.finish if is_kept else self._claims.excuse)(at.uid)
+        self._note([pod])
         return ()
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> Iterable[str]:
@@ -350,8 +354,6 @@ class StandingReconciler:
         elif pod.finished:
             self._candidates.pop(uid, None)
             self._claims.ended(uid)
-            if not (pod.terminating or disrupted(pod) or kubelet_evicted(pod)):
-                self._claims.excuse(uid)
         elif pod.terminating:
             if uid not in self._claims:
                 self._candidates.pop(uid, None)
