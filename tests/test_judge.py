@@ -245,6 +245,20 @@ HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
 BACK = see(60, pods=(redis("10.0.0.1"),), assigned=HAS)
 POOL_OF_A = {"spec": {"cidr": "10.0.0.0/24", "nodeSelector": "zone == 'a'"}}
 STOPPED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+ENDED = redis("10.0.0.1")
+ENDED["metadata"]["namespace"] = "shop"
+ENDED["status"] = {**ENDED["status"], "phase": "Succeeded"}
+KEEPS = {"metadata": {"name": "shop", "annotations": {"drawbridge.io/reserve-finished": "true"}}}
+
+
+def finished() -> History:
+    """A pod that was reserved ahead, of a namespace that asks for such ones."""
+    was = {"reserved": {"10.0.0.1"}, "namespaces": [KEEPS]}
+    return [
+        see(0, pods=(redis("10.0.0.1"),), assigned=HAS, **was),
+        see(50, pods=(ENDED,), assigned=GONE, **was),
+    ]
+
 
 BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     "an address is unbound from a living node": (
@@ -312,6 +326,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         lambda: reservation.KeptOutOfCirculation(120.0),
         [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
     ),
+    "an address of a pod that finished is given away where such ones count": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [*finished(), see(60, pods=(ENDED,), assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"}, namespaces=[KEEPS])],
+    ),
     "an address of a pod that did not ask is reserved": (
         reservation.OnlySelected,
         [
@@ -323,7 +341,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         reservation.OnlySelected,
         [
             see(at, pods=(asks,), assigned=HAS, reserved={"10.0.0.1"})
-            for at, asks in ((0, redis("10.0.0.1")), (1, OPTED_OUT), (140, OPTED_OUT))
+            for at, asks in ((0, redis("10.0.0.1")), (1, OPTED_OUT), (170, OPTED_OUT))
         ],
     ),
     "an address of a pod that did not ask any more when it went stays reserved": (
@@ -331,7 +349,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         [
             see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
             see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"}),
-            *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 252)),
+            *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 313)),
         ],
     ),
     "a pod whose deletion is not reviewed is not reserved": (
@@ -517,6 +535,18 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a node joins open while no webhook server answers": (
         address.JoinsClosed,
         [see(0), see(60.5, needing(), disturbances=person), see(120, needing(tainted=True))],
+    ),
+    "an address of a pod that finished is given away where such ones do not count": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, pods=(ENDED,), assigned={"10.0.0.1": "b"})],
+    ),
+    "an address of a pod that finished is free when its namespace does not ask for it a moment later": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [*finished(), see(60, pods=(ENDED,), assigned=GONE)],
+    ),
+    "an address of a pod that finished is free after its time": (
+        lambda: reservation.KeptOutOfCirculation(120.0),
+        [*finished(), see(171, assigned=GONE, namespaces=[KEEPS])],
     ),
     "a reserved address of a pod that is gone": (
         lambda: reservation.KeptOutOfCirculation(120.0),

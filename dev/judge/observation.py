@@ -64,6 +64,7 @@ class Observation:
     """By uid."""
     workloads: Mapping[str, Raw] = field(default_factory=dict)
     """ReplicaSets, StatefulSets and Deployments, by uid."""
+    namespaces: Sequence[Raw] = ()
     ingress_daemon_sets: Sequence[Raw] = ()
     uses: Collection[str] = ()
     """The nodes to which the load balancer sends traffic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -15,37 +15,42 @@ Raw = dict[str, Any]
 SELECTING = {"statefulset.kubernetes.io/pod-name", "brokerId"}
 CHOICE = "drawbridge.io/reserve-ip"
 MARK = "drawbridge.io/reserved"
+FINISHED = "drawbridge.io/reserve-finished"
 CONFIGURATION = "webhook configuration"
 """What is disturbed when a person deletes it."""
 UNSTORED = 30.0
 """Seconds until the end of a pod is stored apart from the webhook configuration; without a leader, longer."""
 RESTORED = 5.0
 """Seconds in which a leader restores what was deleted with its owner."""
-GIVEN_BACK = 130.0
-"""Seconds: the longest giveBackAfter of scenarios, and what it takes."""
-LEFT = 250.0
+GIVEN_BACK = 160.0
+"""Seconds: giveBackAfter, and what it takes."""
+LEFT = 310.0
 """Seconds, if the pod has the address no more: the next leader cannot know what one that is gone did not ask for."""
 OF_EPOCH = re.compile(r"'([0-9a-f]{16})/'")
 SLACK = 3.0
 """Seconds that a pass of releases may be early: ends are stored in whole seconds."""
 AS_SEEN = 20.0
 """Seconds in which a pod that went without admission is seen: a kubelet's or a node's doing."""
+TAKEN_AWAY = 60.0
+"""Seconds in which a leader, or the next one, decides about a pod that finished by what its namespace says by then."""
 
 
 @dataclass(frozen=True)
 class Gone:
-    """A pod that had *address* until then."""
+    """A pod that had *address* until then. One that finished was of a *namespace* that asks for such ones."""
 
     address: str
     pod: str
     at: float
+    namespace: str = ""
 
 
 class KeptOutOfCirculation(Invariant):
     """*seconds* is the configured time, *clocks* what those of two of our replicas differ by at most.
 
     A time that one replica stores is compared with the clock of another one: a documented limit. Of more than *most*
-    the oldest are free earlier: another one.
+    the oldest are free earlier: another one. A pod that finishes by itself counts where its namespace asks for it, and
+    if it was reserved ahead.
     """
 
     name = "ip: the address of a selected pod that is gone is not free before its time is over"
@@ -56,13 +61,22 @@ class KeptOutOfCirculation(Invariant):
         """Address and name of each selected pod that has one, by uid."""
         self._gone: dict[str, Gone] = {}
         """By address."""
-        self._unseen: dict[str, float] = {}
-        """Since when an address is free that should not be."""
+        self._asking = Since()
+        """Namespaces."""
+        self._ahead: dict[str, str] = {}
+        """The address of each pod that had one which was reserved, by uid."""
+        self._finished: set[str] = set()
+        """Uids."""
 
     def look(self, seen: Observation) -> Iterator[str]:
+        asking = self._asking.of(
+            {name(each) for each in seen.namespaces if notes(each).get(FINISHED) == "true"}, seen.at
+        )
         self._follow(seen)
+        self._follow_finished(seen, asking)
         for address, gone in list(self._gone.items()):
-            if seen.at > gone.at + self._seconds:
+            is_undecided = gone.namespace and seen.at - gone.at <= TAKEN_AWAY
+            if seen.at > gone.at + self._seconds or (is_undecided and gone.namespace not in asking):
                 del self._gone[address]
             elif (pod := seen.pods.get(seen.assigned.get(address, ""))) and name(pod) == gone.pod:
                 del self._gone[address]  # it comes back in its place
@@ -99,9 +113,26 @@ class KeptOutOfCirculation(Invariant):
             is_out = uid in seen.pods and not is_selected(seen.pods[uid])
             if seen.assigned.get(address) == uid and not is_out:
                 living[uid] = address, of  # also of a pod that was deleted by force, until its sandbox goes
-            elif uid not in living and not _lives(seen.pods.get(uid)):
+            elif uid not in living and not (_lives(seen.pods.get(uid)) or _has_finished(seen.pods.get(uid))):
                 self._gone[address] = Gone(address, of, seen.at)
         self._living = living
+
+    def _follow_finished(self, seen: Observation, asking: Mapping[str, float]) -> None:
+        for uid, pod in seen.pods.items():
+            if not _has_finished(pod):
+                address = (pod.get("status") or {}).get("podIP", "")
+                if seen.assigned.get(address) == uid:
+                    self._ahead[uid] = address if address in seen.reserved and is_selected(pod) else ""
+            elif uid not in self._finished:
+                self._finished.add(uid)
+                address, namespace = self._ahead.pop(uid, ""), pod["metadata"].get("namespace", "")
+                if address and is_selected(pod) and asking.get(namespace, 0.0) > AS_SEEN:
+                    self._gone[address] = Gone(address, name(pod), seen.at, namespace)
+
+
+def _has_finished(pod: Raw | None) -> bool:
+    """By itself, as nothing but its program does it."""
+    return pod is not None and pod["status"].get("phase") == "Succeeded" and not is_terminating(pod)
 
 
 def _lives(pod: Raw | None) -> bool:

@@ -19,7 +19,7 @@ from prometheus_client import REGISTRY
 from api.anycast_ip import ADDRESS, ADDRESS_ID, NODE_ADDRESS, WAIT
 from api.elasticity import DS_INJECTION, LOCAL_REPLICAS, PLACEMENT, SWITCH
 from api.ingress_daemonset import INGRESS_DAEMONSETS, NODE_LABEL
-from api.ip_reservation import PATH, RESERVE
+from api.ip_reservation import PATH, RESERVE, RESERVE_FINISHED
 from api.standing import RESERVED
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, METADATA, Record, body, name_of
 from cli.explain.matching import ApiRequest
@@ -37,7 +37,7 @@ from dev.simulator.machines import drain
 from dev.simulator.memory import remembered
 from dev.simulator.models.calico import POOL, RESERVATIONS
 from dev.simulator.models.cloud import QUOTA
-from dev.simulator.models.cluster import REPLICA_SETS
+from dev.simulator.models.cluster import JOBS, REPLICA_SETS
 from dev.simulator.models.load_balancer import is_excluded
 from dev.simulator.models.stateful_sets import POD_NAME
 from dev.simulator.operations import is_home, kill_the_leader, no_webhook_server_answers
@@ -91,6 +91,7 @@ TO_AND_FRO, FEW_RETURNS = "placement: no pod goes home and back more than a few 
 ONE_HANG = "ip: one write that hangs refuses no deletion"
 FORGOTTEN, ROUND = "leadership: memory is bounded", 5
 PLACES = "placement: each pod is where its annotations and its spec say"
+ENDED_BY_ITSELF = "ip: the addresses of pods that finished are reserved where their namespace asks for it"
 LATEST = "ip: of too many reservations the latest stay"
 SAME = "ip: with sameAddress, a pod has its former address where any node may have that"
 CAUSES = "truth: a metric says why reservations were released early"
@@ -1115,7 +1116,7 @@ def reads_hang(world: World) -> Iterator[float]:
     delete_pods(world, "redis-0")
     yield 25.0
     world.network.hang("GET", "/pods/redis-1", world.kernel.now + 400.0)
-    yield 140.0
+    yield 170.0
     unread = {each["status"]["podIP"] for each in pods if each["metadata"]["name"].startswith("redis-1")}
     if late := world.calico.reserved() - unread:
         message = f"{', '.join(sorted(late))} are still reserved"
@@ -1154,6 +1155,41 @@ def reserved_ahead(world: World) -> Iterator[float]:
     for each in world.product.servers:
         world.product.restart_server(each)
     yield 100.0
+
+
+@history("ip_reservation", nodes=3, lasts=400.0, values=AHEAD)
+def short_lived(world: World) -> Iterator[float]:
+    """Addresses of pods that finish are reserved where their namespace asks for it, whether they are deleted or not."""
+
+    def ask(choice: str | None) -> None:
+        world.patch(NAMESPACES, objects.SHOP, {"metadata": {"annotations": {RESERVE_FINISHED: choice}}})
+
+    def addresses(job: str) -> set[str]:
+        return {
+            each["status"]["podIP"] for each in shop_pods(world) if each["metadata"]["name"].startswith(job)
+        }
+
+    ask("true")
+    yield 25.0
+    world.kubectl_create(JOBS, objects.short_lived("first", 3))
+    yield 20.0
+    first = addresses("first")
+    yield 60.0
+    for pod in shop_pods(world):
+        if pod["metadata"]["name"].startswith("first"):
+            delete_pods(world, pod["metadata"]["name"])
+            break
+    yield 10.0
+    if len(first) != 3 or not first <= world.calico.reserved():
+        broken(world, ENDED_BY_ITSELF, f"{sorted(world.calico.reserved())} are reserved, not {sorted(first)}")
+    ask(None)
+    world.kubectl_create(JOBS, objects.short_lived("second", 3))
+    yield 20.0
+    second = addresses("second")
+    yield 90.0
+    if left := second & world.calico.reserved():
+        broken(world, ENDED_BY_ITSELF, f"{sorted(left)} are reserved of pods that nobody asked for")
+    yield 1.0
 
 
 @history("ip_reservation", nodes=3, values=AHEAD)
@@ -1254,7 +1290,7 @@ def uninstalled_after_a_refusal(world: World) -> Iterator[float]:
     """After an uninstall, no address of a pod that runs is reserved unless its deletion had just been refused."""
     first, second, _ = shop_pods(world)
     review_deletion(world, first)
-    yield 140.0
+    yield 170.0
     review_deletion(world, second)
     yield 5.0
     values = world.values

@@ -102,6 +102,13 @@ def job(name: str, pods: int, *, local: int) -> Raw:
     }
 
 
+def short_lived(name: str, pods: int) -> Raw:
+    """A Job whose pods ask for their addresses to be reserved."""
+    raw = job(name, pods, local=pods)
+    raw["spec"]["template"]["metadata"]["annotations"] = {"drawbridge.io/reserve-ip": "true"}
+    return raw
+
+
 def deployment(name: str, replicas: int, *, local: int | None = None, cpu: str = "1", **spec: Any) -> Raw:
     pods = template(name, "web:1", cpu, **spec)
     if local is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from api.anycast_ip import COPY, NODE_ADDRESS
 from api.ingress_daemonset import INGRESS_DAEMONSETS
-from api.ip_reservation import RESERVE
+from api.ip_reservation import RESERVE, RESERVE_FINISHED
 from cli.installation import CONFIGURATIONS
 from dev.judge.edge import EXCLUDED
 from dev.simulator import objects
@@ -149,6 +149,19 @@ def opt_a_pod_out_or_in(world: World, dice: Random) -> str:
         if pod
         else ""
     )
+
+
+@operation("ip_reservation")
+def start_short_lived_pods(world: World, dice: Random) -> str:
+    return world.kubectl_create(
+        JOBS, objects.short_lived(f"short-{dice.randint(1, 999)}", dice.randint(1, 3))
+    )
+
+
+@operation("ip_reservation")
+def reserve_finished_pods_or_not(world: World, dice: Random) -> str:
+    choice = {RESERVE_FINISHED: dice.choice(("true", "true", None))}
+    return world.patch(NAMESPACES, objects.SHOP, {"metadata": {"annotations": choice}})
 
 
 @operation("ip_reservation")

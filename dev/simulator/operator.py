@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Sequence[Any]]] = {
         "ipReservation.maxCount": (2, 300),
         "ipReservation.maxPerNamespace": (None, 2),
         "ipReservation.workloadOptIn": (True, False),
-        "ipReservation.advanced.giveBackAfter": ("10s", "30s", "90s"),
+        "ipReservation.maxFinished": (2, 300),
         "ipReservation.skipWhenOwnerIsDeleted": (True, False),
         "ipReservation.pools.enabled": (True, False),
         "ipReservation.sameAddress.enabled": (True, False),

@@ -22,7 +22,7 @@ from dev.simulator.models.calico import POOLS, RESERVATIONS, Calico
 from dev.simulator.models.cloud import CHANGES, Cloud
 from dev.simulator.models.load_balancer import LoadBalancer, is_target
 from kube.client import Resource
-from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS
+from kube.resources import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFUL_SETS
 
 Raw = dict[str, Any]
 SECRETS = Resource("", "v1", "secrets")
@@ -105,6 +105,7 @@ class Outside:
             nodes=nodes,
             pods=self._of(PODS),
             workloads=workloads,
+            namespaces=list(self._of(NAMESPACES).values()),
             ingress_daemon_sets=list(self._of(INGRESS_DAEMONSETS).values()),
             uses=self._uses(nodes),
             answers=self._edge.answers,

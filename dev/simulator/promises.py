@@ -32,7 +32,9 @@ def _reservation(values: Raw) -> Iterator[Promise]:
         if (
             not values["ipReservation"].get("pools", {}).get("enabled")
         ):  # whose share ends reservations early: documented
-            limits = values["ipReservation"].get("maxCount"), values["ipReservation"].get("maxPerNamespace")
+            limits = (
+                values["ipReservation"].get(each) for each in ("maxCount", "maxFinished", "maxPerNamespace")
+            )
             most = min(filter(None, limits), default=None)
             yield Promise.of(
                 reservation.KeptOutOfCirculation, seconds=RESERVED_FOR, clocks=2 * SHORT_SKEW, most=most

@@ -145,7 +145,6 @@ SHORT: Mapping[str, Raw] = {
     # Without what half of the seeds, and some histories, have: else the review would decide about nearly nothing.
     "ip_reservation": {
         "duration": "2m",
-        "advanced": {"giveBackAfter": "30s"},
         "standing": {"enabled": False},
     },
     "anycast_ip": {"clusterID": "cls-1"},

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from api.ip_reservation import FINISHED, RESERVE_FINISHED
 from api.standing import RESERVED, epoch_in
 from dev.bench.ip_reservation.allocator import ipam
 from dev.lab import install
 from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
-from kube.resources import PODS, VALIDATING_WEBHOOKS
+from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
@@ -81,6 +82,35 @@ def test_while_no_server_answers_reserved_pods_are_deleted_and_their_addresses_a
         ipam(ahead, "release", address)
     for component in ("webhook", "controllers"):
         scale(ahead, component, 2)
+
+
+@pytest.mark.promise
+def test_addresses_of_pods_that_finish_are_given_to_no_other_where_their_namespace_asks_for_it(
+    ahead: Lab,
+) -> None:
+    """Whether they are deleted or not; Calico has the addresses back."""
+    ask = {"metadata": {"annotations": {RESERVE_FINISHED: "true"}}}
+    ahead.client.patch(NAMESPACES, SHOP, ask)
+    pods = started(ahead, *(f"job-{number}" for number in range(3)))
+    addresses = {pod.status.pod_ips[0].ip for pod in pods}
+    ahead.wait(lambda: len(marked(ahead)) == len(pods), SECONDS, "all pods to be reserved ahead")
+    for pod in pods:
+        workloads.patch_status(ahead, pod, phase="Succeeded")
+        ipam(ahead, "release", pod.status.pod_ips[0].ip)
+    ahead.client.delete(PODS, "job-0", SHOP, grace_seconds=0)
+
+    def finished() -> set[str]:
+        held = workloads.all_records(ahead, "v1")
+        return {each.cidr.removesuffix("/32") for each in held if each.reason == FINISHED and each.ended}
+
+    ahead.wait(lambda: finished() == addresses, SECONDS, "the reservations to be of pods that finished")
+    for name in ("job-1", "job-2"):
+        ahead.client.delete(PODS, name, SHOP, grace_seconds=0)
+    given = ipam(ahead, "assign", str(SIZE), "--node", NODE, "--handle", "others")["assigned"]
+    assert given
+    assert not {*given} & addresses
+    for address in given:
+        ipam(ahead, "release", address)
 
 
 @pytest.mark.promise
