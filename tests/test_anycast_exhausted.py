@@ -16,9 +16,11 @@ from controllers.anycast_ip.claim import Claim
 from controllers.anycast_ip.planner import must_be_closed, plan, refused_since
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
 from dev.lab.cloud import Knobs
+from kube.resources import NODES
 from kube.types import Node, NodeSpec, ObjectMeta
 from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL, Pool, Retain
+from tests import cli
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW
 from tests.fakes import FakeClock
@@ -267,3 +269,14 @@ def test_who_waits_for_the_refusal_of_all_waits_for_the_last_one() -> None:
         waits = breaker.admit(key)
         assert waits is not None
         assert waits.cause is denied
+
+
+def test_the_command_shows_nodes_that_are_open_without_an_address() -> None:
+    api = cli.installed("anycastIP")
+    labels, annotations = {NEED_LABEL: "true", LABEL: NONE}, {BOUND: f"u1/{NONE}"}
+    api.put(NODES, {"metadata": {"name": "n1", "uid": "u1", "labels": labels, "annotations": annotations}})
+
+    (listed,) = cli.shown(api, "addresses", "list")["addresses"]
+    assert (listed["node"], listed["state"]) == ("n1", "open without one")
+    assert cli.shown(api, "explain", "node", "n1")["anycastIp"].startswith("needed, and open without one")
+    assert cli.shown(api, "status")["anycastIp"]["without"] == ["n1"]
