@@ -514,6 +514,7 @@ def test_a_pod_that_ends_by_itself_leaves_no_reservation() -> None:
     world.run(10)
 
     assert world.reservations.held == []
+    assert "IPGivenBack" not in world.recorder.reasons  # which says that it still runs
 
 
 KEEPS = {RESERVE_FINISHED: "true"}

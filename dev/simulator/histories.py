@@ -1116,7 +1116,7 @@ def reads_hang(world: World) -> Iterator[float]:
     delete_pods(world, "redis-0")
     yield 25.0
     world.network.hang("GET", "/pods/redis-1", world.kernel.now + 400.0)
-    yield 170.0
+    yield 260.0
     unread = {each["status"]["podIP"] for each in pods if each["metadata"]["name"].startswith("redis-1")}
     if late := world.calico.reserved() - unread:
         message = f"{', '.join(sorted(late))} are still reserved"
