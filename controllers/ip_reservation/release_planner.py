@@ -323,9 +323,8 @@ def _too_many(
     """The oldest reservations that are too many: for their namespace, what their pool has left, or the cluster.
 
     Each limit counts what the one before it leaves, and nothing that is *settled*; those of pods that finished count
-    apart from all others. Only reservations whose time has
-    begun count, so neither addresses that pods still have nor unconfirmed ones displace any. Without pools, or where
-    they are not known, none is too many for them.
+    apart from all others. Only reservations whose time has begun count, so neither addresses that pods still have nor
+    unconfirmed ones displace any. Without pools, or where they are not known, none is too many for them.
     """
     early: dict[Identity, Cause] = {}
     limits: Mapping[Cause, Callable[[Reserved], Iterable[Identity]]] = {
