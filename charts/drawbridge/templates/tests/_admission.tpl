@@ -11,7 +11,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- if and .Values.ipReservation.enabled .Values.ipReservation.sameAddress.enabled }}{{ $paths = append $paths "/mutate/pods/same-address" }}{{ end }}
 {{- if .Values.anycastIP.enabled }}{{ $paths = append $paths "/mutate/nodes/anycast-ip" }}{{ end }}
 {{- if include "drawbridge.givesPodAddress" . }}{{ $paths = concat $paths (list "/mutate/bindings/anycast-ip" "/mutate/bindings/anycast-ip-wait") }}{{ end }}
-{{- if include "drawbridge.givesPodAddress" . }}{{ $paths = concat $paths (list "/mutate/bindings/anycast-ip" "/mutate/bindings/anycast-ip-wait") }}{{ end }}
 {{- if .Values.elasticity.enabled }}{{ $paths = concat $paths (list "/mutate/pods/elasticity" "/mutate/daemonsets/elasticity") }}{{ end }}
 {{- if .Values.ingressDaemonSet.enabled }}{{ $paths = concat $paths (list "/mutate/ingressdaemonsets" "/validate/ingressdaemonsets" "/validate/evictions/ingress-daemonset") }}{{ end }}
 {{- toJson $paths }}
