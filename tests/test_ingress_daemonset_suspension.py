@@ -50,6 +50,19 @@ def test_in_mid_rollout_all_nodes_are_attached_and_none_begins_until_it_has_expi
     here.play(lambda: here.images == {"proxy:2"})
 
 
+def test_the_finalizer_that_the_job_took_away_stays_away_and_nodes_are_attached_without_it() -> None:
+    here = Rolling()
+    here.roll_out()
+    here.play(lambda: here.world.off())
+    suspend(here)
+    here.world.raw["metadata"]["finalizers"] = []
+
+    for _ in range(20):
+        here.turn()
+        assert here.world.raw["metadata"]["finalizers"] == []
+    assert here.world.off() == set()
+
+
 def test_a_node_that_is_detached_to_be_drained_is_attached_too() -> None:
     here = Rolling()
     here.world.nodes["n1"]["spec"]["taints"] = [TAINT]

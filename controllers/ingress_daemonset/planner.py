@@ -86,7 +86,9 @@ def _single_actions(rollout: Rollout) -> Iterable[Action]:
     )
     # Only during a rollout: at rest, a deletion needs no Drawbridge.
     needed = bool(rollout.left) or under_way or rollout.writes.may_detach
-    if needed != (FINALIZER in resource.metadata.finalizers):
+    has_it = FINALIZER in resource.metadata.finalizers
+    # In a suspension none is added: what took it away may be gone already, as Drawbridge soon is.
+    if needed != has_it and (has_it or not suspended_until(resource, rollout.now)):
         others = [each for each in resource.metadata.finalizers if each != FINALIZER]
         finalizers = [*others, FINALIZER] if needed else others
         yield change("IngressDaemonSet", resource.metadata, {"finalizers": finalizers})
