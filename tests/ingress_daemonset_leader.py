@@ -21,7 +21,15 @@ from controllers.ingress_daemonset.children import Kind
 from controllers.ingress_daemonset.controller import Reconciler
 from controllers.ingress_daemonset.detachment import BackendsByNode, Reading
 from controllers.ingress_daemonset.object_cache import DECODERS, LABELS, RESOURCES, ObjectCache
-from controllers.ingress_daemonset.readers import PERIOD, Ask, Checker, Reader, Readers, measure
+from controllers.ingress_daemonset.readers import (
+    PERIOD,
+    Announcements,
+    Ask,
+    Checker,
+    Reader,
+    Readers,
+    measure,
+)
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.writer import RetryState, Writer
 from controllers.manager import Context
@@ -233,11 +241,14 @@ class Leader:
         context = Context(client, Informers(api), self.recorder, self._check, stop)  # type: ignore[arg-type]
         self.cache = ObjectCache(client, api.informers, self.clock, backends=self.backends)
         writer = Writer(context, self.cache, RetryState(clock), reporter, lambda work: work())
+        self.announced: Announcements = {}
+        """By MetalLB."""
         self.ask: Ask = unasked
         """What Prometheus has for a query, at once."""
         measuring = partial(measure, lambda query: self.ask(query), clock)
         readers = Readers(
             Reader(_run, stop, self.read, lambda _: PERIOD, self.clock),
+            Reader(_run, stop, lambda _: self.announced, lambda _: PERIOD, self.clock),
             Reader(_run, stop, measuring, lambda query: query.interval, self.clock),
         )
         self.reconciler = Reconciler(self.cache, writer, readers, reporter, lambda: self.settings, clock)

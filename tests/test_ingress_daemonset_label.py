@@ -13,10 +13,19 @@ from api.ingress_daemonset.template import EXCLUDED
 from api.ingress_daemonset.types import RollingUpdate, resource
 from controllers.ingress_daemonset.attach_nodes import detached
 from controllers.ingress_daemonset.detachment import attach_node, attach_node_for_all, detach_node
-from dev.fake_api import FakeAPI, merged
+from controllers.ingress_daemonset.readers import (
+    STATUSES,
+    Announcements,
+    announcements,
+    with_announcements,
+)
+from dev.fake_api import FakeAPI, merged, refusal
+from dev.fake_api.kinds import BUILT_IN, Kind
+from kube.errors import Forbidden
 from kube.resources import NODES
 from kube.types import ObjectMeta
 from tests.factories import NOW
+from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
 Raw = dict[str, Any]
@@ -211,3 +220,67 @@ def test_an_older_mark_is_read_and_wants_no_label() -> None:
     old = {"a": {"at": "2026-01-01T00:00:00Z", "key": DETACHED}}
     held = ObjectMeta("n1", labels=OFF, annotations={DETACHED: "", DETACHED_BY: json.dumps(old)})
     assert patched(held, attach_node(held, "a")) == ObjectMeta("n1", labels=OFF)
+
+
+# What MetalLB says
+
+
+def labelled(**fields: Any) -> Leader:
+    """Its first node bears the label, since load balancers' time to follow it is over."""
+    here = Leader(with_nodes("n1", "n2", rolling=LABELLING | {"confirmTimeoutSeconds": 5} | fields))
+    here.settle()
+    here.announced = {"n1": "edge/web", "n2": "edge/web"}
+    here.retemplate("proxy:2")
+    here.looks(60)
+    return here
+
+
+def has_begun(here: Leader, name: str = "n1") -> bool:
+    spec = here.api.objects["Deployment", f"edge/web-{name}"]["spec"]["template"]["spec"]
+    return bool(spec["containers"][0]["image"] == "proxy:2")
+
+
+def test_pods_stay_while_it_announces_a_service_from_their_node() -> None:
+    here = labelled()
+    assert here.api.objects["Node", "n1"]["metadata"]["labels"].items() >= OFF.items()
+    assert not has_begun(here)
+    reported = json.dumps(here.api.objects["IngressDaemonSet", KEY]["status"])
+    assert "load balancer MetalLB announces edge/web from the node" in reported
+
+    here.announced = {"n2": "edge/web"}
+    here.looks(10)
+    assert has_begun(here)
+
+
+@pytest.mark.parametrize(
+    ("announced", "fields", "begins"),
+    [
+        ({"n1": "edge/web"}, {"confirm": "off"}, True),
+        ({"n1": "edge/web"}, {"confirm": "preferred"}, True),
+        (Forbidden(403, "Forbidden", "no role"), {}, False),
+        ({}, {}, True),
+    ],
+)
+def test_whether_pods_wait_for_it(announced: Announcements, fields: Raw, begins: bool) -> None:
+    here = labelled(**fields)
+    here.announced = announced
+    here.looks(10)
+    assert has_begun(here) is begins
+
+
+def test_pods_stay_until_it_was_asked() -> None:
+    known = with_announcements({}, ["n1"], None)
+    assert [each.detach_doubt for each in known["n1"]] == ["load balancer MetalLB has not been read yet"]
+
+
+def test_both_of_its_modes_are_read_and_where_it_is_not_installed_nothing_is_announced() -> None:
+    assert announcements(FakeAPI().client()) == {}
+
+    api = FakeAPI(*BUILT_IN, *(Kind(each, each.plural) for each in STATUSES))
+    for number, of in enumerate(STATUSES):
+        status = {"node": f"n{number}", "serviceName": "web", "serviceNamespace": "edge"}
+        api.put(of, {"metadata": {"name": "status-1", "namespace": "metallb-system"}, "status": status})
+    assert announcements(api.client()) == {"n0": "edge/web", "n1": "edge/web"}
+
+    api.fault = lambda call: refusal(403, "Forbidden", "no role")
+    assert isinstance(announcements(api.client()), Forbidden)

@@ -22,7 +22,7 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.controller import CLOCK, Clock, Controller
 from controllers.executor import Executor
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
-from controllers.ingress_daemonset.detachment import Readings
+from controllers.ingress_daemonset.detachment import METALLB, Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
 from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.object_cache import (
@@ -38,11 +38,14 @@ from controllers.ingress_daemonset.readers import (
     PERIOD,
     Reader,
     Readers,
+    announcements,
     ask,
     by_node,
     checkers_of,
+    labelled,
     measure,
     read,
+    with_announcements,
 )
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
@@ -105,6 +108,7 @@ def run(context: Context, settings: Callable[[], Settings]) -> None:
         measuring = partial(measure, ask_prometheus, CLOCK)
         readers = Readers(
             Reader(submit_read, context.stop, read, lambda _: PERIOD),
+            Reader(submit_read, context.stop, partial(announcements, client), lambda _: PERIOD),
             Reader(submit_query, context.stop, measuring, lambda query: query.interval),
         )
         reconciler = Reconciler(cache, writer, readers, reporter, ours, CLOCK)
@@ -274,9 +278,14 @@ class Reconciler:
         unlabelled = self._read_unlabelled()
         checkers = checkers_of(last.planned.rollouts, last.planned.unanswered)
         answers, next_reading = self._readers.checkers.latest(checkers)
+        excluded = labelled(last.planned.rollouts)
+        announced, next_announcement = self._readers.announcements.latest({METALLB} if excluded else set())
         asked = last.planned.query
         measured, next_measurement = self._readers.metrics.latest({asked} if asked else set())
         snapshot = self._snapshot(resource, by_node(answers), last)
+        if excluded:
+            seen = with_announcements(snapshot.backends, excluded, announced.get(METALLB))
+            snapshot = replace(snapshot, backends=seen)
         if asked:
             snapshot = replace(snapshot, measured=measured.get(asked))
         began = self._clock.monotonic()
@@ -285,12 +294,14 @@ class Reconciler:
         PLAN_SECONDS.observe(last.took)
         wanted = checkers_of(planned.rollouts, planned.unanswered)
         are_asked = wanted <= checkers and planned.query in (asked, None)
+        are_asked = are_asked and labelled(planned.rollouts) <= excluded
         learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
             self.pace(key) if learned else None,
             unlabelled,
             next_reading,
+            next_announcement,
             next_measurement,
             None if are_asked else self.pace(key),
             self._writer.retries.retry_after(key, {each.target for each in planned.actions}),

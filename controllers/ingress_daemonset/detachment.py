@@ -246,6 +246,8 @@ class NodeBackends:
 
 
 BackendsByNode = Mapping[str, tuple[NodeBackends, ...]]
+METALLB = "MetalLB"
+"""A load balancer that follows the label of the Node, and says in the API server what it announces from where."""
 
 
 def by_load_balancer(wanted: Sequence[str], known: Sequence[NodeBackends]) -> list[NodeBackends]:
@@ -388,7 +390,10 @@ class Detachment:
             judge = partial(detach_doubt, uid, scheduled, annotation.grace_period_seconds)
             if doubt := doubt_of(ports, self.readings, judge):
                 return doubt
-        return next(filter(None, (each.detach_doubt for each in self.at_load_balancers)), None)
+        announcements = [each for each in self.backends if each.load_balancer == METALLB]
+        return next(
+            filter(None, (each.detach_doubt for each in (*self.at_load_balancers, *announcements))), None
+        )
 
     @cached_property
     def at_load_balancers(self) -> list[NodeBackends]:
@@ -466,6 +471,11 @@ class Detachment:
             return "has not seen yet that the node is attached" if state.generation < generation else None
 
         return doubt_of(ports, self.readings, judge)
+
+    @property
+    def follows_label(self) -> bool:
+        """Whether it waits for load balancers to follow the label."""
+        return self.rolling.labels_node and self.rolling.confirm != OFF and self.node_mark is not None
 
     @property
     def settles(self) -> bool:

@@ -1,4 +1,4 @@
-"""Read health checkers and Prometheus on other threads: a reconcile waits for neither a node nor a query.
+"""Read health checkers, MetalLB and Prometheus on other threads: a reconcile waits for neither a node nor a query.
 
 A Prometheus is asked for one value, with bounds on time and size, and without following it anywhere.
 """
@@ -22,11 +22,15 @@ from api.health_checks import STATE_PATH, State
 from api.ingress_daemonset.types import OFF
 from controllers.controller import Clock
 from controllers.executor import Submit
-from controllers.ingress_daemonset.detachment import Reading, Readings
+from controllers.ingress_daemonset.children import LONG_AGO
+from controllers.ingress_daemonset.detachment import METALLB, BackendsByNode, NodeBackends, Reading, Readings
 from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.pacing import Measurement, Query
 from healthchecker.answers import OK, answer_of, get
-from kube.types import complete
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.resources import Resource
+from kube.types import ObjectMeta, Value, complete
 from runtime import threading, time
 from settings.ingress_daemonset import Prometheus
 
@@ -152,6 +156,69 @@ MEASUREMENTS = Counter(
 for _result in ("value", "inconclusive"):
     MEASUREMENTS.labels(_result)
 
+
+class Announcement(Value, frozen=True):
+    """Of one Service, from one node."""
+
+    node: str = ""
+    service_name: str = ""
+    service_namespace: str = ""
+
+
+class AnnouncementStatus(Value, frozen=True):
+    """A ServiceL2Status or ServiceBGPStatus."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: Announcement = Announcement()
+
+
+complete(Announcement, AnnouncementStatus)
+Announcements = Mapping[str, str] | KubeError
+"""By node, one Service that MetalLB announces from it; or why that is not known."""
+STATUSES = tuple(
+    Resource("metallb.io", "v1beta1", plural) for plural in ("servicel2statuses", "servicebgpstatuses")
+)
+
+
+def announcements(client: Client, _key: str = METALLB) -> Announcements:
+    """Raises nothing. None where MetalLB is not installed, or so old that it says nothing."""
+    found = dict[str, str]()
+    for resource in STATUSES:
+        try:
+            items = client.list(resource, type=AnnouncementStatus, timeout=TIMEOUT).items
+        except NotFound:
+            continue
+        except KubeError as error:
+            return error
+        found |= {
+            at.node: f"{at.service_namespace}/{at.service_name}" for at in (each.status for each in items)
+        }
+    return found
+
+
+def labelled(rollouts: Iterable[NodeRollout]) -> set[str]:
+    """The names of nodes that wait until nothing is announced from them any more."""
+    return {each.node.name for each in rollouts if each.is_detaching and each.follows_label}
+
+
+def with_announcements(
+    backends: BackendsByNode, nodes: Iterable[str], known: Announcements | None
+) -> BackendsByNode:
+    """*known* is None until it was read for the first time."""
+
+    def of(node: str) -> NodeBackends:
+        if known is None:
+            return NodeBackends(METALLB, error="has not been read yet")
+        if isinstance(known, KubeError):
+            return NodeBackends(METALLB, error=f"could not be read: {known}")
+        service = known.get(node)
+        return NodeBackends(
+            METALLB, LONG_AGO, error=f"announces {service} from the node" if service else None
+        )
+
+    return {**backends, **{node: (*backends.get(node, ()), of(node)) for node in nodes}}
+
+
 Ask = Callable[[str], float]
 
 
@@ -171,6 +238,7 @@ class Readers:
     """What answers later, and is not waited for."""
 
     checkers: Reader[Checker, Reading]
+    announcements: Reader[str, Announcements]
     metrics: Reader[Query, Measurement]
 
 
