@@ -150,13 +150,16 @@ class Elasticity:
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
-            snapshot = replace(snapshot, avoided=self._unstarted.avoided(key, now))
+            snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
             outages = self._outages(snapshot.cluster.nodes.super)
             super_nodes = SuperNodes(snapshot, self._sources.pods, self._eligibility, going, outages)
-            past = Past(self._is_stalled(key, snapshot), self._writer.rests, self._unstarted.verdict)
+            unstarted = self._unstarted
+            past = Past(
+                self._is_stalled(key, snapshot), self._writer.rests, unstarted.waited, unstarted.verdict
+            )
             made = plan(snapshot, super_nodes, past)
-            self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after, now)
+            self._unstarted.remember(made.actions, snapshot.cluster.settings.home_failover.home_after)
             self._writer.start(made.actions)
             if not super_nodes.quota.was_short:
                 self._writer.short.discard(key)
@@ -169,7 +172,7 @@ class Elasticity:
 
     def avoided(self) -> Container[str]:
         """Super nodes that recently did not start pods."""
-        return self._unstarted.nodes(self._clock.now())
+        return self._unstarted.nodes()
 
     def _outages(self, nodes: Iterable[WatchedNode]) -> Mapping[str, float]:
         """The seconds, by name, for which super nodes have been in a state that passes.
@@ -204,7 +207,7 @@ class Elasticity:
         self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
         keep_only(self._still_since, lambda: {pod.key for pod in pods.gated()})
         self._writer.keep_only(lambda: _uids(*pods.all()))
-        self._unstarted.keep_only(lambda: _uids(*pods.all()), self._clock.now())
+        self._unstarted.keep_only(lambda: _uids(*pods.all()))
         self.reporter.keep_only(lambda: _uids(*pods.all()))
 
     def _report(self) -> None:

@@ -77,11 +77,13 @@ class Past:
     """What this leader has seen of a key before.
 
     *stalled*: the rollout goes on when one of the gated pods runs. *rests* is for how many seconds a pod is not to be
-    written to, because a write was refused. *verdict* is what is known of a pod that does not start.
+    written to, because a write was refused. *waited* is for how many seconds a pod has not started on its super node,
+    and *verdict* what is known of it.
     """
 
     stalled: bool = False
     rests: Callable[[str], float] = lambda _: 0.0
+    waited: Callable[[Pod], float] = lambda _: 0.0
     verdict: Callable[[Pod], Verdict | None] = lambda _: None
 
 
@@ -305,11 +307,10 @@ class _Planner:
         """Those that a super node accepted too long ago, unless they came there although it is avoided."""
         settings = self._settings.home_failover
         for pod in self._at_work(self._snapshot.unstarted) if settings.enabled else ():
-            bound_at, name = pod.unstarted_since or self._snapshot.now, pod.node_name
-            left = settings.home_after - (self._snapshot.now - bound_at).total_seconds()
-            if left > 0:
+            waited, name = self._past.waited(pod), pod.node_name
+            if (left := settings.home_after - waited) > 0:
                 self.plan.again.append(left)
-            elif bound_at > self._snapshot.avoided.get(name, bound_at):
+            elif waited < self._snapshot.avoided.get(name, 0.0):
                 self.plan.again.append(LATER)
             elif (verdict := self._past.verdict(pod)) is None:
                 self.plan.to_look_up.append(pod)

@@ -142,7 +142,7 @@ class Policy:
 class Snapshot:
     """*pods* are those of one key that are not over; *assumed* is by uid.
 
-    *avoided* are super nodes that did not start pods of the key, each with the time since when it is avoided for that;
+    *avoided* are super nodes that did not start pods of the key, each with the seconds for which it has been avoided;
     "" stands for all, which did not take them.
     """
 
@@ -150,7 +150,7 @@ class Snapshot:
     assumed: Mapping[str, Action]
     cluster: ClusterState
     now: datetime
-    avoided: Mapping[str, datetime] = field(default_factory=dict)
+    avoided: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gated(self) -> list[Pod]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
@@ -28,7 +28,7 @@ AT_WORK = frozenset(
 """Reasons of a kubelet's Events about images, containers and volumes: a machine has the pod."""
 AGAIN = 30.0
 """Seconds after which the Events of a pod are read again."""
-LONGEST = timedelta(days=1)
+LONGEST = 86400.0
 LENGTH = 200
 
 log = structlog.stdlib.get_logger(__name__)
@@ -53,24 +53,31 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Avoided:
-    since: datetime
-    pause: timedelta
+    since: float
+    pause: float
 
     @property
-    def until(self) -> datetime:
+    def until(self) -> float:
         return self.since + self.pause
 
 
 class Unstarted:
-    """What this leader has seen: the Events of pods by uid, and what each key avoids, for longer each time.
+    """What this leader has seen: pods that wait, their Events, and what each key avoids, for longer each time.
 
-    Safe to share between threads as long as one at a time asks of a pod; *clock* is monotonic.
+    By its own monotonic *clock*: others' stamps may be minutes ahead or behind. Safe to share between threads as long
+    as one at a time asks of a pod.
     """
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client, self._clock = client, clock
+        self._first_seen: dict[str, float] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._avoided: dict[str, dict[str, Avoided]] = {}
+
+    def waited(self, pod: Pod) -> float:
+        """Seconds since it was first seen on its super node; a new leader counts anew."""
+        now = self._clock()
+        return now - self._first_seen.setdefault(pod.metadata.uid, now)
 
     def verdict(self, pod: Pod) -> Verdict | None:
         """None while its Events are to be read."""
@@ -88,29 +95,33 @@ class Unstarted:
         self._verdicts[at.uid] = _verdict(events, self._clock() + AGAIN)
         return 0.0
 
-    def remember(self, actions: Iterable[Action], pause: float, now: datetime) -> None:
+    def remember(self, actions: Iterable[Action], pause: float) -> None:
         """Avoid what did not take the pods that are deleted: for *pause* seconds, or twice as long as the last time."""
+        now = self._clock()
         for action in actions:
             if action.kind is not Kind.DELETE:
                 continue
             of_key = self._avoided.setdefault(action.pod.key, {})
             before = of_key.get(action.pod.node_name)
             if before is None:
-                of_key[action.pod.node_name] = Avoided(now, timedelta(seconds=pause))
+                of_key[action.pod.node_name] = Avoided(now, pause)
             elif before.until <= now:
                 of_key[action.pod.node_name] = Avoided(now, min(2 * before.pause, LONGEST))
 
-    def avoided(self, key: str, now: datetime) -> Mapping[str, datetime]:
-        found = self._avoided.get(key, {})
-        return {node: each.since for node, each in found.items() if each.until > now}
+    def avoided(self, key: str) -> Mapping[str, float]:
+        """Each with the seconds since when."""
+        now, found = self._clock(), self._avoided.get(key, {})
+        return {node: now - each.since for node, each in found.items() if each.until > now}
 
-    def nodes(self, now: datetime) -> set[str]:
+    def nodes(self) -> set[str]:
         """All that some key avoids."""
-        return {node for key in list(self._avoided) for node in self.avoided(key, now)}
+        return {node for key in list(self._avoided) for node in self.avoided(key)}
 
-    def keep_only(self, uids: Callable[[], Collection[str]], now: datetime) -> None:
+    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
         """Of what is avoided, all that might still fail again in time to be avoided for longer."""
         keep_only(self._verdicts, uids)
+        keep_only(self._first_seen, uids)
+        now = self._clock()
         for key, of_key in list(self._avoided.items()):
             left = {node: each for node, each in of_key.items() if each.until + 2 * each.pause > now}
             self._avoided[key] = left
