@@ -306,7 +306,10 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "a pod has an address that its node never had": (
         address.PodsKnowTheirs,
-        [see(0, needing(), pods=(told("203.0.113.2"),), addresses=HAS_ADDRESS)],
+        [
+            see(0, needing(), addresses=HAS_ADDRESS),
+            see(1, needing(), pods=(told("203.0.113.2"),), addresses=HAS_ADDRESS),
+        ],
     ),
     "a pod has an address that its node had long ago": (
         address.PodsKnowTheirs,
@@ -528,9 +531,14 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     "a pod keeps the address that its node had when it was bound": (
         address.PodsKnowTheirs,
         [
-            see(0, needing(), pods=(told("203.0.113.1"),), addresses=HAS_ADDRESS),
+            see(0, needing(), addresses=HAS_ADDRESS),
+            see(1, needing(), pods=(told("203.0.113.1"),), addresses=HAS_ADDRESS),
             see(400, needing(), pods=(told("203.0.113.1"),)),
         ],
+    ),
+    "a pod was bound before anyone looked": (
+        address.PodsKnowTheirs,
+        [see(at, needing(), pods=(told("203.0.113.1"),)) for at in (0, 400)],
     ),
     "a node joins open while no webhook server answers": (
         address.JoinsClosed,

@@ -305,7 +305,8 @@ class OpensInTheEnd(Invariant):
 class PodsKnowTheirs(Invariant):
     """A node that lost its address may be open for as long as `OpenWithAddress` allows.
 
-    *disturbances* of "account": what other keys than ours bind is not seen in our account.
+    Pods that are there at the first look were bound before it. *disturbances* of "account": what other keys than ours
+    bind is not seen in our account.
     """
 
     name = "address: what a pod has as its node's address when it is bound is that"
@@ -315,10 +316,12 @@ class PodsKnowTheirs(Invariant):
         self._most = most
         self._bound: set[tuple[str, str]] = set()
         self._until: dict[tuple[str, str], float] = {}
-        self._looked_at: set[str] = set()
+        self._looked_at: set[str] | None = None
 
     def look(self, seen: Observation) -> Iterator[str]:
         bound = {(each.instance, each.ip) for each in seen.addresses.values() if each.status in BOUND}
+        if self._looked_at is None:
+            self._looked_at = {uid for uid, pod in seen.pods.items() if pod["spec"].get("nodeName")}
         self._until |= dict.fromkeys(self._bound - bound, seen.at)
         self._bound = bound
         for uid, pod in seen.pods.items():
