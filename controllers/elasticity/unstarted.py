@@ -75,7 +75,7 @@ class Unstarted:
         self._avoided: dict[str, dict[str, Avoided]] = {}
 
     def waited(self, pod: Pod) -> float:
-        """Seconds since it was first seen on its super node; a new leader counts anew."""
+        """Seconds since it was first seen on its super node; a new leader begins at 0."""
         now = self._clock()
         return now - self._first_seen.setdefault(pod.metadata.uid, now)
 
