@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.pods import decode
@@ -49,7 +50,7 @@ def waiting(reason: str) -> dict[str, Any]:
         ),
         "its image is not there": ({"phase": "Pending", **waiting("ErrImagePull")}, None),
         "its ConfigMap is not there": ({"phase": "Pending", **waiting("CreateContainerConfigError")}, None),
-        "what nobody documents": ({"phase": "Pending", **waiting("Magic")}, None),
+        "an undocumented reason": ({"phase": "Pending", **waiting("Magic")}, None),
         "it has an IP": ({"phase": "Pending", "podIP": "10.0.0.1"}, None),
         "it has a sandbox": (
             {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]},
@@ -78,9 +79,9 @@ def test_a_bound_pod_has_not_started_while_nothing_says_that_a_machine_has_it(
 # Where their replacements go
 
 
-def bound(world: World, name: str, at: str) -> None:
-    """As the scheduler does."""
-    now = (NOW + timedelta(seconds=world.clock())).isoformat()
+def bound(world: World, name: str, at: str, behind: float = 0.0) -> None:
+    """As the scheduler does, whose clock is so many seconds *behind* the leader's."""
+    now = (NOW + timedelta(seconds=world.clock() - behind)).isoformat()
     status = {"conditions": [{**SCHEDULED, "lastTransitionTime": now}]}
     world.cluster.edit(name, {"spec": {"nodeName": at}, "status": status})
 
@@ -118,6 +119,19 @@ def required(world: World, name: str) -> list[Any]:
     affinity = world.cluster.pods[name]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     return [each["values"] for each in term["matchExpressions"] if each["operator"] == "NotIn"]
+
+
+@pytest.mark.parametrize("behind", [300.0, -300.0])
+def test_the_clock_of_the_scheduler_does_not_count(behind: float) -> None:
+    world = World(settings=ON, nodes=TWO)
+    (name,) = world.create(1, n="0")
+    world.leader.settle(1)
+    bound(world, name, AWAY, behind)
+
+    pass_by(world, 290.0)
+    assert not ends(world, name)
+    pass_by(world, 15.0)
+    assert ends(world, name)
 
 
 def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none() -> None:

@@ -58,7 +58,7 @@ def pod(name: str, on: str = "node-1", ip: str = "", image: str = "web:1", **met
     }
 
 
-def told(ip: str) -> Raw:
+def addressed(ip: str) -> Raw:
     """With what it has as the address of its node."""
     return pod("game", annotations={"drawbridge.io/node-anycast-ip": ip})
 
@@ -308,7 +308,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.PodsKnowTheirs,
         [
             see(0, needing(), addresses=HAS_ADDRESS),
-            see(1, needing(), pods=(told("203.0.113.2"),), addresses=HAS_ADDRESS),
+            see(1, needing(), pods=(addressed("203.0.113.2"),), addresses=HAS_ADDRESS),
         ],
     ),
     "a pod has an address that its node had long ago": (
@@ -316,7 +316,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
         [
             see(0, needing(), addresses=HAS_ADDRESS),
             see(1, needing()),
-            see(400, needing(), pods=(told("203.0.113.1"),)),
+            see(400, needing(), pods=(addressed("203.0.113.1"),)),
         ],
     ),
     "a node joins open": (address.JoinsClosed, [see(0), see(1, needing())]),
@@ -532,13 +532,13 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         address.PodsKnowTheirs,
         [
             see(0, needing(), addresses=HAS_ADDRESS),
-            see(1, needing(), pods=(told("203.0.113.1"),), addresses=HAS_ADDRESS),
-            see(400, needing(), pods=(told("203.0.113.1"),)),
+            see(1, needing(), pods=(addressed("203.0.113.1"),), addresses=HAS_ADDRESS),
+            see(400, needing(), pods=(addressed("203.0.113.1"),)),
         ],
     ),
     "a pod was bound before anyone looked": (
         address.PodsKnowTheirs,
-        [see(at, needing(), pods=(told("203.0.113.1"),)) for at in (0, 400)],
+        [see(at, needing(), pods=(addressed("203.0.113.1"),)) for at in (0, 400)],
     ),
     "a node joins open while no webhook server answers": (
         address.JoinsClosed,

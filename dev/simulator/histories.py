@@ -495,7 +495,7 @@ def spares_and_kept(world: World) -> Iterator[float]:
 
 @history("anycast_ip", nodes=2, lasts=1500.0, values={"anycastIP": {"whenExhausted": "release"}})
 def fewer_addresses_than_nodes(world: World) -> Iterator[float]:
-    """A node that a quota refuses opens without an address, whoever leads, and gets the next one while it is open."""
+    """A node that a quota refuses opens without an address under any leader, and gets the next one while it is open."""
     need_addresses(world)
     yield 60.0
     world.cloud.knobs.quota_total = 0
@@ -1188,7 +1188,9 @@ def short_lived(world: World) -> Iterator[float]:
     second = addresses("second")
     yield 90.0
     if left := second & world.calico.reserved():
-        broken(world, ENDED_BY_ITSELF, f"{sorted(left)} are reserved of pods that nobody asked for")
+        broken(
+            world, ENDED_BY_ITSELF, f"{sorted(left)} are reserved of pods whose namespace does not ask for it"
+        )
     yield 1.0
 
 

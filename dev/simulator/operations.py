@@ -422,7 +422,7 @@ def detach_by_the_label(world: World, dice: Random) -> str:
 
 @operation("ingress_daemonset")
 def exclude_a_node(world: World, dice: Random) -> str:
-    """From load balancers; or its label goes, whoever has set it. A while later a person removes it."""
+    """From load balancers; or its label goes, ours or a person's. A while later a person removes it."""
     node, length = world.some(NODES, dice, is_home), dice.uniform(5, 120)
     if node is None:
         return ""
