@@ -89,7 +89,7 @@ class Past:
 
 @dataclass
 class Plan:
-    """*waits* say by uid what gated pods wait for, *again* are seconds; of those *to_look_up*, Events are to be read."""
+    """*waits* say by uid what gated pods wait for, *again* are seconds; Events of those *to_look_up* are read."""
 
     actions: list[Action] = field(default_factory=list)
     events: list[PodEvent] = field(default_factory=list)
