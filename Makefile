@@ -115,8 +115,8 @@ bench: $(STAMP) programs ## Measure against baselines, and write docs/contributi
 hostile: $(STAMP) programs ## Attack a webhook server with 1,000 clients, on loopback: what does a good client have of it?
 	@$(RUN) -m dev.hostile
 
-simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n] [CRASHES=1]
-	@$(RUN) -m dev.simulator $(if $(CRASHES),--crashes $(CRASHES),$(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)))
+simulate: $(STAMP) programs ## Play the whole platform on a virtual clock, and judge it from outside  [SEEDS=200] [FIRST=1] [SEED=n] [HARD=1] [CRASHES=1]
+	@$(RUN) -m dev.simulator $(if $(CRASHES),--crashes $(CRASHES),$(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) $(if $(HARD),--hard))
 
 mutate: $(STAMP) ## Change decisions of planners and ledger one by one: find those that no test detects
 	@$(RUN) -m tests.mutation

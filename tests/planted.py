@@ -110,7 +110,7 @@ def verdict(kernel: Kernel, mutant: Mutant, seeds: int) -> str:
     for scenario in scenarios(feature_of(mutant.path), seeds):
         signal.alarm(LONGEST)
         if findings := fleet.apart(kernel, scenario).findings:
-            return f"found: {findings[0].invariant}: {findings[0].message} [{scenario.title}]"
+            return f"found: {findings[0].invariant}: {findings[0].message} [{scenario.name}]"
     return "survived"
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from dev.simulator.histories import HISTORIES
+from dev.simulator.scenario import FEATURES, HARD_BUSY, HARD_COUNT, drawn
 
 SEEDS = 40
 OPEN: dict[str, str] = {}
@@ -49,3 +50,10 @@ def test_a_seed_gives_the_same_history_each_time() -> None:
     first, second = (simulate("--seed", "5", "--whole") for _ in range(2))
     assert len(first.stdout.splitlines()) > 50
     assert (first.stdout, first.stderr) == (second.stdout, second.stderr)
+
+
+def test_hard_seeds_are_crowded_and_many_have_all_features() -> None:
+    found = [drawn(seed, hard=True) for seed in range(20)]
+    assert found == [drawn(seed, hard=True) for seed in range(20)]
+    assert all(each.busy <= HARD_BUSY[1] and len(each.operations) >= HARD_COUNT[0] for each in found)
+    assert sum(each.features == list(FEATURES) for each in found) >= 5

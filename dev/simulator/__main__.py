@@ -23,6 +23,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone, with its history")
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first of them (default: %(default)s)")
+    parser.add_argument(
+        "--hard", action="store_true", help="more operations in less time than a seed usually has"
+    )
     parser.add_argument("--histories", action="store_true", help="the directed histories instead of seeds")
     parser.add_argument("--history", help="the directed history whose name contains this, as it went")
     parser.add_argument(
@@ -42,7 +45,8 @@ def main() -> int:
     from dev.simulator.scenario import drawn
 
     if arguments.seed is not None:
-        return shortening.show(kernel, drawn(arguments.seed), whole=arguments.whole)
+        scenario = drawn(arguments.seed, hard=arguments.hard)
+        return shortening.show(kernel, scenario, whole=arguments.whole)
     if arguments.history:
         found = [each for name, each in (HISTORIES | WALKS).items() if arguments.history in name]
         if arguments.crashes:
@@ -54,7 +58,8 @@ def main() -> int:
     if arguments.histories:
         return play(kernel, HISTORIES.values(), len(HISTORIES), arguments.jobs)
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    return play(kernel, map(drawn, seeds), arguments.seeds, arguments.jobs)
+    drawings = (drawn(each, hard=arguments.hard) for each in seeds)
+    return play(kernel, drawings, arguments.seeds, arguments.jobs)
 
 
 def play(kernel: Kernel, scenarios: Iterable[Scenario], count: int, jobs: int) -> int:
@@ -67,7 +72,7 @@ def play(kernel: Kernel, scenarios: Iterable[Scenario], count: int, jobs: int) -
         if report.findings:
             failures += 1
             finding = report.findings[0]
-            print(f"{scenario.title}: {finding.at:.1f} s: {finding.invariant}: {finding.message}", flush=True)
+            print(f"{scenario.name}: {finding.at:.1f} s: {finding.invariant}: {finding.message}", flush=True)
         if time.monotonic() - shown >= PROGRESS or done == count:
             shown = time.monotonic()
             rate = done / (shown - began)

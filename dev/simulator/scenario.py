@@ -38,10 +38,12 @@ CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-
 """Nothing here verifies it."""
 LONGEST_SKEW = 300.0
 """Seconds by which a clock differs at most from the true time."""
-COUNT, CROWDED_COUNT = (3, 25), (20, 50)
-"""The fewest and the most operations of a history, and of one in which most meet others that are under way."""
+COUNT, CROWDED_COUNT, HARD_COUNT = (3, 25), (20, 50), (30, 70)
+"""The fewest and the most operations of a history, of one in which most meet others that are under way, of a hard one."""
 CROWDED = 0.25
-"""The share of the latter: a minute of them finds several times as much."""
+"""The share of crowded ones: a minute of them finds several times as much."""
+BUSY, HARD_BUSY = (120, 420), (90, 240)
+"""Seconds in which the operations of a history, and of a hard one, happen."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,13 @@ class Scenario:
     name: str = ""
     left_out: Collection[int] = ()
 
-    @property
-    def title(self) -> str:
-        return self.name or f"seed {self.seed}"
 
-
-def drawn(seed: int) -> Scenario:
-    dice = Random(f"scenario {seed}")  # noqa: S311 - dice, no secret
-    features = [each for each in FEATURES if dice.random() < 0.6] or [dice.choice(FEATURES)]
-    busy = dice.uniform(120, 420)
+def drawn(seed: int, *, hard: bool = False) -> Scenario:
+    """A hard one has more operations in less time, and half of the time all features."""
+    dice = Random(f"hard scenario {seed}" if hard else f"scenario {seed}")  # noqa: S311 - dice, no secret
+    share = dice.choice((0.6, 1.0)) if hard else 0.6
+    features = [each for each in FEATURES if dice.random() < share] or [dice.choice(FEATURES)]
+    busy = dice.uniform(*(HARD_BUSY if hard else BUSY))
     skew = SHORT_SKEW if "ip_reservation" in features else LONGEST_SKEW
     values = values_for(features, dice)
     mutations = Random(f"mutations {seed}").choice(("webhook", "policy"))  # noqa: S311 - dice, no secret
@@ -95,19 +95,21 @@ def drawn(seed: int) -> Scenario:
         values,
         dice.randint(3, 6),
         [dice.uniform(-skew, skew) if dice.random() < 0.5 else 0.0 for _ in range(4)],
-        operations(features, dice, busy),
+        operations(features, dice, busy, hard=hard),
         busy,
         max(REST, KEPT + 2 * skew + SETTLES) if is_kept else REST,
+        name=f"hard seed {seed}" if hard else f"seed {seed}",
     )
 
 
-def operations(features: Sequence[str], dice: Random, busy: float) -> list[Operation]:
+def operations(features: Sequence[str], dice: Random, busy: float, *, hard: bool) -> list[Operation]:
     """A swarm: each scenario leaves some kinds out, so that the others meet more often."""
     kinds = [each for feature in ("platform", *features) for each in TABLE[feature] if dice.random() < 0.7]
     if not kinds:
         return []
     weights = [each.weight for each in kinds]
-    count = dice.randint(*(CROWDED_COUNT if dice.random() < CROWDED else COUNT))
+    bounds = HARD_COUNT if hard else CROWDED_COUNT if dice.random() < CROWDED else COUNT
+    count = dice.randint(*bounds)
     times = sorted(dice.uniform(SETTLES, SETTLES + busy) for _ in range(count))
     return [Operation(at, number, dice.choices(kinds, weights)[0]) for number, at in enumerate(times)]
 

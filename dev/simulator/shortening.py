@@ -18,7 +18,7 @@ def show(kernel: Kernel, scenario: Scenario, *, whole: bool) -> int:
         numbers = [each.number for each in scenario.operations]
         left_out = shortened(kernel, scenario, numbers, report.findings[0].invariant)
         report = apart(kernel, scenario, left_out)
-    print(f"{scenario.title}: {', '.join(scenario.features)}; {scenario.nodes} nodes; {scenario.values}")
+    print(f"{scenario.name}: {', '.join(scenario.features)}; {scenario.nodes} nodes; {scenario.values}")
     for entry in _until(report):
         print(entry)
     for finding in report.findings:
