@@ -39,7 +39,7 @@ CA_BUNDLE = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-
 LONGEST_SKEW = 300.0
 """Seconds by which a clock differs at most from the true time."""
 COUNT, CROWDED_COUNT, HARD_COUNT = (3, 25), (20, 50), (30, 70)
-"""The fewest and the most operations of a history, of one in which most meet others that are under way, of a hard one."""
+"""The fewest and most operations of a history, of one in which most meet others under way, and of a hard one."""
 CROWDED = 0.25
 """The share of crowded ones: a minute of them finds several times as much."""
 BUSY, HARD_BUSY = (120, 420), (90, 240)
