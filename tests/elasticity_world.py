@@ -348,8 +348,9 @@ class World:
             if pod.active and pod.unbound and not pod.gated:
                 self.bind(pod.metadata.name, AWAY if pod.placed == "super" else HOME)
 
-    def no_room(self, name: str) -> None:
-        since = (NOW + timedelta(seconds=self.clock())).isoformat()
+    def no_room(self, name: str, behind: float = 0.0) -> None:
+        """By the scheduler, whose clock is so many seconds *behind* the leader's."""
+        since = (NOW + timedelta(seconds=self.clock() - behind)).isoformat()
         self.cluster.edit(name, {"status": {"conditions": [{**STUCK, "lastTransitionTime": since}]}})
 
     def stuck(self, key: str = "web", **parts: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controllers.elasticity.nodes import Nodes, sorted_out
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover, MaxSuperPods
@@ -96,17 +98,19 @@ def test_a_pod_that_does_not_fit_them_when_they_are_ready_does_not_wait() -> Non
 ON = ElasticitySettings(home_failover=HomeFailover.model_validate({"enabled": True, "homeAfter": "5m"}))
 
 
-def stranded(settings: ElasticitySettings, **parts: object) -> tuple[World, str]:
-    world = World(settings=settings)
+def stranded(behind: float = 0.0, **parts: object) -> tuple[World, str]:
+    world = World(settings=ON)
     (name,) = world.create(1, n="0", **parts)
     world.leader.settle()
-    world.no_room(name)
+    world.no_room(name, behind)
+    world.leader.settle(1)
     return world, name
 
 
-def test_it_is_given_up_after_a_while_and_its_successor_stays_local() -> None:
-    world, name = stranded(ON)
-    world.clock.advance(299.0 - 5.0)
+@pytest.mark.parametrize("behind", [0.0, 300.0, -300.0])
+def test_it_is_given_up_after_a_while_and_its_successor_stays_local(behind: float) -> None:
+    world, name = stranded(behind)
+    world.clock.advance(299.0 - 10.0)
     world.leader.settle(1)
     assert name in world.cluster.pods
     world.leader.settle(2)
@@ -119,7 +123,7 @@ def test_it_is_given_up_after_a_while_and_its_successor_stays_local() -> None:
 
 
 def test_super_nodes_are_tried_again_later() -> None:
-    world, _ = stranded(ON)
+    world, _ = stranded()
     world.clock.advance(300.0)
     world.leader.settle()
     world.clock.advance(300.0)
@@ -130,7 +134,7 @@ def test_super_nodes_are_tried_again_later() -> None:
 
 
 def test_a_pod_without_an_owner_is_never_deleted() -> None:
-    world, name = stranded(ON, owned=False)
+    world, name = stranded(owned=False)
     world.clock.advance(3600.0)
     world.leader.settle()
 
@@ -139,7 +143,7 @@ def test_a_pod_without_an_owner_is_never_deleted() -> None:
 
 
 def test_a_pod_that_found_its_place_meanwhile_is_not_deleted() -> None:
-    world, name = stranded(ON)
+    world, name = stranded()
     world.clock.advance(300.0)
     world.leader.hear()
     world.leader.turn()

@@ -222,7 +222,7 @@ class Elasticity:
             unstarted += sum(is_unstarted(pod, nodes.names) for pod in there)
         self.reporter.count_tiers(tiers)
         self.reporter.count(
-            pending=sum(pod.stuck_since is not None for pod in pods.unbound()),
+            pending=sum(pod.stuck for pod in pods.unbound()),
             capped=sum(map(waits, (*pods.gated(), *pods.unbound()))),
             local=len(pods.placed_locally()),
             super=tiers.total() + len(pods.sent()),
@@ -264,8 +264,8 @@ class Elasticity:
         return (
             pod.key,
             location_of(pod, names),
-            pod.stuck_since,
-            pod.unstarted_since if pod.node_name in names and self._settings.home_failover.enabled else None,
+            pod.stuck,
+            self._settings.home_failover.enabled and is_unstarted(pod, names),
             cost_change(pod, names) is None,
             [annotations.get(name) for name in READ],
         )

@@ -77,8 +77,8 @@ class Past:
     """What this leader has seen of a key before.
 
     *stalled*: the rollout goes on when one of the gated pods runs. *rests* is for how many seconds a pod is not to be
-    written to, because a write was refused. *waited* is for how many seconds a pod has not started on its super node,
-    and *verdict* what is known of it.
+    written to, because a write was refused. *waited* is for how many seconds a pod has had no super node, or has not
+    started on its own, and *verdict* what is known of it.
     """
 
     stalled: bool = False
@@ -294,12 +294,12 @@ class _Planner:
     def _give_up(self, stuck: Iterable[Pod]) -> None:
         """Those placed on super nodes for which there has been no room there for too long."""
         settings = self._settings.home_failover
-        longest = self._snapshot.now - timedelta(seconds=settings.home_after)
         for pod in stuck if settings.enabled else ():
-            if pod.placed != SUPER or not pod.stuck_since or pod.stuck_since > longest:
-                continue
-            why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
-            self._delete(pod, why)
+            if pod.placed == SUPER and self._past.waited(pod) >= settings.home_after:
+                why = (
+                    f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
+                )
+                self._delete(pod, why)
 
     def give_up_unstarted(self) -> None:
         """Those that a super node accepted too long ago, unless they came there although it is avoided."""

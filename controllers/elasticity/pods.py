@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import chain
@@ -317,7 +316,7 @@ class RawPod(Value, frozen=True):
 
 
 class Unbound(Value, frozen=True):
-    """*spec* is the whole of it, as JSON; *stuck_since* is when the scheduler found no room for the pod.
+    """*spec* is the whole of it, as JSON; *stuck*: the scheduler finds no room for the pod.
 
     *gated* by us, *held* by gates of others.
     """
@@ -326,7 +325,7 @@ class Unbound(Value, frozen=True):
     gated: bool = False
     held: bool = False
     tolerates: bool = False
-    stuck_since: datetime | None = None
+    stuck: bool = False
     nominated: bool = False
 
 
@@ -344,8 +343,8 @@ class Pod(Value, frozen=True):
     ready: bool = False
     daemon: bool = False
     """Whether a DaemonSet made it."""
-    unstarted_since: datetime | None = None
-    """When it was bound, if no machine is known to have it since."""
+    unstarted: bool = False
+    """Whether it was bound, and no machine is known to have it since."""
     requests: Amounts = {}
     burst_spec: bytes = b""
     """The whole spec of a burst pod that has a node, as JSON. This and *requests* are kept while pods return only."""
@@ -382,10 +381,10 @@ class Pod(Value, frozen=True):
         return self.metadata.annotations.get(PLACEMENT, "")
 
     @property
-    def stuck_since(self) -> datetime | None:
-        """None, too, while others are being evicted to make room for it."""
+    def stuck(self) -> bool:
+        """Not while others are being evicted to make room for it."""
         waits = self.unbound if self.active else None
-        return None if waits is None or waits.gated or waits.nominated else waits.stuck_since
+        return waits is not None and waits.stuck and not waits.gated and not waits.nominated
 
     @property
     def may_come_to_super_nodes(self) -> bool:
@@ -422,20 +421,19 @@ def _pod(raw: RawPod) -> Pod:
         return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key, daemon=daemon)
     bound, node = compact(raw.metadata, KEPT), sys.intern(spec.node_name)
     ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
-    since = None if ready else _unstarted_since(raw)
-    return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon, since)
+    unstarted = not ready and _is_unstarted(raw.status)
+    return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon, unstarted)
 
 
-def _unstarted_since(raw: RawPod) -> datetime | None:
+def _is_unstarted(status: Status) -> bool:
     """By what Kubernetes documents: it has no IP, no sandbox, and no container that says more than that it waits."""
-    status, at = raw.status, {each.type: each for each in raw.status.conditions}
-    has_sandbox = at.get("PodReadyToStartContainers", Condition()).status == "True"
+    has_sandbox = any(
+        (each.type, each.status) == ("PodReadyToStartContainers", "True") for each in status.conditions
+    )
     if status.phase not in ("", "Pending") or status.pod_ip or has_sandbox:
-        return None
+        return False
     containers = chain(*map(_STATUSES.decode, (status.container_statuses, status.init_container_statuses)))
-    if not all(each.untouched for each in containers):
-        return None
-    return at.get("PodScheduled", Condition()).last_transition_time or raw.metadata.creation_timestamp
+    return all(each.untouched for each in containers)
 
 
 def spec_of(pod: Pod) -> dict[str, Any]:
@@ -518,15 +516,13 @@ def _key(metadata: ObjectMeta) -> str:
 
 
 def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
-    says_stuck = ("PodScheduled", "False", "Unschedulable")
-    those = (each for each in raw.status.conditions if (each.type, each.status, each.reason) == says_stuck)
-    stuck = next(those, None)
+    conditions = [(each.type, each.status, each.reason) for each in raw.status.conditions]
     return Unbound(
         spec=bytes(raw.spec),
         gated=any(gate.name == GATE for gate in spec.scheduling_gates),
         held=any(gate.name != GATE for gate in spec.scheduling_gates),
         tolerates=tolerates_super_nodes(spec.tolerations),
-        stuck_since=(stuck.last_transition_time or raw.metadata.creation_timestamp) if stuck else None,
+        stuck=("PodScheduled", "False", "Unschedulable") in conditions,
         nominated=bool(raw.status.nominated_node_name),
     )
 

@@ -64,7 +64,7 @@ def location_of(pod: Pod, super_nodes: frozenset[str]) -> Location:
 
 
 def is_unstarted(pod: Pod, super_nodes: Container[str]) -> bool:
-    return pod.active and pod.unstarted_since is not None and pod.node_name in super_nodes
+    return pod.active and pod.unstarted and pod.node_name in super_nodes
 
 
 def is_sent(pod: Pod) -> bool:
@@ -159,7 +159,7 @@ class Snapshot:
     @property
     def stuck(self) -> list[Pod]:
         """Those that the scheduler finds no room for."""
-        return self._idle(pod for pod in self.pods if pod.stuck_since is not None)
+        return self._idle(pod for pod in self.pods if pod.stuck)
 
     @property
     def unstarted(self) -> list[Pod]:

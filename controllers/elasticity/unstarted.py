@@ -1,4 +1,4 @@
-"""Pods that a super node accepts and never starts: the provider is sold out, or its subnet has no address left.
+"""Pods that super nodes do not take, or accept and never start: sold out, or a subnet without addresses.
 
 Nothing in Kubernetes says so, so time does. Events tell these pods from those that would not start elsewhere, either.
 """
@@ -70,14 +70,19 @@ class Unstarted:
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client, self._clock = client, clock
-        self._first_seen: dict[str, float] = {}
+        self._first_seen: dict[str, tuple[str, float]] = {}
+        """By uid: the node at that time, if any, and since when it has been the same."""
         self._verdicts: dict[str, Verdict] = {}
         self._avoided: dict[str, dict[str, Avoided]] = {}
 
     def waited(self, pod: Pod) -> float:
-        """Seconds since it was first seen on its super node; a new leader begins at 0."""
-        now = self._clock()
-        return now - self._first_seen.setdefault(pod.metadata.uid, now)
+        """Seconds since it was first seen waiting for a super node, or on its own; a new leader begins at 0."""
+        uid, now = pod.metadata.uid, self._clock()
+        node, since = self._first_seen.get(uid, (pod.node_name, now))
+        if node != pod.node_name:
+            since = now
+        self._first_seen[uid] = pod.node_name, since
+        return now - since
 
     def verdict(self, pod: Pod) -> Verdict | None:
         """None while its Events are to be read."""
