@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import partial
 
 import click
 
+from api.anycast_ip import COPY, NODE_ADDRESS, WAIT
 from api.ingress_daemonset import GROUP
 from calico.reservations import GROUPS
 from cli.cluster import attempt
-from cli.errors import WRONG, way_to_permission
+from cli.errors import WRONG, unreadable, way_to_permission
 from cli.health import PAGE, Finding, Needs, Probe, Raw, Verdict
 from cli.installation import (
     CALICO,
@@ -28,6 +30,8 @@ from cli.output import Part, Report, Table, bad, faint, good, warning
 from cli.session import Command, Session, pass_session
 from cli.status import Status, enabled, status_of
 from kube.errors import ApiError, Forbidden, KubeError, NotFound
+from kube.resources import NAMESPACES
+from kube.types import Namespace
 from runtime import uuid4
 from settings import Settings
 from telemetry.program import VERSION
@@ -52,6 +56,8 @@ OLDEST = (1, 30)
 SKEW = timedelta(seconds=5)
 """Between two machines whose clocks are synchronized, with the time that a request takes."""
 NETWORK = "docs/how-to/install.md#private-clusters-and-other-networks"
+SIMILAR = 0.8
+"""How much of a label's name a slip leaves."""
 STYLES = {Verdict.WRONG: bad, Verdict.WARNING: warning, Verdict.SKIPPED: faint, Verdict.OK: good}
 ALWAYS: Needs = {
     CONTROLLERS: [*access("create", "events"), *access("create", "leases", "coordination.k8s.io", OWN)]
@@ -123,6 +129,7 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
         yield _reach_finding(what, answer, client_ca=bool(ours.in_force.webhook.client_ca))
     yield from _permissions(inventory)
     yield from of_others(inventory.configurations)
+    yield from _labels(attempt(partial(inventory.cached, NAMESPACES, Namespace)), ours.in_force)
     yield _versions(status, cluster.client.request("GET", "/version")["gitVersion"])
     lease = attempt(inventory.lease)
     yield from _clocks(lease, cluster.server_time(), inventory.now())
@@ -241,6 +248,27 @@ def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
         if {"*", group} & {*rule.api_groups} and {"*", "*/*", plural} & {*rule.resources}
     }
     return ", ".join(sorted(seen))
+
+
+def _labels(namespaces: Sequence[Namespace] | KubeError, settings: Settings) -> Iterator[Finding]:
+    check, warns = "labels of namespaces", partial(Finding, "labels of namespaces", Verdict.WARNING)
+    if isinstance(namespaces, KubeError):
+        failure = unreadable(namespaces)
+        yield Finding(check, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
+        return
+    is_on, is_fine = settings.anycast_ip.enabled and settings.anycast_ip.pod_address.enabled, True
+    for each in namespaces:
+        labels = each.metadata.labels
+        for name in get_close_matches(NODE_ADDRESS, labels, cutoff=SIMILAR):
+            labelled = f"namespace {each.metadata.name} is labelled {name}={labels[name]}"
+            if name != NODE_ADDRESS or labels[name] not in (COPY, WAIT):
+                is_fine, way_out = False, f"label it {NODE_ADDRESS}={COPY}, or ={WAIT}"
+                yield warns(f"{labelled}, which has no effect", way_out)
+            elif not is_on:
+                is_fine, way_out = False, "set anycastIP.podAddress.enabled, or remove the label"
+                yield warns(f"{labelled}, but anycastIP.podAddress is off: its pods get no address", way_out)
+    if is_fine:
+        yield Finding(check, Verdict.OK, "each has an effect")
 
 
 def _versions(status: Status, server: str) -> Finding:
