@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.ingress_daemonset.types import resource
-from controllers.ingress_daemonset.controller import changes
+from controllers.ingress_daemonset.drift import overwrite
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.revisions import plan_revisions
 from controllers.ingress_daemonset.status import HISTORY_SIZE, seconds_of_pods
@@ -319,7 +319,7 @@ STATUSES = st.dictionaries(
 
 @given(STATUSES, STATUSES)
 def test_the_patch_of_a_status_leaves_nothing_of_the_one_before(old: Raw, new: Raw) -> None:
-    assert merged(old, changes(old, new)) == new
+    assert merged(old, overwrite(new, old)) == new
 
 
 def test_a_revision_is_named_as_its_controller_revision_is() -> None:

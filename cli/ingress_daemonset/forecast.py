@@ -21,7 +21,7 @@ from cli.output import Document, Part, Report, Table, count_of, duration, title,
 from cli.session import Command, Session, pass_session
 from cli.simulate.values import Change, Effect
 from controllers.ingress_daemonset.children import Workload, Writes
-from controllers.ingress_daemonset.forecast import Left, Step, forecast
+from controllers.ingress_daemonset.forecast import Left, Pause, Step, WavePause, forecast
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import measured, seconds_of_pods
@@ -53,22 +53,6 @@ class Wave(Document, frozen=True):
     """Nodes that begin together."""
 
     turns: tuple[Step, ...]
-
-
-class Pause(Document, frozen=True):
-    """After the canary; *seconds* is None when it has to be promoted by hand."""
-
-    begins_at: datetime
-    seconds: int | None
-
-
-class WavePause(Document, frozen=True):
-    """After the nodes with a value of *label*; an empty one is of those without it."""
-
-    label: str
-    wave: str
-    begins_at: datetime
-    seconds: int
 
 
 class Rollout(Report, frozen=True):
@@ -163,13 +147,6 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     pods, plans = seconds_of_pods(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
     ahead = forecast(snapshot, pods, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
-    pause = None
-    if canary := ahead.pause:
-        lasts = (canary.ends_at - canary.begins_at).total_seconds() if canary.ends_at else None
-        pause = Pause(canary.begins_at, None if lasts is None else round(lasts))
-    label, seconds = "", 0
-    if rolling.waves:
-        label, seconds = rolling.waves.by_label, rolling.waves.pause.duration_seconds
     return Rollout(
         ingress_daemonset=f"{namespace}/{name}",
         what=what,
@@ -185,8 +162,8 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         ends_at=ahead.ends_at,
         now=now,
         assumptions=tuple(_assumptions(snapshot.resource)),
-        pause=pause,
-        wave_pauses=tuple(WavePause(label, each.wave, each.begins_at, seconds) for each in ahead.wave_pauses),
+        pause=ahead.pause,
+        wave_pauses=ahead.wave_pauses,
     )
 
 

@@ -23,7 +23,7 @@ from controllers.controller import CLOCK, Clock, Controller
 from controllers.executor import Executor
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
 from controllers.ingress_daemonset.detachment import METALLB, Readings
-from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration
+from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration, overwrite
 from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.object_cache import (
     LABELS,
@@ -191,18 +191,15 @@ def enqueue_templates(
     """A change of a template, of the one that is proven, or of a revision by another client."""
 
     def on_resource(old: IngressDaemonSet | None, new: IngressDaemonSet | None) -> None:
-        if (
-            old
-            and new
-            and old.spec == new.spec
-            and old.stored.current_revision == new.stored.current_revision
-        ):
-            return
-        if new:
+        if new and (old is None or _templates(old) != _templates(new)):
             enqueue(key_of(new.metadata))
 
     cache.on_change("IngressDaemonSet", on_resource)
     revisions.on_change(partial(enqueue_owner, enqueue))
+
+
+def _templates(resource: IngressDaemonSet) -> tuple[object, ...]:
+    return resource.spec, resource.stored.current_revision
 
 
 def matters(old: FollowedNode | None, new: FollowedNode | None) -> bool:
@@ -356,7 +353,7 @@ class Reconciler:
         if (status := planned.status) != resource.reported:
             if (left := last.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
                 return left
-            patch = changes(resource.reported, status)
+            patch = overwrite(status, resource.reported)
             try:
                 guarded = not GUARDED.isdisjoint(patch)
                 self._writer.write_status(resource.metadata, patch, guarded=guarded)
@@ -369,12 +366,3 @@ class Reconciler:
                 due = self.pace(key_of(resource.metadata))
         self._reporter.measure(resource, planned)
         return due
-
-
-def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch that replaces *old* with *new*: what is gone is null."""
-    patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
-    for name, part in new.items():
-        before = old.get(name)
-        patch[name] = changes(before, part) if isinstance(part, dict) and isinstance(before, dict) else part
-    return patch

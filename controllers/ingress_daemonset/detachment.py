@@ -346,11 +346,11 @@ class Detachment:
     @property
     def settled_at(self) -> datetime | None:
         """When the load balancer sends traffic to the node again; None unless it was just attached."""
+        return self._after_attachment(self.rolling.attach_grace_period_seconds)
+
+    def _after_attachment(self, seconds: int) -> datetime | None:
         mark = self.deployment_mark
-        if mark is None or not mark.attached:
-            return None
-        began = self.writes.began(mark.at, self.target)
-        return after(began, self.rolling.attach_grace_period_seconds)
+        return after(self.writes.began(mark.at, self.target), seconds) if mark and mark.attached else None
 
     @property
     def safe_at(self) -> datetime | None:
@@ -360,24 +360,17 @@ class Detachment:
     def _safe_at(self, writes: Writes) -> datetime | None:
         if self.deployment_unmarked or self.node_unmarked:
             return None
-        graces = [
-            (self.rolling.deployment_annotation, self.deployment_mark, self.target),
-            (self.rolling.node_annotation, self.node_mark, target("Node", self.node.metadata)),
-        ]
-        ends = [
-            after(writes.began(mark.at, written), annotation.grace_period_seconds)
-            for annotation, mark, written in graces
-            if annotation and mark
-        ]
-        if self.rolling.labels_node and self.node_mark:
-            began = writes.began(self.node_mark.at, target("Node", self.node.metadata))
-            ends.append(after(began, self.rolling.label_grace_seconds))
-        if wanted := self.rolling.timestamp:
+        rolling, ends, on_node = self.rolling, [LONG_AGO], target("Node", self.node.metadata)
+        if (annotation := rolling.deployment_annotation) and (mark := self.deployment_mark):
+            ends.append(after(writes.began(mark.at, self.target), annotation.grace_period_seconds))
+        if (mark := self.node_mark) and (rolling.node_annotation or rolling.labels_node):
+            annotated = rolling.node_annotation.grace_period_seconds if rolling.node_annotation else 0
+            ends.append(after(writes.began(mark.at, on_node), max(annotated, rolling.label_grace_seconds)))
+        if wanted := rolling.timestamp:
             if (detached_at := self.timestamp) is None:
                 return None
-            began = writes.began(detached_at, target("Node", self.node.metadata))
-            ends.append(after(began, wanted.grace_period_seconds))
-        return max(ends, default=LONG_AGO)
+            ends.append(after(writes.began(detached_at, on_node), wanted.grace_period_seconds))
+        return max(ends)
 
     @cached_property
     def doubt(self) -> str | None:
@@ -500,10 +493,7 @@ class Detachment:
     @property
     def attach_doubt_ends_at(self) -> datetime | None:
         """When less of it is waited for."""
-        mark = self.deployment_mark
-        if mark is None or not mark.attached:
-            return None
-        return after(self.writes.began(mark.at, self.target), self.rolling.confirm_timeout_seconds)
+        return self._after_attachment(self.rolling.confirm_timeout_seconds)
 
 
 def after(moment: datetime, seconds: int) -> datetime:

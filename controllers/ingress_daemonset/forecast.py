@@ -18,7 +18,6 @@ from msgspec.structs import replace as changed
 from api.ingress_daemonset.status import (
     Phase,
     Promotion,
-    Status,
     raw_of,
     status_of,
 )
@@ -113,8 +112,8 @@ class SimulatedCluster:
         return True
 
     @property
-    def stored(self) -> Status:
-        return self._resource.stored
+    def resource(self) -> IngressDaemonSet:
+        return self._resource
 
     @property
     def next_event(self) -> datetime | None:
@@ -211,18 +210,20 @@ class Left:
 
 @dataclass(frozen=True)
 class Pause:
-    """After the canary; without *ends_at*, a person promotes it, which takes no time here."""
+    """After the canary; without *seconds*, a person promotes it, which takes no time here."""
 
     begins_at: datetime
-    ends_at: datetime | None = None
+    seconds: int | None = None
 
 
 @dataclass(frozen=True)
 class WavePause:
-    """After the wave of the nodes with a value of the label; empty is that of those without."""
+    """After the wave of the nodes with a value of *label*; empty is that of those without."""
 
+    label: str
     wave: str
     begins_at: datetime
+    seconds: int
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ def forecast(snapshot: Snapshot, pods: float, plans: int | None = None) -> Forec
         record.note(planned.rollouts, cluster.now)
         cluster.apply(planned.actions)
         if cluster.report(planned.status or {}) or planned.actions:
-            record.note_pauses(cluster.stored)
+            record.note_pauses(cluster.resource)
             continue
         events = [each for each in (cluster.next_event, planned.requeue_at) if each is not None]
         if not events:
@@ -310,14 +311,17 @@ class _Record:
     wave_pauses: tuple[WavePause, ...] = ()
     _steps: dict[str, Step] = field(default_factory=dict)
 
-    def note_pauses(self, stored: Status) -> None:
+    def note_pauses(self, resource: IngressDaemonSet) -> None:
         """After the canary, and after a wave that is complete, once."""
-        canary, waves = stored.canary, stored.waves
+        canary, waves = resource.stored.canary, resource.stored.waves
+        wanted = resource.spec.update_strategy.rolling_update.waves
         if canary and canary.complete_since and canary.promoted_at:
             is_by_hand = canary.promoted_by == Promotion.BY_HAND
-            self.pause = Pause(canary.complete_since, None if is_by_hand else canary.promoted_at)
-        if waves and waves.completed_at:
-            found = WavePause(waves.current or "", waves.completed_at)
+            lasts = canary.promoted_at - canary.complete_since
+            self.pause = Pause(canary.complete_since, None if is_by_hand else round(lasts.total_seconds()))
+        if wanted and waves and waves.completed_at:
+            seconds = wanted.pause.duration_seconds
+            found = WavePause(wanted.by_label, waves.current or "", waves.completed_at, seconds)
             if found not in self.wave_pauses:
                 self.wave_pauses = (*self.wave_pauses, found)
 

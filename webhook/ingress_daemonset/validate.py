@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from api.ingress_daemonset.types import (
     load_balancers,
     not_allowed,
 )
-from kube.selectors import REQUIRED
+from kube.selectors import REQUIRED, Term
 from settings import CLBSettings, IngressDaemonSetSettings
 from settings.windows import zone_of
 
@@ -119,13 +119,7 @@ def long_lists(new: IngressDaemonSet, template: Template) -> Iterator[Problem]:
         f"{PATH}.spec.nodeSelector": (len(pod.node_selector), MOST_LABELS),
         f"{PATH}.spec.containers": (len(pod.containers), MOST_CONTAINERS),
         f"{PATH}.spec.initContainers": (len(pod.init_containers), MOST_CONTAINERS),
-        f"{PATH}.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": (
-            len(
-                (required.node_selector_terms if (required := pod.affinity.node_affinity.required) else ())
-                or ()
-            ),
-            MOST_TERMS,
-        ),
+        f"{PATH}.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": (len(_terms(pod)), MOST_TERMS),
     }
     for path, (count, most) in counts.items():
         if count > most:
@@ -309,15 +303,19 @@ def _annotations(rolling: RollingUpdate) -> Iterator[Problem]:
 
 def _label(rolling: RollingUpdate, spec: Spec, pod: PodSpec) -> Iterator[Problem]:
     """A node that is detached by it must still match."""
-    required = pod.affinity.node_affinity.required
-    terms = (required.node_selector_terms if required else ()) or ()
     keys = {*spec.node_selector, *pod.node_selector}
-    keys |= {expression.key for term in terms for expression in term.match_expressions}
+    keys |= {expression.key for term in _terms(pod) for expression in term.match_expressions}
     if rolling.label_node_to_detach and EXCLUDED in keys:
         yield (
             f"{ROLLING}.labelNodeToDetach",
             f"nodes are selected by the label {EXCLUDED}, and would leave when detached; select them by another",
         )
+
+
+def _terms(pod: PodSpec) -> Sequence[Term]:
+    """Of its required affinity to nodes."""
+    required = pod.affinity.node_affinity.required
+    return (required.node_selector_terms if required else ()) or ()
 
 
 def template_problems(spec: Spec, template: Template) -> Iterator[Problem]:
