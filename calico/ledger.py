@@ -87,18 +87,17 @@ class _Ticket:
 
 
 class Ledger:
-    """Creates segments named after *owner*, of so many *entries* at most."""
+    """Creates segments named after *owner*."""
 
     def __init__(
         self,
         store: Reservations,
         owner: str,
         *,
-        entries: int = ENTRIES,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self._owner, self._entries = store, owner, entries
+        self._store, self._owner = store, owner
         self._clock, self._pause = clock, pause
         self._tickets: deque[_Ticket] = deque()
         self._queued = threading.Condition()
@@ -165,7 +164,7 @@ class Ledger:
     def _next_batch(self) -> Sequence[_Ticket]:
         """As many of the queued requests as one segment takes; blocks until there is one."""
         batch: list[_Ticket] = []
-        entries, size = self._entries, SIZE
+        entries, size = ENTRIES, SIZE
         with self._queued:
             while (due := self._due()) != 0:
                 self._queued.wait(due)

@@ -307,9 +307,12 @@ def test_a_request_that_follows_one_that_was_alone_does_not_wait() -> None:
     assert store.writes == 3
 
 
-def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs() -> None:
+def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_module, "ENTRIES", 2)
     store = Held()
-    subject = ledger(store, entries=2)
+    subject = ledger(store)
     tickets = [_Ticket([numbered(n)], later(), Future(), time.monotonic()) for n in range(3)]
     subject._queue(tickets)
     for _ in range(WRITERS):
@@ -318,9 +321,10 @@ def test_what_a_segment_has_no_room_for_is_written_though_a_write_hangs() -> Non
     assert {each.done.result(timeout=30).metadata.name for each in tickets} == set(store.objects)
 
 
-def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for() -> None:
+def test_a_batch_takes_as_many_requests_as_a_segment_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "ENTRIES", 3)
     store = Held()
-    subject = ledger(store, entries=3)
+    subject = ledger(store)
     with ThreadPoolExecutor(16) as pool:
         callers = behind_busy_writers(subject, store, pool, *[later()] * 7)
         store.permits.release(WRITERS + 3)

@@ -256,10 +256,8 @@ class Connection:
 
 async def ready(sock: socket.socket, *, to_write: bool = False) -> None:
     """Wait until *sock* can be read from, or written to."""
-    loop, number = (
-        asyncio.get_running_loop(),
-        sock.fileno(),
-    )  # asyncio would ask the kernel for a socket's addresses
+    loop = asyncio.get_running_loop()
+    number = sock.fileno()  # asyncio would ask the kernel for a socket's addresses
     event = loop.create_future()
     watch = loop.add_writer if to_write else loop.add_reader
 

@@ -207,9 +207,7 @@ def caches_of(informers: Informers, reservations: Resource) -> Caches:
         informers.of(PODS, Pod, decode=decode_pod),
     )
     caches.segments.add_index("keys", lambda segment: segment.keys)
-    caches.segments.add_index(
-        "cidrs", lambda segment: {record.cidr for record in segment.records if segment.ours}
-    )
+    caches.segments.add_index("cidrs", lambda segment: segment.cidrs if segment.ours else ())
     caches.pods.add_index("uid", lambda pod: (pod.metadata.uid,))
     caches.pods.add_index("predecessor", lambda pod: {predecessor_of(pod.metadata.annotations)} - {""})
     return caches

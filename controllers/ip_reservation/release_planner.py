@@ -108,7 +108,7 @@ class Pods:
     unconfirmed: frozenset[str] = frozenset()
     forged: frozenset[str] = frozenset()
     promises: Promises = field(default_factory=Promises)
-    claims: Claimed = field(default_factory=lambda: Claimed())
+    claims: Claimed = field(default_factory=Claimed)
 
     def life_of(self, record: Record) -> Life:
         """GONE also when it lives on without this address."""
@@ -221,7 +221,7 @@ def _outlasting(
 def _moves(segments: Iterable[IPReservation], moved: Mapping[str, Sequence[Record]]) -> Iterator[Compaction]:
     """To a segment without an owner."""
     level = 1 + max((each.level for each in segments if each.metadata.name in moved), default=0)
-    for page in pages((record for records in moved.values() for record in records), ENTRIES):
+    for page in pages(record for records in moved.values() for record in records):
         yield Compaction(level, page, frozenset())
 
 
@@ -482,7 +482,7 @@ def compact(
     sources = frozenset(segment.metadata.name for segment, _ in small)
     records = {record.key: record for _, held in small for record in held}.values()
     parts = [[record for record in records if is_ahead(record) is ahead] for ahead in (True, False)]
-    return [Compaction(level, page, sources) for part in parts for page in pages(part, ENTRIES)]
+    return [Compaction(level, page, sources) for part in parts for page in pages(part)]
 
 
 def is_ahead(record: Record) -> bool:
