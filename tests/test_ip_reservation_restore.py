@@ -81,24 +81,6 @@ def test_what_is_taken_out_is_reserved_again_as_it_was(change: Callable[[], IPRe
     assert sample("drawbridge_restored_reservations_total") == before + 2
 
 
-def test_what_the_leader_released_stays_released() -> None:
-    world = World()
-    world.restore.note_own("drawbridge-a", [TERMINATING])
-
-    world.change_and_settle_twice(segment(NO_POD))
-
-    assert [each for each in world.records if each.uid] == [HELD]
-
-
-def test_what_the_leader_released_from_another_segment_is_reserved_again() -> None:
-    world = World()
-    world.restore.note_own("drawbridge-b", [TERMINATING, HELD])
-
-    world.change_and_settle_twice(None)
-
-    assert world.records == [TERMINATING, HELD]
-
-
 def test_releases_are_remembered_for_as_long_as_the_watch_may_lag() -> None:
     world = World()
     world.restore.note_own("drawbridge-a", [TERMINATING])
@@ -112,24 +94,36 @@ def test_releases_are_remembered_for_as_long_as_the_watch_may_lag() -> None:
     assert list(world.restore.taken("drawbridge-a").values()) == [TERMINATING]
 
 
-def test_what_another_segment_holds_is_not_reserved_again() -> None:
+LATER = record(uid="d", pod="redis-9")
+
+
+@pytest.mark.parametrize(
+    ("noted", "elsewhere", "new", "expected"),
+    [
+        pytest.param("drawbridge-a", [], segment(NO_POD), [HELD], id="the leader released"),
+        pytest.param("drawbridge-b", [], None, [TERMINATING, HELD], id="it released from another segment"),
+        pytest.param("", [TERMINATING, HELD], None, [TERMINATING, HELD], id="another segment holds"),
+        pytest.param(
+            "", [], segment(LATER, HELD), [LATER, TERMINATING, HELD], id="another pod's record takes over"
+        ),
+    ],
+)
+def test_what_is_reserved_of_a_segment_that_changes_when(
+    noted: str, elsewhere: Sequence[Record], new: IPReservation | None, expected: Sequence[Record]
+) -> None:
     world = World()
-    world.reservations.put(segment(TERMINATING, HELD, name="drawbridge-b"))
+    world.restore.note_own(noted, [TERMINATING])
+    if elsewhere:
+        world.reservations.put(segment(*elsewhere, name="drawbridge-b"))
 
-    world.change_and_settle_twice(None)
+    world.change_and_settle_twice(new)
 
-    assert sorted(world.reservations.objects) == ["drawbridge-b"]
-    assert world.recorder.reasons == []
+    assert [each for each in world.records if each.uid] == expected
+    assert bool(world.recorder.reasons) is not bool(elsewhere)
 
 
-def test_a_record_stays_when_one_of_another_pod_takes_the_address() -> None:
-    later = record(uid="d", pod="redis-9")
-    world = World()
-
-    world.change_and_settle_twice(segment(later, HELD))
-
-    assert world.records == [later, TERMINATING, HELD]
-    assert taken_out(segment(TERMINATING), segment(TERMINATING, later)) == []
+def test_what_stays_is_not_taken_out() -> None:
+    assert taken_out(segment(TERMINATING), segment(TERMINATING, LATER)) == []
 
 
 def test_segments_of_others_are_of_no_concern() -> None:

@@ -48,25 +48,53 @@ def decided(*segments: IPReservation, place: Place = PLACE) -> Promise | Outcome
     return decide(place, segments, ON, NOW)
 
 
-def test_the_address_of_the_former_pod_is_promised() -> None:
-    assert decided(segment(own())) == Promise("uid-redis-0", ("10.0.0.1",))
-    assert decided(segment(own(ended=ago(minutes=39)))) == Promise("uid-redis-0", ("10.0.0.1",))
+FOUR, BEFORE = Promise("uid-redis-0", ("10.0.0.1",)), own(uid="first", at=ago(minutes=20))
+SIX, FOUR_OF_TWO = own("fd00::1/128", addresses=2), own(addresses=2)
+LAST = own("10.0.0.2/32", uid="second", at=ago(minutes=5))
 
 
-def test_both_addresses_of_a_dual_stack_pod_are_promised_wherever_they_are_reserved() -> None:
-    six, four = own("fd00::1/128", addresses=2), own(addresses=2)
-
-    assert decided(segment(six), segment(four)) == Promise("uid-redis-0", ("10.0.0.1", "fd00::1"))
-    assert decided(segment(six)) == Outcome.INCOMPLETE
-
-
-def test_of_several_former_pods_the_last_one_counts() -> None:
-    before = own(uid="first", at=ago(minutes=20))
-    last = own("10.0.0.2/32", uid="second", at=ago(minutes=5))
-
-    assert decided(segment(before, last)) == Promise("second", ("10.0.0.2",))
-    again = replace(before, asked=ago(minutes=1))
-    assert decided(segment(again, last)) == Promise("first", ("10.0.0.1",))
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param([segment(own())], FOUR, id="the former pod's"),
+        pytest.param([segment(own(ended=ago(minutes=39)))], FOUR, id="while it is reserved"),
+        # Later than this, the leader may have released it before it knows of the pod.
+        pytest.param([segment(own(ended=ago(minutes=39.4)))], FOUR, id="nearly as long"),
+        pytest.param([segment(own(ended=ago(minutes=39.6)))], Outcome.NEARLY_OVER, id="not at its end"),
+        pytest.param([segment(own(ended=ago(minutes=50)))], Outcome.NEARLY_OVER, id="nor afterwards"),
+        pytest.param(
+            [segment(SIX), segment(FOUR_OF_TWO)],
+            Promise("uid-redis-0", ("10.0.0.1", "fd00::1")),
+            id="both of a dual-stack pod, wherever they are reserved",
+        ),
+        pytest.param([segment(SIX)], Outcome.INCOMPLETE, id="not one of two"),
+        pytest.param([segment(BEFORE, LAST)], Promise("second", ("10.0.0.2",)), id="the last pod's"),
+        pytest.param(
+            [segment(replace(BEFORE, asked=ago(minutes=1)), LAST)],
+            Promise("first", ("10.0.0.1",)),
+            id="of the pod that was deleted last",
+        ),
+        pytest.param(
+            [segment(own(), own(uid="before", owner_uid="", at=ago(hours=1)))],
+            FOUR,
+            id="one that an earlier pod of the place had, too",
+        ),
+        pytest.param(
+            [segment(own(), release="10.0.0.1")], Outcome.TO_BE_RELEASED, id="not if to be released"
+        ),
+        pytest.param([segment(own(), ours=False)], Outcome.NOT_RESERVED, id="not by another client's object"),
+        *(
+            pytest.param([segment(own()), other], Outcome.OF_OTHERS, id=f"not if it is kept {why}")
+            for why, other in {
+                "for another pod": segment(record(pod="kafka-0", uid="b"), name="b"),
+                "by another client": segment(record(), name="b", ours=False),
+                "in a range": segment(record("10.0.0.0/30"), name="b", ours=False),
+            }.items()
+        ),
+    ],
+)
+def test_what_is_promised(held: Sequence[IPReservation], expected: Promise | Outcome) -> None:
+    assert decided(*held) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,41 +109,6 @@ def test_of_several_former_pods_the_last_one_counts() -> None:
 )
 def test_nothing_is_promised_to_a_pod_that_does_not_take_the_place(place: Place, held: Record) -> None:
     assert decided(segment(held), place=place) == Outcome.NOT_RESERVED
-
-
-def test_nothing_is_promised_by_an_ip_reservation_of_another_client() -> None:
-    assert decided(segment(own(), ours=False)) == Outcome.NOT_RESERVED
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(segment(record(pod="kafka-0", uid="b"), name="b"), id="for another pod"),
-        pytest.param(segment(record(), name="b", ours=False), id="by another client"),
-        pytest.param(segment(record("10.0.0.0/30"), name="b", ours=False), id="in a range"),
-    ],
-)
-def test_an_address_that_is_kept_for_others_is_not_promised(other: IPReservation) -> None:
-    assert decided(segment(own()), other) == Outcome.OF_OTHERS
-
-
-def test_an_earlier_record_of_the_same_place_is_not_of_others() -> None:
-    assert decided(segment(own(), own(uid="before", owner_uid="", at=ago(hours=1)))) == Promise(
-        "uid-redis-0", ("10.0.0.1",)
-    )
-
-
-def test_an_address_that_an_operator_wants_released_is_not_promised() -> None:
-    assert decided(segment(own(), release="10.0.0.1")) == Outcome.TO_BE_RELEASED
-
-
-@pytest.mark.parametrize(("minutes", "promised"), [(39.4, True), (39.6, False), (50, False)])
-def test_nothing_is_promised_in_the_last_moments_of_a_reservation(minutes: float, promised: bool) -> None:
-    """The leader may have released it before it knows of the pod."""
-    found = decided(segment(own(ended=ago(minutes=minutes))))
-
-    assert (found == Promise("uid-redis-0", ("10.0.0.1",))) == promised
-    assert promised or found == Outcome.NEARLY_OVER
 
 
 # Records
