@@ -151,14 +151,6 @@ def test_what_an_open_node_uses_stays_listed_without_a_claim(
     assert listed(claims, {"u2": shown} if shown else {}, LISTED_ONCE) == tuple(expected)
 
 
-def test_without_a_name_nothing_is_written() -> None:
-    lab = Lab(Knobs(**PLENTY), SETTINGS)
-    lab.opened("n1")
-    lab.run_for(60)
-
-    assert published(lab) == {}
-
-
 def test_it_follows_the_addresses_from_the_order_to_the_release() -> None:
     lab = lab_with(count=1)
     seen = writes(lab)

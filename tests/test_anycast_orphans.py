@@ -34,7 +34,7 @@ def left_behind(lab: Lab, name: str = "gone", **fields: Any) -> str:
 def test_an_orphan_is_released_with_its_tags_after_the_grace_period(fields: dict[str, Any]) -> None:
     lab = lab_with("release")
     lab.opened()
-    orphan = lab.add_address("ins-gone", **{"tags": original("gone"), **fields})
+    orphan = left_behind(lab, **fields)
     lab.run_for(GRACE - 60)
     assert orphan in lab.world.addresses
     lab.run(lambda: orphan not in lab.world.addresses, 1500, "released")
@@ -43,24 +43,18 @@ def test_an_orphan_is_released_with_its_tags_after_the_grace_period(fields: dict
     assert len(lab.on()) == 1
 
 
-def test_reporting_changes_nothing() -> None:
-    lab = lab_with("report")
+@pytest.mark.parametrize(("mode", "enabled"), [("report", True), ("release", False)], ids=["reported", "off"])
+def test_without_a_wish_for_it_nothing_is_released_and_without_a_search_nothing_said(
+    mode: str, enabled: bool
+) -> None:
+    lab = lab_with(mode, enabled=enabled)
     orphan = left_behind(lab)
     lab.join()
     lab.run_for(3 * GRACE)
 
-    assert "OrphanedAnycastIp" in lab.recorder.reasons
+    assert ("OrphanedAnycastIp" in lab.recorder.reasons) is enabled
     assert orphan in lab.world.addresses
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
-
-
-def test_off_means_that_nothing_is_even_looked_for() -> None:
-    lab = lab_with("release", enabled=False)
-    left_behind(lab)
-    lab.join()
-    lab.run_for(2 * GRACE)
-
-    assert "OrphanedAnycastIp" not in lab.recorder.reasons
 
 
 KEPT = {

@@ -21,7 +21,7 @@ from api.anycast_ip import (
 from controllers.anycast_ip.memory import Line
 from dev.lab.cloud import Knobs
 from kube.types import Node
-from tests.anycast_world import SETTINGS, Lab, original
+from tests.anycast_world import SETTINGS, Lab
 
 
 def test_a_node_opens_when_its_address_is_bound_and_leaves_nothing_behind() -> None:
@@ -75,20 +75,6 @@ def test_other_taints_and_annotations_are_left_as_they_are() -> None:
         ADDRESS: address.ip,
         BOUND: f"{raw['metadata']['uid']}/{address.id}",
     }
-
-
-def test_a_node_whose_claim_is_older_than_its_address_opens_with_that_one() -> None:
-    """As after etcd was restored: its former address is there, and cannot be bound while the instance has another."""
-    lab = Lab()
-    lab.opened()
-    (former,) = lab.on()
-    lab.world.alter(former.id, status="UNBIND", instance_id="")
-    present = lab.add_address("ins-n1", tags=original())
-    lab.edit("n1", {"spec": {"taints": [msgspec.to_builtins(TAINT)]}})
-    lab.run_for(120)
-    assert lab.is_open()
-    assert [each.id for each in lab.on()] == [present]
-    assert lab.count("AllocateAddresses") == 1
 
 
 @pytest.mark.parametrize(

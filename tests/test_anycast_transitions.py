@@ -20,7 +20,6 @@ from api.anycast_ip import (
     with_transition,
 )
 from kube.types import Node, ObjectMeta
-from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW
 
@@ -33,19 +32,13 @@ def noted(*transitions: str) -> Node:
     return node
 
 
-def test_the_latest_comes_first() -> None:
-    assert transitions_of(noted(OPEN, CLOSED)) == (
-        Transition(NOW + timedelta(minutes=1), CLOSED, "eip-1"),
-        Transition(NOW, OPEN, "eip-0"),
-    )
-
-
-def test_the_last_few_are_kept_and_are_small() -> None:
+def test_the_last_few_are_kept_the_latest_first_and_are_small() -> None:
     node = noted(*[OPEN, CLOSED] * 10)
 
-    assert [each.address for each in transitions_of(node)] == [
-        f"eip-{19 - number}" for number in range(TRANSITIONS_KEPT)
-    ]
+    assert transitions_of(node) == tuple(
+        Transition(NOW + timedelta(minutes=number), CLOSED if number % 2 else OPEN, f"eip-{number}")
+        for number in range(19, 19 - TRANSITIONS_KEPT, -1)
+    )
     assert len(node.metadata.annotations[HISTORY]) < 400
 
 
@@ -113,10 +106,3 @@ def test_a_node_that_lost_its_address_says_when_and_which() -> None:
     lab.run(lambda: changed(lab) == [OPEN, CLOSED, OPEN], 300, "open again")
     lab.run_for(SETTINGS.resync_period * 2)
     assert changed(lab) == [OPEN, CLOSED, OPEN]
-
-
-def test_it_goes_with_the_other_annotations() -> None:
-    lab = open_lab(settings=SETTINGS.model_copy(update={"release_on_label_removal": True}))
-    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
-
-    lab.run(lambda: HISTORY not in lab.node().metadata.annotations, 60, "gone")

@@ -15,8 +15,9 @@ from werkzeug.test import Client
 
 from api.anycast_ip import PATH, TAINT
 from settings import AnycastIPSettings
+from tests.admission import admitted, asked
 from tests.hostile_objects import WRONG, Place, answer, panics, places, replaced, spelt
-from webhook.admission import Decision, Request, ReviewError, parse, render
+from webhook.admission import ReviewError
 from webhook.anycast_ip.webhook import AnycastIPWebhook
 from webhook.app import create_app
 
@@ -30,24 +31,9 @@ def raw_node(**parts: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}} | parts
 
 
-def request(operation: str, node: dict[str, Any], old: dict[str, Any] | None = None) -> Request:
-    fields = {"uid": "request-1", "operation": operation, "name": "node-1", "object": node, "oldObject": old}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return parse(msgspec.json.encode(review))
-
-
 def webhook(**settings: Any) -> AnycastIPWebhook:
     parsed = AnycastIPSettings.model_validate({"enabled": True, "clusterID": "cls-1", **settings})
     return AnycastIPWebhook(lambda: parsed)
-
-
-def outcome(node: dict[str, Any], question: Request, decision: Decision) -> dict[str, Any]:
-    """*node* as the API server has it after it applied the answer."""
-    response = msgspec.json.decode(render(question, decision))["response"]
-    assert response["allowed"]
-    operations = msgspec.json.decode(b64decode(response.get("patch", "W10=")))
-    result: dict[str, Any] = jsonpatch.apply_patch(node, operations)
-    return result
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -55,19 +41,19 @@ def test_golden(path: Path) -> None:
     case = yaml.safe_load(path.read_text())
     node = raw_node(**case["node"])
     old = raw_node(**case["old"]) if "old" in case else None
-    question = request("UPDATE" if old else "CREATE", node, old)
+    question = asked(node, old)
     feature = webhook(**case.get("settings", {}))
 
     decision = feature.review(question, deadline=0)
 
     expect = case["expect"]
-    admitted = outcome(node, question, decision)
-    assert admitted["spec"].get("taints", []) == expect["taints"]
-    assert admitted | {"spec": {}} == node | {"spec": {}}
+    after = admitted(node, question, decision)
+    assert decision.allowed
+    assert after["spec"].get("taints", []) == expect["taints"]
+    assert after | {"spec": {}} == node | {"spec": {}}
     assert decision.audit.get("skipped") == expect.get("skipped")
     assert list(decision.warnings) == expect.get("warnings", [])
-    again = feature.review(request("UPDATE" if old else "CREATE", admitted, old), deadline=0)
-    assert again.patch == ()
+    assert feature.review(asked(after, old), deadline=0).patch == ()
 
 
 def test_it_fails_open() -> None:
@@ -77,7 +63,7 @@ def test_it_fails_open() -> None:
 @pytest.mark.parametrize("field", ["object", "oldObject"])
 def test_a_node_that_cannot_be_read_is_named(field: str) -> None:
     nodes = {"object": raw_node(), "oldObject": raw_node()} | {field: {"spec": {"taints": "none"}}}
-    question = request("UPDATE", nodes["object"], nodes["oldObject"])
+    question = asked(nodes["object"], nodes["oldObject"])
 
     with pytest.raises(ReviewError, match=rf"request\.{field} .*spec\.taints"):
         webhook().review(question, deadline=0)

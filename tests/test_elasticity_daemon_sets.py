@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonpatch
-import msgspec
 import pytest
 
 from controllers.elasticity.daemon_sets import (
@@ -20,11 +18,12 @@ from controllers.elasticity.sources import Sources
 from dev.fake_api import FakeAPI, refusal
 from kube.leader_election import LeadershipLost
 from settings import ElasticitySettings
+from tests import admission
 from tests.elasticity_world import AWAY, HOME, fleet, raw_of, raw_pod
 from tests.fakes import FakeClock, FakeRecorder
 from tests.managed import context_of
 from tests.tables import table
-from webhook.admission import ReviewError, parse
+from webhook.admission import ReviewError
 from webhook.elasticity.daemon_sets import DaemonSetWebhook
 
 ALL = [{"operator": "Exists"}]
@@ -56,13 +55,10 @@ def affinity_of(raw: dict[str, Any]) -> dict[str, Any] | None:
 def admitted(new: dict[str, Any], old: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
     """*new* as the API server has it after the answer, which is the same for what it has made."""
     parsed = ElasticitySettings.model_validate({"enabled": True, **settings})
-    fields: dict[str, Any] = {"uid": "1", "operation": "UPDATE" if old else "CREATE", "object": new}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    body = msgspec.json.encode(review | {"request": fields | ({"oldObject": old} if old else {})})
-    decision = DaemonSetWebhook(lambda: parsed).review(parse(body), 0)
+    question = admission.asked(new, old)
+    decision = DaemonSetWebhook(lambda: parsed).review(question, 0)
     assert decision.allowed
-    patched: dict[str, Any] = jsonpatch.apply_patch(new, [dict(each) for each in decision.patch])
-    return patched
+    return admission.admitted(new, question, decision)
 
 
 @table(
@@ -122,16 +118,6 @@ def test_one_that_the_provider_injects_beside_pods_of_super_nodes_keeps_its_temp
     assert admitted(injected(where)) == injected(where)
     # The control: without the mark it is kept off.
     assert affinity_of(admitted(daemon_set())) == OFF
-
-
-@pytest.mark.parametrize("where", ["annotations", "labels"])
-def test_the_leader_leaves_one_that_the_provider_injects(where: str) -> None:
-    world = World()
-    world.have(injected(where), AWAY)
-    world.turn()
-    world.turn(PAUSES.cap)
-
-    assert (world.corrected(), world.recorder.reasons) == (set(), [])
 
 
 def test_it_fails_open_and_names_what_it_cannot_read() -> None:

@@ -13,10 +13,11 @@ from dev.fake_api import FakeAPI
 from kube.errors import Forbidden, KubeError, Unreachable
 from kube.lease_spec import LeaseSpec, expired_for, first_seen
 from settings import ElasticitySettings, LeaderElection
+from tests.admission import admitted
 from tests.factories import NOW
 from tests.fakes import FakeClock
 from tests.tables import table
-from tests.test_elasticity_gate import outcome, raw_pod, request
+from tests.test_elasticity_gate import raw_pod, request
 from webhook.elasticity.leader import LEASES, REFRESH, LeaseReader
 from webhook.elasticity.webhook import NO_LEADER, PlacementWebhook
 
@@ -174,11 +175,12 @@ def test_without_a_leader_a_pod_is_gated_for_a_while_and_it_and_its_creator_lear
     settings = ElasticitySettings.model_validate({"enabled": True, "gateFallbackAfter": after})
     feature, question = PlacementWebhook(lambda: settings, lambda _: absence), request(POD)
 
-    admitted, warnings = outcome(POD, question, feature.review(question, deadline=0))
-    assert admitted["spec"].get("schedulingGates", []) == [{"name": GATE}] * (reason != NO_LEADER)
-    assert admitted["metadata"]["annotations"][REASON] == reason
-    assert [warning in each for each in warnings] == [True] * bool(warning)
-    assert feature.review(request(admitted), deadline=0).patch == ()
+    decision = feature.review(question, deadline=0)
+    after = admitted(POD, question, decision)
+    assert after["spec"].get("schedulingGates", []) == [{"name": GATE}] * (reason != NO_LEADER)
+    assert after["metadata"]["annotations"][REASON] == reason
+    assert [warning in each for each in decision.warnings] == [True] * bool(warning)
+    assert feature.review(request(after), deadline=0).patch == ()
 
 
 def test_a_pod_that_does_not_wait_costs_no_read() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
-import msgspec
 import pytest
 import yaml
 
 from api.elasticity import REASON, WAITS
 from settings import ElasticitySettings
+from tests.admission import admitted, asked
 from tests.tables import table
-from webhook.admission import Decision, Request, ReviewError, parse, render
+from webhook.admission import Request, ReviewError
 from webhook.elasticity.webhook import PlacementWebhook
 
 CASES = sorted((Path(__file__).parent / "data" / "elasticity").glob("*.yaml"))
@@ -40,24 +38,13 @@ def raw_pod(**parts: Any) -> dict[str, Any]:
     }
 
 
-def request(pod: Any, *, operation: str = "CREATE") -> Request:
-    namespace = pod["metadata"].get("namespace", "") if isinstance(pod, dict) else ""
-    fields = {"uid": "request-1", "operation": operation, "namespace": namespace, "object": pod}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return parse(msgspec.json.encode(review))
+def request(pod: dict[str, Any], **fields: str) -> Request:
+    return asked(pod, namespace=pod["metadata"].get("namespace", ""), **fields)
 
 
 def gate(**settings: Any) -> PlacementWebhook:
     parsed = ElasticitySettings.model_validate({"enabled": True, **settings})
     return PlacementWebhook(lambda: parsed)
-
-
-def outcome(pod: dict[str, Any], question: Request, decision: Decision) -> tuple[dict[str, Any], list[str]]:
-    """*pod* as the API server has it after it applied the answer, and what it warned of."""
-    response = msgspec.json.decode(render(question, decision))["response"]
-    assert response["allowed"]
-    operations = msgspec.json.decode(b64decode(response.get("patch", "W10=")))
-    return jsonpatch.apply_patch(pod, operations), response.get("warnings", [])
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -68,14 +55,15 @@ def test_golden(path: Path) -> None:
 
     decision = feature.review(question, deadline=0)
 
-    admitted, warnings = outcome(pod, question, decision)
+    after = admitted(pod, question, decision)
     metadata = _without_annotations(pod["metadata"]) | expect.get(
         "metadata", _explained(pod, expect["audit"])
     )
-    assert admitted == pod | {"spec": pod["spec"] | expect.get("spec", {}), "metadata": metadata}
+    assert decision.allowed
+    assert after == pod | {"spec": pod["spec"] | expect.get("spec", {}), "metadata": metadata}
     assert decision.audit == expect["audit"]
-    assert warnings == expect.get("warnings", [])
-    assert feature.review(request(admitted), deadline=0).patch == ()
+    assert list(decision.warnings) == expect.get("warnings", [])
+    assert feature.review(request(after), deadline=0).patch == ()
 
 
 def _without_annotations(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -94,11 +82,11 @@ def test_what_is_not_known_of_a_pod_survives() -> None:
     pod["spec"] |= {"unheardOf": None, "schedulingGates": [{"name": "other", "unheardOf": 1.5}]}
     question = request(pod)
 
-    admitted, _ = outcome(pod, question, gate().review(question, deadline=0))
+    after = admitted(pod, question, gate().review(question, deadline=0))
 
-    assert admitted["unheardOf"] == {"x": [1]}
-    assert admitted["spec"]["unheardOf"] is None
-    assert admitted["spec"]["schedulingGates"] == [
+    assert after["unheardOf"] == {"x": [1]}
+    assert after["spec"]["unheardOf"] is None
+    assert after["spec"]["schedulingGates"] == [
         {"name": "other", "unheardOf": 1.5},
         {"name": "drawbridge.io/placement"},
     ]
@@ -108,7 +96,7 @@ def test_it_fails_open_and_reviews_new_pods_alone() -> None:
     lives = request(raw_pod(metadata={"annotations": {"LOCAL_REPLICAS": "1"}}), operation="UPDATE")
 
     assert gate().fails_open()
-    for question in (lives, request(None)):
+    for question in (lives, asked(None)):
         assert gate().review(question, deadline=0).audit == {"skipped": "no new pod"}
 
 
@@ -131,7 +119,7 @@ def test_a_pod_that_is_too_large_to_be_changed_loses_only_what_the_leader_writes
     pod = raw_pod(metadata={"annotations": annotations}, spec={"volumes": large})
     decision = gate().review(question := request(pod), deadline=0)
 
-    admitted, [warning] = outcome(pod, question, decision)
-    assert admitted["spec"] == pod["spec"]
-    assert admitted["metadata"]["annotations"] == {"LOCAL_REPLICAS": "1"}
+    after, [warning] = admitted(pod, question, decision), decision.warnings
+    assert after["spec"] == pod["spec"]
+    assert after["metadata"]["annotations"] == {"LOCAL_REPLICAS": "1"}
     assert warning.startswith("elasticity: this pod is left as it is: it has about 20026 fields")

@@ -158,20 +158,6 @@ def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none(
     assert required(world, third) == [[OTHER]]
 
 
-def test_while_all_are_avoided_it_stays_local() -> None:
-    world, name = unstarted()
-    (other,) = world.create(1, n="0")
-    world.leader.settle(1)
-    bound(world, other, OTHER)
-    pass_by(world, 315.0)
-    assert ends(world, name, other)
-    (third,) = world.create(1, n="0")
-    world.leader.settle(1)
-
-    assert world.annotations(third)["drawbridge.io/placement"] == "local"
-    assert "recently started pods like it" in world.annotations(third)["drawbridge.io/placement-reason"]
-
-
 def test_each_time_the_node_is_avoided_for_twice_as_long() -> None:
     world, name = unstarted()
     deleted = 0

@@ -217,59 +217,32 @@ def test_which_pods_return(places: list[str], parts: dict[str, Any], expected: i
 
 
 BURST_POD = {BURST: "allowed"}
-KEPT = "it has annotation"
+OWNED = ("ReplicaSet", "apps/v1")
+KEPT, ELSEWHERE = "it has annotation", "it did not go to a super node for want of local room"
 
 
 @table(
-    "kind, api_version, said",
+    "owner, annotations, said",
     {
-        "a Job": ("Job", "batch/v1", "it belongs to a Job, whose work would be lost"),
-        "a CloneSet": (
-            "CloneSet",
-            "apps.kruise.io/v1alpha1",
-            "its owner is a CloneSet of apps.kruise.io/v1alpha1",
-        ),
-        "OpenKruise's": (
-            "StatefulSet",
-            "apps.kruise.io/v1beta1",
-            "its owner is a StatefulSet of apps.kruise.io/v1beta1",
-        ),
-        "a ReplicaSet": ("ReplicaSet", "apps/v1", ""),
-        "a StatefulSet": ("StatefulSet", "apps/v1", ""),
-        "no owner": ("", "", "no controller replaces it"),
+        "a ReplicaSet": (OWNED, {}, ""),
+        "a StatefulSet": (("StatefulSet", "apps/v1"), {}, ""),
+        "a Job": (("Job", "batch/v1"), {}, "it belongs to a Job, whose work would be lost"),
+        "a CloneSet": (("CloneSet", "kruise.io/v1"), {}, "its owner is a CloneSet of kruise.io/v1, whose"),
+        "OpenKruise's": (("StatefulSet", "kruise.io/v1"), {}, "its owner is a StatefulSet of kruise.io/v1, whose"),
+        "no owner": (("", ""), {}, "no controller replaces it"),
+        "no burst pod": (OWNED, {BURST: None}, ELSEWHERE),
+        "placed on a super node": (OWNED, {PLACEMENT: "super"}, ELSEWHERE),
+        "it says so": (OWNED, {RETURN_HOME: "false"}, f"{KEPT} {RETURN_HOME}=false"),
+        "it says something else": (OWNED, {RETURN_HOME: "nope"}, f"{RETURN_HOME} is 'nope', neither"),
+        "the autoscaler must not evict it": (OWNED, {SAFE_TO_EVICT: "false"}, f"{KEPT} {SAFE_TO_EVICT}=false"),
+        "Karpenter must not disrupt it": (OWNED, {DO_NOT_DISRUPT: "true"}, f"{KEPT} {DO_NOT_DISRUPT}=true"),
     },
-)
-def test_why_a_pod_never_returns_names_its_owner(kind: str, api_version: str, said: str) -> None:
-    owner = OwnerReference(api_version=api_version, kind=kind, name="web", uid="a", controller=bool(kind))
-    why = never_returns(ObjectMeta(annotations=BURST_POD, owner_references=(owner,)))
-
-    assert (why or "").split(", whose availability")[0] == said
-
-
-@table(
-    "annotations, said",
-    {
-        "a burst pod": (BURST_POD, ""),
-        "no burst pod": ({}, "it did not go to a super node for want of local room"),
-        "placed on a super node": (
-            BURST_POD | {PLACEMENT: "super"},
-            "it did not go to a super node for want",
-        ),
-        "it says so": (BURST_POD | {RETURN_HOME: "false"}, f"{KEPT} {RETURN_HOME}=false"),
-        "it says something else": (BURST_POD | {RETURN_HOME: "nope"}, f"{RETURN_HOME} is 'nope', neither"),
-        "the autoscaler must not evict it": (
-            BURST_POD | {SAFE_TO_EVICT: "false"},
-            f"{KEPT} {SAFE_TO_EVICT}=false",
-        ),
-        "Karpenter must not disrupt it": (
-            BURST_POD | {DO_NOT_DISRUPT: "true"},
-            f"{KEPT} {DO_NOT_DISRUPT}=true",
-        ),
-    },
-)
-def test_why_a_pod_never_returns_names_its_annotation(annotations: dict[str, str], said: str) -> None:
-    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="a", controller=True)
-    why = never_returns(ObjectMeta(annotations=annotations, owner_references=(owner,)))
+)  # fmt: skip
+def test_why_a_pod_never_returns(owner: tuple[str, str], annotations: dict[str, Any], said: str) -> None:
+    kind, api_version = owner
+    of = OwnerReference(api_version=api_version, kind=kind, name="web", uid="a", controller=bool(kind))
+    given = {name: value for name, value in (BURST_POD | annotations).items() if value}
+    why = never_returns(ObjectMeta(annotations=given, owner_references=(of,)))
 
     assert (why or "").startswith(said)
     assert bool(why) == bool(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -97,48 +98,33 @@ def workload(strategy: dict[str, Any] | None = None, **status: Any) -> Workload:
     return msgspec.convert(raw, Workload)
 
 
-LEAVES = replace(workload().metadata, deletion_timestamp=NOW)
-THREE = replace(workload().spec, replicas=3)
+LEAVES = replace(workload(), metadata=replace(workload().metadata, deletion_timestamp=NOW))
+THREE = replace(workload(), spec=replace(workload().spec, replicas=3))
+UPDATED = workload({"type": "RollingUpdate"}, updateRevision="b")
+ROLLING = "a rollout is in progress"
 
 
 @table(
-    "current, why",
+    "own, others, pods, why",
     {
-        "all is well": (Current(workload(), [], TWO), None),
-        "it is gone": (Current(None, [], TWO), "its workload is gone"),
-        "it is being deleted": (
-            Current(replace(workload(), metadata=LEAVES), [], TWO),
-            "its workload is gone",
-        ),
-        "it is scaled out": (
-            Current(replace(workload(), spec=THREE), [], TWO),
-            "2 of 3 replicas are available",
-        ),
+        "all is well": (workload(), [], TWO, None),
+        "it is gone": (None, [], TWO, "its workload is gone"),
+        "it is being deleted": (LEAVES, [], TWO, "its workload is gone"),
+        "it is scaled out": (THREE, [], TWO, "2 of 3 replicas are available"),
         "its controller is behind": (
-            Current(workload(observedGeneration=1), [], TWO),
-            "its controller has not seen the last change",
+            workload(observedGeneration=1), [], TWO, "its controller has not seen the last change"
         ),
-        "one is not available": (
-            Current(workload(availableReplicas=1), [], TWO),
-            "1 of 2 replicas are available",
-        ),
-        "one is not listed": (Current(workload(), [], TWO[:1]), "2 of 2 replicas are available"),
-        "one is not ready": (
-            Current(workload(), [], [TWO[0], replace(TWO[1], ready=False)]),
-            "web-1 is not ready",
-        ),
-        "another revision has pods": (
-            Current(workload(), [workload()], TWO),
-            "a rollout is in progress: another revision has pods",
-        ),
-        "its pods are of two revisions": (
-            Current(workload({"type": "RollingUpdate"}, updateRevision="b"), [], TWO),
-            "a rollout is in progress: its pods are of two revisions",
-        ),
+        "one is not available": (workload(availableReplicas=1), [], TWO, "1 of 2 replicas are available"),
+        "one is not listed": (workload(), [], TWO[:1], "2 of 2 replicas are available"),
+        "one is not ready": (workload(), [], [TWO[0], replace(TWO[1], ready=False)], "web-1 is not ready"),
+        "another revision has pods": (workload(), [workload()], TWO, f"{ROLLING}: another revision has pods"),
+        "its pods are of two revisions": (UPDATED, [], TWO, f"{ROLLING}: its pods are of two revisions"),
     },
-)
-def test_when_a_workload_can_miss_a_pod(current: Current, why: str | None) -> None:
-    assert unsettled(current) == why
+)  # fmt: skip
+def test_when_a_workload_can_miss_a_pod(
+    own: Workload | None, others: list[Workload], pods: Sequence[Pod], why: str | None
+) -> None:
+    assert unsettled(Current(own, others, pods)) == why
 
 
 BEGUN = Return(Request(TWO[1], PodSpec()), frozenset({"uid-web-0", "uid-web-1"}), 0.0)
