@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
@@ -41,7 +41,7 @@ PROXY_TIMEOUT = 10.0
 FAILED = "failed calling webhook"
 """What the API server says when a webhook that fails closed gave no answer."""
 UNMARKED = "the webhook was not called, or gave no answer, and the API server went on without"
-OTHERS_CHECK = "webhooks of other programs"
+OTHERS_CHECK, LABELS_CHECK = "webhooks of other programs", "labels of namespaces"
 CALICO_GROUPS = ("projectcalico.org", "crd.projectcalico.org")
 UNTOUCHED = (
     *((group, "ipreservations") for group in CALICO_GROUPS),
@@ -113,8 +113,8 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
         "what is read": "all that you may read",
     }
     for check, problems in status.checks.items():
-        wrong = [Finding(check, Verdict.WRONG, each.what, each.way_out) for each in problems]
-        yield from wrong or [Finding(check, Verdict.OK, fine[check])]
+        wrong = (Finding(check, Verdict.WRONG, each.what, each.way_out) for each in problems)
+        yield from _or_fine(wrong, check, fine[check])
     for problem in status.unread:
         yield Finding("what is read", Verdict.SKIPPED, problem.what, problem.way_out)
     healths = enabled(ours.in_force).values()
@@ -128,11 +128,18 @@ def findings(inventory: Inventory) -> Iterator[Finding]:
     for what, answer in reached.items():
         yield _reach_finding(what, answer, client_ca=bool(ours.in_force.webhook.client_ca))
     yield from _permissions(inventory)
-    yield from of_others(inventory.configurations)
-    yield from _labels(attempt(partial(inventory.cached, NAMESPACES, Namespace)), ours.in_force)
+    of_others = webhooks_of_others(inventory.configurations)
+    yield from _or_fine(of_others, OTHERS_CHECK, "none alters or blocks what Drawbridge writes")
+    labels = _labels(attempt(partial(inventory.cached, NAMESPACES, Namespace)), ours.in_force)
+    yield from _or_fine(labels, LABELS_CHECK, "each has an effect")
     yield _versions(status, cluster.client.request("GET", "/version")["gitVersion"])
     lease = attempt(inventory.lease)
     yield from _clocks(lease, cluster.server_time(), inventory.now())
+
+
+def _or_fine(found: Iterable[Finding], check: str, message: str) -> Sequence[Finding]:
+    """Those of one *check*, or else that it is as the *message* says."""
+    return [*found] or [Finding(check, Verdict.OK, message)]
 
 
 def _dry_run(inventory: Inventory, probe: Probe) -> str:
@@ -202,11 +209,9 @@ def _permissions(inventory: Inventory) -> Iterator[Finding]:
     if refused := next((each for each in answers.values() if isinstance(each, Forbidden)), None):
         message, way_out = "you may not ask what others may do", way_to_permission(refused.message)
         yield Finding(check, Verdict.SKIPPED, message, way_out)
-    elif missing:
-        for each in missing:
-            yield Finding(check, Verdict.WRONG, each, "helm upgrade restores its roles")
     else:
-        yield Finding(check, Verdict.OK, f"all {len(answers)} that were asked about")
+        wrong = (Finding(check, Verdict.WRONG, each, "helm upgrade restores its roles") for each in missing)
+        yield from _or_fine(wrong, check, f"all {len(answers)} that were asked about")
     of_user = [each.located(ours.namespace, group) for each in OF_USER]
     own = read({each: partial(inventory.may, each) for each in of_user})
     if denied := "; ".join(str(each) for each, may in own.items() if may is False):
@@ -216,8 +221,8 @@ def _permissions(inventory: Inventory) -> Iterator[Finding]:
         yield Finding("your permissions", Verdict.OK, "enough for all commands")
 
 
-def of_others(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
-    is_fine, warns = True, partial(Finding, OTHERS_CHECK, Verdict.WARNING)
+def webhooks_of_others(configurations: Sequence[WebhookConfiguration]) -> Iterator[Finding]:
+    warns = partial(Finding, OTHERS_CHECK, Verdict.WARNING)
     for configuration in configurations:
         kind = configuration.kind
         for webhook in configuration.webhooks:
@@ -226,16 +231,13 @@ def of_others(configurations: Sequence[WebhookConfiguration]) -> Iterator[Findin
             if webhook.is_ours:
                 continue
             if untouched and kind == "mutating":
-                is_fine, way_out = False, "an altered object is written again and again"
+                way_out = "an altered object is written again and again"
                 yield warns(f"{name} may alter {untouched}", f"exclude them in its rules: {way_out}")
             elif untouched and webhook.failure_policy == "Fail":
-                is_fine, what = False, f"{name} may refuse {untouched}, and blocks them while it is down"
+                what = f"{name} may refuse {untouched}, and blocks them while it is down"
                 yield warns(what, "exclude them in its rules")
             elif shared and kind == "mutating":
-                is_fine = False
                 yield Finding(OTHERS_CHECK, Verdict.OK, f"{name} may alter {shared}")
-    if is_fine:
-        yield Finding(OTHERS_CHECK, Verdict.OK, "none alters or blocks what Drawbridge writes")
 
 
 def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
@@ -251,24 +253,22 @@ def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
 
 
 def _labels(namespaces: Sequence[Namespace] | KubeError, settings: Settings) -> Iterator[Finding]:
-    check, warns = "labels of namespaces", partial(Finding, "labels of namespaces", Verdict.WARNING)
+    warns = partial(Finding, LABELS_CHECK, Verdict.WARNING)
     if isinstance(namespaces, KubeError):
         failure = unreadable(namespaces)
-        yield Finding(check, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
+        yield Finding(LABELS_CHECK, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
         return
-    is_on, is_fine = settings.anycast_ip.enabled and settings.anycast_ip.pod_address.enabled, True
+    is_on = settings.anycast_ip.enabled and settings.anycast_ip.pod_address.enabled
     for each in namespaces:
         labels = each.metadata.labels
         for name in get_close_matches(NODE_ADDRESS, labels, cutoff=SIMILAR):
             labelled = f"namespace {each.metadata.name} is labelled {name}={labels[name]}"
             if name != NODE_ADDRESS or labels[name] not in (COPY, WAIT):
-                is_fine, way_out = False, f"label it {NODE_ADDRESS}={COPY}, or ={WAIT}"
+                way_out = f"label it {NODE_ADDRESS}={COPY}, or ={WAIT}"
                 yield warns(f"{labelled}, which has no effect", way_out)
             elif not is_on:
-                is_fine, way_out = False, "set anycastIP.podAddress.enabled, or remove the label"
+                way_out = "set anycastIP.podAddress.enabled, or remove the label"
                 yield warns(f"{labelled}, but anycastIP.podAddress is off: its pods get no address", way_out)
-    if is_fine:
-        yield Finding(check, Verdict.OK, "each has an effect")
 
 
 def _versions(status: Status, server: str) -> Finding:

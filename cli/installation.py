@@ -11,7 +11,7 @@ import msgspec
 
 from api.ingress_daemonset.types import time_of
 from kube.lease_spec import LeaseSpec
-from kube.resources import Resource
+from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from kube.selectors import LabelSelector
 from kube.types import ObjectMeta, Value, complete
 from settings import Settings
@@ -23,8 +23,8 @@ COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
 WEBHOOK, CONTROLLERS = "webhook", "controllers"
 CONFIGURATION_FILE = "config.yaml"
 CONFIGURATIONS = {
-    kind: Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", namespaced=False)
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    "MutatingWebhookConfiguration": MUTATING_WEBHOOKS,
+    "ValidatingWebhookConfiguration": VALIDATING_WEBHOOKS,
 }
 """In the order in which the API server calls their webhooks."""
 POLICIES = {

@@ -108,16 +108,12 @@ class Inventory:
     @cached_property
     def configurations(self) -> Sequence[WebhookConfiguration]:
         """Those of all programs, in the order in which the API server calls their webhooks."""
-        pages = Page[WebhookConfiguration]
-        found = self.cluster.read_all(
-            {
-                kind.removesuffix("WebhookConfiguration").lower(): partial(
-                    self.client.request, "GET", resource.path(), type=pages
-                )
-                for kind, resource in CONFIGURATIONS.items()
-            }
-        )
-        return [replace(each, kind=kind) for kind, page in found.items() for each in page.items or ()]
+        reads = {
+            kind.removesuffix("WebhookConfiguration").lower(): partial(self.list, each, WebhookConfiguration)
+            for kind, each in CONFIGURATIONS.items()
+        }
+        found = self.cluster.read_all(reads)
+        return [replace(each, kind=kind) for kind, listed in found.items() for each in listed]
 
     @cached_property
     def policies(self) -> Sequence[MutatingPolicy]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -50,12 +51,7 @@ def json_printable(text: str) -> str:
     """The same for JSON, with escapes of JSON; line ends stay, which are never within a value."""
     if text.replace("\n", "").isprintable():
         return text
-
-    def escaped(character: str) -> str:
-        units = character.encode("utf-16-be", "surrogatepass").hex()
-        return "".join(f"\\u{units[begin : begin + 4]}" for begin in range(0, len(units), 4))
-
-    return "".join(each if each == "\n" or each.isprintable() else escaped(each) for each in text)
+    return "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):

@@ -105,16 +105,9 @@ def _app(pages: Sequence[Page], form: str, served: Mapping[str, str]) -> Flask:
     # From memory: Werkzeug's server leaves a file open when the browser is gone.
     files = {each.name: each.read_bytes() for each in FILES.iterdir() if each.suffix in TYPES}
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters |= {
-        "age": age,
-        "until": until,
-        "slug": slug,
-        "duration": duration,
-        "count": count_of,
-        "line": line_of,
-        "matching": matching,
-        "words": words,
-    }
+    filters = (age, until, slug, duration, matching, words)
+    app.jinja_env.filters |= {each.__name__: each for each in filters}
+    app.jinja_env.filters |= {"count": count_of, "line": line_of}
     app.jinja_env.globals |= {
         "pages": pages,
         "features": FEATURES,

@@ -186,9 +186,8 @@ class LeaderElector:
         """Seconds for a call that must end while this process leads."""
         self.check()
         left = self._valid_until - self._clock()
-        return min(
-            CALL_TIMEOUT, self._times.renew_deadline / 2, left
-        )  # one hung call must not end the leadership
+        # One hung call must not end the leadership.
+        return min(CALL_TIMEOUT, self._times.renew_deadline / 2, left)
 
     def _give_up(self) -> None:
         self._renewed_at = -math.inf

@@ -109,19 +109,15 @@ class Server:
         oldest.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await self._head(reader)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            head = b""  # which is no request
         self._waiting.pop(writer, None)
         method, response = await self._response(head)
         writer.write(head_of(response) + (b"" if method == "HEAD" else response.body))
         writer.close()
         await writer.wait_closed()
-
-    async def _head(self, reader: asyncio.StreamReader) -> bytes:
-        """Of the request; empty when it is too long."""
-        try:
-            return await reader.readuntil(b"\r\n\r\n")
-        except asyncio.LimitOverrunError:
-            return b""
 
     async def _response(self, head: bytes) -> tuple[str, Response]:
         try:
