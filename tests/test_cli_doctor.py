@@ -22,11 +22,8 @@ def verdicts(api: FakeAPI, check: str, **answers: Any) -> list[str]:
     return [each["verdict"] for each in findings if each["check"] == check]
 
 
-FEATURES = ("anycastIP", "elasticity", "ingressDaemonSet")
-
-
 def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
-    api = cli.installed(*FEATURES)
+    api = cli.installed(*cli.FEATURES)
 
     def marked(raw: dict[str, Any]) -> dict[str, Any]:
         taint = {"key": "tke.cloud.tencent.com/no-aia-ip", "value": "true", "effect": "NoSchedule"}
@@ -65,22 +62,17 @@ def test_a_user_who_may_not_impersonate_reserves_nothing() -> None:
     assert not any(each.method != "GET" and "ipreservations" in each.path for each in api.calls)
 
 
-def test_clocks_must_agree() -> None:
-    seven_minutes_ago = NOW - timedelta(minutes=7)
-
-    date = cli.http_date(seven_minutes_ago)
-    assert verdicts(cli.installed(), "clocks", date=date) == ["wrong", "warning"]
-
-
-@pytest.mark.parametrize("zone", ["", "-0000"])
-def test_a_date_without_a_zone_is_in_utc(zone: str) -> None:
-    date = cli.http_date(NOW).replace("GMT", zone).strip()
-
-    assert verdicts(cli.installed(), "clocks", date=date) == ["ok"]
-
-
-def test_clocks_are_not_compared_with_what_is_no_date() -> None:
-    assert verdicts(cli.installed(), "clocks", date="soon") == ["skipped"]
+@pytest.mark.parametrize(
+    ("date", "expected"),
+    [
+        pytest.param(cli.http_date(NOW - timedelta(minutes=7)), ["wrong", "warning"], id="another time"),
+        pytest.param(cli.http_date(NOW).removesuffix(" GMT"), ["ok"], id="without a zone it is in UTC"),
+        pytest.param(cli.http_date(NOW).replace("GMT", "-0000"), ["ok"], id="so it is in an unknown one"),
+        pytest.param("soon", ["skipped"], id="no date"),
+    ],
+)
+def test_clocks_must_agree(date: str, expected: list[str]) -> None:
+    assert verdicts(cli.installed(), "clocks", date=date) == expected
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ COMMANDS = (
 
 @pytest.fixture
 def api() -> FakeAPI:
-    api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
+    api = cli.installed(*cli.FEATURES)
     labels = {"tke.cloud.tencent.com/need-aia-ip": "true"}
     proof = {"drawbridge.io/anycast-ip-bound": EVIL, "tke.cloud.tencent.com/anycast-ip-id": EVIL}
     api.put(cli.resource("Node"), {"metadata": {"name": "n1", "labels": labels, "annotations": proof}})

@@ -106,9 +106,16 @@ def test_the_rest_is_left_to_the_official_client(tmp_path: Path, user: Any, clus
         plain_connection(written(tmp_path / "config", user=user, cluster=cluster), None, 4)
 
 
-def test_an_unknown_context_is_left_to_it_too(tmp_path: Path) -> None:
+def test_so_are_an_unknown_context_and_a_proxy_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "config")
+    assert plain_connection(path, "a", 4)
     with pytest.raises(NotPlain):
-        plain_connection(written(tmp_path / "config"), "other", 4)
+        plain_connection(path, "other", 4)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(NotPlain):
+        plain_connection(path, "a", 4)
 
 
 def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -> None:
@@ -116,13 +123,6 @@ def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -
         cluster_of(written(tmp_path / "config"), "three")
     with pytest.raises(NotConfigured, match="there is no kubeconfig at /nowhere"):
         cluster_of("/nowhere")
-
-
-def test_so_is_a_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-
-    with pytest.raises(NotPlain):
-        plain_connection(written(tmp_path / "config"), None, 4)
 
 
 PLUGIN = {

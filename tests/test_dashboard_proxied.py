@@ -23,7 +23,7 @@ PATHS = ("/", "/reservations", "/addresses", "/elasticity", "/rollouts", "/expla
 
 @pytest.fixture
 def api() -> FakeAPI:
-    api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
+    api = cli.installed(*cli.FEATURES)
     api.put(cli.resource("Namespace"), {"metadata": {"name": "shop"}})
     api.put(cli.resource("Pod"), raw_pod("redis-0", namespace="shop"))
     mirror(begun(updateStrategy={"rollingUpdate": detaching(limit=2)}), api)

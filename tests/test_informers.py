@@ -15,34 +15,19 @@ from dev.lab.waiting import until
 from kube.informer import RUNNING, Informer
 from kube.resources import PODS
 from kube.types import ObjectMeta, Pod, Value
-from tests.misbehaving_server import (
-    Answer,
-    Server,
-    answers,
-    in_turn,
-    lists_and_watches,
-    serving,
-    streams,
-)
+from tests.misbehaving_server import Answer, Server, in_turn, lists_and_watches, serving, streams
+from tests.test_informer import event, listed, raw
 
 
 class Name(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-def raw(name: str, version: int = 1) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": str(version)}
-    }
-
-
-def listed(**versions: int) -> Answer:
-    items = [raw(name, version) for name, version in versions.items()]
-    return answers({"metadata": {"resourceVersion": "11"}, "items": items})
+A = listed(raw("a"), version=11)
 
 
 def added(name: str, version: int) -> dict[str, Any]:
-    return {"type": "ADDED", "object": raw(name, version)}
+    return event("ADDED", raw(name, version))
 
 
 @contextmanager
@@ -72,7 +57,7 @@ def relists(reason: str) -> float:
 
 def test_informers_that_are_made_together_share_one_list_and_decode_for_themselves() -> None:
     before = relists("start"), relists("attached")
-    with sharing(listed(a=1), streams([added("b", 11)]), gather=0.1) as (server, informers):
+    with sharing(A, streams([added("b", 11)]), gather=0.1) as (server, informers):
         pods, names = informers.of(PODS, Pod), informers.of(PODS, Name)
         seen = follow(pods), follow(names)
         until(lambda: seen == (["a", "b"], ["a", "b"]))
@@ -83,7 +68,7 @@ def test_informers_that_are_made_together_share_one_list_and_decode_for_themselv
 
 
 def test_a_late_informer_gets_a_list_and_no_handler_of_the_others_is_called_again() -> None:
-    lists = listed(a=1), listed(a=1, b=11)
+    lists = A, listed(raw("a"), raw("b", 11), version=11)
     with sharing(lists, streams([added("b", 11)]), streams([added("c", 12)])) as (server, informers):
         first = follow(informers.of(PODS, Pod))
         until(lambda: first == ["a", "b"])
@@ -98,7 +83,7 @@ def test_an_informer_that_is_made_during_a_list_gets_one_to_itself() -> None:
     def slow(handler: Any) -> None:
         asked.set()
         answer.wait(5)
-        listed(a=1)(handler)
+        A(handler)
 
     with sharing(slow, streams([])) as (server, informers):
         informers.of(PODS, Pod)
@@ -111,7 +96,7 @@ def test_an_informer_that_is_made_during_a_list_gets_one_to_itself() -> None:
 
 
 def test_the_last_informer_that_is_released_stops_the_watch_and_a_later_one_starts_another() -> None:
-    with sharing(listed(a=1), streams([])) as (_, informers):
+    with sharing(A, streams([])) as (_, informers):
         one, other = informers.of(PODS, Pod), informers.of(PODS, Pod)
         assert informers.wait_synced(threading.Event(), one, other)
         informers.release(one)
@@ -132,7 +117,7 @@ def test_no_handler_of_a_released_informer_is_called() -> None:
         more.wait(5)
         streams([added("b", 12)])(handler)
 
-    with sharing(listed(a=1), watch, gather=0.1) as (_, informers):
+    with sharing(A, watch, gather=0.1) as (_, informers):
         released, other = informers.of(PODS, Pod), informers.of(PODS, Pod)
         seen, still = follow(released), follow(other)
         until(lambda: seen == ["a"] == still)
@@ -146,7 +131,7 @@ def test_a_decoder_that_fails_leaves_the_others_alone() -> None:
     def broken(_item: msgspec.Raw) -> Pod:
         raise ValueError("a bug")
 
-    with sharing(listed(a=1), streams([added("b", 11)])) as (_, informers):
+    with sharing(A, streams([added("b", 11)])) as (_, informers):
         failing, other = informers.of(PODS, Pod, decode=broken), informers.of(PODS, Pod)
         seen = follow(other)
         until(lambda: seen == ["a", "b"])

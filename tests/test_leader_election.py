@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -19,7 +17,8 @@ from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe
 from kube.resources import LEASES
 from settings import LeaderElection
-from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets, serving
+from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets
+from tests.test_controllers_main import LEASE, cluster, spec_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 HELD = LeaseSpec(holder_identity="other", lease_duration_seconds=15, renew_time="t1", lease_transitions=3)
@@ -28,7 +27,7 @@ HELD = LeaseSpec(holder_identity="other", lease_duration_seconds=15, renew_time=
 def times(lease_duration: float, renew_deadline: float, retry_period: float) -> LeaderElection:
     return LeaderElection.model_construct(
         resource_name="drawbridge",
-        resource_namespace="ns",
+        resource_namespace="drawbridge",
         lease_duration=lease_duration,
         renew_deadline=renew_deadline,
         retry_period=retry_period,
@@ -84,21 +83,14 @@ def test_transitions_count_changes_of_hands(before: LeaseSpec, transitions: int)
     }
 
 
-LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "ns")
-"""Its collection, name and namespace."""
-
-
-def spec_of(api: FakeAPI) -> dict[str, Any]:
-    spec: dict[str, Any] = api.get(*LEASE)["spec"]
-    return spec
-
-
 def holder(api: FakeAPI) -> str:
     return str(spec_of(api)["holderIdentity"]) if api.find(*LEASE) else ""
 
 
 def take(api: FakeAPI) -> None:
-    api.edit(LEASES, "drawbridge", {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}}, "ns")
+    api.edit(
+        LEASES, "drawbridge", {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}}, "drawbridge"
+    )
 
 
 class Candidate:
@@ -137,14 +129,6 @@ class Candidate:
             self.lease.run(self.stop, self.lead)
         except BaseException as error:
             self.raised = error
-
-
-@contextmanager
-def cluster() -> Iterator[tuple[FakeAPI, Server]]:
-    api = FakeAPI()
-    api.ensure_namespace("ns")
-    with serving(api) as server:
-        yield api, server
 
 
 def leads(candidate: Candidate) -> bool:
@@ -188,7 +172,7 @@ def test_annotations_that_could_not_be_written_are_written_later_and_never_for_a
     with cluster() as (api, server):
         me = Candidate(server, election=times(60, 40, 30))
         assert leads(me)
-        api.edit(LEASES, "drawbridge", {"metadata": {"labels": {"a": "b"}}}, "ns")
+        api.edit(LEASES, "drawbridge", {"metadata": {"labels": {"a": "b"}}}, "drawbridge")
         with pytest.raises(Conflict):
             me.lease.annotate({"drawbridge.io/a": "1"})
         me.lease.annotate({"drawbridge.io/b": "2"})
@@ -222,20 +206,9 @@ def test_the_lease_is_renewed_until_the_work_has_stopped_and_only_then_released(
         assert holder(api) == ""
 
 
-def test_a_lease_is_not_released_while_some_of_the_work_goes_on() -> None:
-    def lead(_: threading.Event) -> None:
-        raise StillWorking("a feature hangs")
-
-    with cluster() as (api, server):
-        lease = LeaderElector(server.client(timeout=1), TIMES, "me")
-        with pytest.raises(StillWorking):
-            lease.run(threading.Event(), lead)
-        assert holder(api) == "me"
-
-
 def test_what_else_the_lease_carries_survives() -> None:
     with cluster() as (api, server):
-        metadata = {"name": "drawbridge", "namespace": "ns", "labels": {"a": "b"}}
+        metadata = {"name": "drawbridge", "namespace": "drawbridge", "labels": {"a": "b"}}
         api.put(LEASES, {"metadata": metadata, "spec": {"strategy": "OldestEmulationVersion"}})
         me = Candidate(server)
         assert leads(me)
@@ -266,7 +239,7 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
         assert isinstance(me.ended(), LeadershipLost)
         assert me.steps[-1] - began <= TIMES.renew_deadline + 0.05
         assert time.monotonic() - began < TIMES.lease_duration
-        with pytest.raises(LeadershipLost, match="ns/drawbridge"):
+        with pytest.raises(LeadershipLost, match="drawbridge/drawbridge"):
             me.lease.check()
     assert (REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0) > failures
 
@@ -343,16 +316,23 @@ def test_work_that_does_not_stop_is_left_behind_when_the_lease_runs_out() -> Non
         me.finish.set()
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), SystemExit(3)], ids=lambda each: type(each).__name__)
-def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseException) -> None:
-    def lead(ending: threading.Event) -> None:
+@pytest.mark.parametrize(
+    ("error", "held_by"),
+    [
+        pytest.param(ValueError("a bug"), "", id="a bug"),
+        pytest.param(SystemExit(3), "", id="an exit"),
+        pytest.param(StillWorking("a feature hangs"), "me", id="not while some of the work goes on"),
+    ],
+)
+def test_what_the_work_raises_is_raised_and_the_lease_released(error: BaseException, held_by: str) -> None:
+    def lead(_: threading.Event) -> None:
         raise error
 
     with cluster() as (api, server):
         lease = LeaderElector(server.client(), TIMES, "me")
         with pytest.raises(type(error)):
             lease.run(threading.Event(), lead)
-        assert holder(api) == ""
+        assert holder(api) == held_by
 
 
 def test_a_candidate_that_never_led_can_be_stopped() -> None:

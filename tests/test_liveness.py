@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,35 +21,18 @@ from kube.resources import NODES
 from kube.types import Node
 from tests.fakes import FakeClock
 
-
-class Silent:
-    """An informer of *kind* that received nothing for some seconds."""
-
-    def __init__(self, kind: str, silence: float, *, optional: bool = False) -> None:
-        self.kind, self.silence, self.optional = kind, silence, optional
+HANGS = "liveness has been at one piece of work for 601 s, the bound is 600 s"
 
 
-def queue_at_work(clock: FakeClock) -> WorkQueue:
+def test_a_queue_whose_oldest_running_key_is_over_its_bound_is_not_alive() -> None:
+    clock = FakeClock()
     queue = WorkQueue("liveness", clock=clock)
     queue.add("a")
     queue.get(wait=False)
-    return queue
-
-
-@pytest.mark.parametrize(
-    ("ran", "expected"),
-    [
-        (LONGEST_RUN, None),
-        (LONGEST_RUN + 1, "liveness has been at one piece of work for 601 s, the bound is 600 s"),
-    ],
-)
-def test_a_queue_whose_oldest_running_key_is_over_its_bound_is_not_alive(
-    ran: float, expected: str | None
-) -> None:
-    clock = FakeClock()
-    queue = queue_at_work(clock)
-    clock.advance(ran)
-    assert diagnose([queue], []) == expected
+    clock.advance(LONGEST_RUN)
+    assert diagnose([queue], []) is None
+    clock.advance(1.0)
+    assert diagnose([queue], []) == HANGS
     queue.done("a")
     assert diagnose([queue], []) is None
 
@@ -63,8 +47,8 @@ def test_a_queue_whose_oldest_running_key_is_over_its_bound_is_not_alive(
 def test_an_informer_whose_silence_is_over_its_bound_is_not_alive(
     silence: float, expected: str | None
 ) -> None:
-    nodes: Any = Silent("nodes", silence)
-    others: Any = Silent("pods", silence, optional=True)
+    nodes: Any = SimpleNamespace(kind="nodes", silence=silence, optional=False)
+    others: Any = SimpleNamespace(kind="pods", silence=silence, optional=True)
     assert diagnose([], [nodes, others]) == expected
 
 
@@ -78,7 +62,7 @@ def test_work_that_hangs_in_an_executor_is_not_alive() -> None:
         problem = diagnose([pool], [])
         release.set()
 
-    assert problem == "liveness has been at one piece of work for 601 s, the bound is 600 s"
+    assert problem == HANGS
     assert diagnose([pool], []) is None
 
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 from structlog.testing import CapturingLogger
 
 from telemetry.logs import INTERVAL, SparingLogger
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes import FakeClock
 
 
 def test_one_warning_of_each_event_in_an_interval_counts_those_between() -> None:
-    written, clock = CapturingLogger(), Clock()
+    written, clock = CapturingLogger(), FakeClock()
     log = SparingLogger(written, clock)
 
     for _ in range(3):
         log.warning("TLS failed", client="10.0.0.1")
     log.warning("bad request", error="no JSON")
-    clock.now += INTERVAL
+    clock.advance(INTERVAL)
     log.warning("TLS failed", client="10.0.0.2")
     log.warning("TLS failed", client="10.0.0.3")
 

@@ -20,20 +20,16 @@ import structlog
 from telemetry import logs
 from telemetry.http import listen_address, serve_health, serve_metrics
 from tests.server import get
+from tests.test_controllers_main import logging_restored
 
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """The log lines so far, with logging as it was before restored in the end."""
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    configured = structlog.get_config()
+    """The log lines so far."""
     stream = io.StringIO()
-    logs.configure("info", stream)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    root.handlers, root.level = handlers, level
-    logging.captureWarnings(False)
-    structlog.configure(**configured)
+    with logging_restored():
+        logs.configure("info", stream)
+        yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def test_a_log_line_is_json_with_time_level_logger_event_and_values(lines: Callable) -> None:
