@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import yaml
 
 from cli.session import Command
 from cli.simulate.value_names import ORIGINALS
-from cli.simulate.values import put, values_of
+from cli.simulate.values import leaves, put, values_of
 from settings.load import CAPO_HEADER, CAPO_MOVED
 
 Raw = Mapping[str, Any]
@@ -111,7 +111,8 @@ def converted(values: Raw, original: Original) -> tuple[dict[str, Any], dict[str
     left: dict[str, str] = {}
     if original.enabled:
         put(found, original.enabled, True)
-    for name, value in _entries(values, original):
+    known = (*original.renamed, *original.without)
+    for name, value in leaves(values, lambda name: not any(each.startswith(f"{name}.") for each in known)):
         if isinstance(value, Mapping):
             value = {key: part for key, part in value.items() if part is not None}
         ours = original.renamed.get(name)
@@ -122,16 +123,6 @@ def converted(values: Raw, original: Original) -> tuple[dict[str, Any], dict[str
         else:
             put(found, ours, _switch(value) if ours == "elasticity.switch.default" else value)
     return found, left
-
-
-def _entries(values: Raw, original: Original, path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{path}{key}"
-        is_section = any(each.startswith(f"{name}.") for each in (*original.renamed, *original.without))
-        if isinstance(value, Mapping) and is_section:
-            yield from _entries(value, original, f"{name}.")
-        else:
-            yield name, value
 
 
 def _is_in(name: str, section: str) -> bool:

@@ -268,11 +268,8 @@ def _shared(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 FACTORS = {
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))},
-    **{
-        suffix: Decimal(1024) ** power
-        for power, suffix in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
-    },
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate(("", *"kMGTPE"))},
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
     "m": Decimal("1e-3"),
     "u": Decimal("1e-6"),
     "n": Decimal("1e-9"),

@@ -13,7 +13,7 @@ from kube import errors
 from kube.client import Client, Resource, Typed
 from kube.errors import ApiError, Expired, Unauthorized, Unreachable
 from kube.leader_election import LeadershipLost
-from kube.resources import Selection
+from kube.resources import LEASES, NODES, PODS, Selection
 from kube.transport import JSON_PATCH, MERGE_PATCH
 from kube.types import Pod
 from tests.misbehaving_server import (
@@ -31,11 +31,6 @@ from tests.misbehaving_server import (
     streams,
     trickles,
 )
-
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-
 
 PATHS = {
     "all namespaces": (PODS.path(), "/api/v1/pods"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -124,6 +125,11 @@ class Candidate:
         assert not self.thread.is_alive()
         return self.raised
 
+    def end(self) -> None:
+        """As it should: nothing is raised."""
+        self.stop.set()
+        assert self.ended() is None
+
     def _run(self) -> None:
         try:
             self.lease.run(self.stop, self.lead)
@@ -131,47 +137,43 @@ class Candidate:
             self.raised = error
 
 
-def leads(candidate: Candidate) -> bool:
-    return candidate.working.wait(3)
+@contextmanager
+def leading(election: LeaderElection = TIMES) -> Iterator[tuple[FakeAPI, Server, Candidate]]:
+    """A process that leads, named me."""
+    with cluster() as (api, server):
+        me = Candidate(server, election=election)
+        assert me.working.wait(3)
+        yield api, server, me
 
 
 def test_the_first_creates_the_lease_leads_renews_and_releases_when_it_is_stopped() -> None:
-    with cluster() as (api, server):
-        me = Candidate(server)
-        assert leads(me)
+    with leading() as (api, _, me):
         first = spec_of(api)["renewTime"]
         until(lambda: spec_of(api)["renewTime"] > first)
         assert (holder(api), me.lease.is_leader) == ("me", True)
         assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 1
-        me.stop.set()
-        assert me.ended() is None
+        me.end()
         assert (holder(api), spec_of(api)["leaseDurationSeconds"], me.lease.is_leader) == ("", 1, False)
         assert REGISTRY.get_sample_value("drawbridge_leader", {"lease": "drawbridge"}) == 0
 
 
 def test_annotations_are_written_at_once_beside_those_of_others() -> None:
     seldom = times(60, 40, 30)
-    with cluster() as (api, server):
-        me = Candidate(server, election=seldom)
-        assert leads(me)
+    with leading(seldom) as (api, server, me):
         me.lease.annotate({"drawbridge.io/a": "1"})
         me.lease.annotate({"drawbridge.io/b": "2"})
         assert annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "2"}
-        me.stop.set()
-        assert me.ended() is None
+        me.end()
 
         other = Candidate(server, "other", seldom)
-        assert leads(other)
+        assert other.working.wait(3)
         other.lease.annotate({"drawbridge.io/b": "3"})
         assert annotations_of(api) == {"drawbridge.io/a": "1", "drawbridge.io/b": "3"}
-        other.stop.set()
-        assert other.ended() is None
+        other.end()
 
 
 def test_annotations_that_could_not_be_written_are_written_later_and_never_for_a_former_leader() -> None:
-    with cluster() as (api, server):
-        me = Candidate(server, election=times(60, 40, 30))
-        assert leads(me)
+    with leading(times(60, 40, 30)) as (api, _, me):
         api.edit(LEASES, "drawbridge", {"metadata": {"labels": {"a": "b"}}}, "drawbridge")
         with pytest.raises(Conflict):
             me.lease.annotate({"drawbridge.io/a": "1"})
@@ -183,8 +185,7 @@ def test_annotations_that_could_not_be_written_are_written_later_and_never_for_a
         with pytest.raises(LeadershipLost):
             me.lease.annotate({"drawbridge.io/a": "3"})
         assert annotations_of(api)["drawbridge.io/a"] == "1"
-        me.stop.set()
-        assert me.ended() is None
+        me.end()
         assert holder(api) == "other"
 
 
@@ -194,10 +195,8 @@ def annotations_of(api: FakeAPI) -> dict[str, str]:
 
 
 def test_the_lease_is_renewed_until_the_work_has_stopped_and_only_then_released() -> None:
-    with cluster() as (api, server):
-        me = Candidate(server)
+    with leading() as (api, _, me):
         me.finish.clear()
-        assert leads(me)
         me.stop.set()
         time.sleep(1.2 * TIMES.lease_duration)
         assert (holder(api), me.lease.is_leader) == ("me", True)
@@ -211,7 +210,7 @@ def test_what_else_the_lease_carries_survives() -> None:
         metadata = {"name": "drawbridge", "namespace": "drawbridge", "labels": {"a": "b"}}
         api.put(LEASES, {"metadata": metadata, "spec": {"strategy": "OldestEmulationVersion"}})
         me = Candidate(server)
-        assert leads(me)
+        assert me.working.wait(3)
         me.stop.set()
         me.ended()
     assert api.get(*LEASE)["metadata"]["labels"] == {"a": "b"}
@@ -231,9 +230,7 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault: Answer) -> None:
     failures = REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0
-    with cluster() as (api, server):
-        me = Candidate(server)
-        assert leads(me)
+    with leading() as (api, _, me):
         api.fault = lambda asked: fault
         began = time.monotonic()
         assert isinstance(me.ended(), LeadershipLost)
@@ -246,22 +243,17 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_leader_survives_a_short_fault(fault: Answer) -> None:
-    with cluster() as (api, server):
-        me = Candidate(server, "me", times(3.0, 2.0, 0.05))
-        assert leads(me)
+    with leading(times(3.0, 2.0, 0.05)) as (api, server, me):
         renewed = spec_of(api)["renewTime"]
         asked = len(server.asked)
         api.fault = lambda _: fault if len(server.asked) < asked + 2 else None
         until(lambda: spec_of(api)["renewTime"] > renewed)
         assert me.lease.is_leader
-        me.stop.set()
-        assert me.ended() is None
+        me.end()
 
 
 def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
-    with cluster() as (api, server):
-        me = Candidate(server, "me", times(1.0, 0.5, 0.02))
-        assert leads(me)
+    with leading(times(1.0, 0.5, 0.02)) as (api, server, me):
 
         def lose_one_answer(asked: Asked) -> Answer | None:
             if asked.method != "PUT":
@@ -273,8 +265,7 @@ def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
         api.fault = lose_one_answer
         until(lambda: len(server.asked) > 20)
         assert me.lease.is_leader
-        me.stop.set()
-        assert me.ended() is None
+        me.end()
 
 
 @pytest.mark.parametrize(
@@ -287,18 +278,14 @@ def test_a_renewal_whose_answer_was_lost_is_recognised_as_ours() -> None:
 def test_a_leader_whose_lease_is_not_its_own_any_more_stops_at_once(
     happens: Callable[[FakeAPI], None],
 ) -> None:
-    with cluster() as (api, server):
-        me = Candidate(server)
-        assert leads(me)
+    with leading() as (api, _, me):
         happens(api)
         assert isinstance(me.ended(within=TIMES.renew_deadline), LeadershipLost)
         assert holder(api) in ("other", "")
 
 
 def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() -> None:
-    with cluster() as (_, server):
-        me = Candidate(server, "me", times(6.0, 5.0, 0.5))
-        assert leads(me)
+    with leading(times(6.0, 5.0, 0.5)) as (_, _, me):
         me.jump = 60.0
         with pytest.raises(LeadershipLost):
             me.lease.check()
@@ -307,10 +294,8 @@ def test_a_process_that_was_stopped_for_a_while_does_nothing_when_it_wakes_up() 
 
 
 def test_work_that_does_not_stop_is_left_behind_when_the_lease_runs_out() -> None:
-    with cluster() as (api, server):
-        me = Candidate(server)
+    with leading() as (api, _, me):
         me.finish.clear()
-        assert leads(me)
         api.fault = lambda asked: refuses(500, "InternalError")
         assert isinstance(me.ended(within=1.5 * TIMES.lease_duration), LeadershipLost)
         me.finish.set()

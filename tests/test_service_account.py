@@ -42,26 +42,33 @@ def mounted(directory: Path, ca: bytes, token: str) -> Path:
     return directory
 
 
-def test_the_service_account_brings_the_token_of_the_moment_and_trusts_the_mounted_ca(tmp_path: Path) -> None:
-    account = mounted(tmp_path, CA.certificate, "one")
-    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
+@contextmanager
+def connected(account: Path) -> Iterator[tuple[Client, list[Asked]]]:
+    """By what is *mounted*, and all that the server is asked."""
+    with serving_over_tls(account, lambda _: answers({})) as server:
         client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
         with closing(client):
-            client.request("GET", "/version")
-            (account / "token").write_text("two")
-            client.request("GET", "/version")
+            yield client, server.asked
 
-        assert [each.headers["authorization"] for each in server.asked] == ["Bearer one", "Bearer two"]
+
+def tokens(asked: list[Asked]) -> list[str]:
+    return [each.headers["authorization"] for each in asked]
+
+
+def test_the_service_account_brings_the_token_of_the_moment_and_trusts_the_mounted_ca(tmp_path: Path) -> None:
+    with connected(mounted(tmp_path, CA.certificate, "one")) as (client, asked):
+        client.request("GET", "/version")
+        (tmp_path / "token").write_text("two")
+        client.request("GET", "/version")
+        assert tokens(asked) == ["Bearer one", "Bearer two"]
 
 
 def test_a_server_that_another_ca_vouches_for_is_not_trusted(tmp_path: Path) -> None:
-    account = mounted(tmp_path, new_ca("other", BEGIN, END).certificate, "secret")
-    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
-        client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
-        with closing(client), pytest.raises(Unreachable, match="certificate"):
+    other = new_ca("other", BEGIN, END).certificate
+    with connected(mounted(tmp_path, other, "secret")) as (client, asked):
+        with pytest.raises(Unreachable, match="certificate"):
             client.request("GET", "/version")
-
-        assert server.asked == []
+        assert asked == []
 
 
 def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
@@ -70,17 +77,13 @@ def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
 
 
 def test_a_token_that_is_gone_fails_the_call_and_not_the_next_one(tmp_path: Path) -> None:
-    account = mounted(tmp_path, CA.certificate, "one")
-    with serving_over_tls(tmp_path, lambda _: answers({})) as server:
-        client = Client(ServiceAccount(account, "127.0.0.1", str(server.server_port)), timeout=LONG)
-        with closing(client):
-            (account / "token").unlink()
-            with pytest.raises(NotConfigured, match="token cannot be read"):
-                client.request("GET", "/version")
-            (account / "token").write_text("two")
+    with connected(mounted(tmp_path, CA.certificate, "one")) as (client, asked):
+        (tmp_path / "token").unlink()
+        with pytest.raises(NotConfigured, match="token cannot be read"):
             client.request("GET", "/version")
-
-        assert [each.headers["authorization"] for each in server.asked] == ["Bearer two"]
+        (tmp_path / "token").write_text("two")
+        client.request("GET", "/version")
+        assert tokens(asked) == ["Bearer two"]
 
 
 def test_a_pod_connects_by_its_service_account_and_by_no_proxy(
@@ -94,7 +97,7 @@ def test_a_pod_connects_by_its_service_account_and_by_no_proxy(
         with closing(Client.from_environment(timeout=LONG)) as client:
             client.request("GET", "/version")
 
-        assert [each.headers["authorization"] for each in server.asked] == ["Bearer one"]
+        assert tokens(server.asked) == ["Bearer one"]
 
 
 def test_the_kernel_probes_silent_connections(tmp_path: Path) -> None:

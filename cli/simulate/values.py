@@ -134,7 +134,7 @@ def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
     differences: dict[str, Difference] = {}
     given_by = dict[str, tuple[str, Any]]()
     unknown = []
-    for given, value in _leaves(values):
+    for given, value in leaves(values, lambda name: ORIGINALS.get(name, name) in SETTINGS):
         name = ORIGINALS.get(given, given)
         if given in ORIGINALS and value in ("", None, {}):
             continue
@@ -180,13 +180,12 @@ def _is_known(name: str) -> bool:
     return not parents.isdisjoint(KNOWN) or any(each.startswith(f"{name}.") for each in KNOWN)
 
 
-def _leaves(values: Raw, path: str = "") -> Iterator[tuple[str, Any]]:
-    """By their names; a value that is a map itself is one."""
+def leaves(values: Raw, is_value: Callable[[str], bool], path: str = "") -> Iterator[tuple[str, Any]]:
+    """By their names; *is_value* says of a name whether a map there is a value itself."""
     for key, value in values.items():
         name = f"{path}.{key}" if path else str(key)
-        is_value = ORIGINALS.get(name, name) in SETTINGS
-        if isinstance(value, Mapping) and not is_value:
-            yield from _leaves(value, name)
+        if isinstance(value, Mapping) and not is_value(name):
+            yield from leaves(value, is_value, name)
         else:
             yield name, value
 

@@ -119,9 +119,7 @@ def delete(lab: Lab, pod: Pod) -> None:
 
 def evict(lab: Lab, pod: Pod) -> None:
     meta = pod.metadata
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta.name}}
-    path = PODS.path(meta.namespace, meta.name, "eviction")
-    lab.client.request("POST", path, body=eviction, timeout=CALL_TIMEOUT)
+    lab.client.evict(meta.name, meta.namespace, preconditions={}, timeout=CALL_TIMEOUT)
 
 
 @contextmanager

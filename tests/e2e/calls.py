@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 from dev.lab.install import RELEASE
 from kube.errors import ApiError, KubeError
-from kube.resources import PODS
 from tests.cluster.workloads import namespace
 from tests.e2e.real import Real
 
@@ -46,9 +45,8 @@ def calls(cluster: Real) -> Iterator[Counter[str]]:
 
 def _outcome(cluster: Real, place: str) -> str:
     """Admission comes before the look-up of the pod, which is not there."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
     try:
-        cluster.client.request("POST", PODS.path(place, "absent", "eviction"), body=eviction)
+        cluster.client.evict("absent", place, preconditions={})
     except ApiError as error:
         return "failed" if error.status >= 500 else "answered"
     except KubeError:
