@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
+import click
 import pytest
 
+from dev.simulator.core.kernel import Kernel
 from dev.simulator.histories import HISTORIES
 from dev.simulator.scenario import FEATURES, HARD_BUSY, HARD_COUNT, drawn
+from dev.simulator.terminals import Terminals, called
 
 SEEDS = 40
 OPEN: dict[str, str] = {}
@@ -57,3 +61,22 @@ def test_hard_seeds_are_crowded_and_many_have_all_features() -> None:
     assert found == [drawn(seed, hard=True) for seed in range(20)]
     assert all(each.busy <= HARD_BUSY[1] and len(each.operations) >= HARD_COUNT[0] for each in found)
     assert sum(each.features == list(FEATURES) for each in found) >= 5
+
+
+def test_each_of_two_people_reads_what_their_own_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel()
+    monkeypatch.setattr(sys, "stdout", Terminals(kernel, sys.stdout))
+
+    @click.command()
+    @click.argument("seconds", type=float)
+    def wait(seconds: float) -> None:
+        click.echo(f"{seconds} begins")
+        kernel.sleep(seconds)
+        click.echo(f"{seconds} ends")
+
+    read = dict[float, tuple[int, str]]()
+    for seconds in (2.0, 3.0):
+        work = partial(lambda each: read.update({each: called(kernel, wait, [str(each)], None)}), seconds)
+        kernel.spawn(work, "person")
+    kernel.run(10)
+    assert read == {each: (0, f"{each} begins\n{each} ends\n") for each in (2.0, 3.0)}

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,7 +15,6 @@ from random import Random
 from typing import Any, Protocol
 
 import yaml
-from click.testing import CliRunner
 from prometheus_client import REGISTRY
 
 import cloud.client
@@ -42,6 +42,7 @@ from dev.simulator.outside import Outside
 from dev.simulator.policies import Policies
 from dev.simulator.product import Configuration, Network, Product
 from dev.simulator.promises import promises
+from dev.simulator.terminals import Terminals, called
 from kube.client import Resource
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS
@@ -190,6 +191,8 @@ class World:
         cloud_client.Transport = self.cloud.transport
         reader: Any = readers
         reader.get = self.checkers.get
+        system: Any = sys
+        system.stdout, system.stderr = (Terminals(self.kernel, each) for each in (sys.stdout, sys.stderr))
         os.environ.update(TENCENTCLOUD_SECRET_ID="key-id", TENCENTCLOUD_SECRET_KEY="a-secret")  # noqa: S106
         self.kubernetes = Kubernetes(self.api, self.dice, self.calico, self.spawn, self.note)
         self.kubernetes.kubelets.answers = self.checkers.is_ready
@@ -301,11 +304,9 @@ class World:
     def drawbridge(self, *arguments: str) -> str:
         """The command of an administrator; its output."""
         cluster = Cluster(self.kubectl, SHOP, connection_to(self.api, "kubectl"), self.now)
-        result = CliRunner().invoke(drawbridge, [*arguments, "--yes"], obj=lambda _options: cluster)
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        self.note("drawbridge", f"{' '.join(arguments)} -> {result.exit_code}")
-        return str(result.output)
+        code, output = called(self.kernel, drawbridge, [*arguments, "--yes"], lambda _options: cluster)
+        self.note("drawbridge", f"{' '.join(arguments)} -> {code}")
+        return output
 
     def observed_at_rest(self) -> Observation:
         """With what the command and the metrics say, between two crashes of pods that crash again and again."""
