@@ -57,14 +57,23 @@ def updated(
     return [each for each in entries if each["fieldsV1"]]
 
 
-def _without(tree: Raw, paths: set[Path]) -> Raw:
-    held = set(_paths(tree)) if paths else set()
-    return _tree(held - paths) if held & paths else tree
+def _without(tree: Raw, paths: Set[Path]) -> Raw:
+    return _tree({*_paths(tree)} - paths) if any(_has(tree, each) for each in paths) else tree
 
 
 def _with(tree: Raw, added: set[Path], gone: Set[Path]) -> Raw:
-    held = set(_paths(tree))
-    return tree if added <= held and not held & gone else _tree((held | added) - gone)
+    kept = _without(tree, gone)
+    return kept if all(_has(kept, each) for each in added) else _tree({*_paths(kept)} | added)
+
+
+def _has(tree: Raw, path: Path) -> bool:
+    """Whether it ends there: most writes change what their manager has long owned."""
+    for step in path:
+        below = tree.get(step)
+        if below is None:
+            return False
+        tree = below
+    return not tree
 
 
 def _differing(old: Raw, new: Raw) -> tuple[dict[Path, Any], dict[Path, Any]]:
