@@ -11,7 +11,7 @@ import jsonpatch
 import msgspec
 import yaml
 
-from api.ingress_daemonset import API_VERSION, KIND
+from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL
 from api.ingress_daemonset.types import IngressDaemonSet
 from dev.fake_api import merged
 from kube.errors import KubeError
@@ -48,6 +48,28 @@ def raw(spec: Raw | None = None, **metadata: Any) -> Raw:
 
 def request(new: Any, old: Any = None) -> Request:
     fields = {"uid": "request-1", "operation": "UPDATE" if old else "CREATE", "object": new, "oldObject": old}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    return parse(msgspec.json.encode(review))
+
+
+def pod_on(node: str) -> Raw:
+    """One of the IngressDaemonSet web."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{node}-7d4", "uid": "u-1"}
+    metadata = {"name": f"web-{node}-7d4-x", "namespace": "edge", "uid": f"uid-{node}"}
+    labels = {"app": "web", NODE_LABEL: node, "pod-template-hash": "7d4"}
+    return {
+        "metadata": metadata | {"labels": labels, "ownerReferences": [owner | {"controller": True}]},
+        "spec": {"nodeName": node, "containers": [{"name": "proxy", "image": "proxy:1"}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def eviction_on(node: str, **parts: Any) -> Request:
+    """Of the pod there."""
+    name = pod_on(node)["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    place = {"namespace": "edge", "name": name, "subResource": "eviction"}
+    fields = {"uid": "request-1", "operation": "CREATE", "object": eviction} | place | parts
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
     return parse(msgspec.json.encode(review))
 

@@ -152,15 +152,6 @@ class ClbLeader(Leader):
         self.api.deliver()
         self.clock.advance(1.0)
 
-    def image_by_node(self) -> dict[str, str]:
-        return {
-            raw["spec"]["template"]["spec"]["nodeName"]: raw["spec"]["template"]["spec"]["containers"][0][
-                "image"
-            ]
-            for (kind, _), raw in self.api.objects.items()
-            if kind == "Deployment"
-        }
-
     def judge(self, before: Mapping[str, str]) -> None:
         """No pod was replaced while its node had a weight, and no more nodes are off than allowed."""
         weights = self.cloud.world.weights(BALANCER)
@@ -172,7 +163,7 @@ class ClbLeader(Leader):
 
     def has(self, image: str) -> bool:
         """Whether all nodes have it."""
-        return {*self.image_by_node().values()} == {image}
+        return self.images() == {image}
 
     def weights_of(self, node: str) -> set[int]:
         return {weight for key, weight in self.weight_by_key.items() if _node_in(key) == node}

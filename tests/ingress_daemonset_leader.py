@@ -333,9 +333,19 @@ class Leader:
             if kind == "Node" and DETACHED in raw["metadata"]["annotations"]
         }
 
+    @property
+    def status(self) -> Raw:
+        """That is stored."""
+        status: Raw = self.api.objects["IngressDaemonSet", KEY].get("status", {})
+        return status
+
+    def conditions(self) -> dict[str, Raw]:
+        return {each["type"]: each for each in self.status["conditions"]}
+
     def images(self) -> set[str]:
-        return {
-            raw["spec"]["template"]["spec"]["containers"][0]["image"]
-            for (kind, _), raw in self.api.objects.items()
-            if kind == "Deployment"
-        }
+        return {*self.image_by_node().values()}
+
+    def image_by_node(self) -> dict[str, str]:
+        held = [raw for (kind, _), raw in self.api.objects.items() if kind == "Deployment"]
+        pods = [raw["spec"]["template"]["spec"] for raw in held]
+        return {pod["nodeName"]: pod["containers"][0]["image"] for pod in pods}

@@ -63,8 +63,14 @@ def test_the_nodes_of_the_canary_get_the_template_and_no_other(
     assert here.world.off() == set()
 
 
-def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others() -> None:
-    here = paused(ONE)
+GRADUAL = {"maxUnavailableNodes": 0, "maxDegradedNodes": 3, "annotateNodeToDetach": None}
+
+
+@pytest.mark.parametrize("parts", [{}, GRADUAL], ids=["nodes are detached", "nodes are not detached"])
+def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others(parts: Raw) -> None:
+    here = Rolling(rolling={"canary": ONE, **parts})
+    here.roll_out()
+    here.play(lambda: here.reason == "CanaryPaused")
     here.turns()
     assert here.updated() == {"n1"}
     assert "drawbridge rollout promote" in here.message
@@ -85,19 +91,6 @@ def test_a_canary_is_promoted_when_it_was_as_desired_for_its_whole_pause() -> No
     assert at(here.canary["promotedAt"]) == since + timedelta(seconds=600)
     assert here.updated() == {"n1"}
 
-    here.finish()
-    assert here.updated() == {*NODES}
-
-
-def test_where_nodes_are_not_detached_there_is_a_canary_too() -> None:
-    parts = {"maxUnavailableNodes": 0, "maxDegradedNodes": 3, "annotateNodeToDetach": None}
-    here = Rolling(rolling={"canary": {"nodes": 2}, **parts})
-    here.roll_out()
-    here.play(lambda: here.reason == "CanaryPaused")
-    here.turns()
-    assert here.updated() == {"n1", "n2"}
-
-    here.promote()
     here.finish()
     assert here.updated() == {*NODES}
 

@@ -21,8 +21,7 @@ LATE = 120
 
 
 def waiting_for(here: ClbLeader) -> str:
-    status = here.api.objects["IngressDaemonSet", KEY].get("status", {})
-    return " ".join(each["reason"] for each in status.get("waitingFor", ()))
+    return " ".join(each["reason"] for each in here.status.get("waitingFor", ()))
 
 
 def test_each_node_is_weighed_0_before_its_pods_are_replaced_and_gets_its_weights_again() -> None:
@@ -30,7 +29,7 @@ def test_each_node_is_weighed_0_before_its_pods_are_replaced_and_gets_its_weight
     here.run(lambda: here.has("proxy:2"))
     here.run(lambda: here.is_restored)
 
-    assert here.api.objects["IngressDaemonSet", KEY]["status"]["detachedNodes"] == 0
+    assert here.status["detachedNodes"] == 0
 
 
 def test_the_grace_begins_when_weight_0_is_read_back() -> None:
@@ -229,11 +228,6 @@ def in_waves(zones: dict[str, str], pause: int = 0) -> ClbLeader:
     return here
 
 
-def status(here: ClbLeader) -> Raw:
-    found: Raw = here.api.objects["IngressDaemonSet", KEY]["status"]
-    return found
-
-
 def test_a_wave_begins_when_the_weights_of_the_one_before_are_back() -> None:
     here = in_waves({"n1": "b", "n2": "a"})
     here.run(lambda: here.image_by_node()["n2"] == "proxy:2")
@@ -241,8 +235,8 @@ def test_a_wave_begins_when_the_weights_of_the_one_before_are_back() -> None:
     for _ in range(60):
         here.step()
     assert (here.weights_of("n2"), here.weights_of("n1")) == ({0}, {WEIGHT})
-    assert status(here)["waves"]["current"] == "a"
-    assert "waits for traffic" in status(here)["waitingFor"][0]["reason"]
+    assert here.status["waves"]["current"] == "a"
+    assert "waits for traffic" in here.status["waitingFor"][0]["reason"]
 
     here.cloud.fault = lambda asked: ""
     here.run(lambda: here.has("proxy:2") and here.is_restored)
@@ -269,7 +263,7 @@ def test_a_node_of_a_later_wave_gets_its_weights_again_when_another_template_beg
     assert here.image_by_node()["n2"] == "proxy:1"
     here.retemplate("proxy:3")
     here.run(lambda: here.weights_of("n2") == {WEIGHT})
-    assert {*here.image_by_node().values()} == {"proxy:1", "proxy:2"}
+    assert here.images() == {"proxy:1", "proxy:2"}
 
     here.run(lambda: here.has("proxy:3") and here.is_restored)
 
@@ -291,9 +285,9 @@ def test_a_node_that_has_weight_0_when_its_window_closes_is_completed_and_no_oth
 def test_the_estimated_end_has_the_grace_at_load_balancers() -> None:
     long = {"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 1000}}
     here = rolling("n1", "n2", rolling=long)
-    here.run(lambda: "estimatedEnd" in status(here).get("rollout", {}))
+    here.run(lambda: "estimatedEnd" in here.status.get("rollout", {}))
 
-    assert status(here)["rollout"]["estimatedEnd"] >= f"{NOW + timedelta(seconds=2000):%Y-%m-%dT%H:%M:%SZ}"
+    assert here.status["rollout"]["estimatedEnd"] >= f"{NOW + timedelta(seconds=2000):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:

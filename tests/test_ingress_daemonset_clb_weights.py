@@ -223,7 +223,7 @@ def test_an_unreadable_memory_holds_up_the_rollouts_at_its_load_balancer_until_i
         other.step()
     assert other.has("proxy:1")
     assert {*other.weight_by_key.values()} == {WEIGHT}
-    [waiting, *_] = other.api.objects["IngressDaemonSet", "edge/web"]["status"]["waitingFor"]
+    [waiting, *_] = other.status["waitingFor"]
     assert f"drawbridge-weights-{BALANCER} is unreadable" in waiting["reason"]
 
     other.api.fake.remove(CONFIG_MAPS, f"drawbridge-weights-{BALANCER}", "drawbridge")

@@ -98,29 +98,25 @@ def test_connections_are_not_waited_for_before_the_detachment_is_confirmed() -> 
 
 def test_without_the_field_nothing_is_waited_for_and_health_checkers_are_as_before() -> None:
     here = detached(6, waitForConnections=None)
-    without, counting = (
-        resource(healthCheckNodePorts=[PORT]),
-        resource(healthCheckNodePorts=[PORT], rolling=WAITING),
-    )
 
     assert here.image_on("n1") == "proxy:2"
-    assert not names(without) & {"CONNECTION_PORTS", "CONNECTION_METRIC"}
-    assert names(counting) - names(without) == {"CONNECTION_PORTS"}
+    assert said({}) == {}
 
 
-def names(given: Any) -> set[str]:
-    (made,) = daemon_sets(given, CHECKER)
+def said(rolling: dict[str, Any]) -> dict[str, str]:
+    """What health checkers are told of connections."""
+    (made,) = daemon_sets(resource(healthCheckNodePorts=[PORT], rolling=rolling), CHECKER)
     (container,) = made["spec"]["template"]["spec"]["containers"]
-    return {each["name"] for each in container["env"]}
+    return {each["name"]: each["value"] for each in container["env"] if "CONNECTION" in each["name"]}
 
 
-def test_a_metric_is_named_to_the_health_checkers() -> None:
-    wanted = {"endpoint": {"port": 9113, "metric": "nginx_connections_active"}}
-    given = resource(healthCheckNodePorts=[PORT], rolling=WAITING | {"waitForConnections": wanted})
-    (made,) = daemon_sets(given, CHECKER)
-    env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+def test_ports_or_a_metric_are_named_to_the_health_checkers() -> None:
+    metric = {"endpoint": {"port": 9113, "metric": "nginx_connections_active"}}
 
-    assert {"name": "CONNECTION_METRIC", "value": "9113 /metrics nginx_connections_active"} in env
+    assert said(WAITING) == {"CONNECTION_PORTS": "80"}
+    assert said(WAITING | {"waitForConnections": metric}) == {
+        "CONNECTION_METRIC": "9113 /metrics nginx_connections_active"
+    }
 
 
 def test_health_checkers_are_read_for_connections_even_where_they_need_not_confirm() -> None:

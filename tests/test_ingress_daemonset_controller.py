@@ -27,7 +27,8 @@ from controllers.ingress_daemonset.reporter import Reporter, news
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision
 from controllers.ingress_daemonset.status import Unconfirmed
 from controllers.workqueue import WorkQueue
-from kube.errors import Unreachable
+from dev.fake_api import FakeAPI
+from dev.fake_api.kinds import BUILT_IN
 from kube.informer import Informer, ListWatch
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -139,24 +140,10 @@ def test_changes_that_come_together_lead_to_one_look() -> None:
     assert here.queue.get(wait=False) is None
 
 
-class Discovery:
-    def __init__(self, *answers: bool | Exception) -> None:
-        self.answers = list(answers)
-
-    def serves(self, resource: object) -> bool:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 def test_it_waits_for_its_kind() -> None:
-    waiting: Any = Discovery(False, Unreachable("down"), True)
     with pytest.raises(NotServed):
-        require_served(waiting)
-    with pytest.raises(Unreachable):
-        require_served(waiting)
-    assert require_served(waiting)
+        require_served(FakeAPI(*BUILT_IN).client())
+    assert require_served(FakeAPI().client())
 
 
 WEB = {"namespace": "edge", "name": "web"}

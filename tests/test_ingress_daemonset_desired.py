@@ -272,13 +272,16 @@ def test_taints_count_as_for_daemon_sets(
     assert where_of(wanted).matches(tainted, runs=True) is runs
 
 
-def test_a_virtual_node_never_matches() -> None:
-    virtual = node(labels={"node.kubernetes.io/instance-type": "eklet"})
-    assert not where_of(resource({"tolerations": [{"operator": "Exists"}]})).matches(virtual, runs=True)
-
-
-def test_a_node_that_is_being_deleted_does_not_match() -> None:
-    assert not where_of(resource()).matches(node(deletionTimestamp="2026-01-02T03:04:05Z"), runs=True)
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"labels": {"node.kubernetes.io/instance-type": "eklet"}}, id="virtual"),
+        pytest.param({"deletionTimestamp": "2026-01-02T03:04:05Z"}, id="being deleted"),
+    ],
+)
+def test_such_a_node_never_matches(metadata: dict[str, Any]) -> None:
+    tolerant = resource({"tolerations": [{"operator": "Exists"}]})
+    assert not where_of(tolerant).matches(node(**metadata), runs=True)
 
 
 def test_a_node_without_a_network_is_for_pods_with_its_own_only() -> None:

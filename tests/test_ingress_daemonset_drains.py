@@ -166,15 +166,6 @@ def test_one_whose_pods_are_missing_stays_detached_until_they_are_back() -> None
     assert marked(here) == set()
 
 
-def test_cordoning_alone_detaches_nothing() -> None:
-    here = world()
-    cordon(here)
-    here.settle()
-
-    assert marked(here) == set()
-    assert here.raw["metadata"]["finalizers"] == []
-
-
 def test_a_drain_asks_for_no_place_in_the_budget_and_takes_one() -> None:
     here = world(limit=1)
     for name in ("n1", "n2"):
@@ -246,15 +237,19 @@ def test_an_eviction_waits_for_the_confirmation_too() -> None:
     [
         pytest.param({"spec": {"drainTimeoutSeconds": 0}}, id="drains are off"),
         pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, id="nodes are never detached"),
+        pytest.param(None, id="it is only cordoned"),
     ],
 )
-def test_a_node_that_cannot_be_detached_is_left_alone(parts: dict[str, Any]) -> None:
-    here = world(**parts)
-    request(here)
-    taint(here, "n2")
+def test_a_node_that_cannot_or_need_not_be_detached_is_left_alone(parts: dict[str, Any] | None) -> None:
+    here = world(**(parts or {}))
+    cordon(here)
+    if parts:
+        request(here)
+        taint(here, "n2")
     here.settle()
 
     assert marked(here) == set()
+    assert here.raw["metadata"]["finalizers"] == []
 
 
 @pytest.mark.parametrize("how", ["deleted", "unlabelled", "finalized"])
@@ -281,21 +276,19 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
 
 
 @pytest.mark.parametrize(
-    "parts", [{"annotateDeploymentToDetach": {}}, {"limit": 0, "annotateDeploymentToDetach": None}]
+    ("parts", "pods"),
+    [
+        pytest.param({"annotateDeploymentToDetach": {}}, 2, id="without a grace"),
+        pytest.param({"limit": 0, "annotateDeploymentToDetach": None}, 2, id="nodes are never detached"),
+        pytest.param({}, 0, id="its pods are gone already"),
+    ],
 )
-def test_without_a_grace_the_pods_of_a_node_that_leaves_go_at_once(parts: dict[str, Any]) -> None:
+def test_the_deployment_of_a_node_that_leaves_goes_at_once(parts: dict[str, Any], pods: int) -> None:
     here = world(**parts)
     del here.nodes["n1"]
-    here.turn()
-
-    assert "web-n1" not in here.deployments
-
-
-def test_pods_that_are_gone_already_hold_no_deployment() -> None:
-    here = world()
-    del here.nodes["n1"]
-    here.turn()
-    here.deployments["web-n1"]["status"]["availableReplicas"] = 0
+    if not pods:
+        here.turn()
+        here.deployments["web-n1"]["status"]["availableReplicas"] = pods
     here.turn()
 
     assert "web-n1" not in here.deployments

@@ -44,11 +44,6 @@ def quiet(here: Leader, seconds: float = 3600) -> list[str]:
     return here.api.writes[before:]
 
 
-def condition(here: Leader, kind: str) -> Raw:
-    conditions = here.api.objects["IngressDaemonSet", KEY]["status"]["conditions"]
-    return next(each for each in conditions if each["type"] == kind)
-
-
 # Policies that mutate at admission
 
 
@@ -124,8 +119,8 @@ def test_what_a_policy_adds_to_our_write_costs_no_write_at_rest_and_detaches_no_
 
     assert quiet(here) == []
     assert seen == set()
-    assert condition(here, "Progressing")["reason"] == "Complete"
-    assert condition(here, "Degraded")["reason"] == "AsDesired"
+    assert here.conditions()["Progressing"]["reason"] == "Complete"
+    assert here.conditions()["Degraded"]["reason"] == "AsDesired"
 
 
 def test_a_field_that_the_api_server_prunes_costs_no_write_and_ends_no_rollout() -> None:
@@ -174,7 +169,7 @@ def test_a_node_that_waits_to_be_restored_says_why() -> None:
     here.api.edit("IngressDaemonSet", KEY, {"spec": {"paused": True}})
     here.api.change("Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
     quiet(here, 5)
-    waiting = here.api.objects["IngressDaemonSet", KEY]["status"]["waitingFor"]
+    waiting = here.status["waitingFor"]
 
     assert [(each["node"], each["phase"]) for each in waiting] == [("n2", "Outdated")]
     assert "was changed by another writer" in waiting[0]["reason"]
@@ -264,17 +259,17 @@ def test_a_change_that_comes_back_is_said_once_and_left(edit: str, field: str) -
     assert len([each for each in written if each == "change Deployment web-n2"]) <= 6
     assert here.off() == set()
     assert other.live_with() == []
-    assert (condition(here, "Degraded")["status"], condition(here, "Degraded")["reason"]) == (
+    assert (here.conditions()["Degraded"]["status"], here.conditions()["Degraded"]["reason"]) == (
         "True",
         "TemplateAltered",
     )
-    assert condition(here, "Progressing")["reason"] == "Complete"
+    assert here.conditions()["Progressing"]["reason"] == "Complete"
     assert here.recorder.reasons.count("TemplateAltered") == 1
     assert field in dict(here.recorder.events)["TemplateAltered"]
     assert "'background-policy'" in dict(here.recorder.events)["TemplateAltered"]
-    waiting = here.api.objects["IngressDaemonSet", KEY]["status"]["waitingFor"]
+    waiting = here.status["waitingFor"]
     assert [(each["node"], each["phase"]) for each in waiting] == [("n2", "Altered")]
-    assert here.api.objects["IngressDaemonSet", KEY]["status"]["updatedNodes"] == 4
+    assert here.status["updatedNodes"] == 4
 
     assert quiet(Leader(here.api)) == []
 
@@ -290,23 +285,24 @@ def altered() -> Leader:
     return here
 
 
-def test_a_left_change_goes_with_the_next_rollout() -> None:
+@pytest.mark.parametrize(
+    ("image", "edit"),
+    [
+        pytest.param("proxy:2", None, id="it goes with the next rollout"),
+        pytest.param("proxy:1", EDITS["label"], id="it is restored when it changes"),
+    ],
+)
+def test_a_left_change_ends(image: str, edit: Raw | None) -> None:
     here = altered()
-    here.retemplate("proxy:2")
+    if edit:
+        here.api.change("Deployment", "edge/web-n2", {"spec": {"template": edit}})
+    else:
+        here.retemplate(image)
     here.settle()
 
-    assert here.images() == {"proxy:2"}
+    assert here.images() == {image}
     assert "hostPID" not in pod_of(here.api, "edge/web-n2")
-    assert condition(here, "Degraded")["reason"] == "AsDesired"
-    assert quiet(here) == []
-
-
-def test_a_left_change_is_restored_when_it_changes() -> None:
-    here = altered()
-    here.api.change("Deployment", "edge/web-n2", {"spec": {"template": EDITS["label"]}})
-    here.settle()
-
-    assert "hostPID" not in pod_of(here.api, "edge/web-n2")
+    assert here.conditions()["Degraded"]["reason"] == "AsDesired"
     assert quiet(here) == []
 
 
@@ -322,7 +318,7 @@ def test_two_writers_that_change_it_in_turn_are_left_alone_too() -> None:
     here.settle()
 
     assert [each for each in here.api.writes[before:] if not each.startswith("status")] == []
-    assert condition(here, "Degraded")["reason"] == "TemplateAltered"
+    assert here.conditions()["Degraded"]["reason"] == "TemplateAltered"
 
 
 def test_a_health_checker_that_is_changed_again_and_again_is_left_and_said() -> None:
@@ -333,7 +329,7 @@ def test_a_health_checker_that_is_changed_again_and_again_is_left_and_said() -> 
     other.live_with()
 
     assert other.live_with() == []
-    assert condition(here, "Degraded")["reason"] == "TemplateAltered"
+    assert here.conditions()["Degraded"]["reason"] == "TemplateAltered"
     assert here.recorder.reasons.count("TemplateAltered") == 1
     assert "DaemonSet web-10080" in dict(here.recorder.events)["TemplateAltered"]
 
@@ -346,7 +342,7 @@ def test_managed_fields_that_cannot_be_read_are_read_later() -> None:
     here.api.deliver()
     other.live_with()
     assert "TemplateAltered" not in here.recorder.reasons
-    assert condition(here, "Degraded")["reason"] == "TemplateAltered"
+    assert here.conditions()["Degraded"]["reason"] == "TemplateAltered"
 
     here.api.fault = lambda verb, kind, name: ""
     here.look()

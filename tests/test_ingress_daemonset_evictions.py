@@ -24,8 +24,8 @@ from kube.types import Pod
 from settings import IngressDaemonSetSettings
 from tests.charts import CHART
 from tests.factories import NOW
-from tests.ingress_daemonset import DATA, raw
-from webhook.admission import Decision, Request, parse, render
+from tests.ingress_daemonset import DATA, eviction_on, pod_on, raw
+from webhook.admission import Decision, render
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import RETRY_SECONDS, EvictionWebhook
 
@@ -36,24 +36,8 @@ Raw = dict[str, Any]
 T = TypeVar("T")
 
 
-def owner(kind: str, name: str, api: str = "apps/v1") -> list[Raw]:
-    return [{"apiVersion": api, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]
-
-
-LABELS = {"app": "web", "ingress-daemon-for-node": "n1"}
-POD = {
-    "metadata": {
-        "name": "web-n1-7d4-x",
-        "namespace": "edge",
-        "uid": "uid-pod",
-        "labels": LABELS | {"pod-template-hash": "7d4"},
-        "ownerReferences": owner("ReplicaSet", "web-n1-7d4"),
-    },
-    "spec": {"nodeName": "n1"},
-    "status": {"phase": "Running"},
-}
+POD = pod_on("n1")
 DETACHING = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 1}}}
-EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web-n1-7d4-x"}}
 
 
 class Cluster:
@@ -96,24 +80,11 @@ def _without_nulls(part: Any) -> Any:
     return part
 
 
-def request(**parts: Any) -> Request:
-    fields = {
-        "uid": "request-1",
-        "operation": "CREATE",
-        "namespace": "edge",
-        "name": "web-n1-7d4-x",
-        "subResource": "eviction",
-        "object": EVICTION,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields | parts}
-    return parse(msgspec.json.encode(review))
-
-
 def review(case: Raw) -> tuple[Decision, Cluster]:
     settings = IngressDaemonSetSettings.model_validate({"enabled": True, **case.get("settings", {})})
     cluster = Cluster(case)
     decision = EvictionWebhook(lambda: settings, cluster, lambda: NOW).review(
-        request(**case.get("request", {})), 0
+        eviction_on("n1", **case.get("request", {})), 0
     )
     return decision, cluster
 
@@ -138,7 +109,7 @@ def test_golden(path: Path) -> None:
 
 def test_an_eviction_is_refused_as_kubectl_drain_waits_for() -> None:
     decision, _ = review({})
-    status = msgspec.json.decode(render(request(), decision))["response"]["status"]
+    status = msgspec.json.decode(render(eviction_on("n1"), decision))["response"]["status"]
 
     assert (status["code"], status["reason"]) == (429, "TooManyRequests")
     assert status["details"]["retryAfterSeconds"] == RETRY_SECONDS
@@ -148,7 +119,8 @@ def test_an_eviction_is_refused_as_kubectl_drain_waits_for() -> None:
 
 def test_names_that_are_too_long_are_found_by_their_hash() -> None:
     node, name = "n" * 60, deployment_name("web", "n" * 60)
-    pod = {"metadata": {"ownerReferences": owner("ReplicaSet", f"{name}-7d4")}, "spec": {"nodeName": node}}
+    owners = [POD["metadata"]["ownerReferences"][0] | {"name": f"{name}-7d4"}]
+    pod = {"metadata": {"ownerReferences": owners}, "spec": {"nodeName": node}}
     decision, cluster = review({"pod": pod})
 
     assert not decision.allowed

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
-import msgspec
 import pytest
 
 from api.ingress_daemonset import DRAIN_REQUESTS, TO_BE_UPDATED
@@ -14,8 +12,8 @@ from controllers.ingress_daemonset.controller import STATUS_PERIOD
 from kube.errors import KubeError
 from kube.resources import PODS
 from settings import IngressDaemonSetSettings
-from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
-from webhook.admission import Request, parse
+from tests.ingress_daemonset import eviction_on, pod_on
+from tests.ingress_daemonset_leader import Leader, with_nodes
 from webhook.ingress_daemonset.cluster_lookup import ClusterLookup
 from webhook.ingress_daemonset.evictions import EvictionWebhook
 
@@ -43,12 +41,7 @@ class Cluster:
 
     def evict(self, node: str) -> bool:
         """Whether it is allowed."""
-        return self.evictions.review(eviction_of(f"web-{node}-7d4-x"), 9.0).allowed
-
-    @property
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.api.objects["IngressDaemonSet", KEY].get("status", {})
-        return found
+        return self.evictions.review(eviction_on(node), 9.0).allowed
 
     def look(self) -> None:
         with suppress(KubeError):
@@ -60,31 +53,6 @@ class Cluster:
             self.leader.run_pods()
             self.api.deliver()
             self.leader.clock.advance(STATUS_PERIOD)
-
-
-def pod_on(node: str) -> dict[str, Any]:
-    owner = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "name": f"web-{node}-7d4",
-        "uid": "u",
-        "controller": True,
-    }
-    labels = {"app": "web", "ingress-daemon-for-node": node, "pod-template-hash": "7d4"}
-    metadata = {
-        "name": f"web-{node}-7d4-x",
-        "namespace": "edge",
-        "labels": labels,
-        "ownerReferences": [owner],
-    }
-    container = {"name": "proxy", "image": "proxy:1"}
-    return {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}}
-
-
-def eviction_of(name: str) -> Request:
-    fields = {"uid": "u", "operation": "CREATE", "namespace": "edge", "name": name, "subResource": "eviction"}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return parse(msgspec.json.encode(review))
 
 
 @pytest.mark.parametrize("ahead", [AHEAD, -AHEAD])
@@ -106,8 +74,7 @@ def test_a_leader_beside_another_gives_the_whole_grace_whatever_their_clocks_sho
     crashing = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 0, "observedGeneration": 9}
     api.change("Deployment", "edge/web-n1", {"status": crashing})
     leader.looks(DEADLINE + AHEAD)
-    conditions = api.objects["IngressDaemonSet", KEY]["status"]["conditions"]
-    assert "Halted" in {each["reason"] for each in conditions}
+    assert leader.conditions()["Progressing"]["reason"] == "Halted"
 
 
 def to_the_end_of_a_drain(here: Cluster) -> None:
@@ -137,7 +104,7 @@ def test_a_request_that_comes_between_a_look_and_its_write_is_not_lost() -> None
     here.look()
 
     assert late
-    assert here.status[DRAIN_REQUESTS] == {"n1": again, "n2": again}
+    assert here.leader.status[DRAIN_REQUESTS] == {"n1": again, "n2": again}
 
 
 def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_counts() -> None:
@@ -148,5 +115,5 @@ def test_a_request_that_the_watch_has_not_brought_yet_outlives_a_write_of_the_co
     here.leader.clock.advance(STATUS_PERIOD)
     here.look()
 
-    assert here.status["desiredNodes"] == 2
-    assert here.status[DRAIN_REQUESTS].keys() == {"n1"}
+    assert here.leader.status["desiredNodes"] == 2
+    assert here.leader.status[DRAIN_REQUESTS].keys() == {"n1"}

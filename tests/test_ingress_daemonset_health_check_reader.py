@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
@@ -16,7 +15,7 @@ from controllers.ingress_daemonset.detachment import Reading
 from controllers.ingress_daemonset.readers import Checker, checkers_of, read
 from healthchecker.__main__ import serve
 from tests.ingress_daemonset_world import World, raw_resource
-from tests.misbehaving_server import Handler, serving
+from tests.misbehaving_server import Answer, Handler, hangs, serving
 
 CONFIRMED = State(503, "x", uid="u", scheduled="mark", detached_seconds=9, refusals=4)
 
@@ -27,23 +26,15 @@ def answering(state: State = CONFIRMED) -> Iterator[Checker]:
         yield Checker("n1", "127.0.0.1", server.server_address[1])
 
 
-@contextmanager
-def saying(*parts: bytes) -> Iterator[Checker]:
-    """Another program on the port, that sends this and then nothing more."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, closing(socket.socket()) as silent:
-        taken = [silent]
+def says(content: bytes) -> Answer:
+    """As another program on the port, that sends this and then nothing more."""
 
-        def run() -> None:
-            taken.append(listener.accept()[0])
-            for part in parts:
-                taken[-1].sendall(part)
+    def send(handler: Handler) -> None:
+        with suppress(OSError):
+            handler.wfile.write(content)
+        hangs(handler)
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        yield Checker("n1", "127.0.0.1", listener.getsockname()[1])
-        thread.join()
-        for each in taken:
-            each.close()
+    return send
 
 
 def test_a_health_checker_says_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +65,8 @@ def test_another_program_on_the_port_is_no_confirmation(
     said: bytes, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "TIMEOUT", 0.3)
-    with saying(said) as checker:
-        found = read(checker)
+    with serving(lambda _: says(said)) as server:
+        found = read(Checker("n1", "127.0.0.1", server.server_port))
 
     assert found.state is None
     assert re.search(error, found.error)

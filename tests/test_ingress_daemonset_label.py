@@ -25,7 +25,7 @@ from kube.errors import Forbidden
 from kube.resources import NODES
 from kube.types import ObjectMeta
 from tests.factories import NOW
-from tests.ingress_daemonset_leader import KEY, Leader, with_nodes
+from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_world import DETACHED, World, raw_resource
 
 Raw = dict[str, Any]
@@ -235,17 +235,15 @@ def labelled(**fields: Any) -> Leader:
     return here
 
 
-def has_begun(here: Leader, name: str = "n1") -> bool:
-    spec = here.api.objects["Deployment", f"edge/web-{name}"]["spec"]["template"]["spec"]
-    return bool(spec["containers"][0]["image"] == "proxy:2")
+def has_begun(here: Leader) -> bool:
+    return here.image_by_node()["n1"] == "proxy:2"
 
 
 def test_pods_stay_while_it_announces_a_service_from_their_node() -> None:
     here = labelled()
     assert here.api.objects["Node", "n1"]["metadata"]["labels"].items() >= OFF.items()
     assert not has_begun(here)
-    reported = json.dumps(here.api.objects["IngressDaemonSet", KEY]["status"])
-    assert "load balancer MetalLB announces edge/web from the node" in reported
+    assert "load balancer MetalLB announces edge/web from the node" in json.dumps(here.status)
 
     here.announced = {"n2": "edge/web"}
     here.looks(10)

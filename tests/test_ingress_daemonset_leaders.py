@@ -28,19 +28,13 @@ def paused(canary: Raw = TIMED) -> Leader:
     here = Leader(with_nodes(*NODES, rolling={**DETACHING, "canary": canary}))
     here.settle()
     here.retemplate("proxy:2")
-    here.settle(until=lambda: "completeSince" in stored(here).get("canary", {}))
+    here.settle(until=lambda: "completeSince" in here.status.get("canary", {}))
     return here
-
-
-def stored(here: Leader) -> Raw:
-    status: Raw = here.api.objects["IngressDaemonSet", KEY].get("status", {})
-    return status
 
 
 def on(here: Leader, image: str) -> int:
     """How many nodes have it."""
-    held = [raw for (kind, _), raw in here.api.objects.items() if kind == "Deployment"]
-    return sum(raw["spec"]["template"]["spec"]["containers"][0]["image"] == image for raw in held)
+    return [*here.image_by_node().values()].count(image)
 
 
 def with_cache_of_now(here: Leader) -> Leader:
@@ -74,11 +68,11 @@ def looks(leader: Leader, number: int = 5) -> None:
 
 def test_another_leader_counts_the_pause_from_where_it_began() -> None:
     here = paused()
-    began = at(stored(here)["canary"]["completeSince"])
+    began = at(here.status["canary"]["completeSince"])
     here.clock.advance(PAUSE - 10)
     other = Leader(here.api, before=here)
-    other.settle(until=lambda: "promotedAt" in stored(here)["canary"])
-    promoted = at(stored(here)["canary"]["promotedAt"])
+    other.settle(until=lambda: "promotedAt" in here.status["canary"])
+    promoted = at(here.status["canary"]["promotedAt"])
     assert timedelta(0) <= promoted - began - timedelta(seconds=PAUSE) <= timedelta(seconds=5)
     assert on(here, "proxy:2") == 1
 
@@ -99,14 +93,10 @@ def failing() -> tuple[Leader, list[Revision]]:
         here.clock.advance(10)
     stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     status = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 0, "conditions": [stuck]}
-    [name] = [key for (kind, key), raw in here.api.objects.items() if kind == "Deployment" and has_bad(raw)]
-    here.api.change("Deployment", name, {"status": status})
+    [name] = [node for node, image in here.image_by_node().items() if image == "proxy:2"]
+    here.api.change("Deployment", f"edge/web-{name}", {"status": status})
     here.clock.advance(60)
     return here, kept
-
-
-def has_bad(raw: Raw) -> bool:
-    return bool(raw["spec"]["template"]["spec"]["containers"][0]["image"] == "proxy:2")
 
 
 def recorded(here: Leader) -> Revision:
@@ -121,17 +111,16 @@ def test_no_node_returns_before_the_rollback_is_stored_and_the_next_leader_compl
     with here.fault(lambda verb, kind, name: "timed out" if verb == "status" else ""):
         looks(here)
         assert on(here, "proxy:2") == 1
-    assert "rollback" not in stored(here)
+    assert "rollback" not in here.status
 
     other = Leader(here.api, before=here)
     other.cache.revisions = lambda _: kept
-    other.settle(until=lambda: "rollback" in stored(here))
+    other.settle(until=lambda: "rollback" in here.status)
     third = Leader(here.api, before=here)
     third.cache.revisions = lambda _: kept
     third.settle()
     assert (on(here, "proxy:1"), here.off()) == (3, set())
-    conditions = {each["type"]: each["reason"] for each in stored(here)["conditions"]}
-    assert conditions["Progressing"] == "RolledBack"
+    assert here.conditions()["Progressing"]["reason"] == "RolledBack"
 
 
 def test_the_spec_that_is_applied_again_after_a_rollback_costs_no_write() -> None:
@@ -169,7 +158,7 @@ def rolling(parts: Raw) -> Leader:
 
 
 def metric(here: Leader) -> Raw:
-    found: Raw = stored(here).get("canary", {}).get("metric", {})
+    found: Raw = here.status.get("canary", {}).get("metric", {})
     return found
 
 
@@ -182,7 +171,7 @@ def measured() -> Leader:
 
 def in_pause(by: str) -> Leader:
     here = rolling(BY_TIME if by == "canary" else IN_WAVES)
-    here.settle(until=lambda: PAUSES[by] in stored(here).get(by, {}))
+    here.settle(until=lambda: PAUSES[by] in here.status.get(by, {}))
     return here
 
 
@@ -197,8 +186,8 @@ def test_another_leader_counts_on_from_the_measurements_that_are_stored() -> Non
     since = at(metric(here)["passingSince"])
     here.clock.advance(30)
     other = taken_over(here)
-    other.settle(until=lambda: "promotedAt" in stored(here)["canary"])
-    promoted = at(stored(here)["canary"]["promotedAt"])
+    other.settle(until=lambda: "promotedAt" in here.status["canary"])
+    promoted = at(here.status["canary"]["promotedAt"])
     assert timedelta(seconds=120) <= promoted - since <= timedelta(seconds=160)
 
     other.settle()
@@ -253,7 +242,7 @@ def test_a_time_without_a_leader_is_not_taken_for_good() -> None:
     here.clock.advance(3600)
     other = taken_over(here)
     other.settle(until=lambda: metric(here)["passingSince"] != since)
-    assert "promotedAt" not in stored(here)["canary"]
+    assert "promotedAt" not in here.status["canary"]
 
     other.settle()
     assert on(here, "proxy:2") == 3
@@ -296,12 +285,12 @@ def test_a_former_leader_lets_no_node_follow_neither_with_its_template_nor_with_
     here = in_pause(by)
     done, former = on(here, "proxy:2"), with_cache_of_now(here)
     here.retemplate("proxy:3")
-    here.settle(until=lambda: on(here, "proxy:3") == done and PAUSES[by] in stored(here)[by])
-    before = stored(here)[by]
+    here.settle(until=lambda: on(here, "proxy:3") == done and PAUSES[by] in here.status[by])
+    before = here.status[by]
     here.clock.advance(590)
     looks(former, 20)
     here.api.deliver()
-    assert (stored(here)[by], on(here, "proxy:3")) == (before, done)
+    assert (here.status[by], on(here, "proxy:3")) == (before, done)
 
     here.settle()
     assert on(here, "proxy:3") == 3

@@ -72,10 +72,10 @@ def test_a_node_whose_template_is_refused_is_attached_at_the_deadline_and_the_ob
     here.looks(600)
     assert here.off() == set()
 
-    conditions = here.api.objects["IngressDaemonSet", KEY]["status"]["conditions"]
-    found = {each["type"]: (each["status"], each["reason"]) for each in conditions}
+    found = {kind: (each["status"], each["reason"]) for kind, each in here.conditions().items()}
     assert (found["Progressing"], found["Degraded"]) == (("False", "Halted"), ("True", "RolloutStuck"))
-    assert "proxy:2 is not signed (403 Forbidden), for progressDeadlineSeconds" in conditions[1]["message"]
+    said = "proxy:2 is not signed (403 Forbidden), for progressDeadlineSeconds"
+    assert said in here.conditions()["Progressing"]["message"]
     assert {"FailedUpdate", "RolloutHalted"} <= {*here.recorder.reasons}
 
     here.api.fake.fault = faults
