@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -74,6 +74,17 @@ def proof(node: Node, address_id: str) -> str:
     return f"{node.metadata.uid}/{address_id}"
 
 
+T = TypeVar("T")
+
+
+def decoded(decoder: msgspec.json.Decoder[T], text: str, otherwise: T) -> T:
+    """*otherwise* where another client has written something else."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, ValueError):
+        return otherwise
+
+
 TRANSITIONS_KEPT = 5
 
 
@@ -93,10 +104,7 @@ TRANSITIONS = msgspec.json.Decoder(tuple[Transition, ...])
 
 def transitions_of(node: Node) -> tuple[Transition, ...]:
     """The latest first; none where another client has written something else."""
-    try:
-        return TRANSITIONS.decode(node.metadata.annotations.get(HISTORY, "[]"))
-    except (msgspec.MsgspecError, ValueError):
-        return ()
+    return decoded(TRANSITIONS, node.metadata.annotations.get(HISTORY, "[]"), ())
 
 
 def with_transition(node: Node, at: datetime, to: str, address: str) -> dict[str, str]:
@@ -165,10 +173,7 @@ def data_of(found: Entries) -> dict[str, str]:
 
 def entries_in(found: ConfigMap | None) -> Entries:
     """What was written last; none where another client has written something else."""
-    try:
-        return ENTRIES.decode(found.data.get(JSON, "[]")) if found else ()
-    except (msgspec.MsgspecError, ValueError):
-        return ()
+    return decoded(ENTRIES, found.data.get(JSON, "[]"), ()) if found else ()
 
 
 QUOTAS = "drawbridge.io/anycast-ip-quotas"
@@ -192,12 +197,9 @@ class QuotasRead(Value, frozen=True):
 
 
 complete(QuotasRead)
-DECODER = msgspec.json.Decoder(QuotasRead)
+DECODER: msgspec.json.Decoder[QuotasRead | None] = msgspec.json.Decoder(QuotasRead | None)
 
 
 def quotas_in(annotations: Mapping[str, str]) -> QuotasRead | None:
     """None before the first read, and where another client has written something else."""
-    try:
-        return DECODER.decode(annotations[QUOTAS])
-    except (KeyError, msgspec.MsgspecError, ValueError):
-        return None
+    return decoded(DECODER, annotations.get(QUOTAS, "null"), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from kube.selectors import REQUIRED, is_tolerated
 from kube.types import INSTANCE_TYPE, SUPER_NODE, ObjectMeta, Taint, Toleration
@@ -159,16 +159,19 @@ def why_no_share(metadata: ObjectMeta, settings: ElasticitySettings) -> str:
 
 
 Raw = Mapping[str, Any]
+ON_SUPER_NODES, OFF_SUPER_NODES = (
+    {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]} for operator in ("In", "NotIn")
+)
 
 
 def bound_to_super_nodes(spec: Raw) -> dict[str, Any]:
     """*spec* of a pod, raw, so that it runs on super nodes only."""
-    return requiring(spec, _expression("In"))
+    return requiring(spec, ON_SUPER_NODES)
 
 
 def kept_off_super_nodes(spec: Raw) -> dict[str, Any]:
     """*spec* of a pod, raw, so that it runs on local nodes only."""
-    return requiring(spec, _expression("NotIn"))
+    return requiring(spec, OFF_SUPER_NODES)
 
 
 def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, Any] | None:
@@ -201,7 +204,3 @@ def _term(term: Raw, expression: Raw) -> dict[str, Any]:
     if is_empty or expression in expressions:
         return {**term}
     return {**term, "matchExpressions": [*expressions, expression]}
-
-
-def _expression(operator: Literal["In", "NotIn"]) -> dict[str, Any]:
-    return {"key": INSTANCE_TYPE, "operator": operator, "values": [SUPER_NODE]}

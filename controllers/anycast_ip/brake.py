@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from api.anycast_ip import decoded
 from controllers.anycast_ip.claim import CLUSTER_UUID, NAMESPACE
 from controllers.anycast_ip.sources import Sources
 from kube.client import Client, Resource
@@ -94,10 +95,7 @@ class Brake:
 
 def unbinds_in(annotations: Mapping[str, str]) -> Unbinds:
     """None before there were some, and where another client has written something else."""
-    try:
-        found = DECODER.decode(annotations.get(UNBINDS, "{}"))
-    except (msgspec.MsgspecError, ValueError):
-        return {}
+    found = decoded(DECODER, annotations.get(UNBINDS, "{}"), {})
     return {address: at for address, at in found.items() if at.tzinfo}
 
 

@@ -206,9 +206,8 @@ class Elasticity:
         self._report()
         self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
         keep_only(self._still_since, lambda: {pod.key for pod in pods.gated()})
-        self._writer.keep_only(lambda: _uids(*pods.all()))
-        self._unstarted.keep_only(lambda: _uids(*pods.all()))
-        self.reporter.keep_only(lambda: _uids(*pods.all()))
+        for part in (self._writer, self._unstarted, self.reporter):
+            part.keep_only(lambda: _uids(*pods.all()))
 
     def _report(self) -> None:
         pods, settings = self._sources.pods, self._settings

@@ -57,9 +57,8 @@ class DaemonSetWebhook:
             return allow(audit={"skipped": "no template"})
         if (count := parts(request.object) + parts(request.old_object)) > 2 * MOST_PARTS:
             return _left(f"it has about {count} fields and values, old and new")
-        new = decoded(request.object, NewDaemonSet, "object").spec.template
-        template = _template(request.object, "object")
-        if request.old_object is not None and _template(request.old_object, "oldObject") == template:
+        new, template = _template(request.object, "object")
+        if request.old_object is not None and _template(request.old_object, "oldObject")[1] == template:
             return allow(audit={"skipped": "the template does not change"})
         spec = template.get("spec", {})
         if (count := number_of_terms(new.spec)) > MOST_ENTRIES:
@@ -76,10 +75,10 @@ def _left(why: str) -> Decision:
     return allow(warnings=(f"elasticity: this DaemonSet is left as it is: {why}",))
 
 
-def _template(daemon_set: msgspec.Raw, field: str) -> Raw:
-    decoded(daemon_set, NewDaemonSet, field)  # what is no DaemonSet is refused
-    template: Raw = decoded(daemon_set, dict[str, Any], field).get("spec", {}).get("template", {})
-    return template
+def _template(daemon_set: msgspec.Raw, field: str) -> tuple[NewPod, Raw]:
+    """As far as it is read, and all of it, raw; what is no DaemonSet is refused."""
+    raw = decoded(daemon_set, dict[str, Any], field)
+    return decoded(daemon_set, NewDaemonSet, field).spec.template, raw.get("spec", {}).get("template", {})
 
 
 def _with(affinity: Raw | None) -> dict[str, Any]:
