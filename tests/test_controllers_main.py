@@ -26,6 +26,7 @@ from dev.lab.waiting import stretch, until
 from settings import Settings
 from tests.misbehaving_server import Server, serving
 from tests.sockets import free_ports
+from tests.test_cli_kubeconfig import written
 
 ROOT = Path(__file__).parent.parent
 LEASE = ("/apis/coordination.k8s.io/v1/leases", "drawbridge", "drawbridge")
@@ -46,7 +47,7 @@ def configure(directory: Path, server: Server | None, **config: Any) -> tuple[in
     }
     (directory / "config.yaml").write_text(json.dumps(HEADER | given | config))
     if server:
-        (directory / "kubeconfig").write_text(json.dumps(kubeconfig(server.url)))
+        written(directory / "kubeconfig", cluster={"server": server.url})
     return health, metrics
 
 
@@ -80,17 +81,6 @@ def environment(directory: Path) -> dict[str, str]:
         "DRAWBRIDGE_CONFIG": str(directory / "config.yaml"),
         "KUBECONFIG": str(directory / "kubeconfig"),
         "POD_NAME": "controllers-0",
-    }
-
-
-def kubeconfig(url: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": {"server": url}}],
-        "users": [{"name": "test", "user": {}}],
     }
 
 
@@ -198,9 +188,15 @@ def test_lost_leadership_ends_it_with_1_and_the_winner_keeps_the_lease(tmp_path:
         api.put(LEASE[0], taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
         code, said = program.end()
         assert (code, spec_of(api)["holderIdentity"]) == (1, "another")
+    last_words(said)
+
+
+def last_words(said: str) -> str:
+    """Why a leader ended that starts again as a follower."""
+    assert "Traceback" not in said
     last = json.loads(said.splitlines()[-1])
     assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
-    assert "Traceback" not in said
+    return str(last["error"])
 
 
 IMPATIENT = """
@@ -217,10 +213,7 @@ def test_a_leader_that_cannot_follow_frees_its_lease_and_ends_with_1(tmp_path: P
         code, said = program.end()
         assert code == 1, said
         assert spec_of(api)["holderIdentity"] == "", said
-    last = json.loads(said.splitlines()[-1])
-    assert (last["level"], last["event"]) == ("error", "exiting, to start again as a follower")
-    assert last["error"].startswith("no LIST or watch of ")
-    assert "Traceback" not in said
+    assert last_words(said).startswith("no LIST or watch of ")
 
 
 SIGNALLED = """
