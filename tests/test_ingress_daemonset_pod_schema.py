@@ -235,17 +235,6 @@ def test_an_unknown_field_is_refused_with_its_path() -> None:
     assert f"{PROBLEM[0]}: {UNKNOWN}" in decision.message
 
 
-@pytest.mark.parametrize("error", [Unreachable("timed out"), Forbidden(403, "Forbidden", "not you")])
-def test_what_cannot_be_known_is_warned_of(error: KubeError) -> None:
-    _, rules = webhooks(templates=Templates(error))
-    decision = rules.review(request(raw()), deadline=inf)
-
-    assert decision.allowed
-    assert [each.partition(":")[0] for each in decision.warnings] == [
-        "unknown fields of spec.template were not looked for"
-    ]
-
-
 def test_a_template_that_stays_as_it_was_is_not_judged() -> None:
     templates = Templates([PROBLEM])
     _, rules = webhooks(templates=templates)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from dev.lab.install import merged
-from kube.errors import Unreachable
-from tests.ingress_daemonset import DATA, Raw, outcome, raw, request, webhooks
+from kube.errors import Forbidden, KubeError, Unreachable
+from tests.ingress_daemonset import DATA, Raw, Templates, outcome, raw, request, webhooks
 from webhook.admission import ReviewError
 from webhook.ingress_daemonset.validate import PortUser
 
@@ -100,15 +100,19 @@ def test_what_was_stored_and_cannot_be_read_may_be_put_right() -> None:
     assert rules.review(request(stored, raw({"podsPerNode": "two"})), deadline=inf).allowed
 
 
-def test_ports_that_could_not_be_compared_are_warned_of() -> None:
-    _, rules = webhooks(Unreachable("no answer"))
+@pytest.mark.parametrize("error", [Unreachable("no answer"), Forbidden(403, "Forbidden", "not you")])
+def test_what_could_not_be_read_is_warned_of(error: KubeError) -> None:
+    _, rules = webhooks(error, templates=Templates(error))
 
     decision = rules.review(
         request(raw({"healthCheckNodePorts": [10080], "selector": SELECTOR})), deadline=inf
     )
 
     assert decision.allowed
-    assert decision.warnings == ("healthCheckNodePorts were not compared with others': no answer",)
+    assert decision.warnings == (
+        f"healthCheckNodePorts were not compared with others': {error}",
+        f"unknown fields of spec.template were not looked for: {error}",
+    )
 
 
 def test_without_health_ports_no_others_are_read() -> None:
