@@ -99,26 +99,21 @@ def test_nodes_are_read_only_when_a_port_is_shared() -> None:
         assert world.asked == [RESOURCES]
 
 
-def test_nodes_that_repel_newcomers_are_not_shared() -> None:
-    with reading() as world:
-        world.put("here", 10080)
-        world.api.put(
-            NODES, raw_node("n1", labels={"edge": "n1"}, taints=[{"key": "a", "effect": "NoSchedule"}])
-        )
-
-        assert world.port_users(new(10080)) == [PortUser("edge/here", (10080,), "")]
-
-
 @pytest.mark.parametrize(
-    "key", ["node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized"]
+    ("key", "shared"),
+    [
+        ("node.kubernetes.io/not-ready", "n1"),
+        ("node.cloudprovider.kubernetes.io/uninitialized", "n1"),
+        ("a", ""),
+    ],
 )
-def test_a_node_that_is_not_ready_yet_is_shared(key: str) -> None:
+def test_a_node_that_repels_newcomers_is_shared_if_it_is_only_not_ready_yet(key: str, shared: str) -> None:
     taints = [{"key": key, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
     with reading() as world:
         world.put("here", 10080)
         world.api.put(NODES, raw_node("n1", labels={"edge": "n1"}, taints=taints))
 
-        assert world.port_users(new(10080)) == [PortUser("edge/here", (10080,), "n1")]
+        assert world.port_users(new(10080)) == [PortUser("edge/here", (10080,), shared)]
 
 
 def test_all_pages_are_read_until_each_neighbour_has_a_node() -> None:

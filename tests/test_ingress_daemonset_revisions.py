@@ -38,10 +38,15 @@ def with_image(image: str, **spec: Any) -> IngressDaemonSet:
     return resource(raw_with(image, **spec))
 
 
-def revision(image: str, number: int, **metadata: Any) -> Revision:
+FOREIGN = {"uid": "another", "controller": True}
+
+
+def revision(image: str, number: int, *owners: dict[str, Any]) -> Revision:
     body = plan_revisions(with_image(image), ()).create
     assert body
-    body["metadata"] |= {"uid": f"uid-{image}", "resourceVersion": "1"} | metadata
+    body["metadata"] |= {"uid": f"uid-{image}", "resourceVersion": "1"}
+    if owners:
+        body["metadata"]["ownerReferences"] = owners
     return msgspec.convert(body | {"revision": number}, Revision)
 
 
@@ -67,6 +72,7 @@ def image_of(each: Revision) -> str:
             None,
             ["proxy:1", "proxy:2"],
         ),
+        ([("proxy:1", 5, FOREIGN)], "proxy:1", {"revisionHistoryLimit": 0}, 1, None, []),
     ],
     ids=[
         "the first",
@@ -76,10 +82,11 @@ def image_of(each: Revision) -> str:
         "the order is that of the numbers",
         "none is kept",
         "the oldest are deleted",
+        "those of another owner are left alone",
     ],
 )
 def test_the_plan(
-    held: list[tuple[str, int]],
+    held: list[Any],
     image: str,
     spec: dict[str, int],
     created: int | None,
@@ -91,17 +98,6 @@ def test_the_plan(
     assert (planned.create["revision"] if planned.create else None) == created
     assert ((image_of(planned.renumber), planned.number) if planned.renumber else None) == renumbered
     assert [image_of(each) for each in planned.surplus] == deleted
-
-
-def test_revisions_of_another_owner_are_left_alone() -> None:
-    foreign = [{"uid": "another", "controller": True}]
-    held = [revision("proxy:1", 5, ownerReferences=foreign)]
-
-    planned = plan_revisions(with_image("proxy:1", revisionHistoryLimit=0), held)
-
-    assert planned.create
-    assert planned.create["revision"] == 1
-    assert planned.surplus == ()
 
 
 def test_of_an_object_that_is_deleted_nothing_is_written() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -78,39 +79,39 @@ def test_the_former_template_in_the_spec_ends_the_rollback_and_then_the_failed_o
     assert here.images == {"proxy:1"}
 
 
-@pytest.mark.parametrize("parts", [{"rolling": {"autoRollback": False}}, {"paused_later": True}])
-def test_without_it_or_paused_the_rollout_halts(parts: Raw) -> None:
-    is_paused = parts.pop("paused_later", False)
-    here = Returning(**parts)
-    here.roll_out(BAD)
-    here.play(lambda: BAD in here.images)
-    here.world.raw["spec"]["paused"] = is_paused
-    here.world.later(99999)
-    here.turns()
-
-    assert "rollback" not in here.status
-    assert here.reason == ("Paused" if is_paused else "Halted")
+def opt_out(here: Returning) -> None:
+    here.world.raw["spec"]["updateStrategy"]["rollingUpdate"]["autoRollback"] = False
 
 
-def test_pods_that_do_not_come_on_a_node_that_is_not_ready_fail_nothing() -> None:
+def pause(here: Returning) -> None:
+    here.world.raw["spec"]["paused"] = True
+
+
+def lose_nodes(here: Returning) -> None:
+    """Those whose pods do not come."""
+    for name in here.updated(BAD):
+        here.world.nodes[name]["status"]["conditions"][0]["status"] = "False"
+
+
+def forget(here: Returning) -> None:
+    """The former template."""
+    here.world.revisions = of(UID, here.world.revisions)[-1:]
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [(opt_out, "Halted"), (pause, "Paused"), (lose_nodes, "WaitingForNodes"), (forget, "Halted")],
+)
+def test_no_node_returns_and_it_is_said_why(how: Callable[[Returning], None], reason: str) -> None:
     here = Returning("n1", "n2", rolling={"maxUnavailableNodes": 1})
     here.roll_out(BAD)
     here.play(lambda: BAD in here.images)
-    here.world.nodes["n1"]["status"]["conditions"][0]["status"] = "False"
+    how(here)
     here.world.later(99999)
     here.turns()
 
     assert "rollback" not in here.status
-
-
-def test_without_the_former_template_the_rollout_halts() -> None:
-    here = Returning()
-    here.roll_out(BAD)
-    here.world.revisions = of(UID, here.world.revisions)[-1:]
-    here.play(lambda: here.reason == "Halted")
-    here.turns()
-
-    assert "rollback" not in here.status
+    assert here.reason == reason
 
 
 def test_a_former_template_that_is_lost_later_pauses_the_return() -> None:
@@ -118,7 +119,7 @@ def test_a_former_template_that_is_lost_later_pauses_the_return() -> None:
     here.roll_out(BAD)
     here.play(lambda: "rollback" in here.status)
     before = [here.world.image_on(name) for name in NODES]
-    here.world.revisions = of(UID, here.world.revisions)[-1:]
+    forget(here)
     here.turns()
 
     assert here.reason == "Paused"
