@@ -417,6 +417,13 @@ def super_node(name: str = AWAY, labels: Mapping[str, str] | None = None, **spec
     return node(name, {**own, **(labels or {})}, taints=taints, **spec)
 
 
+def with_subnets(**each: Sequence[object]) -> ElasticitySettings:
+    """One for each of the values of a field, in their order."""
+    [(field, values)] = each.items()
+    subnets = [{"id": f"subnet-{number}", "zone": "z-1", field: value} for number, value in enumerate(values)]
+    return ElasticitySettings.model_validate({"enabled": True, "subnets": subnets})
+
+
 def fleet(*others: WatchedNode) -> Nodes:
     """One node local, one super node, and *others*."""
     return sorted_out([node(HOME), super_node(), *others])

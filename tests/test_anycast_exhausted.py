@@ -55,7 +55,7 @@ def state(name: str) -> float | None:
     return REGISTRY.get_sample_value("drawbridge_anycast_ip_nodes", {"state": name})
 
 
-def test_a_node_opens_without_an_address_after_ten_minutes_and_says_so_once() -> None:
+def test_a_node_opens_without_an_address_after_ten_minutes_and_gets_the_next_one() -> None:
     lab = lab_of()
     lab.run_for(595)
     assert not is_without(lab)
@@ -70,10 +70,6 @@ def test_a_node_opens_without_an_address_after_ten_minutes_and_says_so_once() ->
     assert (state("exhausted"), state("open")) == (1, 1)
     assert [each.to for each in transitions_of(node)] == ["open"]
 
-
-def test_it_gets_the_next_address_without_a_new_taint() -> None:
-    lab = lab_of()
-    lab.run(lambda: is_without(lab), LONG, "open without")
     tainted: list[Any] = []
     lab.kube.before_write = lambda name, body: (
         tainted.append(body) if name == "n2" and "spec" in body else None

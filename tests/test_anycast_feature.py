@@ -26,17 +26,16 @@ from tests.anycast_world import SETTINGS, Lab
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving as serving_api
+from tests.sdk import without_proxies
 
 NODES = "/api/v1/nodes"
-PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENCENTCLOUD_SECRET_ID", SECRET_ID)
     monkeypatch.setenv("TENCENTCLOUD_SECRET_KEY", SECRET_KEY)
-    for name in PROXIES:
-        monkeypatch.delenv(name, raising=False)
+    without_proxies(monkeypatch)
 
 
 @contextmanager

@@ -33,14 +33,12 @@ from tests.misbehaving_server import (
     serving,
     trickles,
 )
-
-PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+from tests.sdk import without_proxies
 
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXIES:
-        monkeypatch.delenv(name, raising=False)
+    without_proxies(monkeypatch)
 
 
 def ask(server: Server, *, timeout: float = 5.0) -> Quotas:

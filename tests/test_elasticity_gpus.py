@@ -12,8 +12,7 @@ from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pods import PodSpec
 from controllers.elasticity.super_nodes import plan
 from kube.types import ObjectMeta
-from settings import ElasticitySettings
-from tests.elasticity_world import HOME, World, node, super_node
+from tests.elasticity_world import HOME, World, node, super_node, with_subnets
 from tests.factories import NOW
 from tests.tables import table
 
@@ -25,12 +24,6 @@ TYPE, COUNT = "eks.tke.cloud.tencent.com/gpu-type", "eks.tke.cloud.tencent.com/g
 SHARE = "tke.cloud.tencent.com/qgpu-core"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 FOR_GPUS, OTHER = "eklet-subnet-0", "eklet-subnet-1"
-
-
-def configured(*gpus: bool) -> ElasticitySettings:
-    """With one subnet for each of *gpus*."""
-    subnets = [{"id": f"subnet-{each}", "zone": "z-1", "gpu": gpu} for each, gpu in enumerate(gpus)]
-    return ElasticitySettings.model_validate({"enabled": True, "subnets": subnets})
 
 
 def asking(name: str = "nvidia.com/gpu", quantity: str = "1", field: str = "limits") -> dict[str, Any]:
@@ -79,7 +72,7 @@ def test_a_pod_asks_for_gpus_by_resources_or_annotations(
 def test_a_node_says_whether_it_is_for_gpus_if_any_is(
     gpus: tuple[bool, ...], labels: list[str | None], taints: list[list[dict[str, str]]]
 ) -> None:
-    made = [action.body for action in plan([], configured(*gpus), NOW)]
+    made = [action.body for action in plan([], with_subnets(gpu=gpus), NOW)]
 
     assert [each["metadata"]["labels"].get(GPU) for each in made] == labels
     own = {"key": TAINT.key, "effect": TAINT.effect}
@@ -96,7 +89,7 @@ def nodes(**of_other: Any) -> Nodes:
 
 
 def world(**parts: Any) -> World:
-    return World(**{"settings": configured(True, False), "nodes": nodes()} | parts)
+    return World(**{"settings": with_subnets(gpu=(True, False)), "nodes": nodes()} | parts)
 
 
 def expressions(pod: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
@@ -232,7 +225,9 @@ def test_a_pod_that_no_super_node_takes_says_what_to_set(parts: dict[str, Any], 
 
 
 def test_without_subnets_for_gpus_pods_that_ask_for_them_go_as_ever() -> None:
-    there = world(settings=configured(False, False), nodes=sorted_out([node(HOME), super_node(OTHER)]))
+    there = world(
+        settings=with_subnets(gpu=(False, False)), nodes=sorted_out([node(HOME), super_node(OTHER)])
+    )
     (sent,) = there.create(1, "sent", n="0", annotations={TYPE: "T4"})
     pod = burst(there, annotations={TYPE: "T4"})
 

@@ -15,7 +15,7 @@ from controllers.elasticity.super_nodes import plan
 from dev.fake_api import merged
 from kube.types import Node
 from settings import ElasticitySettings
-from tests.elasticity_world import HOME, World, node, raw_of, raw_pod, super_node
+from tests.elasticity_world import HOME, World, node, raw_of, raw_pod, super_node, with_subnets
 from tests.factories import NOW
 from tests.tables import table
 
@@ -24,9 +24,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def configured(*tiers: int) -> ElasticitySettings:
-    """With one subnet for each of *tiers*."""
-    subnets = [{"id": f"subnet-{each}", "zone": "z-1", "tier": tier} for each, tier in enumerate(tiers)]
-    return ElasticitySettings.model_validate({"enabled": True, "subnets": subnets})
+    return with_subnets(tier=tiers)
 
 
 def after(*tiers: int) -> list[dict[str, str]]:
