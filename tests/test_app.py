@@ -91,32 +91,58 @@ def test_a_bad_request_gets_its_status_and_a_line_of_text(
     assert got.headers.get("Allow") == ("POST" if got.status_code == 405 else None)
 
 
-SKIPPED = "scripted failed and was skipped, uid u-1"
-DENIED = (
-    "scripted failed to review this request, uid u-1, and may not be skipped;"
-    " the webhook's log has the cause under this uid"
-)
-BROKEN = {
-    True: {"allowed": True, "warnings": [SKIPPED], "auditAnnotations": {"failed-open": SKIPPED}},
-    False: {"allowed": False, "status": {"code": 500, "reason": "InternalError", "message": DENIED}},
+def unreadable(request: Request, deadline: float) -> Decision:
+    raise ReviewError("request.oldObject is no pod")
+
+
+def late(request: Request, deadline: float) -> Decision:
+    return allow(warnings=tuple(in_time(["a"], time.monotonic() - 1)))
+
+
+OVER = (504, "Timeout", "the time that the API server gives it was over; try again")
+CAUSE = (500, "InternalError", "the webhook's log has the cause under this uid")
+FAILING = {
+    "that breaks": (crash, "", CAUSE),
+    "of what it cannot read": (
+        unreadable,
+        "",
+        (400, "BadRequest", "it cannot be decoded: request.oldObject is no pod"),
+    ),
+    "that sees its deadline pass": (late, "", OVER),
+    "that is left out, as there is no time": (crash, "?timeout=100ms", OVER),
 }
+SKIPPED = "scripted failed and was skipped, uid u-1"
+OPEN = {"allowed": True, "warnings": [SKIPPED], "auditAnnotations": {"failed-open": SKIPPED}}
 
 
-@pytest.mark.parametrize(("opens", "said"), BROKEN.items(), ids=["open", "closed"])
-def test_a_review_that_breaks_is_answered_by_the_fail_mode_and_counted(
-    opens: bool, said: dict[str, object], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("opens", [pytest.param(True, id="open"), pytest.param(False, id="closed")])
+@pytest.mark.parametrize(("act", "query", "refusal"), FAILING.values(), ids=FAILING)
+def test_by_the_fail_mode_is_answered_and_counted_a_review(
+    act: Callable[[Request, float], Decision],
+    query: str,
+    refusal: tuple[int, str, str],
+    opens: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     labels = {"operation": "DELETE", "result": "error", "dry_run": "true"}
-    before = counted("panics"), counted(**labels)
-    got = post(client(Scripted(crash, open=opens)), REVIEW.replace(b"false", b"true"))
-    assert got.status_code == 200
-    assert got.get_json()["response"] == {"uid": "u-1"} | said
-    assert (counted("panics"), counted(**labels)) == (before[0] + 1, before[1] + 1)
+    panics, errors = counted("panics"), counted(**labels)
+
+    got = post(client(Scripted(act, open=opens)), REVIEW.replace(b"false", b"true"), path=f"/scripted{query}")
+
+    code, reason, why = refusal
+    denied = f"scripted failed to review this request, uid u-1, and may not be skipped; {why}"
+    closed = {"allowed": False, "status": {"code": code, "reason": reason, "message": denied}}
+    assert (got.status_code, got.get_json()["response"]) == (
+        200,
+        {"uid": "u-1"} | (OPEN if opens else closed),
+    )
+    assert (counted("panics"), counted(**labels)) == (panics + (refusal == CAUSE), errors + 1)
+    assert refusal == CAUSE or "Traceback" not in caplog.text
 
 
 def test_a_review_of_kube_system_that_breaks_is_allowed_whatever_the_fail_mode() -> None:
     got = post(client(Scripted(crash, open=False)), REVIEW.replace(b'"shop"', b'"kube-system"'))
-    assert got.get_json()["response"] == {"uid": "u-1"} | BROKEN[True]
+    assert got.get_json()["response"] == {"uid": "u-1"} | OPEN
 
 
 @pytest.mark.parametrize(
@@ -150,26 +176,6 @@ def test_failures_are_counted_from_zero_on() -> None:
         assert REGISTRY.get_sample_value(name, {"webhook": "fresh", **labels}) == 0.0
 
 
-@pytest.mark.parametrize("opens", [pytest.param(True, id="open"), pytest.param(False, id="closed")])
-def test_an_object_that_cannot_be_read_is_named_by_the_fail_mode_and_no_panic(
-    opens: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(request: Request, deadline: float) -> Decision:
-        raise ReviewError("request.oldObject is no pod")
-
-    labels = {"operation": "DELETE", "result": "error", "dry_run": "false"}
-    before = counted(**labels)
-    response = post(client(Scripted(refuse, open=opens))).get_json()["response"]
-    assert response["allowed"] is opens
-    assert opens or (response["status"]["code"], response["status"]["message"]) == (
-        400,
-        "scripted failed to review this request, uid u-1, and may not be skipped;"
-        " it cannot be decoded: request.oldObject is no pod",
-    )
-    assert counted(**labels) == before + 1
-    assert "Traceback" not in caplog.text
-
-
 @pytest.mark.parametrize(
     ("query", "seconds"),
     [
@@ -191,33 +197,6 @@ def test_the_deadline_is_the_callers_timeout_less_a_margin(query: str, seconds: 
 
     post(client(Scripted(note)), path=f"/scripted{query}")
     assert left == [pytest.approx(seconds, abs=0.2)]
-
-
-@pytest.mark.parametrize("opens", [True, False], ids=["open", "closed"])
-def test_a_request_without_time_left_is_answered_by_the_fail_mode_without_a_review(opens: bool) -> None:
-    reviewed = list[Request]()
-
-    def note(request: Request, deadline: float) -> Decision:
-        reviewed.append(request)
-        return allow()
-
-    response = post(client(Scripted(note, open=opens)), path="/scripted?timeout=100ms").get_json()["response"]
-    assert (reviewed, response["allowed"]) == ([], opens)
-    assert opens or response["status"] == {
-        "code": 504,
-        "reason": "Timeout",
-        "message": "scripted failed to review this request, uid u-1, and may not be skipped;"
-        " the time that the API server gives it was over; try again",
-    }
-
-
-def test_a_review_that_sees_its_deadline_pass_is_no_panic() -> None:
-    def slow(request: Request, deadline: float) -> Decision:
-        return allow(warnings=tuple(in_time(["a"], time.monotonic() - 1)))
-
-    before = counted("panics")
-    assert post(client(Scripted(slow))).get_json()["response"]["status"]["code"] == 504
-    assert counted("panics") == before
 
 
 def test_what_is_more_than_may_be_in_work_is_shed_at_once() -> None:

@@ -66,11 +66,6 @@ def leader() -> Leader:
     return made
 
 
-def test_a_record_whose_pod_the_leader_never_had_is_forged(leader: Leader) -> None:
-    assert leader.doubts(record()) == doubted(record())
-    assert leader.reads == [record().key]
-
-
 PAST: dict[str, list[tuple[Pod | None, Pod | None]]] = {
     "runs": [(None, pod())],
     "is gone": [(None, pod()), (pod(), None)],
@@ -93,31 +88,35 @@ def test_a_record_is_confirmed_when_its_pod(
     assert leader.doubts(replace(V4, uid="another")) == doubted(replace(V4, uid="another"))
 
 
+ENDED = record(ended=ago(minutes=1))
+
+
 @pytest.mark.parametrize(
-    "held",
+    ("held", "expected"),
     [
-        pytest.param(record(ended=ago(minutes=1)), id="ended, as a leader noted"),
-        pytest.param(record(uid=""), id="is of no pod, as a hand wrote it"),
+        pytest.param([segment(record())], doubted(record()), id="that the leader never had: forged"),
+        pytest.param([segment(ENDED)], doubted(), id="that has ended, as a leader noted"),
+        pytest.param([segment(record(uid=""))], doubted(), id="that is none, as a hand wrote it"),
+        pytest.param(
+            [segment(record(at=NOW), name="b"), segment(ENDED, name="a")],
+            doubted(),
+            id="that has ended, as another record says",
+        ),
+        pytest.param(
+            [segment(record(), version="opaque")],
+            doubted(unconfirmed=[record()]),
+            id="at a server whose versions are opaque: not to be dropped",
+        ),
     ],
 )
-def test_a_record_is_confirmed_that(held: Record, leader: Leader) -> None:
-    assert leader.doubts(held) == doubted()
+def test_a_record_of_a_pod(held: Sequence[IPReservation], expected: Doubts, leader: Leader) -> None:
+    assert leader.read(*held) == expected
 
 
 def test_both_addresses_of_a_pod_are_confirmed(leader: Leader) -> None:
     leader.addresses.observe(None, pod(status=BOTH))
 
     assert leader.doubts(V4, V6) == doubted()
-
-
-def test_a_repetition_of_what_has_ended_is_confirmed(leader: Leader) -> None:
-    ended, again = segment(record(ended=ago(minutes=1)), name="a"), segment(record(at=NOW), name="b")
-
-    assert leader.read(again, ended) == doubted()
-
-
-def test_a_server_whose_versions_are_opaque_lets_nothing_be_dropped(leader: Leader) -> None:
-    assert leader.read(segment(record(), version="opaque")) == doubted(unconfirmed=[record()])
 
 
 def test_a_record_whose_pod_the_api_server_has_is_not_dropped(leader: Leader) -> None:

@@ -145,21 +145,19 @@ def test_an_address_that_was_released_before_its_time_is_reported_until_that() -
 
 
 @pytest.mark.parametrize(
-    "ended", [pytest.param(None, id="was given back"), pytest.param(ago(minutes=40), id="was over")]
+    "held",
+    [
+        pytest.param(segment(gone(ended=None)), id="was given back"),
+        pytest.param(segment(gone(ended=ago(minutes=40))), id="was over"),
+        pytest.param(segment(gone(), release=ADDRESS), id="was released by hand"),
+    ],
 )
-def test_nothing_is_reported_for_a_record_that(ended: datetime | None) -> None:
-    world = World(held := segment(gone(ended=ended)))
+def test_nothing_is_reported_for_a_record_that(held: IPReservation) -> None:
+    world = World(held)
     world.addresses.observe(None, pod())
     world.change(held, None)
     world.addresses.observe(pod(), None)
     world.settings = world.settings.model_copy(update={"duration": 36000.0})
-
-    assert world.comes(OTHER) == []
-
-
-def test_an_address_that_was_released_by_hand_is_not_reported() -> None:
-    world = World(held := segment(gone(), release=ADDRESS))
-    world.change(held, None)
 
     assert world.comes(OTHER) == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, Ending, plan_ending, promise_of
@@ -18,13 +18,8 @@ from settings import IPReservationSettings
 WORKERS = 4
 """Each of them waits for one write."""
 PAUSES = Backoff(base=0.2, cap=30.0)
-WITHDRAWN = {IP_ADDRS: None, SAME_ADDRESS_FROM: None}
-CHANGES: Mapping[Ending, Mapping[str, None]] = {
-    # A pod whose sandbox is made once more gets any address: its former one may be another pod's by then.
-    Ending.KEPT: {IP_ADDRS: None},
-    Ending.OTHER_ADDRESS: WITHDRAWN,
-    Ending.DROPPED: WITHDRAWN,
-}
+# A pod whose sandbox is made once more gets any address: its former one may be another pod's by then.
+KEPT, WITHDRAWN = {IP_ADDRS: None}, {IP_ADDRS: None, SAME_ADDRESS_FROM: None}
 
 
 @dataclass
@@ -65,7 +60,7 @@ class SameAddressReconciler:
         if not isinstance(ending, Ending):
             return ending
         try:
-            if annotate(self.client, pod, CHANGES[ending]):
+            if annotate(self.client, pod, KEPT if ending is Ending.KEPT else WITHDRAWN):
                 self._forget(pod)
                 self.reporter.promise_ended(pod, promise, ending)
         except KubeError as error:
