@@ -144,16 +144,46 @@ def endings() -> dict[str, float]:
     return {each: sample("drawbridge_same_address_promises_total", ending=each) for each in Ending}
 
 
-def test_a_pod_that_has_its_address_asks_no_longer_and_its_reservation_ends() -> None:
-    world, before = World(segment(former())), endings()
-    world.pod(ip="10.0.0.1")
+HELD = ["10.0.0.1/32"]
 
+
+@pytest.mark.parametrize(
+    ("parts", "minutes", "annotations", "held", "ending", "said"),
+    [
+        pytest.param(
+            {"ip": "10.0.0.1"}, 0, MARK, [], Ending.KEPT, "has the address of its predecessor", id="it has it"
+        ),
+        pytest.param(  # on a super node, for example, whose pods have no addresses of Calico
+            {"ip": "192.168.0.4"}, 0, {}, HELD, Ending.OTHER_ADDRESS, "with another one", id="it has another"
+        ),
+        pytest.param(
+            {}, 1, {}, HELD, Ending.DROPPED, "on node node-1 did not get 10.0.0.1", id="it gets none in time"
+        ),
+        pytest.param(
+            {"node": ""},
+            *(40, {}, [], Ending.DROPPED, "which no node runs yet"),
+            id="it has no node for the whole time of a reservation",
+        ),
+    ],
+)
+def test_the_promise_to_a_pod_ends_when(
+    parts: Mapping[str, str],
+    minutes: int,
+    annotations: Mapping[str, str],
+    held: list[str],
+    ending: Ending,
+    said: str,
+) -> None:
+    world, before = World(segment(former())), endings()
+    world.pod(**parts)
+    world.reconcile()
+    world.advance(minutes=minutes)
     world.pass_()
 
-    assert world.reservations.held == []
-    assert world.annotations("redis-0") == MARK
-    assert world.recorder.reasons == ["SameAddress"]
-    assert endings() == before | {Ending.KEPT: before[Ending.KEPT] + 1}
+    assert (world.annotations("redis-0"), world.reservations.held) == (annotations, held)
+    assert world.recorder.reasons == ["SameAddress" if ending is Ending.KEPT else "SameAddressDropped"]
+    assert said in world.recorder.events[0][1]
+    assert endings() == before | {ending: before[ending] + 1}
 
 
 def test_a_pod_that_waits_for_its_address_keeps_it_reserved_beyond_its_time() -> None:
@@ -168,24 +198,6 @@ def test_a_pod_that_waits_for_its_address_keeps_it_reserved_beyond_its_time() ->
     assert world.annotations("redis-0") == PROMISE.annotations
 
 
-def test_a_pod_that_does_not_get_its_address_in_time_may_have_any() -> None:
-    world, before = World(segment(former())), endings()
-    world.pod()
-
-    assert world.reconcile() == 60.0
-    world.advance(seconds=59)
-    assert world.reconcile() == 1.0
-    assert world.annotations("redis-0") == PROMISE.annotations
-    world.advance(seconds=1)
-    world.pass_()
-
-    assert world.annotations("redis-0") == {}
-    assert world.reservations.held == ["10.0.0.1/32"], "it stays reserved for its time"
-    assert world.recorder.reasons == ["SameAddressDropped"]
-    assert "on node node-1 did not get 10.0.0.1" in world.recorder.events[0][1]
-    assert endings() == before | {Ending.DROPPED: before[Ending.DROPPED] + 1}
-
-
 def test_the_time_without_a_node_does_not_count_against_the_time_on_it() -> None:
     world = World(segment(former()))
     world.pod(node="")
@@ -195,29 +207,9 @@ def test_the_time_without_a_node_does_not_count_against_the_time_on_it() -> None
 
     world.pod()
     assert world.reconcile() == 60.0
-
-
-def test_a_pod_that_finds_no_node_for_the_whole_time_of_a_reservation_may_have_any() -> None:
-    world = World(segment(former()))
-    world.pod(node="")
-    world.reconcile()
-    world.advance(minutes=40)
-    world.pass_()
-
-    assert world.annotations("redis-0") == {}
-    assert "which no node runs yet" in world.recorder.events[0][1]
-    assert world.reservations.held == []
-
-
-def test_a_pod_that_came_up_with_another_address_leaves_the_reservation_as_it_was() -> None:
-    """On a super node, for example, whose pods have no addresses of Calico."""
-    world = World(segment(former()))
-    world.pod(ip="192.168.0.4")
-    world.pass_()
-
-    assert world.annotations("redis-0") == {}
-    assert world.reservations.held == ["10.0.0.1/32"]
-    assert world.recorder.reasons == ["SameAddressDropped"]
+    world.advance(seconds=59)
+    assert world.reconcile() == 1.0
+    assert world.annotations("redis-0") == PROMISE.annotations
 
 
 @pytest.mark.parametrize("parts", [TERMINATING, {"status": {"phase": "Failed"}}], ids=["goes", "failed"])
