@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dev.judge.observation import Observation
+
+PARTS = [each.name for each in fields(Observation)]
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,10 @@ class Judge:
         self._invariants = list(self._promised.values())
 
     def look(self, seen: Observation) -> None:
-        before, self._before = self._before, seen
+        changed, self._before = _changed(self._before, seen), seen
         for invariant in self._invariants:
-            if invariant.name not in self.findings and _has_changed(invariant.sees, before, seen):
+            is_asked = not invariant.sees or not changed.isdisjoint(invariant.sees)
+            if is_asked and invariant.name not in self.findings:
                 self._note(invariant.name, seen.at, invariant.look(seen))
 
     def rest(self, seen: Observation) -> None:
@@ -91,7 +94,6 @@ class Judge:
             self.find(name, at, message)
 
 
-def _has_changed(parts: Sequence[str], before: Observation | None, now: Observation) -> bool:
-    return (
-        not parts or before is None or any(getattr(before, each) is not getattr(now, each) for each in parts)
-    )
+def _changed(before: Observation | None, now: Observation) -> set[str]:
+    """The names of the parts that are not the same objects any more."""
+    return {each for each in PARTS if before is None or getattr(before, each) is not getattr(now, each)}
