@@ -118,11 +118,11 @@ class Manager:
     ) -> None:
         informers = Informers(self._client)
         namespace = os.environ.get("POD_NAMESPACE") or self._election.resource_namespace
-        check = elector.check if elector else lambda: None
-        client = self._client.fenced(elector.check, elector.grace) if elector else self._client
-        context = Context(client, informers, self._recorder, check, stop, namespace)
+        context = Context(self._client, informers, self._recorder, lambda: None, stop, namespace)
         if elector:
-            context = replace(context, grace=elector.grace, annotate=elector.annotate)
+            check, grace = elector.check, elector.grace
+            client = self._client.fenced(check, grace)
+            context = replace(context, client=client, check=check, grace=grace, annotate=elector.annotate)
         try:
             run_all({**controllers, "informers": _check_informers}, context)
         finally:
