@@ -12,6 +12,7 @@ the leader.
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import b64decode, b64encode
 from bz2 import BZ2Decompressor, compress
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,6 +51,10 @@ SIZE = 128 * 1024
 PACKED = 64
 """From so many records on, they are packed: Calico's allocator reads all of them for each new pod, and 45 bytes of each
 are 25 ms for 10,000, 300 are 70. Fewer stay as JSON, for people and for the speed of admission."""
+
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_WRITTEN = re.compile(rf"{_OCTET}(\.{_OCTET}){{3}}/32")
+"""What nearly all entries are: `ip_network` takes twenty times as long, 70 ms for 10,000 in each run of `status`."""
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -168,6 +173,8 @@ complete(IPReservation)
 @lru_cache(maxsize=16384)
 def canonical(entry: str) -> str | None:
     """*entry* as we would have written it, or None when it is not one address."""
+    if _WRITTEN.fullmatch(entry):
+        return entry
     try:
         network = ip_network(entry)
     except ValueError:
