@@ -24,7 +24,7 @@ from api.same_address import (
     decide,
     promise_of,
 )
-from calico.pools import IPAMConfiguration, IPAMConfigurationSpec
+from calico.pools import IPAMConfiguration, IPAMConfigurationSpec, IPPool, IPPoolSpec
 from calico.reservations import NotServed
 from calico.segment import IPReservation, Record
 from kube.errors import Unreachable
@@ -153,7 +153,8 @@ def test_what_is_no_promise_of_ours(annotations: Mapping[str, str]) -> None:
 class Reads:
     def __init__(self, *segments: IPReservation, error: Exception | None = None, **of_calico: Any) -> None:
         self.found, self.error = segments, error
-        self.calico = CalicoIPAM(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)))
+        pools = of_calico.pop("pools", ())
+        self.calico = CalicoIPAM(IPAMConfiguration(IPAMConfigurationSpec(**of_calico)), pools)
         self.asked = 0
 
     def segments(self, deadline: float) -> Sequence[IPReservation]:
@@ -251,13 +252,26 @@ def test_only_new_pods_are_looked_at(parts: Mapping[str, Any]) -> None:
 
 
 STRICT, COOLDOWN = {"skipped": WHY[Outcome.STRICT_AFFINITY]}, {"skipped": WHY[Outcome.COOLDOWN]}
+ELSEWHERE = {"skipped": WHY[Outcome.NODE_SELECTOR]}
 ASKED = {"promised": "10.0.0.1"}
+
+
+def pools(**selectors: str) -> Mapping[str, Any]:
+    """The one of 10.0.0.0/24, and the one of 10.0.1.0/24."""
+    cidrs = {"of_it": "10.0.0.0/24", "other": "10.0.1.0/24"}
+    return {
+        "pools": [
+            IPPool(spec=IPPoolSpec(cidrs[which], node_selector=each)) for which, each in selectors.items()
+        ]
+    }
 
 
 @pytest.mark.parametrize(
     ("of_calico", "ended", "audit"),
     [
         pytest.param({"strict_affinity": True}, None, STRICT, id="nodes may not borrow addresses"),
+        pytest.param(pools(of_it="zone == 'a'"), None, ELSEWHERE, id="its pool is for some nodes"),
+        pytest.param(pools(of_it="all()", other="zone == 'a'"), None, ASKED, id="another pool is"),
         pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=59), COOLDOWN, id="its cooldown lasts"),
         pytest.param({"ip_cooldown_seconds": 1}, None, COOLDOWN, id="the former pod is not noted as gone"),
         pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=60), ASKED, id="its cooldown is over"),
