@@ -1,5 +1,6 @@
 """Whatever is posted to the webhook server, the answer is one that the API server understands."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 from werkzeug.test import Client, TestResponse
 
 from tests.metrics import sample
@@ -225,3 +227,37 @@ def test_a_server_that_is_leaving_sends_its_callers_elsewhere() -> None:
     got = post(client(Scripted(), draining=lambda: True))
     assert (got.status_code, got.headers["Retry-After"], got.headers["Connection"]) == (503, "1", "close")
     assert got.data == b"this replica is shutting down; try again\n"
+
+
+class Unsettled(Scripted):
+    def fails_open(self) -> bool:
+        raise RuntimeError("secret detail")
+
+
+def test_what_breaks_beside_a_review_tells_nothing_but_where_to_look() -> None:
+    got = post(client(Unsettled(crash)))
+
+    assert (got.status_code, got.mimetype) == (500, "text/plain")
+    assert got.data == b"the webhook server failed; its log has the cause\n"
+
+
+@pytest.mark.parametrize(
+    ("decision", "level", "expected"),
+    [
+        pytest.param(deny("no"), logging.INFO, ["admission denied"], id="refused"),
+        pytest.param(allow(), logging.INFO, [], id="allowed"),
+        pytest.param(allow(), logging.DEBUG, ["admission allowed"], id="allowed, in detail"),
+    ],
+)
+def test_answers_are_logged_as_far_as_they_matter(
+    decision: Decision, level: int, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(level, "webhook.app")
+
+    with capture_logs() as said:
+        post(client(Scripted(lambda *_: decision)))
+        post(client(Scripted(lambda *_: decision)), REVIEW.replace(b'"namespace":"shop",', b""))
+
+    assert [(each["event"], each["key"]) for each in said] == [
+        (words, key) for key in ("shop/redis-0", "redis-0") for words in expected
+    ]
