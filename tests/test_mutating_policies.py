@@ -16,9 +16,10 @@ from dev.fake_api.patches import JSON_PATCH, patched
 from dev.lab import chart
 from dev.simulator.policies import operations
 from kube.resources import NODES
+from tests.admission import admitted
 from tests.charts import ANYCAST_IP, helm_needed, render
 from tests.explained import NODES_OF_ALL_SORTS
-from tests.test_anycast_webhook import outcome, webhook
+from tests.test_anycast_webhook import webhook
 from webhook.admission import parse
 
 pytestmark = helm_needed
@@ -43,7 +44,7 @@ def test_the_policy_and_the_webhook_make_the_same_of_a_node(old: Raw, new: Raw) 
 
     for asked in (creation_of(NODES, new), change_of(NODES, old, new)):
         review = parse(asked.review("uid-1"))
-        expected = outcome(dict(asked.object or {}), review, webhook().review(review, deadline=0))
+        expected = admitted(dict(asked.object or {}), review, webhook().review(review, deadline=0))
         assert after_policy(policy, asked) == expected
 
 

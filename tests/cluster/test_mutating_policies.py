@@ -18,9 +18,10 @@ from dev.lab.session import Lab
 from kube.errors import ApiError
 from kube.resources import NODES
 from kube.types import Node
+from tests.admission import admitted as applied
 from tests.charts import ANYCAST_IP
 from tests.explained import NODES_OF_ALL_SORTS
-from tests.test_anycast_webhook import LABELS, OURS, outcome, webhook
+from tests.test_anycast_webhook import LABELS, OURS, webhook
 from webhook.admission import parse
 
 Raw = dict[str, Any]
@@ -87,7 +88,7 @@ def test_a_node_is_created_as_by_the_webhook(bare_lab: Lab, stored: list[Raw], n
     found = admitted(bare_lab, "POST", body)
 
     if not is_refused(new):
-        assert found == compared(outcome(body, review, webhook().review(review, deadline=0)))
+        assert found == compared(applied(body, review, webhook().review(review, deadline=0)))
 
 
 @MANY
@@ -103,7 +104,7 @@ def test_a_node_is_changed_as_by_the_webhook(bare_lab: Lab, stored: list[Raw], n
     found = admitted(bare_lab, "PUT", dict(asked.object or {}))
 
     if not is_refused(new):
-        assert found == compared(outcome(body, review, webhook().review(review, deadline=0)))
+        assert found == compared(applied(body, review, webhook().review(review, deadline=0)))
 
 
 def is_refused(node: Raw) -> bool:
