@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from functools import partial
 
 import click
 import pytest
 
+from dev.fake_api.server import Denied
+from dev.simulator import policies
 from dev.simulator.core.kernel import Kernel
 from dev.simulator.histories import HISTORIES
 from dev.simulator.scenario import FEATURES, HARD_BUSY, HARD_COUNT, drawn
@@ -80,3 +83,23 @@ def test_each_of_two_people_reads_what_their_own_command_prints(monkeypatch: pyt
         kernel.spawn(work, "person")
     kernel.run(10)
     assert read == {each: (0, f"{each} begins\n{each} ends\n") for each in (2.0, 3.0)}
+
+
+@pytest.mark.parametrize(
+    ("condition", "validation", "refused"),
+    [
+        ("true", "true", ""),
+        ("true", "false", "no"),
+        ("false", "false", ""),
+        ("true", "object.a == 1", "no"),
+        ("object.a == 1", "true", "only-then"),
+    ],
+)
+def test_a_policy_refuses_also_what_it_cannot_judge(condition: str, validation: str, refused: str) -> None:
+    """https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#failure-policy"""
+    spec = {
+        "matchConditions": [{"name": "only-then", "expression": condition}],
+        "validations": [{"message": "no", "expression": validation}],
+    }
+    with pytest.raises(Denied, match=f"{refused}$") if refused else nullcontext():
+        policies.check(spec, {"object": {}, "oldObject": None, "request": {}})

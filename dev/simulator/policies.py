@@ -38,11 +38,16 @@ class Policies:
 
 def check(spec: Raw, variables: Mapping[str, Any]) -> None:
     """Raises Denied; an expression without a value denies, too, as failurePolicy is Fail."""
-    conditions = spec.get("matchConditions") or ()
-    if all(evaluate(each["expression"], variables) is True for each in conditions):
-        for each in spec["validations"]:
-            if evaluate(each["expression"], variables) is not True:
-                raise Denied(f"denied by a ValidatingAdmissionPolicy: {each.get('message')}", 422, "Invalid")
+
+    def values(parts: Sequence[Raw], name: str) -> list[tuple[str, bool | str]]:
+        return [(each[name], evaluate(each["expression"], variables)) for each in parts]
+
+    conditions = values(spec.get("matchConditions") or (), "name")
+    if any(value is False for _, value in conditions):
+        return
+    for what, value in (*conditions, *values(spec["validations"], "message")):
+        if value is not True:
+            raise Denied(f"denied by a ValidatingAdmissionPolicy: {what}", 422, "Invalid")
 
 
 def operations(mutation: Raw, variables: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The command as people call it, each at a terminal of his own: two may be at work at a time."""
+"""The command as people call it, each at an own terminal: two may be at work at a time."""
 
 from __future__ import annotations
 
