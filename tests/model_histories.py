@@ -206,8 +206,11 @@ def a_stateful_set(place: Place) -> Iterator[Any]:
         )
 
     def settled(*wanted: int) -> bool:
-        status = place.client.get(STATEFUL_SETS, "web", place.namespace).get("status", {})
-        is_said = status.get("readyReplicas", 0) == status.get("replicas", 0) == len(wanted)
+        raw = place.client.get(STATEFUL_SETS, "web", place.namespace)
+        updated = wanted.count(revisions().get(raw.get("status", {}).get("updateRevision", ""), 0))
+        # An older status also says that all are ready, but not that so many are updated.
+        names = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas")
+        is_said = counts(raw, *names) == [*[len(wanted)] * 3, updated]
         return is_said and running() == {f"web-{at}": each for at, each in enumerate(wanted)}
 
     place.until(lambda: settled(1, 1, 1, 1), "4 pods")
