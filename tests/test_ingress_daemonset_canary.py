@@ -66,13 +66,19 @@ def test_the_nodes_of_the_canary_get_the_template_and_no_other(
 GRADUAL = {"maxUnavailableNodes": 0, "maxDegradedNodes": 3, "annotateNodeToDetach": None}
 
 
-@pytest.mark.parametrize("parts", [{}, GRADUAL], ids=["nodes are detached", "nodes are not detached"])
-def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others(parts: Raw) -> None:
-    here = Rolling(rolling={"canary": ONE, **parts})
+@pytest.mark.parametrize(
+    ("parts", "nodes"),
+    [
+        pytest.param({"canary": ONE}, {"n1"}, id="nodes are detached"),
+        pytest.param({"canary": {"nodes": 2}, **GRADUAL}, {"n1", "n2"}, id="nodes are not detached"),
+    ],
+)
+def test_a_canary_that_is_promoted_by_hand_is_followed_by_the_others(parts: Raw, nodes: set[str]) -> None:
+    here = Rolling(rolling=parts)
     here.roll_out()
     here.play(lambda: here.reason == "CanaryPaused")
     here.turns()
-    assert here.updated() == {"n1"}
+    assert here.updated() == nodes
     assert "drawbridge rollout promote" in here.message
 
     here.promote()

@@ -104,7 +104,7 @@ def test_without_the_field_nothing_is_waited_for_and_health_checkers_are_as_befo
 
 
 def said(rolling: dict[str, Any]) -> dict[str, str]:
-    """What health checkers are told of connections."""
+    """What health checkers get to know of connections."""
     (made,) = daemon_sets(resource(healthCheckNodePorts=[PORT], rolling=rolling), CHECKER)
     (container,) = made["spec"]["template"]["spec"]["containers"]
     return {each["name"]: each["value"] for each in container["env"] if "CONNECTION" in each["name"]}

@@ -29,6 +29,7 @@ from controllers.ingress_daemonset.status import Unconfirmed
 from controllers.workqueue import WorkQueue
 from dev.fake_api import FakeAPI
 from dev.fake_api.kinds import BUILT_IN
+from kube.errors import Unreachable
 from kube.informer import Informer, ListWatch
 from tests.factories import NOW
 from tests.fakes import FakeClock, FakeRecorder
@@ -140,9 +141,17 @@ def test_changes_that_come_together_lead_to_one_look() -> None:
     assert here.queue.get(wait=False) is None
 
 
+class Away:
+    def serves(self, resource: object) -> bool:
+        raise Unreachable("down")
+
+
 def test_it_waits_for_its_kind() -> None:
+    away: Any = Away()
     with pytest.raises(NotServed):
         require_served(FakeAPI(*BUILT_IN).client())
+    with pytest.raises(Unreachable):
+        require_served(away)
     assert require_served(FakeAPI().client())
 
 

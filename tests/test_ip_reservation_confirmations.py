@@ -66,6 +66,11 @@ def leader() -> Leader:
     return made
 
 
+def test_a_record_whose_pod_the_leader_never_had_is_forged_after_one_look(leader: Leader) -> None:
+    assert leader.doubts(record()) == doubted(record())
+    assert leader.reads == [record().key]
+
+
 PAST: dict[str, list[tuple[Pod | None, Pod | None]]] = {
     "runs": [(None, pod())],
     "is gone": [(None, pod()), (pod(), None)],
@@ -94,7 +99,6 @@ ENDED = record(ended=ago(minutes=1))
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
-        pytest.param([segment(record())], doubted(record()), id="that the leader never had: forged"),
         pytest.param([segment(ENDED)], doubted(), id="that has ended, as a leader noted"),
         pytest.param([segment(record(uid=""))], doubted(), id="that is none, as a hand wrote it"),
         pytest.param(

@@ -21,7 +21,7 @@ from controllers.ip_reservation.late_reservations import (
 )
 from kube.client import Resource
 from kube.event_recorder import Regarding
-from kube.types import Pod
+from kube.types import Namespace, ObjectMeta, Pod
 from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
@@ -76,17 +76,16 @@ def test_reserved_late(departing: Pod, gone: bool, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("departing", "namespace"),
+    "departing",
     [
-        pytest.param(pod(metadata={"labels": {}}), {}, id="unselected"),
-        pytest.param(pod(), {RESERVE: "false"}, id="of a namespace that opts out"),
-        pytest.param(pod(status={"phase": "Failed"}), {}, id="failed by itself"),
-        pytest.param(pod(status={"phase": "Succeeded"}), {}, id="succeeded"),
-        pytest.param(evicted(45), {}, id="evicted before the reserve time, by any clock"),
+        pytest.param(pod(metadata={"labels": {}}), id="unselected"),
+        pytest.param(pod(status={"phase": "Failed"}), id="failed by itself"),
+        pytest.param(pod(status={"phase": "Succeeded"}), id="succeeded"),
+        pytest.param(evicted(45), id="evicted before the reserve time, by any clock"),
     ],
 )
-def test_not_reserved_late(departing: Pod, namespace: dict[str, str]) -> None:
-    assert decide(Departure(departing, True, NOW), namespace, SETTINGS) == ()
+def test_not_reserved_late(departing: Pod) -> None:
+    assert decide(Departure(departing, True, NOW), {}, SETTINGS) == ()
 
 
 @pytest.mark.parametrize("departing", [pod(), pod(ip="")], ids=["running", "without an address"])
@@ -283,6 +282,16 @@ def test_an_evicted_pod_that_stays_is_reserved_once_whatever_becomes_of_its_rese
         world.reservations.objects.clear()
 
     assert world.recorder.reasons == ["IPReservedLate"]
+
+
+def test_a_namespace_that_opts_out_spares_its_pods() -> None:
+    world = World()
+    opted_out = Namespace(ObjectMeta(name="redis", annotations={RESERVE: "false"}))
+    world.caches.namespaces.get = lambda key: opted_out  # type: ignore[method-assign]
+    world.observe(pod(), None)
+    world.settle(world.reconciler)
+
+    assert world.reservations.held == []
 
 
 def test_late_reservations_are_counted_from_zero_on() -> None:
