@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -20,6 +18,7 @@ from controllers.anycast_ip.egress_probe import (
     seen_in,
 )
 from tests.fakes import FakeClock
+from tests.misbehaving_server import Handler, answers, serving
 
 
 @pytest.mark.parametrize(
@@ -59,24 +58,11 @@ def test_it_ends_in_time_with_what_it_saw_last() -> None:
 def echo(status: int = 200) -> Iterator[str]:
     """The URL of a service that answers with the address of its caller."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(self.client_address[0].encode())
+    def say(handler: Handler) -> None:
+        answers(handler.client_address[0].encode(), status)(handler)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/ip?format=text"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(lambda _: say) as server:
+        yield f"{server.url}/ip?format=text"
 
 
 def test_a_service_sees_the_source(capsys: pytest.CaptureFixture[str]) -> None:

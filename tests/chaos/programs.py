@@ -12,6 +12,7 @@ from dev.lab.killing import kill_pod
 from dev.lab.session import Lab
 from kube.errors import NotFound
 from kube.resources import LEASES, PODS
+from tests.cluster.workloads import is_ready, pods_of_component
 
 NAMESPACE = "drawbridge"
 
@@ -23,12 +24,12 @@ def all_pods(lab: Lab) -> set[str]:
 
 def pods(lab: Lab, component: str) -> dict[str, dict[str, Any]]:
     """The pods of a component of the chart that are not on their way out, by name."""
-    found = lab.client.list(PODS, NAMESPACE, label_selector=f"app.kubernetes.io/component={component}").items
+    found = pods_of_component(lab, component)
     return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
 
 
 def ready(lab: Lab, component: str) -> list[str]:
-    return sorted(name for name, pod in pods(lab, component).items() if _is_ready(pod))
+    return sorted(name for name, pod in pods(lab, component).items() if is_ready(pod))
 
 
 def await_ready(lab: Lab, component: str, count: int = 2) -> None:
@@ -59,11 +60,6 @@ def kill(lab: Lab, name: str, number: signal.Signals = signal.SIGKILL) -> None:
 def delete(lab: Lab, name: str) -> None:
     """Its process gets SIGTERM, and another pod takes its place."""
     lab.client.delete(PODS, name, NAMESPACE)
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def command(pid: int) -> list[str]:

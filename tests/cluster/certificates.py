@@ -31,22 +31,18 @@ REPLICAS, THREADS = 3, 5
 
 def stored(lab: Lab, secret: str = SECRET, key: str = "tls.crt") -> list[x509.Certificate]:
     """The certificates in a Secret of the release's namespace; none when it is not there."""
-    try:
-        data = lab.client.get(SECRETS, secret, NAMESPACE).get("data") or {}
-    except NotFound:
-        return []
-    return certificates_in(b64decode(data.get(key, "")))
+    return certificates_in(b64decode(data_of(lab, secret).get(key, "")))
+
+
+def data_of(lab: Lab, secret: str) -> dict[str, str]:
+    found = lab.client.find(SECRETS, secret, NAMESPACE) or {}
+    return found.get("data") or {}
 
 
 def bundles(lab: Lab) -> list[bytes]:
     """What API servers trust, for each webhook."""
-    found = []
-    for resource, suffix in CONFIGURATIONS:
-        try:
-            found += bundles_in(lab.client.get(resource, f"drawbridge{suffix}"))
-        except NotFound:
-            continue
-    return found
+    found = [lab.client.find(resource, f"drawbridge{suffix}") for resource, suffix in CONFIGURATIONS]
+    return [bundle for each in found if each for bundle in bundles_in(each)]
 
 
 def trusted(lab: Lab) -> list[list[x509.Certificate]]:
@@ -188,10 +184,7 @@ def await_new_server(lab: Lab) -> None:
 
 def held(lab: Lab) -> Held:
     """What the Secret is to the controllers."""
-    try:
-        return held_in(lab.client.get(SECRETS, SECRET, NAMESPACE).get("data") or {})
-    except NotFound:
-        return Held()
+    return held_in(data_of(lab, SECRET))
 
 
 def rotated(lab: Lab, since: Held) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +10,10 @@ from typing import Any, TypeVar
 from api.elasticity import GATE, LOCAL_REPLICAS, REASON, SWITCH
 from dev.lab.session import Lab
 from kube.client import Resource
-from kube.errors import NotFound
 from kube.resources import DEPLOYMENTS, EVENTS, PODS
 from kube.types import Pod
 from tests.cluster import workloads
+from tests.cluster.workloads import workload
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -22,6 +21,8 @@ Scene = Callable[["Shop"], None]
 
 JOBS = Resource("batch", "v1", "jobs")
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 
 SUBNET = {"id": "subnet-lab00001", "zone": "ap-guangzhou-3"}
 VALUES: dict[str, Any] = {
@@ -149,12 +150,20 @@ def asking(resources: Mapping[str, str], **spec: Any) -> Raw:
     return {**spec, "containers": [{**container, **each} for each in spec.get("containers", [{}])]}
 
 
-def workload(kind: str, name: str, template: Raw, **spec: Any) -> Raw:
-    """One of group apps, whose pods are labelled with its name."""
-    labels = {"app": name}
-    metadata = {**template["metadata"], "labels": labels}
-    body = {"selector": {"matchLabels": labels}, "template": {**template, "metadata": metadata}, **spec}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": body}
+def bind(shop: Shop, name: str, source: Raw) -> None:
+    """A claim of that name to a volume which is there; *source* is what is special of the volume's spec."""
+    at = {"namespace": shop.namespace, "name": name}
+    size = {"storage": "1Gi"}
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = f"{shop.namespace}-{name}"
+    spec = {**common, "capacity": size, "claimRef": at, **source}
+    shop.client.create(VOLUMES, manifest("PersistentVolume", volume, spec=spec))
+    wanted = {**common, "volumeName": volume, "resources": {"requests": size}}
+    shop.create(CLAIMS, manifest("PersistentVolumeClaim", name, spec=wanted))
+
+
+def manifest(kind: str, name: str, **fields: Any) -> Raw:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
 def is_settled(workload: Raw, replicas: int) -> bool:
@@ -178,14 +187,8 @@ def is_gated(pod: Raw) -> bool:
 
 def await_account(lab: Lab, namespace: str) -> None:
     """Until pods can be created there."""
-
-    def there() -> bool:
-        try:
-            return bool(lab.client.get(ACCOUNTS, "default", namespace))
-        except NotFound:
-            return False
-
-    lab.wait(there, SECONDS, f"namespace {namespace} to have its ServiceAccount")
+    what = f"namespace {namespace} to have its ServiceAccount"
+    lab.wait(lambda: lab.client.find(ACCOUNTS, "default", namespace), SECONDS, what)
 
 
 @contextmanager
@@ -200,6 +203,4 @@ def configured(lab: Lab, **elasticity: Any) -> Iterator[None]:
 
 def calls(lab: Lab) -> int:
     """How often the API server has asked elasticity's webhook so far, by its own metrics."""
-    metrics = lab.client.request("GET", "/metrics", type=bytes).decode()
-    found = re.findall(r"^apiserver_admission_webhook_request_total\{([^}]*)\} (\S+)", metrics, re.MULTILINE)
-    return sum(int(float(count)) for labels, count in found if 'name="elasticity.drawbridge.io"' in labels)
+    return workloads.counted_by_api_server(lab, "request_total", 'name="elasticity.drawbridge.io"')

@@ -11,7 +11,6 @@ from dev.lab import install
 from dev.lab.kwokctl import NOWHERE
 from dev.lab.nodes import NODES
 from dev.lab.session import Lab
-from kube.errors import NotFound
 from kube.resources import PODS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from tests.cluster.elasticity import SUBNET, Raw, Shop, template
@@ -56,10 +55,7 @@ def node_of(subnet: Raw) -> str:
 
 def node(lab: Lab, subnet: Raw) -> Raw:
     """Empty when there is none."""
-    try:
-        return lab.client.get(NODES, node_of(subnet))
-    except NotFound:
-        return {}
+    return lab.client.find(NODES, node_of(subnet)) or {}
 
 
 def taints(node: Raw) -> set[str]:

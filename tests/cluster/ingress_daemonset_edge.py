@@ -16,7 +16,6 @@ from dev.lab.nodes import NODES, cloud_node
 from dev.lab.policy.mutations import LABEL as POLICY
 from dev.lab.session import Lab
 from dev.lab.waiting import until
-from kube.errors import NotFound
 from kube.resources import DEPLOYMENTS, EVENTS, PODS
 from tests.cluster import workloads
 from tests.cluster.elasticity import await_account
@@ -119,11 +118,7 @@ class Edge:
         return self.client.get(INGRESS_DAEMONSETS, name, self.namespace)
 
     def is_gone(self, name: str = "web") -> bool:
-        try:
-            self.resource(name)
-        except NotFound:
-            return True
-        return False
+        return self.client.find(INGRESS_DAEMONSETS, name, self.namespace) is None
 
     def status(self, name: str = "web") -> Raw:
         found: Raw = self.resource(name).get("status", {})

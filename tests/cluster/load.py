@@ -27,6 +27,8 @@ Raw = dict[str, Any]
 RATE = 60.0
 THREADS = 8
 """As many as the questions have no divisor in common with: each thread asks all of them."""
+FAULTY = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}}
+"""What the schema takes of an IngressDaemonSet, and the webhook refuses."""
 
 
 class Load:
@@ -96,12 +98,11 @@ class Load:
         )
 
     def _default_is_added(self) -> bool:
-        return "podsPerNode" in self._post(INGRESS_DAEMONSETS, _ingress_daemonset({}))["spec"]
+        return "podsPerNode" in self._post(INGRESS_DAEMONSETS, ingress_daemonset({}))["spec"]
 
     def _fault_is_refused(self) -> bool:
-        faulty = {"updateStrategy": {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}}
         try:
-            self._post(INGRESS_DAEMONSETS, _ingress_daemonset(faulty))
+            self._post(INGRESS_DAEMONSETS, ingress_daemonset(FAULTY))
         except Invalid as refusal:
             if "maxDegradedNodes" not in refusal.message:
                 raise
@@ -114,7 +115,7 @@ class Load:
         return self._client.request("POST", path, body=body, query=asked, timeout=60)
 
 
-def _ingress_daemonset(spec: Raw) -> Raw:
+def ingress_daemonset(spec: Raw) -> Raw:
     pod = {"containers": [{"name": "proxy", "image": "proxy:1"}]}
     return {
         "apiVersion": API_VERSION,

@@ -7,16 +7,16 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
 from api.anycast_ip import OPEN, transitions_of
 from dev.lab import install
 from dev.lab.session import Lab
-from kube.resources import CONFIG_MAPS, PODS
+from kube.resources import CONFIG_MAPS
 from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
+from tests.cluster.workloads import is_ready, pods_of_component
 
 NAME, PORT = "anycast-ips", 8082
 ANNOUNCE_BEFORE = 20
@@ -53,15 +53,9 @@ def served(lab: Lab) -> Iterator[None]:
 
 def replicas(lab: Lab) -> dict[str, str]:
     """The IPs of the ready pods, by their names; empty while others are there, too."""
-    selector = "app.kubernetes.io/component=controllers"
-    pods = lab.client.list(PODS, DRAWBRIDGE, label_selector=selector).items
-    ready = {each["metadata"]["name"]: each["status"]["podIP"] for each in pods if is_ready(each)}
-    return ready if len(ready) == len(pods) else {}
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+    pods = pods_of_component(lab, "controllers")
+    are_ready = all(is_ready(each) and "deletionTimestamp" not in each["metadata"] for each in pods)
+    return {each["metadata"]["name"]: each["status"]["podIP"] for each in pods} if are_ready else {}
 
 
 def get(address: str, path: str = "/", **headers: str) -> tuple[int, str, str]:

@@ -17,7 +17,7 @@ from dev.outside import judged, of_addresses
 from kube.resources import DEPLOYMENTS, NAMESPACES
 from settings.anycast_ip import NEED_LABEL
 from tests.cluster import workloads
-from tests.cluster.anycast import DRAWBRIDGE, FLEET, Fleet, joined
+from tests.cluster.anycast import FLEET, Fleet, joined
 from tests.cluster.scenes import playing, title
 
 CROWD = 80
@@ -48,7 +48,7 @@ def test_no_pod_of_a_waiting_deployment_comes_to_a_node_without_address_when_a_c
 @pytest.mark.promise
 def test_nodes_join_closed_while_no_webhook_server_runs(cloud_lab: Lab, fleet: Fleet) -> None:
     """The policy closes them, and the controllers open them as ever."""
-    scale_webhook(cloud_lab, 0)
+    workloads.scale(cloud_lab, "webhook", 0)
     try:
         with judged(cloud_lab, of_addresses()) as outside:
             names = [f"n{number}" for number in range(20)]
@@ -56,17 +56,8 @@ def test_nodes_join_closed_while_no_webhook_server_runs(cloud_lab: Lab, fleet: F
             fleet.await_open(*names)
             assert outside.findings() == []
     finally:
-        scale_webhook(cloud_lab, 2)
+        workloads.scale(cloud_lab, "webhook", 2)
     assert all(is_tainted(node) for node in nodes)
-
-
-def scale_webhook(lab: Lab, replicas: int) -> None:
-    name, ours = "drawbridge-webhook", ("-n", DRAWBRIDGE)
-    lab.kubectl(*ours, "scale", "deployment", name, f"--replicas={replicas}")
-    lab.kubectl(*ours, "rollout", "status", "deployment", name, at_most(60))
-    if not replicas:
-        selected = "app.kubernetes.io/component=webhook"
-        lab.kubectl(*ours, "wait", "pods", "-l", selected, "--for=delete", at_most(60))
 
 
 def nodes_of(lab: Lab, namespace: str) -> set[str]:
@@ -75,15 +66,8 @@ def nodes_of(lab: Lab, namespace: str) -> set[str]:
 
 
 def deploy(lab: Lab, namespace: str, replicas: int, **spec: Any) -> None:
-    labels = {"app": "waiting"}
-    template = workloads.pod_template(labels, **{"terminationGracePeriodSeconds": 0, **spec})
-    body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "waiting"},
-        "spec": body,
-    }
+    template = workloads.pod_template({}, **{"terminationGracePeriodSeconds": 0, **spec})
+    deployment = workloads.workload("Deployment", "waiting", template, replicas=replicas)
     lab.client.create(DEPLOYMENTS, deployment, namespace)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +17,9 @@ from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from kube.client import Resource
 from tests.charts import SETS
+from tests.cluster.elasticity import await_account
 
 NAMESPACE = "chart-validity"
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
 KINDS = ("servicemonitors", "podmonitors", "prometheusrules", "certificates", "issuers")
 PRIORITY = """
@@ -40,8 +39,7 @@ def judge(bare_lab: Lab) -> Iterator[Lab]:
     for mode in ("enforce", "warn"):
         bare_lab.kubectl("label", "namespace", NAMESPACE, f"pod-security.kubernetes.io/{mode}=restricted")
     bare_lab.kubectl("apply", "--filename=-", stdin=PRIORITY)
-    accounts = partial(bare_lab.client.list, ACCOUNTS, NAMESPACE)
-    bare_lab.wait(lambda: accounts().items, 60, "the ServiceAccount of the test's pod")
+    await_account(bare_lab, NAMESPACE)
     yield bare_lab
     bare_lab.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 

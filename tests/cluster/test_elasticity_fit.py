@@ -12,14 +12,11 @@ from controllers.elasticity.patches import TOLERATION
 from controllers.elasticity.pods import decode
 from controllers.elasticity.rules import needs, reach
 from dev.lab.session import Lab
-from kube.client import Resource
 from kube.resources import NODES, PODS
 from kube.types import Pod
-from tests.cluster.elasticity import Raw, Shop, configured, template
+from tests.cluster.elasticity import Raw, Shop, bind, configured, template
 from tests.elasticity_world import account, index_of, misfit
 
-CLAIMS = Resource("", "v1", "persistentvolumeclaims")
-VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -75,7 +72,9 @@ JUDGED: dict[str, Raw] = {
 
 def test_what_fits_is_what_the_scheduler_takes(elastic_lab: Lab) -> None:
     shop = Shop(elastic_lab)
-    bind_to_node(shop, "data", "kwok-0")
+    there = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["kwok-0"]}]}
+    affinity = {"required": {"nodeSelectorTerms": [there]}}
+    bind(shop, "data", {"hostPath": {"path": "/data"}, "nodeAffinity": affinity})
     ours: dict[str, bool] = {}
     real: dict[str, bool] = {}
     for name, spec in JUDGED.items():
@@ -105,23 +104,3 @@ def _verdict(pod: Pod) -> str:
         return "taken"
     stuck = any(each.reason == "Unschedulable" for each in pod.status.conditions)
     return "refused" if stuck else ""
-
-
-def bind_to_node(shop: Shop, name: str, node: str) -> None:
-    """A claim to a volume that is a directory of *node*."""
-    volume = f"{shop.namespace}-{name}"
-    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    size = {"storage": "1Gi"}
-    wanted = {**common, "resources": {"requests": size}, "volumeName": volume}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wanted}
-    shop.create(CLAIMS, claim)
-    there = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
-    spec = {
-        **common,
-        "capacity": size,
-        "claimRef": {"namespace": shop.namespace, "name": name},
-        "hostPath": {"path": "/data"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [there]}},
-    }
-    body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": spec}
-    shop.client.create(VOLUMES, body)

@@ -10,10 +10,8 @@ from api.elasticity import COST, SUPER_COST
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.types import Pod
-from tests.cluster.elasticity import TOO_LARGE, Raw, Shop, asking, template
+from tests.cluster.elasticity import CLAIMS, TOO_LARGE, Raw, Shop, asking, bind, manifest, template
 
-CLAIMS = Resource("", "v1", "persistentvolumeclaims")
-VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 CBS = "com.tencent.cloud.csi.cbs"
 
@@ -65,18 +63,6 @@ TAKEN: dict[str, Raw] = {
 """Pods that may go."""
 
 
-def bind(shop: Shop, name: str, source: Raw) -> None:
-    """A claim of that name to a volume which is there."""
-    at = {"namespace": shop.namespace, "name": name}
-    size = {"storage": "1Gi"}
-    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    spec = {**common, "capacity": size, "claimRef": at, **source}
-    volume = f"{shop.namespace}-{name}"
-    shop.client.create(VOLUMES, manifest("PersistentVolume", volume, spec=spec))
-    wanted = {**common, "volumeName": volume, "resources": {"requests": size}}
-    shop.create(CLAIMS, manifest("PersistentVolumeClaim", name, spec=wanted))
-
-
 def leave_unbound(shop: Shop, name: str, provisioner: str) -> None:
     """A claim that waits for somebody to make its volume."""
     made = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
@@ -90,10 +76,6 @@ def leave_unbound(shop: Shop, name: str, provisioner: str) -> None:
         "resources": {"requests": {"storage": "1Gi"}},
     }
     shop.create(CLAIMS, manifest("PersistentVolumeClaim", name, spec=wanted))
-
-
-def manifest(kind: str, name: str, **fields: Any) -> Raw:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
 def test_what_super_nodes_can_run_goes(elastic_lab: Lab) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from api.elasticity import DS_INJECTION, IGNORE_RULES, TAINT_KEY
 from dev.lab.session import Lab
-from kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, STATEFUL_SETS
+from kube.resources import DAEMON_SETS, STATEFUL_SETS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
-from tests.cluster.elasticity import SECONDS, VALUES, Shop, calls, keeping, switched, template, workload
+from tests.cluster.elasticity import VALUES, Shop, calls, keeping, switched, template, workload
+from tests.cluster.workloads import scale
 
 LOCAL_NODES = 3
-DRAWBRIDGE = "drawbridge"
 REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}
 HOME = {"key": "type", "operator": "In", "values": ["kwok"]}
 AWAY = {"key": INSTANCE_TYPE, "operator": "In", "values": [SUPER_NODE]}
@@ -59,27 +59,6 @@ def without(lab: Lab, component: str) -> Iterator[None]:
         yield
     finally:
         scale(lab, component, REPLICAS[component])
-
-
-def scale(lab: Lab, component: str, replicas: int) -> None:
-    name = f"{DRAWBRIDGE}-{component}"
-    lab.client.patch(DEPLOYMENTS.sub("scale"), name, {"spec": {"replicas": replicas}}, DRAWBRIDGE)
-    lab.wait(
-        lambda: ready(lab, component) == [True] * replicas,
-        SECONDS,
-        f"{replicas} pods of {component} to be ready",
-    )
-
-
-def ready(lab: Lab, component: str) -> list[bool]:
-    """Of each pod that is there, those on their way out included."""
-    selector = f"app.kubernetes.io/component={component}"
-    found = lab.client.list(PODS, DRAWBRIDGE, label_selector=selector).items
-    conditions = [
-        {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions", ())}
-        for pod in found
-    ]
-    return [each.get("Ready") == "True" for each in conditions]
 
 
 def test_a_daemon_set_that_came_while_no_webhook_server_was_there_is_corrected(elastic_lab: Lab) -> None:

@@ -15,12 +15,10 @@ from dev.fake_api import FakeAPI
 from dev.lab import faults
 from dev.lab.session import Lab
 from dev.lab.waiting import until
-from kube.client import Resource
-from kube.errors import ApiError
 from kube.resources import NAMESPACES
 from tests.api_scenarios import INGRESS_DAEMONSETS, SCENARIOS, Outcome, run
+from tests.cluster.elasticity import await_account
 
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 CRD = Path(__file__).parent.parent.parent / "charts/drawbridge/files/ingressdaemonsets.yaml"
 
 
@@ -36,17 +34,10 @@ def server(bare_lab: Lab) -> Lab:
 def namespace(lab: Lab) -> Iterator[str]:
     name = f"t{secrets.token_hex(4)}"
     lab.client.create(NAMESPACES, {"metadata": {"name": name}})
-    until(lambda: _exists(lab, name), 60, "the namespace's ServiceAccount")
+    await_account(lab, name)
     with faults.frozen(lab, "kube-controller-manager"), faults.frozen(lab, "kube-scheduler"):
         yield name
     lab.kubectl("delete", "namespace", name, "--wait=false")
-
-
-def _exists(lab: Lab, name: str) -> bool:
-    try:
-        return bool(lab.client.get(ACCOUNTS, "default", name))
-    except ApiError:
-        return False
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -14,7 +14,6 @@ import pytest
 from dev.lab import binaries
 from dev.lab.session import Lab
 from kube.client import Resource
-from kube.errors import NotFound
 from kube.resources import PODS
 from tests.cluster import workloads
 from tests.cluster.workloads import GROUPS, SECONDS, records
@@ -70,15 +69,8 @@ def of(lab: Lab, group: str, namespace: str) -> list[str]:
 
 
 def await_gone(lab: Lab, namespace: str, name: str) -> None:
-    lab.wait(lambda: not exists(lab, namespace, name), SECONDS, f"pod {namespace}/{name} to be gone")
-
-
-def exists(lab: Lab, namespace: str, name: str) -> bool:
-    try:
-        workloads.get_pod(lab, namespace, name)
-    except NotFound:
-        return False
-    return True
+    what = f"pod {namespace}/{name} to be gone"
+    lab.wait(lambda: not lab.client.find(PODS, name, namespace), SECONDS, what)
 
 
 @pytest.mark.promise

@@ -85,17 +85,9 @@ class Kubelet:
 def stateful_set(lab: Lab, name: str, replicas: int = 1, **annotations: str) -> Kubelet:
     """In a namespace of this name; all of its pods have come up."""
     namespace = workloads.reserved_namespace(lab.client, f"t-{name}")
-    template = workloads.pod_template({"app": "redis"}, nodeName=NODE)
-    template["metadata"] |= {"annotations": annotations}
-    spec = {
-        "replicas": replicas,
-        "serviceName": "redis",
-        "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": {"app": "redis"}},
-        "template": template,
-    }
-    body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "redis"}, "spec": spec}
-    lab.client.create(STATEFUL_SETS, body, namespace)
+    template = workloads.pod_template({}, nodeName=NODE) | {"metadata": {"annotations": annotations}}
+    spec = {"replicas": replicas, "serviceName": "redis", "podManagementPolicy": "Parallel"}
+    lab.client.create(STATEFUL_SETS, workloads.workload("StatefulSet", "redis", template, **spec), namespace)
     return Kubelet(lab, namespace)
 
 

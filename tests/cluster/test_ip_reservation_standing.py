@@ -11,13 +11,12 @@ from api.ip_reservation import FINISHED, RESERVE_FINISHED
 from api.standing import RESERVED, epoch_in
 from dev.bench.ip_reservation.allocator import ipam
 from dev.lab import install
-from dev.lab.install import NAMESPACE
 from dev.lab.session import Lab
 from kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
 from kube.types import Pod
 from tests.cluster import workloads
 from tests.cluster.calico_allocator import allocating
-from tests.cluster.workloads import SECONDS, VALUES
+from tests.cluster.workloads import SECONDS, VALUES, scale
 
 POOL, NODE, SIZE = "172.31.0.0/26", "of-calico", 64
 AHEAD = install.merged(VALUES, {"ipReservation": {"standing": {"enabled": True}}})
@@ -55,12 +54,6 @@ def ends(lab: Lab, pods: Sequence[Pod]) -> None:
     for pod in pods:
         lab.client.delete(PODS, pod.metadata.name, SHOP, grace_seconds=0)
         ipam(lab, "release", pod.status.pod_ips[0].ip)
-
-
-def scale(lab: Lab, component: str, replicas: int) -> None:
-    name = f"drawbridge-{component}"
-    lab.kubectl("-n", NAMESPACE, "scale", "deployment", name, f"--replicas={replicas}")
-    lab.kubectl("-n", NAMESPACE, "rollout", "status", "deployment", name, f"--timeout={SECONDS}s")
 
 
 @pytest.mark.promise

@@ -19,8 +19,6 @@ from dev.lab.errors import LabError
 from dev.lab.install import NAMESPACE, RELEASE
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most, stretch
-from kube.client import Resource
-from kube.errors import NotFound
 from kube.resources import NAMESPACES, PODS
 from tests.chaos import programs
 from tests.cluster import leftovers, lifecycle, workloads
@@ -149,7 +147,7 @@ def test_what_was_held_can_be_removed_without_drawbridge(lab: Lab, world: World)
     world.edge.client.delete(INGRESS_DAEMONSETS, "still", world.edge.namespace)
 
     world.edge.wait(lambda: world.edge.is_gone("still"), "an IngressDaemonSet to be gone")
-    lab.wait(lambda: is_gone(lab, NAMESPACES, world.redis), 60, "a namespace to be gone")
+    lab.wait(lambda: not lab.client.find(NAMESPACES, world.redis), 60, "a namespace to be gone")
 
 
 def test_another_installation_goes_on_where_the_first_one_ended(lab: Lab, world: World) -> None:
@@ -201,11 +199,3 @@ def assert_left_soon(lab: Lab, expected: Collection[str]) -> None:
     found = leftovers.stays(lab.client)
     assert found.get("") is None
     assert found.keys() == set(expected)
-
-
-def is_gone(lab: Lab, resource: Resource, name: str) -> bool:
-    try:
-        lab.client.get(resource, name)
-    except NotFound:
-        return True
-    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,9 @@ from dev.lab.session import Lab
 from kube.errors import ApiError, Invalid, NotFound
 from kube.resources import PODS
 from kube.resources import VALIDATING_WEBHOOKS as VALIDATING
-from tests.cluster.ingress_daemonset import API_VERSION, INGRESS_DAEMONSETS
+from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS
+from tests.cluster.load import FAULTY, ingress_daemonset
+from tests.cluster.workloads import counted_by_api_server
 
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
@@ -49,13 +50,9 @@ def bundles(lab: Lab) -> set[str]:
 
 def faulty(lab: Lab) -> str:
     """What becomes of an IngressDaemonSet that the schema takes, and the webhook refuses."""
-    rolling = {"rollingUpdate": {"maxUnavailableNodes": 0, "maxDegradedNodes": 0}}
-    pod = {"containers": [{"name": "proxy", "image": "proxy:1"}]}
-    spec = {"template": {"metadata": {"labels": {"app": "a"}}, "spec": pod}, "updateStrategy": rolling}
-    body = {"apiVersion": API_VERSION, "kind": "IngressDaemonSet", "metadata": {"name": "a"}, "spec": spec}
+    path = INGRESS_DAEMONSETS.path("default")
     try:
-        path = INGRESS_DAEMONSETS.path("default")
-        lab.client.request("POST", path, body=body, query={"dryRun": "All"}, timeout=60)
+        lab.client.request("POST", path, body=ingress_daemonset(FAULTY), query={"dryRun": "All"}, timeout=60)
     except Invalid as refusal:
         return "refused" if "maxDegradedNodes" in refusal.message else refusal.message
     except ApiError as error:
@@ -65,11 +62,7 @@ def faulty(lab: Lab) -> str:
 
 def unreviewed(lab: Lab) -> int:
     """How many evictions the webhook let pass because it was not called with success."""
-    metrics = lab.client.request("GET", "/metrics", type=bytes).decode()
-    lines = re.findall(
-        r"^apiserver_admission_webhook_fail_open_count\{([^}]*)\} (\S+)", metrics, re.MULTILINE
-    )
-    return sum(int(float(count)) for labels, count in lines if "ingress-daemonset-evictions" in labels)
+    return counted_by_api_server(lab, "fail_open_count", "ingress-daemonset-evictions")
 
 
 def evict(lab: Lab) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
 
@@ -106,15 +105,8 @@ def test_the_api_server_finds_no_fault_in_the_policy(lab: Lab) -> None:
 
 
 def started(lab: Lab, kind: str, namespace: str) -> list[Pod]:
-    labels = {"app": "redis"}
-    spec: dict[str, Any] = {
-        "replicas": 2,
-        "selector": {"matchLabels": labels},
-        "template": workloads.pod_template(labels),
-    }
-    if kind == "StatefulSet":
-        spec |= {"serviceName": "redis", "podManagementPolicy": "Parallel"}
-    body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "redis"}, "spec": spec}
+    of_kind = {"serviceName": "redis", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}
+    body = workloads.workload(kind, "redis", workloads.pod_template({}), replicas=2, **of_kind)
     lab.client.create(KINDS[kind], body, namespace)
     return running_pods(lab, namespace)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -15,8 +16,8 @@ from calico.segment import IPReservation, Record
 from dev.lab import install
 from dev.lab.session import Lab
 from kube.client import Client, Resource
-from kube.errors import ApiError, NotFound
-from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
+from kube.errors import ApiError
+from kube.resources import DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
 from kube.types import Pod
 
 RESERVATION = {"duration": "1h", "maxCount": 1000, "advanced": {"releasePeriod": "1s"}}
@@ -51,6 +52,14 @@ def pod_template(labels: dict[str, str], **spec: Any) -> dict[str, Any]:
     }
 
 
+def workload(kind: str, name: str, template: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """One of group apps, whose pods are labelled with its name."""
+    labels = {"app": name}
+    metadata = {**template["metadata"], "labels": labels}
+    body = {"selector": {"matchLabels": labels}, "template": {**template, "metadata": metadata}, **spec}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": body}
+
+
 def create_pod(
     lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any
 ) -> None:
@@ -71,23 +80,9 @@ def running_pod(
 def running_statefulset(
     lab: Lab, namespace: str, replicas: int, name: str = "redis", **spec: Any
 ) -> list[Pod]:
-    labels = {"app": name}
-    lab.client.create(
-        STATEFUL_SETS,
-        {
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": replicas,
-                "serviceName": name,
-                "podManagementPolicy": "Parallel",
-                "selector": {"matchLabels": labels},
-                "template": pod_template(labels, **spec),
-            },
-        },
-        namespace,
-    )
+    at_once = {"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"}
+    body = workload("StatefulSet", name, pod_template({}, **spec), **at_once)
+    lab.client.create(STATEFUL_SETS, body, namespace)
 
     def all_running() -> list[Pod] | None:
         found = [pod for pod in pods_of(lab, namespace) if _if_running(pod)]
@@ -153,11 +148,38 @@ def reconfigure(lab: Lab, values: dict[str, Any]) -> None:
 
 def metrics(lab: Lab, component: str) -> list[str]:
     """The scrape of each ready pod of a component of the chart."""
-    pods = lab.client.list(
-        PODS, "drawbridge", label_selector=f"app.kubernetes.io/component={component}"
-    ).items
+    pods = pods_of_component(lab, component)
     addresses = [pod["status"]["podIP"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     return [_scrape(address) for address in addresses]
+
+
+def pods_of_component(lab: Lab, component: str) -> list[dict[str, Any]]:
+    """Those on their way out included."""
+    selector = f"app.kubernetes.io/component={component}"
+    return lab.client.list(PODS, "drawbridge", label_selector=selector).items
+
+
+def scale(lab: Lab, component: str, replicas: int) -> None:
+    """Until so many pods of a component of the chart are there, and all are ready."""
+    change = {"spec": {"replicas": replicas}}
+    lab.client.patch(DEPLOYMENTS.sub("scale"), f"drawbridge-{component}", change, "drawbridge")
+    lab.wait(
+        lambda: [is_ready(each) for each in pods_of_component(lab, component)] == [True] * replicas,
+        90,
+        f"{replicas} pods of {component} to be ready",
+    )
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
+def counted_by_api_server(lab: Lab, name: str, webhook: str) -> int:
+    """A metric of its admission, over all series of webhooks with that in their labels."""
+    metrics = lab.client.request("GET", "/metrics", type=bytes).decode()
+    found = re.findall(rf"^apiserver_admission_webhook_{name}\{{([^}}]*)\}} (\S+)", metrics, re.MULTILINE)
+    return sum(int(float(count)) for labels, count in found if webhook in labels)
 
 
 def sample(scrape: str, name: str) -> float:
@@ -194,11 +216,8 @@ def _hashes(lab: Lab) -> set[float]:
 
 
 def _settling(lab: Lab) -> str:
-    try:
-        lab.client.get(NAMESPACES, "settle")
-    except NotFound:
-        reserved_namespace(lab.client, "settle")
-    return "settle"
+    found = lab.client.find(NAMESPACES, "settle")
+    return "settle" if found else reserved_namespace(lab.client, "settle")
 
 
 def _scrape(address: str) -> str:
