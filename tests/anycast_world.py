@@ -406,6 +406,16 @@ class Lab:
             self.world.history.put(address_id, address, now)
         return address_id
 
+    def vanish(self, address_id: str) -> None:
+        """As when another user releases it."""
+        with self.world.advanced() as now:
+            self.world.history.put(address_id, None, now)
+
+    def said(self, name: str = "n1") -> tuple[str, str] | None:
+        """Status and reason of a node's condition."""
+        held = self.node(name).condition
+        return (held.status, held.reason) if held else None
+
 
 def run_with_deaths(lab: Lab, until: Callable[[], bool], seconds: float, what: str) -> None:
     deadline = lab.clock() + seconds

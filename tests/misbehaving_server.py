@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
             url.path,
             query,
             {name.lower(): value for name, value in self.headers.items()},
-            json.loads(content) if content else None,
+            decoded(content),
             self.client_address[1],
         )
         self.server.asked.append(asked)
@@ -67,6 +67,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def decoded(content: bytes) -> object:
+    """As JSON, or as it is; nothing when there is nothing."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content or None
 
 
 Answer = Callable[[Handler], None]
@@ -159,6 +167,20 @@ def resets(handler: Handler) -> None:
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
     handler.close_connection = True
+
+
+def closes(handler: Handler) -> None:
+    handler.close_connection = True
+
+
+def sends(content: bytes, then: Answer = closes) -> Answer:
+    """These very bytes, and then as *then* says."""
+
+    def send(handler: Handler) -> None:
+        handler.wfile.write(content)
+        then(handler)
+
+    return send
 
 
 def breaks_off(content: bytes) -> Answer:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from prometheus_client import REGISTRY
 
 from api.anycast_ip import TEXT, is_tainted
@@ -142,11 +141,10 @@ def test_a_node_waits_until_its_new_address_was_listed_long_enough_and_says_unti
     assert is_tainted(lab.node())
     assert nodes_in("announcing") == 1
     assert nodes_in("waiting") == 0
-    condition = lab.node().condition
-    assert condition
-    assert (condition.status, condition.reason) == ("False", "AnycastIpAnnounced")
-    assert condition.message.startswith(f"{ip} (eip-")
-    assert "is bound at 20" in condition.message
+    assert lab.said() == ("False", "AnycastIpAnnounced")
+    [message] = [each.message for each in lab.node().status.conditions]
+    assert message.startswith(f"{ip} (eip-")
+    assert "is bound at 20" in message
     assert "AnycastIpAnnounced" in lab.recorder.reasons
     asked = lab.count("DescribeAddresses")
     lab.run(lab.all_open, BEFORE + 10, "open")
@@ -181,8 +179,7 @@ def test_an_address_that_was_in_use_is_bound_again_at_once() -> None:
     lab.join()
     lab.run(lab.all_open, BEFORE + 30, "open")
     (address,) = lab.on()
-    with lab.world.advanced() as now:
-        lab.world.history.put(address.id, replace(address, status="UNBIND", instance_id=""), now)
+    lab.world.alter(address.id, status="UNBIND", instance_id="")
     lab.run(lambda: is_tainted(lab.node()), 400, "closed")
     lab.run(lab.all_open, 20, "open")
 

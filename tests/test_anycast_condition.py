@@ -91,13 +91,8 @@ def test_of_the_conditions_of_a_node_only_ours_is_kept() -> None:
     assert decode(b'{"metadata":{"name":"n"}}').condition is None  # type: ignore[arg-type]
 
 
-def said_by(lab: Lab) -> tuple[str, str] | None:
-    held = lab.node().condition
-    return (held.status, held.reason) if held else None
-
-
 def waiting_for(lab: Lab, expected: tuple[str, str] | None) -> None:
-    lab.run(lambda: said_by(lab) == expected, 300, f"{expected}, not {said_by(lab)}")
+    lab.run(lambda: lab.said() == expected, 300, f"{expected}, not {lab.said()}")
 
 
 def conditions_written(lab: Lab) -> list[Any]:
@@ -152,6 +147,6 @@ def test_a_node_opens_also_where_its_condition_cannot_be_written() -> None:
     lab.join()
 
     lab.run(lab.all_open, 30, "open")
-    assert said_by(lab) is None
+    assert lab.said() is None
     lab.kube.before_write = lambda name, body: None
     waiting_for(lab, ("True", "AnycastIpBound"))

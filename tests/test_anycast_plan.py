@@ -23,9 +23,11 @@ from controllers.anycast_ip.claim import (
 from controllers.anycast_ip.planner import bound_annotations, plan
 from controllers.anycast_ip.snapshot import GONE, LAG, Action, Order, Related, Seen, Snapshot
 from kube.types import Node, NodeSpec, ObjectMeta, Taint
+from settings import AnycastIPSettings
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, UUID, Lab, original
 from tests.factories import NOW
+from tests.tables import table
 
 RELEASING = SETTINGS.model_copy(update={"release_on_label_removal": True})
 LENIENT = SETTINGS.model_copy(update={"repair": False})
@@ -213,49 +215,37 @@ def test_the_next_action_of_an_order(node: Node | None, order: Order, expected: 
     assert plan(Snapshot("u1", node, ORDERED, order=order), SETTINGS).action is expected
 
 
-@pytest.mark.parametrize(
-    ("node", "claim", "related", "expected"),
-    [
-        pytest.param(None, ORDERED, Related(elsewhere=True), Action.FORGET, id="another's"),
-        pytest.param(None, CLAIM, Related(heir="u2"), Action.NOTHING, id="another takes it over"),
-        pytest.param(GATED, None, Related(predecessor=CLAIM), Action.INHERIT, id="an heir"),
-        pytest.param(GATED, None, Related(found=FREE), Action.ADOPT, id="one with its tags"),
-        pytest.param(UNLABELLED, None, Related(found=FREE), Action.ADOPT, id="one with its tags, no label"),
-        pytest.param(
-            node(TAINT, labels={}), None, Related(was_wanted=True), Action.FREE, id="label came and went"
-        ),
-    ],
+def about(node: Node | None, claim: Claim | None = CLAIM, **parts: Any) -> Snapshot:
+    return Snapshot("u1", node, claim, **parts)
+
+
+FOUND = {"related": Related(found=FREE), "seen": looked()}
+CAME_AND_WENT = {"related": Related(was_wanted=True), "seen": looked()}
+MARKED = node(annotations=OPEN.metadata.annotations, labels={})
+
+
+@table(
+    "snapshot, settings, expected",
+    {
+        "another's": (about(None, ORDERED, related=Related(elsewhere=True)), SETTINGS, Action.FORGET),
+        "another takes it over": (about(None, related=Related(heir="u2")), SETTINGS, Action.NOTHING),
+        "an heir": (about(GATED, None, related=Related(predecessor=CLAIM)), SETTINGS, Action.INHERIT),
+        "one with its tags": (about(GATED, None, **FOUND), SETTINGS, Action.ADOPT),
+        "one with its tags, no label": (about(UNLABELLED, None, **FOUND), SETTINGS, Action.ADOPT),
+        "label came and went": (about(node(TAINT, labels={}), None, **CAME_AND_WENT), SETTINGS, Action.FREE),
+        "label removed, marked": (about(MARKED), RELEASING, Action.STRIP),
+        "label removed, bare": (about(UNLABELLED, seen=seen(address())), RELEASING, Action.EXAMINE),
+        "still labelled": (about(OPEN, seen=seen(address())), RELEASING, Action.NOTHING),
+        "without repair, open": (about(OPEN, seen=seen(FREE)), LENIENT, Action.NOTHING),
+        "without repair, not open yet": (about(GATED, seen=seen(FREE)), LENIENT, Action.BIND),
+        "without repair, never was bound": (about(PLAIN, seen=seen(FREE)), LENIENT, Action.CLOSE),
+    },
 )
-def test_the_next_action_by_what_is_related(
-    node: Node | None, claim: Claim | None, related: Related, expected: Action
+def test_the_next_action_by_what_is_related_and_what_is_set(
+    snapshot: Snapshot, settings: AnycastIPSettings, expected: Action
 ) -> None:
-    assert plan(Snapshot("u1", node, claim, related, seen=looked()), SETTINGS).action is expected
-
-
-@pytest.mark.parametrize(
-    ("node", "seen", "expected"),
-    [
-        pytest.param(
-            node(annotations=OPEN.metadata.annotations, labels={}), Seen(), Action.STRIP, id="marked"
-        ),
-        pytest.param(UNLABELLED, seen(address()), Action.EXAMINE, id="bare"),
-        pytest.param(OPEN, seen(address()), Action.NOTHING, id="still labelled"),
-    ],
-)
-def test_a_label_that_is_removed_releases_when_it_is_set_so(node: Node, seen: Seen, expected: Action) -> None:
-    assert plan(Snapshot("u1", node, CLAIM, seen=seen), RELEASING).action is expected
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        pytest.param(OPEN, Action.NOTHING, id="open"),
-        pytest.param(GATED, Action.BIND, id="not open yet"),
-        pytest.param(PLAIN, Action.CLOSE, id="never was bound"),
-    ],
-)
-def test_without_repair_only_what_was_open_is_left_alone(node: Node, expected: Action) -> None:
-    assert plan(Snapshot("u1", node, CLAIM, seen=seen(FREE)), LENIENT).action is expected
+    """A label that is removed releases when it is set so; without repair only what was open is left alone."""
+    assert plan(snapshot, settings).action is expected
 
 
 @pytest.mark.parametrize(

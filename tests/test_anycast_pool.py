@@ -253,8 +253,7 @@ def test_an_address_that_another_user_takes_or_releases_is_no_longer_idle() -> N
     lab.run(lambda: len(idle(lab)) == 2, 30, "kept")
     one, two = idle(lab)
     lab.world.alter(one, status="BIND", instance_id="ins-theirs")
-    with lab.world.advanced() as now:
-        lab.world.history.put(two, None, now)
+    lab.vanish(two)
     lab.run_for(2 * SETTINGS.resync_period)
 
     assert idle(lab) == []

@@ -97,8 +97,7 @@ def test_a_node_that_joins_has_its_opening_and_no_write_more() -> None:
 def test_a_node_that_lost_its_address_says_when_and_which() -> None:
     lab = open_lab()
     (address,) = lab.on()
-    with lab.world.advanced() as now:
-        lab.world.history.put(address.id, replace(address, status="UNBIND", instance_id=""), now)
+    lab.world.alter(address.id, status="UNBIND", instance_id="")
     lab.run(lambda: changed(lab)[:1] == [CLOSED], 900, "closed")
     assert transitions_of(lab.node())[0].address == address.id
     assert "AnycastIpLost" in lab.recorder.reasons

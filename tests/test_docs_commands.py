@@ -120,13 +120,16 @@ def test_every_make_target_that_is_named_exists() -> None:
     assert {"demo", "test", "up", "down"} <= named <= targets
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl on this machine")
+OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl on this machine")
+
+
 def run_here(directory: Path, page: str) -> None:
     """Run the block of *page* that needs no lab."""
     [block] = [block for block in SHELL if block.where == "here" and f"how-to/{page}.md" in str(block)]
     assert block.prints in run(block, directory, os.environ)
 
 
+@OPENSSL
 def test_the_client_certificate_of_its_page_fits_the_setting(tmp_path: Path) -> None:
     run_here(tmp_path, "client-certificates")
 
@@ -136,6 +139,7 @@ def test_the_client_certificate_of_its_page_fits_the_setting(tmp_path: Path) -> 
     assert issue.is_issued_by((tmp_path / "client.crt").read_bytes(), issuer)
 
 
+@OPENSSL
 def test_the_certificate_of_the_install_page_fits_the_chart(tmp_path: Path) -> None:
     run_here(tmp_path, "certificates")
 

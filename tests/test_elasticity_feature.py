@@ -17,6 +17,7 @@ from tests.elasticity_world import AWAY, STUCK, is_gated, raw_pod
 from tests.fakes import FakeRecorder
 from tests.managed import lead
 from tests.misbehaving_server import serving
+from tests.tables import table
 
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 PODS, NODES, CONFIG_MAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"
@@ -71,40 +72,34 @@ def world(**fields: Any) -> Iterator[Running]:
                 assert not running.thread.is_alive()
 
 
-def test_the_switch_is_followed() -> None:
-    def set_switch(said: str) -> None:
-        metadata = {"name": "eks-config", "namespace": "kube-system"}
-        lab.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {SWITCH: said}})
-
-    with world() as lab:
-        set_switch("false")
-        lab.thread.start()
-        lab.create("web-1", gated=False, n=None)
-        lab.edit("web-1", status={"conditions": [{**STUCK, "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
-        until(lambda: "KeptLocal" in lab.recorder.reasons, 60)
-        set_switch("perhaps")
-        until(lambda: bool(lab.pods()[0]["spec"].get("tolerations")), 60)
-        until(lambda: "SentToSuperNode" in lab.recorder.reasons, 60)
-
-        assert lab.recorder.reasons.count("BadSwitch") == 1
+OFF = {"switch": {"default": False}}
 
 
-def test_without_a_key_the_switch_is_what_is_configured_and_the_key_outweighs_it() -> None:
+@table(
+    "settings, before, after, problems",
+    {
+        "it is followed, and a word that is none counts as not set": ({}, {SWITCH: "false"}, "perhaps", 1),
+        "without a key it is what is configured, which the key outweighs": (OFF, {}, "true", 0),
+    },
+)
+def test_the_switch(settings: dict[str, Any], before: dict[str, str], after: str, problems: int) -> None:
     """The ConfigMap has what else the provider keeps there, and is never written."""
     metadata = {"name": "eks-config", "namespace": "kube-system"}
 
-    def switch(**data: str) -> None:
+    def switch(data: dict[str, str]) -> None:
         lab.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {"pod.annotations": "{}", **data}})
 
-    with world(switch={"default": False}) as lab:
-        switch()
+    with world(**settings) as lab:
+        switch(before)
         lab.thread.start()
         lab.create("web-1", gated=False, n=None)
         lab.edit("web-1", status={"conditions": [{**STUCK, "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
         until(lambda: "KeptLocal" in lab.recorder.reasons, 60)
-        switch(**{SWITCH: "true"})
+        switch({SWITCH: after})
+        until(lambda: bool(lab.pods()[0]["spec"].get("tolerations")), 60)
         until(lambda: "SentToSuperNode" in lab.recorder.reasons, 60)
 
+        assert lab.recorder.reasons.count("BadSwitch") == problems
         assert not [each for each in lab.api.calls if each.method != "GET" and "configmaps" in each.path]
 
 

@@ -20,6 +20,10 @@ Raw = dict[str, Any]
 LATE = 120
 
 
+def weighing(grace: int) -> Raw:
+    return {"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": grace}}
+
+
 def waiting_for(here: ClbLeader) -> str:
     return " ".join(each["reason"] for each in here.status.get("waitingFor", ()))
 
@@ -33,9 +37,7 @@ def test_each_node_is_weighed_0_before_its_pods_are_replaced_and_gets_its_weight
 
 
 def test_the_grace_begins_when_weight_0_is_read_back() -> None:
-    here = rolling(
-        "n1", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 20}}
-    )
+    here = rolling("n1", rolling=weighing(20))
     here.run(lambda: not any(here.weight_by_key.values()))
     off_at = here.clock()
     here.run(lambda: here.has("proxy:2"))
@@ -124,9 +126,7 @@ def test_a_leader_that_ends_before_any_write_leaves_the_rest_to_the_next(stop: i
 
 @pytest.mark.parametrize("change", ["paused", "no longer named", "no longer allowed", "deleted"])
 def test_weights_return_when_the_node_is_not_to_be_detached_any_more(change: str) -> None:
-    here = rolling(
-        "n1", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 600}}
-    )
+    here = rolling("n1", rolling=weighing(600))
     here.run(lambda: not any(here.weight_by_key.values()))
     if change == "paused":
         here.api.change("IngressDaemonSet", KEY, {"spec": {"paused": True}})
@@ -182,9 +182,7 @@ def test_the_status_and_an_event_say_that_the_pods_of_a_node_that_leaves_wait_fo
 
 @pytest.mark.parametrize("how", ["unlabelled", "deleted"])
 def test_a_node_that_has_left_gets_its_weights_again_with_its_pods(how: str) -> None:
-    here = rolling(
-        "n1", "n2", rolling={"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 5}}
-    )
+    here = rolling("n1", "n2", rolling=weighing(5))
     here.run(lambda: here.weights_of("n1") == {0})
     node = here.api.objects["Node", "n1"]
     leave(here, how)
@@ -216,7 +214,7 @@ def test_a_backend_that_had_weight_0_before_keeps_it() -> None:
 
 ZONE = "zone"
 GRACE = 20
-WEIGHTS = {"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": GRACE}}
+WEIGHTS = weighing(GRACE)
 
 
 def in_waves(zones: dict[str, str], pause: int = 0) -> ClbLeader:
@@ -283,8 +281,7 @@ def test_a_node_that_has_weight_0_when_its_window_closes_is_completed_and_no_oth
 
 
 def test_the_estimated_end_has_the_grace_at_load_balancers() -> None:
-    long = {"setWeightToDetach": {"loadBalancers": [BALANCER], "gracePeriodSeconds": 1000}}
-    here = rolling("n1", "n2", rolling=long)
+    here = rolling("n1", "n2", rolling=weighing(1000))
     here.run(lambda: "estimatedEnd" in here.status.get("rollout", {}))
 
     assert here.status["rollout"]["estimatedEnd"] >= f"{NOW + timedelta(seconds=2000):%Y-%m-%dT%H:%M:%SZ}"

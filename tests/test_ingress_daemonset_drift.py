@@ -228,6 +228,7 @@ class Background:
 
     def act(self) -> None:
         self.here.api.edit(self.kind, self.key, self.patch, manager="background-policy")
+        self.here.api.deliver()
 
     def live_with(self, seconds: float = 600) -> list[str]:
         """What we write while it acts after each of our looks."""
@@ -253,7 +254,6 @@ def test_a_change_that_comes_back_is_said_once_and_left(edit: str, field: str) -
     here = fleet()
     other = Background(here, "Deployment", "edge/web-n2", {"spec": {"template": EDITS[edit]}})
     other.act()
-    here.api.deliver()
     written = other.live_with()
 
     assert len([each for each in written if each == "change Deployment web-n2"]) <= 6
@@ -279,7 +279,6 @@ def altered() -> Leader:
     here = fleet()
     other = Background(here, "Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
     other.act()
-    here.api.deliver()
     other.live_with()
     assert pod_of(here.api, "edge/web-n2")["hostPID"] is True
     return here
@@ -325,7 +324,6 @@ def test_a_health_checker_that_is_changed_again_and_again_is_left_and_said() -> 
     here = fleet()
     other = Background(here, "DaemonSet", CHECKER, {"spec": {"template": EDITS["hostPID"]}})
     other.act()
-    here.api.deliver()
     other.live_with()
 
     assert other.live_with() == []
@@ -339,7 +337,6 @@ def test_managed_fields_that_cannot_be_read_are_read_later() -> None:
     other = Background(here, "Deployment", "edge/web-n2", {"spec": {"template": EDITS["hostPID"]}})
     here.api.fault = lambda verb, kind, name: "timed out" if verb == "get" else ""
     other.act()
-    here.api.deliver()
     other.live_with()
     assert "TemplateAltered" not in here.recorder.reasons
     assert here.conditions()["Degraded"]["reason"] == "TemplateAltered"

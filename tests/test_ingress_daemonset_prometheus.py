@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPException
@@ -21,6 +20,7 @@ from controllers.ingress_daemonset.readers import LONGEST, Inconclusive, ask, me
 from settings.ingress_daemonset import Prometheus
 from tests.factories import NOW
 from tests.fakes import FakeClock
+from tests.misbehaving_server import Answer, Asked, answers, closes, hangs, sends, serving
 
 QUERY = Query("a-1", "errors", 30)
 
@@ -75,33 +75,10 @@ def test_what_has_no_single_value_is_inconclusive(status: int, body: bytes, why:
 
 
 @contextmanager
-def serving(*parts: bytes, keep_open: bool = False) -> Iterator[tuple[Prometheus, list[bytes]]]:
-    """A program that sends this after one request, and what it was sent."""
-    taken, asked = list[socket.socket](), list[bytes]()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def run() -> None:
-            connection = listener.accept()[0]
-            taken.append(connection)
-            while b"errors" not in b"".join(asked):
-                asked.append(connection.recv(9999))
-            for part in parts:
-                connection.sendall(part)
-            if not keep_open:
-                connection.close()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        port = listener.getsockname()[1]
-        yield Prometheus(url=f"http://127.0.0.1:{port}/prometheus/"), asked
-        thread.join()
-        for each in taken:
-            each.close()
-
-
-def http(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
-    head = (f"HTTP/1.1 {status}".encode(), b"Content-Length: %d" % len(body), *headers, b"", body)
-    return b"\r\n".join(head)
+def prometheus(answer: Answer) -> Iterator[tuple[Prometheus, list[Asked]]]:
+    """One that answers so, and what it was asked."""
+    with serving(lambda _: answer) as server:
+        yield Prometheus(url=f"{server.url}/prometheus/"), server.asked
 
 
 def test_the_query_and_the_token_are_sent_and_no_proxy_is_asked(
@@ -109,52 +86,50 @@ def test_the_query_and_the_token_are_sent_and_no_proxy_is_asked(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     (token := tmp_path / "token").write_text("secret\n")
-    with serving(http(series("1"))) as (there, asked):
+    with prometheus(answers(series("1"))) as (there, asked):
         assert ask(there.model_copy(update={"token_file": str(token)}), "errors > 0 & 1") == 1.0
-    head, _, body = b"".join(asked).partition(b"\r\n\r\n")
+    [call] = asked
 
-    assert head.startswith(b"POST /prometheus/api/v1/query HTTP")
-    assert b"Authorization: Bearer secret\r\n" in head + b"\r\n"
-    assert parse_qs(body.decode())["query"] == ["errors > 0 & 1"]
+    assert (call.method, call.path) == ("POST", "/prometheus/api/v1/query")
+    assert call.headers["authorization"] == "Bearer secret"
+    assert parse_qs(call.body.decode())["query"] == ["errors > 0 & 1"]
 
 
 def test_without_a_token_none_is_sent() -> None:
-    with serving(http(series("1"))) as (there, asked):
+    with prometheus(answers(series("1"))) as (there, asked):
         ask(there, "errors")
 
-    assert b"Authorization" not in b"".join(asked)
+    assert ["authorization" in each.headers for each in asked] == [False]
 
 
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        (http(b"", "302 Found", b"Location: http://127.0.0.1:1/"), "it answers 302"),
-        (http(b"x" * (LONGEST + 1)), "longer than 65536 bytes"),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 99_999, "longer than 65536 bytes"),
-        (b"SSH-2.0\r\n", "SSH-2.0"),
-        (b"", "closed|without response|reset"),
+        (answers(b"", 302, Location="http://127.0.0.1:1/"), "it answers 302"),
+        (answers(b"x" * (LONGEST + 1)), "longer than 65536 bytes"),
+        (sends(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 99_999), "longer than 65536 bytes"),
+        (sends(b"SSH-2.0\r\n"), "SSH-2.0"),
+        (closes, "closed|without response|reset"),
     ],
 )
-def test_whatever_answers_is_no_value(said: bytes, error: str) -> None:
-    with serving(said) as (there, _), pytest.raises((ValueError, OSError, HTTPException), match=error):
+def test_whatever_answers_is_no_value(said: Answer, error: str) -> None:
+    with prometheus(said) as (there, _), pytest.raises((ValueError, OSError, HTTPException), match=error):
         ask(there, "errors")
 
 
 @pytest.mark.parametrize(
-    "parts",
+    "sent",
     [
-        (),
-        (b"HTTP/1.1 200 OK\r\n",),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",),
-        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{",),
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{",
     ],
 )
-def test_one_that_does_not_end_its_answer_is_hung_up_on(
-    monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...]
-) -> None:
+def test_one_that_does_not_end_its_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(readers, "QUERY_TIMEOUT", 0.2)
     with (
-        serving(*parts, keep_open=True) as (there, _),
+        prometheus(sends(sent, then=hangs)) as (there, _),
         pytest.raises(OSError, match=r"within 0\.2 s|timed out"),
     ):
         ask(there, "errors")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from api.ingress_daemonset.template import EXCLUDED
 from dev.lab.waiting import at_most
 from kube.errors import ApiError
 from kube.resources import DAEMON_SETS, DEPLOYMENTS
@@ -19,7 +18,6 @@ from tests.cluster.ingress_daemonset import (
     by_node,
     detaching,
     image_of,
-    is_at_rest,
 )
 from tests.cluster.ingress_daemonset_edge import Edge
 from tests.ingress_daemonset import EXAMPLE
@@ -120,31 +118,6 @@ def weights_are_0_before_pods_are_replaced_and_return(edge: Edge) -> None:
         assert edge.updated_at(name).timestamp() >= int(off_at + WEIGHT_SECONDS + grace)
 
 
-def the_label_excludes_nodes_while_their_pods_are_replaced_and_that_of_others_stays(edge: Edge) -> None:
-    edge.create(rolling=detaching(1, labelNodeToDetach=True, confirmTimeoutSeconds=2))
-    edge.settle("a", "b")
-    edge.retemplate("proxy:2")
-    edge.wait(lambda: excluded(edge) == {"a"}, "a to be excluded")
-    edge.wait(lambda: excluded(edge) == {"b"}, "b to be excluded, and a no more")
-    edge.settle("a", "b", image="proxy:2")
-    assert excluded(edge) == set()
-
-    edge.patch_node("b", metadata={"labels": {EXCLUDED: ""}})
-    edge.retemplate("proxy:3")
-    edge.wait(lambda: is_at_rest(edge.deployment("b"), "proxy:3", 2), "b to be updated, which counts")
-    assert excluded(edge) == {"b"}
-    assert is_at_rest(edge.deployment("a"), "proxy:2", 2)
-    edge.patch_node("b", metadata={"labels": {EXCLUDED: None}})
-    edge.settle("a", "b", image="proxy:3")
-    assert excluded(edge) == set()
-
-
-def excluded(edge: Edge) -> set[str]:
-    """The nodes that load balancers leave out."""
-    found = (each["metadata"] for each in edge.nodes() if EXCLUDED in each["metadata"]["labels"])
-    return {edge.short(each["name"]) for each in found}
-
-
 WEIGHT_SECONDS = 1.0
 """That the cloud takes to change weights."""
 
@@ -158,7 +131,6 @@ def weight_in(params: Raw, instance: str) -> int | None:
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     the_example_of_the_original_is_kept_as_it_is_written: ("a", "b"),
     weights_are_0_before_pods_are_replaced_and_return: ("a", "b", "c"),
-    the_label_excludes_nodes_while_their_pods_are_replaced_and_that_of_others_stays: ("a", "b"),
     it_is_deleted_in_the_foreground: ("a", "b"),
 }
 """With the nodes on which each is played."""
