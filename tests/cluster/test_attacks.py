@@ -150,11 +150,11 @@ class Attack:
 
 ATTACKS = {
     "run any image in a running pod": Attack(
-        "may not change the containers of a pod",
+        "may not change the containers, deadline",
         ("patch", "pod", "victim", '--patch={"spec":{"containers":[{"name":"app","image":"evil:1"}]}}'),
     ),
     "move a pod to another Service by its labels": Attack(
-        "may not change a pod's deadline, labels, owners or finalizers",
+        "deadline, labels, owners or finalizers of a pod",
         merge("pod victim", {"metadata": {"labels": {"app": "bank"}}}),
     ),
     "delete a node": Attack("super nodes only", ("delete", "node", "victim")),

@@ -12,7 +12,10 @@ metadata:
 {{- eq .Values.admission.mutations "auto" | ternary ($served | ternary "policy" "webhook") .Values.admission.mutations }}
 {{- end }}
 
-{{/* A policy must never stop the requests of others, so it concerns our ServiceAccounts alone. */}}
+{{/*
+A policy must never stop the requests of others, so it concerns our ServiceAccounts alone. What follows it may go on
+with the expression: the API server converts an object once for all conditions, and three times more for validations.
+*/}}
 {{- define "drawbridge.policyUsers" -}}
 matchConditions:
   - name: requests-of-drawbridge
