@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -60,12 +60,6 @@ def configuration() -> Raw:
     return {"metadata": {"name": NAME}, "webhooks": webhooks}
 
 
-def a_pod(name: str = "redis-0", ip: str = "10.0.0.1", **parts: Any) -> Raw:
-    raw = raw_pod(name, ip=ip, **parts)
-    raw["status"]["podIPs"] = [{"ip": ip}]
-    return raw
-
-
 def decoded(raw: Raw) -> Pod:
     return decode_pod(encoded(raw))
 
@@ -77,7 +71,7 @@ def marked(raw: Raw, epoch: str = EPOCH) -> Raw:
 
 # The match condition.
 
-POD = a_pod()
+POD = raw_pod()
 OTHER_ADDRESS = {**marked(POD), "status": {**POD["status"], "podIPs": [{"ip": "10.0.0.2"}]}}
 OTHER_POD = {**marked(POD), "metadata": {**marked(POD)["metadata"], "uid": "another"}}
 TWO = {**POD, "status": {**POD["status"], "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
@@ -167,10 +161,7 @@ def test_a_pool_bears_no_more_standing_reservations_than_it_has_free_addresses(
 
 def test_a_pod_whose_address_calico_has_released_is_withdrawn() -> None:
     found = candidates("10.0.0.1")
-
-    planned = plan(found, ["10.0.0.1"], pools(), 9, found["10.0.0.1"].keys)
-
-    assert planned.withdrawn == ["10.0.0.1"]
+    assert plan(found, ["10.0.0.1"], pools(), 9, found["10.0.0.1"].keys).withdrawn == ["10.0.0.1"]
 
 
 def test_a_pool_whose_nodes_keep_their_blocks_bears_none() -> None:
@@ -365,9 +356,27 @@ class World(Served):
         return {owner.uid for each in found for owner in each.metadata.owner_references}
 
 
+def reserved_ahead() -> World:
+    """With a pod, when all that it needs has been done for it."""
+    world = World()
+    world.put_pod(raw_pod())
+    world.run()
+    return world
+
+
+def move(world: World) -> None:
+    """The pod gets another address."""
+    status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
+    world.api.edit(PODS, "redis-0", {"status": status}, "redis")
+
+
+def annotate(world: World, annotations: Mapping[str, str | None]) -> None:
+    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": dict(annotations)}}, "redis")
+
+
 def test_a_pod_is_marked_when_its_addresses_are_durable_in_a_segment_of_the_configuration() -> None:
     world = World()
-    world.put_pod(a_pod())
+    world.put_pod(raw_pod())
 
     world.run()
 
@@ -385,7 +394,7 @@ def test_a_pod_whose_addresses_could_not_be_reserved_is_not_marked() -> None:
 
     world = World()
     world.reservations.before = refuse
-    world.put_pod(a_pod())
+    world.put_pod(raw_pod())
 
     world.run()
 
@@ -394,10 +403,8 @@ def test_a_pod_whose_addresses_could_not_be_reserved_is_not_marked() -> None:
 
 @pytest.mark.parametrize("choice", [{RESERVE: "false"}, {RESERVE: "FALSE"}])
 def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mapping[str, str]) -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
-    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": dict(choice)}}, "redis")
+    world = reserved_ahead()
+    annotate(world, choice)
     world.api.calls.clear()
 
     world.run(15)
@@ -409,10 +416,8 @@ def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mappi
 
 
 def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
-    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": {RESERVE: "false"}}}, "redis")
+    world = reserved_ahead()
+    annotate(world, {RESERVE: "false"})
     world.marks.reconcile = lambda key: None  # type: ignore[method-assign]
 
     world.run(60)
@@ -424,11 +429,9 @@ def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> No
 def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_that_of_a_pod_that_went() -> (
     None
 ):
-    world = World()
-    raw = world.put_pod(a_pod())
-    world.run()
-    status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
-    world.api.edit(PODS, raw["metadata"]["name"], {"status": status}, "redis")
+    """The time of that goes on under a new leader that knows no pools yet."""
+    world = reserved_ahead()
+    move(world)
     assert world.asks()
 
     world.run(90)
@@ -437,22 +440,13 @@ def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_t
     found = {each.cidr: each for held in world.reservations.objects.values() for each in held.records}
     assert found["10.0.0.2/32"].ended is None
     assert found["10.0.0.1/32"].ended is not None
-
-
-def test_the_time_of_a_former_address_goes_on_under_a_new_leader_that_knows_no_pools_yet() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
-    status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
-    world.api.edit(PODS, "redis-0", {"status": status}, "redis")
-    world.run(90)
-    (before,) = ends(world)
+    before = ends(world)
 
     world.knows_pools = False
     world.lead()
     world.run()
 
-    assert ends(world) == [before]
+    assert ends(world) == before == [found["10.0.0.1/32"]]
 
 
 def ends(world: World) -> Sequence[Record]:
@@ -460,15 +454,13 @@ def ends(world: World) -> Sequence[Record]:
     return [record for each in held for record in each.records if record.ended]
 
 
+OWNER = {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}}
+
+
 @pytest.mark.parametrize("waits", [5.0, 90.0])
 def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) -> None:
-    world = World()
-    owner = a_pod()["metadata"]["ownerReferences"][0]
-    world.api.put(
-        STATEFUL_SETS, {"metadata": {"name": owner["name"], "namespace": "redis", "uid": owner["uid"]}}
-    )
-    world.put_pod(a_pod())
-    world.run()
+    world = reserved_ahead()
+    world.api.put(STATEFUL_SETS, OWNER)
     world.api.remove(PODS, "redis-0", "redis")
 
     world.run(waits)
@@ -481,16 +473,10 @@ def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) 
 @pytest.mark.parametrize("moved", [False, True])
 def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late(moved: bool) -> None:
     """As in a storm, by ipReservation.maxCount. An address that was never reserved is."""
-    world = World()
-    owner = a_pod()["metadata"]["ownerReferences"][0]
-    world.api.put(
-        STATEFUL_SETS, {"metadata": {"name": owner["name"], "namespace": "redis", "uid": owner["uid"]}}
-    )
-    world.put_pod(a_pod())
-    world.run()
+    world = reserved_ahead()
+    world.api.put(STATEFUL_SETS, OWNER)
     if moved:
-        status = {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}
-        world.api.edit(PODS, "redis-0", {"status": status}, "redis")
+        move(world)
     world.api.edit(PODS, "redis-0", TERMINATING, "redis")
     world.watch()
     world.api.remove(PODS, "redis-0", "redis")
@@ -503,18 +489,6 @@ def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late(move
     world.settle(world.late)
 
     assert world.reservations.held == (["10.0.0.2/32"] if moved else [])
-
-
-def test_a_pod_that_ends_by_itself_leaves_no_reservation() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
-    world.api.edit(PODS, "redis-0", {"status": {"phase": "Succeeded"}}, "redis")
-
-    world.run(10)
-
-    assert world.reservations.held == []
-    assert "IPGivenBack" not in world.recorder.reasons  # which says that it still runs
 
 
 KEEPS = {RESERVE_FINISHED: "true"}
@@ -532,7 +506,7 @@ def test_where_finished_ones_count_a_pod_that_ends_by_itself_is_reserved_for_its
     """Whether and when it is deleted, and although its owner is gone."""
     world = World()
     world.of_namespace |= KEEPS
-    world.put_pod(a_pod(spec={"restartPolicy": "Never"}))
+    world.put_pod(raw_pod(spec={"restartPolicy": "Never"}))
     world.run()
     finish(world, phase)
     world.watch()
@@ -554,12 +528,12 @@ def test_a_former_pod_that_is_deleted_does_not_reserve_the_address_of_the_next_o
     """As a finalizer lets it terminate long after its time."""
     world = World()
     world.of_namespace |= KEEPS
-    world.put_pod(a_pod())
+    world.put_pod(raw_pod())
     world.run()
     finish(world)
     world.run(2500)
     assert world.reservations.held == []
-    world.put_pod(a_pod("other", metadata={"labels": {}}))
+    world.put_pod(raw_pod("other", metadata={"labels": {}}))
 
     world.api.edit(PODS, "redis-0", TERMINATING, "redis")
     world.run(30)
@@ -575,7 +549,7 @@ def test_a_new_leader_goes_on_with_a_reservation_of_a_finished_pod(stored: bool,
     """A stored one stays also when its namespace does not ask for it any more."""
     world = World()
     world.of_namespace |= KEEPS
-    world.put_pod(a_pod())
+    world.put_pod(raw_pod())
     world.run()
     finish(world)
     world.run() if stored else world.watch()
@@ -589,27 +563,31 @@ def test_a_new_leader_goes_on_with_a_reservation_of_a_finished_pod(stored: bool,
     assert [each.reason for each in ends(world)] == [FINISHED] * is_held
 
 
-def test_a_pod_that_goes_with_its_owner_leaves_no_reservation() -> None:
+def goes_with_its_owner(world: World) -> None:
     """It is looked up a moment later: no object of its owner's name is there."""
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
     world.api.edit(PODS, "redis-0", TERMINATING, "redis")
     world.run()
     world.api.remove(PODS, "redis-0", "redis")
 
+
+@pytest.mark.parametrize("end", [finish, goes_with_its_owner])
+def test_a_pod_leaves_no_reservation_when_it_ends_by_itself_or_goes_with_its_owner(
+    end: Callable[[World], None],
+) -> None:
+    world = reserved_ahead()
+    end(world)
+
     world.run(10)
 
     assert world.reservations.held == []
+    assert "IPGivenBack" not in world.recorder.reasons  # which says that it still runs
 
 
 # Leaders.
 
 
 def test_a_new_leader_relies_on_the_marks_that_it_finds_and_a_write_of_the_former_one_is_refused() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
+    world = reserved_ahead()
     (before,) = world.reservations.objects.values()
 
     world.lead()
@@ -624,10 +602,8 @@ def test_a_new_leader_relies_on_the_marks_that_it_finds_and_a_write_of_the_forme
 
 
 def test_what_a_former_leader_reserved_for_a_pod_without_a_mark_is_relied_on_after_a_write_alone() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
-    world.api.edit(PODS, "redis-0", {"metadata": {"annotations": {RESERVED: None}}}, "redis")
+    world = reserved_ahead()
+    annotate(world, {RESERVED: None})
     calls = list[str]()
 
     def before(verb: str, name: str) -> None:
@@ -646,17 +622,11 @@ def test_what_a_former_leader_reserved_for_a_pod_without_a_mark_is_relied_on_aft
 # The configuration.
 
 
-def recreated(world: World) -> None:
-    world.api.remove(VALIDATING_WEBHOOKS, NAME)
-    world.api.put(VALIDATING_WEBHOOKS, configuration())
-
-
 def test_marks_of_a_configuration_that_was_created_again_do_not_count() -> None:
     """What it owned is gone with it."""
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
-    recreated(world)
+    world = reserved_ahead()
+    world.api.remove(VALIDATING_WEBHOOKS, NAME)
+    world.api.put(VALIDATING_WEBHOOKS, configuration())
     assert world.asks()
     for name in list(world.reservations.objects):
         del world.reservations.objects[name]
@@ -669,9 +639,7 @@ def test_marks_of_a_configuration_that_was_created_again_do_not_count() -> None:
 
 
 def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
+    world = reserved_ahead()
     before = world.api.get(PODS, "redis-0", "redis")["metadata"]["annotations"][RESERVED]
     bare = configuration()["webhooks"]
     world.api.edit(VALIDATING_WEBHOOKS, NAME, {"webhooks": bare})
@@ -684,9 +652,7 @@ def test_a_condition_that_another_client_removed_is_written_with_a_new_epoch() -
 
 
 def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_server_can_have_it() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
+    world = reserved_ahead()
     off = world.settings.standing.model_copy(update={"enabled": False})
     world.settings = world.settings.model_copy(update={"standing": off})
     world.lead()
@@ -702,13 +668,11 @@ def test_switched_off_the_condition_goes_first_and_reservations_once_no_api_serv
 
 
 def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
-    world = World()
-    world.put_pod(a_pod())
-    world.run()
+    world = reserved_ahead()
     others = marked(world.api.get(PODS, "redis-0", "redis"), "f" * 16)["metadata"]["annotations"]
     writes = []
     for _ in range(3):
-        world.api.edit(PODS, "redis-0", {"metadata": {"annotations": others}}, "redis")
+        annotate(world, others)
         world.api.calls.clear()
         world.run()
         writes.append(len([call for call in world.api.calls if call.method == "PATCH"]))
@@ -718,7 +682,7 @@ def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
 
 def test_an_address_that_calico_released_from_a_living_pod_is_one_of_a_pod_that_went() -> None:
     world = World(duration="5m")
-    world.put_pod(a_pod())
+    world.put_pod(raw_pod())
     world.run(90)
     world.unassigned.add("10.0.0.1")
 
