@@ -21,7 +21,7 @@ from controllers.ip_reservation.late_reservations import (
 )
 from kube.client import Resource
 from kube.event_recorder import Regarding
-from kube.types import Namespace, ObjectMeta, Pod
+from kube.types import Pod
 from settings import IPReservationSettings
 from tests import ip_reservation_world
 from tests.factories import NOW, ago, pod, record
@@ -208,9 +208,20 @@ def test_what_is_reserved_late_of_a_finished_pod(
     assert world.recorder.reasons == []
 
 
-def test_a_pod_that_goes_with_its_owner_is_not_reserved() -> None:
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(
+            lambda world: world.api.remove(STATEFUL_SETS, "redis", "redis"), id="its owner goes with it"
+        ),
+        pytest.param(
+            lambda world: world.of_namespace.update({RESERVE: "false"}), id="its namespace opts out"
+        ),
+    ],
+)
+def test_a_pod_that_is_gone_is_not_reserved_when(before: Callable[[World], None]) -> None:
     world = World()
-    world.api.remove(STATEFUL_SETS, "redis", "redis")
+    before(world)
 
     world.observe(pod(), None)
     world.settle(world.reconciler)
@@ -265,33 +276,19 @@ def test_a_pod_that_ends_while_it_is_being_reserved_is_reserved_once() -> None:
     assert (world.reservations.writes, world.recorder.reasons) == (1, ["IPReservedLate"])
 
 
-def test_an_eviction_by_the_kubelet_is_reserved_without_a_wait() -> None:
+def test_an_evicted_pod_that_stays_is_reserved_once_without_a_wait_whatever_becomes_of_its_reservation() -> (
+    None
+):
     world = World()
-    began = world.seconds()
-    world.observe(pod(), pod(**EVICTED))
-    world.settle(world.reconciler)
-
-    assert (world.seconds(), world.reservations.held) == (began, ["10.0.0.1/32"])
-
-
-def test_an_evicted_pod_that_stays_is_reserved_once_whatever_becomes_of_its_reservation() -> None:
-    world = World()
+    began, held = world.seconds(), []
     for old, new in pairwise([pod(), pod(**EVICTED), pod(**EVICTED)]):
         world.observe(old, new)
         world.settle(world.reconciler)
+        held.append((world.seconds(), world.reservations.held))
         world.reservations.objects.clear()
 
+    assert held == [(began, [FIRST]), (began, [])]
     assert world.recorder.reasons == ["IPReservedLate"]
-
-
-def test_a_namespace_that_opts_out_spares_its_pods() -> None:
-    world = World()
-    opted_out = Namespace(ObjectMeta(name="redis", annotations={RESERVE: "false"}))
-    world.caches.namespaces.get = lambda key: opted_out  # type: ignore[method-assign]
-    world.observe(pod(), None)
-    world.settle(world.reconciler)
-
-    assert world.reservations.held == []
 
 
 def test_late_reservations_are_counted_from_zero_on() -> None:

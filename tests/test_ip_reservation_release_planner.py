@@ -234,16 +234,25 @@ def test_a_copy_that_a_user_wants_released_stays_until_that_is_done() -> None:
 
 
 moments = st.integers(-600, 6000).map(lambda seconds: ago(seconds=seconds))
-records = st.builds(
-    record,
-    cidr=st.integers(1, 20).map(lambda n: f"10.0.0.{n}/32"),
-    uid=st.sampled_from(["", "a", "b", "c"]),
-    at=moments,
-    asked=st.none() | moments,
-    ended=st.none() | moments,
-    reason=st.sampled_from(["deleted", FINISHED]),
-)
-worlds = st.lists(st.lists(records, max_size=8, unique_by=lambda each: each.cidr), max_size=4)
+
+
+def some(
+    uids: Sequence[str], ended: st.SearchStrategy[datetime | None], reasons: Sequence[str] = ("deleted",)
+) -> st.SearchStrategy[list[Record]]:
+    """The records of a segment."""
+    each = st.builds(
+        record,
+        cidr=st.integers(1, 9).map(lambda n: f"10.0.0.{n}/32"),
+        uid=st.sampled_from(uids),
+        at=moments,
+        asked=st.none() | moments,
+        ended=ended,
+        reason=st.sampled_from(reasons),
+    )
+    return st.lists(each, max_size=8, unique_by=lambda record: record.key)
+
+
+worlds = st.lists(some(["", "a", "b", "c"], st.none() | moments, ("deleted", FINISHED)), max_size=4)
 lives = st.fixed_dictionaries({}, optional={uid: st.sampled_from(Life) for uid in "abc"})
 
 
@@ -366,29 +375,6 @@ def test_a_forged_repetition_prolongs_nothing() -> None:
 
     (change,) = plan([true, segment(*change.kept, name="b")], NONE, settings(maxCount=3), NOW)
     assert (change.segment.metadata.name, change.kept, change.released) == ("a", (), ())
-
-
-def test_a_record_that_is_forged_after_its_pod_is_gone_counts_from_that() -> None:
-    late = record(at=NOW)
-    pods = Pods({}, {}, {late.key: ago(minutes=40)})
-
-    (noted,) = plan([segment(late)], pods, settings(maxCount=3), NOW)
-    assert noted.kept == (replace(late, ended=ago(minutes=40)),)
-
-    (change,) = plan([segment(*noted.kept)], pods, settings(maxCount=3), NOW)
-    assert change.released == ((noted.kept[0], Cause.AGE),)
-
-
-def some(uids: Sequence[str], ended: st.SearchStrategy[datetime | None]) -> st.SearchStrategy[list[Record]]:
-    each = st.builds(
-        record,
-        cidr=st.integers(1, 9).map(lambda n: f"10.0.0.{n}/32"),
-        uid=st.sampled_from(uids),
-        at=moments,
-        asked=st.none() | moments,
-        ended=ended,
-    )
-    return st.lists(each, max_size=8, unique_by=lambda record: record.key)
 
 
 @given(
