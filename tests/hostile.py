@@ -14,7 +14,7 @@ from typing import Any
 
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
-from tests import misbehaving_server
+from tests import kubeconfigs, misbehaving_server
 from tests.factories import raw_pod
 from tests.server import ROOT, Answer, Server, configure, gunicorn, trusting
 
@@ -70,15 +70,9 @@ def installed(directory: Path) -> Iterator[Server]:
 
 def _configure(directory: Path, api_server: str) -> dict[str, str]:
     (directory / "quick.py").write_text(QUICK)
-    kubeconfig = {
-        "clusters": [{"name": "c", "cluster": {"server": api_server}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (directory / "kubeconfig").write_text(json.dumps(kubeconfig))
     environ = configure(directory, drainPeriod="0s").environ
-    return environ | {"KUBECONFIG": str(directory / "kubeconfig"), "KUBERNETES_SERVICE_HOST": ""}
+    kubeconfig = kubeconfigs.written(directory / "kubeconfig", api_server)
+    return environ | {"KUBECONFIG": kubeconfig, "KUBERNETES_SERVICE_HOST": ""}
 
 
 @dataclass(frozen=True)

@@ -273,6 +273,11 @@ class World:
     def image_on(self, name: str) -> str:
         return str(self.deployments[f"web-{name}"]["spec"]["template"]["spec"]["containers"][0]["image"])
 
+    def annotations_on(self, name: str) -> dict[str, str]:
+        """Of the Deployment of a node."""
+        found: dict[str, str] = self.deployments[f"web-{name}"]["metadata"]["annotations"]
+        return found
+
     def annotate_node(self, name: str, **annotations: str) -> None:
         self.nodes[name]["metadata"]["annotations"] |= annotations
 

@@ -183,6 +183,19 @@ def sends(content: bytes, then: Answer = closes) -> Answer:
     return send
 
 
+def drips(begin: bytes) -> Answer:
+    """*begin* at once, then a byte at a time, for 20 s."""
+
+    def send(handler: Handler) -> None:
+        handler.wfile.write(begin)
+        for _ in range(400):
+            if handler.server.closing.wait(0.05):
+                break
+            handler.wfile.write(b"x")
+
+    return send
+
+
 def breaks_off(content: bytes) -> Answer:
     """Promises more than *content*, then hangs up."""
 

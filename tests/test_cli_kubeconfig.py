@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-import yaml
 
 from cli.cluster import NotPlain, cluster_of, plain_connection
 from cli.session import Options, connect
 from kube.client import Client
 from kube.errors import NotConfigured
 from kube.resources import NODES
+from tests import kubeconfigs
 from tests.misbehaving_server import Handler, answers, serving
 from tests.server import leaf
 
 HOST = "https://127.0.0.1:6443"
+written = partial(kubeconfigs.written, server=HOST)
 
 
 @pytest.fixture(autouse=True)
@@ -26,22 +28,6 @@ def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-
-
-def written(
-    path: Path, *, user: Any = None, cluster: Any = None, context: Any = None, name: str = "a"
-) -> str:
-    found = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": HOST, **(cluster or {})}}],
-        "users": [{"name": name, "user": user or {}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **(context or {})}}],
-        "current-context": name,
-    }
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(found))
-    return str(path)
 
 
 def encoded(content: bytes) -> str:
@@ -159,7 +145,7 @@ def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, c
         answers({"items": []})(handler)
 
     with serving(lambda _asked: answer) as server:
-        path = written(tmp_path / "config", user=credentials | EVERYTHING, cluster={"server": server.url})
+        path = kubeconfigs.written(tmp_path / "config", server.url, user=credentials | EVERYTHING)
         for client in (cluster_of(path).client, Client.from_kubeconfig(path)):
             client.list(NODES)
 

@@ -27,6 +27,7 @@ from tests.misbehaving_server import (
     Server,
     answers,
     breaks_off,
+    drips,
     hangs,
     in_turn,
     resets,
@@ -127,19 +128,6 @@ def test_what_may_hold_keys_is_not_quoted(begin: bytes) -> None:
     with serving(in_turn(answers(secret))) as server, pytest.raises(errors.Unavailable) as caught:
         ask(server)
     assert "hidden" not in str(caught.value)
-
-
-def drips(begin: bytes) -> Answer:
-    """*begin* at once, then a byte at a time, for 20 s."""
-
-    def send(handler: Handler) -> None:
-        handler.wfile.write(begin)
-        for _ in range(400):
-            if handler.server.closing.wait(0.05):
-                break
-            handler.wfile.write(b"x")
-
-    return send
 
 
 SLOW = [

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import REGISTRY
 
 from api.health_checks import State
@@ -29,7 +28,7 @@ from healthchecker.config import Config
 from healthchecker.watcher import follow
 from kube.client import Client
 from kube.errors import Backoff
-from tests import misbehaving_server
+from tests import kubeconfigs, misbehaving_server
 from tests.misbehaving_server import (
     Answer,
     answers,
@@ -277,15 +276,8 @@ def program(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def environment_for(kubeconfig: Path, url: str, port: int) -> dict[str, str]:
-    config = {
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": url}}],
-        "users": [{"name": "a", "user": {}}],
-    }
-    kubeconfig.write_text(yaml.safe_dump(config))
     place = {"POD_NAMESPACE": "edge", "NODE_NAME": "node-1", "INGRESS_DAEMONSET": "nginx"}
-    return {**place, "KUBECONFIG": str(kubeconfig), "HEALTH_CHECK_PORT": str(port)}
+    return {**place, "KUBECONFIG": kubeconfigs.written(kubeconfig, url), "HEALTH_CHECK_PORT": str(port)}
 
 
 def test_the_program_answers_until_it_is_told_to_end(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import cli
+from tests import cli, kubeconfigs
 from tests.misbehaving_server import serving
 from tests.server import ROOT
 
@@ -63,12 +63,6 @@ NEEDLESS = {
     "websocket",
     "werkzeug",
 }
-KUBECONFIG = """
-clusters: [{{name: a, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: a, user: {{token: x}}}}]
-contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
-current-context: a
-"""
 FEATURES: dict[str, dict[str, Any]] = {
     "ip_reservation": {"ipReservation": {"enabled": True}},
     "anycast_ip": {"anycastIP": {"enabled": True, "clusterID": "cls-1"}},
@@ -131,7 +125,7 @@ def test_a_command_imports_neither_the_official_client_nor_what_servers_need(
     """Some of these take a tenth of a second of every call; `status` reads all features."""
     api = cli.installed("anycastIP", "elasticity", "ingressDaemonSet")
     with serving(lambda asked: cli.answered(asked) or api.handle(asked)) as server:
-        (tmp_path / "config").write_text(KUBECONFIG.format(port=server.server_port))
+        kubeconfigs.written(tmp_path / "config", server.url, user={"token": "x"})
         called = subprocess.run(
             [sys.executable, "-c", COMMAND, *command.split(), f"--kubeconfig={tmp_path / 'config'}"],
             cwd=ROOT,

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import kubeconfigs
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
@@ -128,12 +130,6 @@ anycastIP: {enabled: true, clusterID: cls-1}
 elasticity: {enabled: true}
 ingressDaemonSet: {enabled: true}
 """
-KUBECONFIG = {
-    "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
-    "users": [{"name": "a", "user": {}}],
-    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-    "current-context": "a",
-}
 
 
 def repository(directory: Path, *more: str) -> Path:
@@ -144,7 +140,7 @@ def repository(directory: Path, *more: str) -> Path:
         else:
             shutil.copy(ROOT / name, directory)
     (directory / "config.yaml").write_text(CONFIG)
-    (directory / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    kubeconfigs.written(directory / "kubeconfig", "http://127.0.0.1:1")
     return directory
 
 

@@ -35,17 +35,12 @@ def go_on(here: World) -> None:
     here.run_pods("n1")
 
 
-def annotations(here: World, node: str) -> dict[str, str]:
-    found: dict[str, str] = here.deployments[f"web-{node}"]["metadata"]["annotations"]
-    return found
-
-
 def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() -> None:
     here = attached("n1", "n2")
     begin = here.now
 
     assert here.off() == set()
-    assert TO_BE_UPDATED not in annotations(here, "n1")
+    assert TO_BE_UPDATED not in here.annotations_on("n1")
     assert here.plan().actions == ()
     assert here.plan().requeue_at == begin + timedelta(seconds=GRACE)
     until = f"{begin + timedelta(seconds=GRACE):%Y-%m-%dT%H:%M:%SZ}"
@@ -61,12 +56,12 @@ def test_the_next_node_is_detached_when_the_grace_of_the_attached_one_is_over() 
     here.later(1)
     go_on(here)
     go_on(here)
-    assert SCHEDULED not in annotations(here, "n1")
+    assert SCHEDULED not in here.annotations_on("n1")
     assert here.off() == {"n2"}
 
     here.settle()
     assert here.image_on("n2") == "proxy:2"
-    assert [each for each in here.nodes if SCHEDULED in annotations(here, each)] == []
+    assert [each for each in here.nodes if SCHEDULED in here.annotations_on(each)] == []
 
 
 @pytest.mark.parametrize(
@@ -103,12 +98,12 @@ def test_another_template_in_the_grace_detaches_the_node_again_for_all_of_its_ti
     here.retemplate("proxy:3")
     here.turn()
 
-    assert TO_BE_UPDATED in annotations(here, "n1")
+    assert TO_BE_UPDATED in here.annotations_on("n1")
     assert here.off() == {"n1"}
     here.settle()
     assert here.image_on("n1") == "proxy:3"
     assert here.off() == set()
-    assert SCHEDULED not in annotations(here, "n1")
+    assert SCHEDULED not in here.annotations_on("n1")
 
 
 def test_a_node_that_loses_pods_in_the_grace_stays_attached_and_halts_the_rollout() -> None:

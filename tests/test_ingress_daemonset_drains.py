@@ -27,11 +27,6 @@ def world(*nodes: str, limit: int = 1, spec: dict[str, Any] | None = None, **rol
     return here
 
 
-def annotations(where: World, node: str = "n1") -> dict[str, str]:
-    found: dict[str, str] = where.deployments[f"web-{node}"]["metadata"]["annotations"]
-    return found
-
-
 def request(where: World, node: str = "n1") -> None:
     """As the webhook does for an eviction."""
     at = where.now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -56,7 +51,7 @@ def turns(where: World, number: int = 4) -> None:
 
 
 def marked(where: World) -> set[str]:
-    return {name for name in where.nodes if TO_BE_UPDATED in annotations(where, name)}
+    return {name for name in where.nodes if TO_BE_UPDATED in where.annotations_on(name)}
 
 
 def requested() -> World:
@@ -130,7 +125,7 @@ def test_a_node_that_stays_cordoned_stays_detached_and_comes_back_when_it_is_unc
     del here.nodes["n1"]["spec"]["unschedulable"]
     here.settle()
     assert marked(here) == set()
-    assert SCHEDULED not in annotations(here)
+    assert SCHEDULED not in here.annotations_on("n1")
     assert handed(here) == handed(here, DRAIN_REQUESTS) == set()
     assert here.raw["metadata"]["finalizers"] == []
 
@@ -263,7 +258,7 @@ def test_the_pods_of_a_node_that_leaves_go_when_its_health_checks_have_failed_fo
         here.nodes["n1"]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
     here.turn()
     left = here.now
-    assert TO_BE_UPDATED in annotations(here)
+    assert TO_BE_UPDATED in here.annotations_on("n1")
     assert here.turn().requeue_at == left + timedelta(seconds=GRACE)
     assert here.waiting()["n1"]["phase"] == "Leaving"
 

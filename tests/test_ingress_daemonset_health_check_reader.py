@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -15,7 +15,7 @@ from controllers.ingress_daemonset.detachment import Reading
 from controllers.ingress_daemonset.readers import Checker, checkers_of, read
 from healthchecker.__main__ import serve
 from tests.ingress_daemonset_world import World, raw_resource
-from tests.misbehaving_server import Answer, Handler, hangs, serving
+from tests.misbehaving_server import drips, hangs, sends, serving
 
 CONFIRMED = State(503, "x", uid="u", scheduled="mark", detached_seconds=9, refusals=4)
 
@@ -24,17 +24,6 @@ CONFIRMED = State(503, "x", uid="u", scheduled="mark", detached_seconds=9, refus
 def answering(state: State = CONFIRMED) -> Iterator[Checker]:
     with closing(serve(lambda: "x", lambda: state, ("127.0.0.1", 0))) as server:
         yield Checker("n1", "127.0.0.1", server.server_address[1])
-
-
-def says(content: bytes) -> Answer:
-    """As another program on the port, that sends this and then nothing more."""
-
-    def send(handler: Handler) -> None:
-        with suppress(OSError):
-            handler.wfile.write(content)
-        hangs(handler)
-
-    return send
 
 
 def test_a_health_checker_says_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +54,7 @@ def test_another_program_on_the_port_is_no_confirmation(
     said: bytes, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "TIMEOUT", 0.3)
-    with serving(lambda _: says(said)) as server:
+    with serving(lambda _: sends(said, then=hangs)) as server:
         found = read(Checker("n1", "127.0.0.1", server.server_port))
 
     assert found.state is None
@@ -73,15 +62,8 @@ def test_another_program_on_the_port_is_no_confirmation(
 
 
 def test_one_that_sends_its_answer_byte_by_byte_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drips(handler: Handler) -> None:
-        with suppress(OSError):
-            for each in b"HTTP/1.0 200 OK\r\nX-Slow: " + b"x" * 999:
-                handler.wfile.write(bytes([each]))
-                if handler.server.closing.wait(0.02):
-                    return
-
     monkeypatch.setattr(readers, "TIMEOUT", 0.3)
-    with serving(lambda _: drips) as server:
+    with serving(lambda _: drips(b"HTTP/1.0 200 OK\r\nX-Slow: ")) as server:
         found = read(Checker("n1", "127.0.0.1", server.server_port))
 
     assert found.error == "it has not answered within 0.3 s"

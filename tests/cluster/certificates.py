@@ -21,8 +21,8 @@ from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from dev.lab.waiting import stretch, until
 from kube.errors import KubeError, NotFound
-from kube.resources import PODS
 from tests.chaos import programs
+from tests.cluster.workloads import evict_absent
 
 NAME = "drawbridge-webhook.drawbridge.svc"
 SECRET, NAMESPACE = "drawbridge-webhook-tls", "drawbridge"
@@ -62,16 +62,15 @@ class Admissions:
     """
 
     def __init__(self, lab: Lab, namespace: str) -> None:
-        self._lab, self._path = lab, PODS.path(namespace, "absent", "eviction")
+        self._lab, self._namespace = lab, namespace
         self.failed: list[str] = []
         self.reviewed = 0
         self.distrusted: list[str] = []
         self.trusted = 0
 
     def ask(self) -> None:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
         try:
-            self._lab.client.request("POST", self._path, body=body, timeout=60)
+            evict_absent(self._lab.client, self._namespace)
         except NotFound:
             self.reviewed += 1
         except KubeError as error:

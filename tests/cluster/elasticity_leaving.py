@@ -18,7 +18,8 @@ from dev.lab.session import Lab
 from kube.errors import KubeError
 from kube.resources import NAMESPACES, PODS, STATEFUL_SETS
 from tests.cluster import elasticity
-from tests.cluster.elasticity import SECONDS, Shop, is_gated, keeping, template, workload
+from tests.cluster.elasticity import SECONDS, Shop, is_gated, keeping, template
+from tests.cluster.workloads import workload
 
 VALUES: dict[str, Any] = {
     **elasticity.VALUES,

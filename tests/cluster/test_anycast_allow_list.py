@@ -14,6 +14,7 @@ from api.anycast_ip import OPEN, transitions_of
 from dev.lab import install
 from dev.lab.session import Lab
 from kube.resources import CONFIG_MAPS
+from tests.chaos import programs
 from tests.cluster import anycast
 from tests.cluster.anycast import DRAWBRIDGE, Fleet
 from tests.cluster.workloads import is_ready, pods_of_component
@@ -33,7 +34,6 @@ VALUES = {
         }
     },
 }
-LEASES = "leases.coordination.k8s.io"
 
 
 @contextmanager
@@ -115,13 +115,7 @@ def test_an_address_is_published_over_http_before_its_node_uses_it_whichever_rep
 
 def replace_leader(lab: Lab) -> None:
     """Back when another pod leads."""
-
-    def holder() -> str:
-        found = json.loads(lab.kubectl("get", LEASES, "drawbridge", "-n", DRAWBRIDGE, "-o", "json").stdout)
-        name: str = found["spec"].get("holderIdentity", "").partition("_")[0]
-        return name
-
-    former = holder()
-    lab.kubectl("delete", "pod", former, "-n", DRAWBRIDGE, "--wait=false")
-    lab.wait(lambda: holder() not in ("", former), SECONDS, "another replica to lead")
+    former = programs.leader(lab)
+    programs.delete(lab, former)
+    programs.another_leader(lab, than=former)
     lab.wait(lambda: len(replicas(lab)) == 2, SECONDS, "two replicas")

@@ -21,6 +21,7 @@ from kube.client import Client, Typed
 from kube.errors import ApiError
 from kube.resources import NODES, PODS
 from tests.cluster.stolen_token import faults_in_policies, refusal
+from tests.cluster.workloads import evict_absent
 
 VALUES: dict[str, Any] = {
     "certs": {"mode": "self-managed", "existingSecret": "", "caBundle": ""},
@@ -265,16 +266,9 @@ EVICTIONS: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_controllers_may_evict_a_pod_as_they_have_read_it_and_not_otherwise(
     controllers: Client, subtests: pytest.Subtests
 ) -> None:
-    """Of a pod that does not exist: admission comes before the look-up of the pod."""
     for how, (options, expected) in EVICTIONS.items():
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": "absent", "namespace": "default"},
-            "deleteOptions": options,
-        }
         with subtests.test(how), pytest.raises(ApiError, match=expected):
-            controllers.request("POST", PODS.path("default", "absent", "eviction"), body=body)
+            evict_absent(controllers, "default", deleteOptions=options)
 
 
 OURS = {"type": "AnycastIPReady", "status": "True"}

@@ -15,8 +15,17 @@ from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from dev.lab.waiting import at_most
 from kube.errors import ApiError
-from kube.resources import CONFIG_MAPS, PODS
-from tests.cluster.workloads import SECONDS, VALUES, metrics, records, reserved_namespace, running_pod, sample
+from kube.resources import CONFIG_MAPS
+from tests.cluster.workloads import (
+    SECONDS,
+    VALUES,
+    evict_absent,
+    metrics,
+    records,
+    reserved_namespace,
+    running_pod,
+    sample,
+)
 
 pytestmark = pytest.mark.nightly
 
@@ -76,8 +85,6 @@ def settings_of_servers(lab: Lab) -> set[float]:
 
 
 def refusal(lab: Lab, namespace: str) -> str:
-    """Of the eviction of a pod that does not exist: admission comes before the look-up of the pod."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
     with pytest.raises(ApiError) as refused:
-        lab.client.request("POST", PODS.path(namespace, "absent", "eviction"), body=eviction)
+        evict_absent(lab.client, namespace)
     return str(refused.value)

@@ -11,8 +11,9 @@ import pytest
 from dev.lab.session import Lab
 from dev.outside import judged, of_placement
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
-from tests.cluster.elasticity import JOBS, Raw, Scene, Shop, is_home, keeping, template, workload
+from tests.cluster.elasticity import JOBS, Raw, Scene, Shop, is_home, keeping, template
 from tests.cluster.scenes import playing, title
+from tests.cluster.workloads import workload
 
 
 def example(**spec: Any) -> Raw:

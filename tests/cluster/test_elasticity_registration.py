@@ -10,8 +10,8 @@ from api.elasticity import DS_INJECTION, IGNORE_RULES, TAINT_KEY
 from dev.lab.session import Lab
 from kube.resources import DAEMON_SETS, STATEFUL_SETS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
-from tests.cluster.elasticity import VALUES, Shop, calls, keeping, switched, template, workload
-from tests.cluster.workloads import scale
+from tests.cluster.elasticity import VALUES, Shop, calls, keeping, switched, template
+from tests.cluster.workloads import scale, workload
 
 LOCAL_NODES = 3
 REPLICAS = {"webhook": VALUES["replicaCount"], "controllers": VALUES["controllers"]["replicaCount"]}

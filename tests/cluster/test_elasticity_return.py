@@ -13,8 +13,9 @@ from dev.lab.nodes import NODES, cloud_node
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.resources import EVENTS, STATEFUL_SETS
-from tests.cluster.elasticity import SUBNET, Raw, Shop, configured, keeping, template, workload
+from tests.cluster.elasticity import SUBNET, Raw, Shop, configured, keeping, template
 from tests.cluster.elasticity_subnets import node_of
+from tests.cluster.workloads import workload
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 

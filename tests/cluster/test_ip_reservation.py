@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dev.lab import binaries
+from dev.bench.ip_reservation.allocator import ipam
 from dev.lab.session import Lab
 from kube.client import Resource
 from kube.resources import PODS
@@ -132,12 +130,6 @@ def test_calicos_own_allocator_keeps_off_a_held_address_and_gives_it_after_its_r
         lab.wait(lambda: pod.metadata.uid not in records(lab, "v1"), SECONDS, "the address to be released")
     # All that is free: addresses of other tests' pods may have been held in this pool, and released now.
     assert pod.status.pod_ip in ipam(lab, "assign", "8", "--node", pod.spec.node_name)["assigned"]
-
-
-def ipam(lab: Lab, *words: str) -> Any:
-    program: Path = binaries.ensure("calico-ipam")["calico-ipam"]
-    command = [str(program), *words, "--kubeconfig", str(lab.kubeconfig)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 SELECTED = {"brokerId": "1"}

@@ -14,8 +14,9 @@ from dev.lab.session import Lab
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS
 from kube.types import Pod
 from tests.cluster import elasticity, workloads
-from tests.cluster.elasticity import SECONDS, is_away, is_home, keeping, template, workload
+from tests.cluster.elasticity import SECONDS, is_away, is_home, keeping, template
 from tests.cluster.migrations import NAMES, Migration
+from tests.cluster.workloads import workload
 
 pytestmark = pytest.mark.nightly
 

@@ -13,11 +13,10 @@ from dev.lab import install
 from dev.lab.bootstrap import running
 from dev.lab.session import Lab
 from kube.errors import ApiError, Invalid, NotFound
-from kube.resources import PODS
 from kube.resources import VALIDATING_WEBHOOKS as VALIDATING
 from tests.cluster.ingress_daemonset import INGRESS_DAEMONSETS
 from tests.cluster.load import FAULTY, ingress_daemonset
-from tests.cluster.workloads import counted_by_api_server
+from tests.cluster.workloads import counted_by_api_server, evict_absent
 
 VALUES: dict[str, Any] = {
     "replicaCount": 1,
@@ -66,9 +65,8 @@ def unreviewed(lab: Lab) -> int:
 
 
 def evict(lab: Lab) -> None:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}}
     with pytest.raises(NotFound):
-        lab.client.request("POST", PODS.path("default", "absent", "eviction"), body=body, timeout=60)
+        evict_absent(lab.client, "default")
 
 
 @contextmanager

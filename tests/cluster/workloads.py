@@ -105,6 +105,12 @@ def evict(lab: Lab, pod: Pod, **fields: Any) -> None:
     lab.client.request("POST", PODS.path(meta.namespace, meta.name, "eviction"), body=eviction)
 
 
+def evict_absent(client: Client, namespace: str, **eviction: Any) -> None:
+    """A pod that does not exist: admission comes before its look-up, so it was admitted when this raises NotFound."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "absent"}} | eviction
+    client.request("POST", PODS.path(namespace, "absent", "eviction"), body=body, timeout=60)
+
+
 def delete_collection(lab: Lab, namespace: str) -> None:
     lab.client.request("DELETE", PODS.path(namespace), type=bytes, timeout=60)
 
