@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,8 @@ CONNECTION_PORTS = "CONNECTION_PORTS"
 """Ports of the node, with commas, whose established connections are counted."""
 CONNECTION_METRIC = "CONNECTION_METRIC"
 """Instead of those, the port, the path and the name of a metric, with blanks."""
-KEEP, FAIL = "keep", "fail"
+KEEP: Final = "keep"
+FAIL: Final = "fail"
 """Beyond the bound: keep the last answer, or answer 503."""
 
 PATHS = ("/healthz", "/ok", "/")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import structlog
 from prometheus_client import Gauge
 
-from api.health_checks import SCHEDULED, State
+from api.health_checks import FAIL, SCHEDULED, State
 from healthchecker.config import Config
 from kube.types import ObjectMeta, Value, complete
 from runtime import threading, time
@@ -141,7 +141,7 @@ class Checker:
         if seen is None:
             return f"Deployment {self._config.deployment} has not been seen yet: {self._error}"
         age = self.clock() - seen.at
-        if age > self._config.bound and self._config.fails:
+        if age > self._config.bound and self._config.on_outage == FAIL:
             return f"Deployment {self._config.deployment} was last seen {age:.0f} s ago: {self._error}"
         return seen.fault
 

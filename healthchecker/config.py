@@ -2,71 +2,77 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from api import health_checks as names
-from api.health_checks import (
-    DEFAULT_ANNOTATION,
-    DEFAULT_BOUND,
-    FAIL,
-    KEEP,
-    LONGEST_BOUND,
-    SHORTEST_BOUND,
-    deployment_name,
-)
+from api.health_checks import DEFAULT_BOUND, LONGEST_BOUND, SHORTEST_BOUND, deployment_name
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+LISTS = {names.CONNECTION_PORTS: ",", names.CONNECTION_METRIC: " "}
+"""What separates their parts."""
+WRITE = {
+    names.PORT: "a whole number from 1 to 65535",
+    names.BOUND: f"a whole number from {SHORTEST_BOUND} to {LONGEST_BOUND}",
+    names.ON_OUTAGE: f"{names.KEEP} or {names.FAIL}",
+    names.CONNECTION_PORTS: "whole numbers from 1 to 65535, with commas",
+    names.CONNECTION_METRIC: "a port, a path and a metric, with blanks",
+}
+
+NAMED = re.compile("[.`]([A-Z_]+)")
+"""The variable, in a message of msgspec: a missing one, or the path to what is wrong in it."""
 
 
 class ConfigError(Exception):
     """An environment variable that is missing or cannot be used."""
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A metric of the node's pods, in the text format of Prometheus."""
 
-    port: int
+    port: Port
     path: str
     metric: str
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """*annotation* is a key, with any value.
 
     Connections are counted at the *counted* ports, or are what *endpoint* says; with neither, they are not.
 
-    After *bound* seconds without the API server the checker *fails* its health checks, or keeps its answer.
+    After *bound* seconds without the API server the checker fails its health checks, or keeps its answer.
     """
 
-    namespace: str
-    node: str
-    ingress_daemonset: str
-    port: int
-    annotation: str = DEFAULT_ANNOTATION
-    bound: int = DEFAULT_BOUND
-    fails: bool = False
-    counted: tuple[int, ...] = ()
-    endpoint: Endpoint | None = None
+    namespace: str = msgspec.field(name=names.NAMESPACE)
+    node: str = msgspec.field(name=names.NODE)
+    ingress_daemonset: str = msgspec.field(name=names.INGRESS_DAEMONSET)
+    port: Port = msgspec.field(name=names.PORT)
+    annotation: str = msgspec.field(name=names.ANNOTATION, default=names.DEFAULT_ANNOTATION)
+    bound: Annotated[int, Meta(ge=SHORTEST_BOUND, le=LONGEST_BOUND)] = msgspec.field(
+        name=names.BOUND, default=DEFAULT_BOUND
+    )
+    on_outage: Literal["keep", "fail"] = msgspec.field(name=names.ON_OUTAGE, default=names.KEEP)
+    counted: tuple[Port, ...] = msgspec.field(name=names.CONNECTION_PORTS, default=())
+    endpoint: Endpoint | None = msgspec.field(name=names.CONNECTION_METRIC, default=None)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Config:
-        outage = environ.get(names.ON_OUTAGE) or KEEP
-        if outage not in (KEEP, FAIL):
-            raise ConfigError(f"{names.ON_OUTAGE} is {outage!r}; write {KEEP} or {FAIL}")
-        return cls(
-            namespace=_text(environ, names.NAMESPACE),
-            node=_text(environ, names.NODE),
-            ingress_daemonset=_text(environ, names.INGRESS_DAEMONSET),
-            port=_number(_text(environ, names.PORT), names.PORT, 1, 65535),
-            annotation=environ.get(names.ANNOTATION) or DEFAULT_ANNOTATION,
-            bound=_number(
-                environ.get(names.BOUND, str(DEFAULT_BOUND)), names.BOUND, SHORTEST_BOUND, LONGEST_BOUND
-            ),
-            fails=outage == FAIL,
-            counted=_ports(environ.get(names.CONNECTION_PORTS, "")),
-            endpoint=_endpoint(environ.get(names.CONNECTION_METRIC, "")),
-        )
+        """What is empty is as if it were not set. ConfigError."""
+        given = {name: text for name, text in environ.items() if text}
+        lists = {name: given[name].split(separator) for name, separator in LISTS.items() if name in given}
+        try:
+            return msgspec.convert(given | lists, cls, strict=False)
+        except msgspec.ValidationError as error:
+            name = NAMED.findall(str(error))[-1]
+            if name in given:
+                raise ConfigError(f"{name} is {given[name]!r}; write {WRITE[name]}") from error
+            raise ConfigError(
+                f"{name} is not set; the health-check DaemonSets of an IngressDaemonSet set it"
+            ) from error
 
     @property
     def deployment(self) -> str:
@@ -75,28 +81,3 @@ class Config:
     @property
     def field_selector(self) -> str:
         return f"metadata.name={self.deployment}"
-
-
-def _text(environ: Mapping[str, str], name: str) -> str:
-    if value := environ.get(name):
-        return value
-    raise ConfigError(f"{name} is not set; the health-check DaemonSets of an IngressDaemonSet set it")
-
-
-def _ports(text: str) -> tuple[int, ...]:
-    return tuple(_number(each, names.CONNECTION_PORTS, 1, 65535) for each in text.split(",") if each)
-
-
-def _endpoint(text: str) -> Endpoint | None:
-    if not text:
-        return None
-    port, *rest = text.split(" ")
-    if len(rest) != 2:
-        raise ConfigError(f"{names.CONNECTION_METRIC} is {text!r}; write a port, a path and a metric")
-    return Endpoint(_number(port, names.CONNECTION_METRIC, 1, 65535), *rest)
-
-
-def _number(text: str, name: str, least: int, most: int) -> int:
-    if text.isdecimal() and text.isascii() and least <= int(text) <= most:
-        return int(text)
-    raise ConfigError(f"{name} is {text!r}; write a whole number from {least} to {most}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge
 
 from api import ingress_daemonset
-from api.health_checks import DEFAULT_ANNOTATION, SCHEDULED, State, deployment_name
+from api.health_checks import DEFAULT_ANNOTATION, FAIL, SCHEDULED, State, deployment_name
 from healthchecker import checker
 from healthchecker.__main__ import serve
 from healthchecker.checker import Checker, Deployment, DeploymentSpec, DeploymentStatus, fault_of
@@ -91,7 +90,7 @@ def test_while_the_api_server_is_away_the_last_answer_is_kept() -> None:
 
 def test_one_that_is_to_fail_without_the_api_server_answers_200_until_the_bound_and_no_longer() -> None:
     clock = FakeClock()
-    checker = Checker(dataclasses.replace(CONFIG, fails=True), clock)
+    checker = Checker(replace(CONFIG, on_outage=FAIL), clock)
     checker.see(deployment(), clock.at)
     checker.failed(OSError("no route to host"))
 
@@ -177,7 +176,7 @@ def test_the_task_is_read_from_the_environment() -> None:
     assert Config.from_environment(ENVIRONMENT) == CONFIG
     own = {"TO_BE_UPDATED_ANNOTATION": "example.com/soon", "LONGEST_WITHOUT_SIGHT_SECONDS": "12"}
     own |= {"ON_API_SERVER_OUTAGE": "fail", "CONNECTION_PORTS": "80,443"}
-    counted = Config("edge", "node-1", "nginx", 10080, "example.com/soon", 12, fails=True, counted=(80, 443))
+    counted = Config("edge", "node-1", "nginx", 10080, "example.com/soon", 12, FAIL, counted=(80, 443))
     assert Config.from_environment(ENVIRONMENT | own) == counted
     by_metric = Config.from_environment(ENVIRONMENT | {"CONNECTION_METRIC": "9113 /metrics up"})
     assert by_metric.endpoint == Endpoint(9113, "/metrics", "up")
@@ -192,7 +191,8 @@ def test_the_task_is_read_from_the_environment() -> None:
         ("LONGEST_WITHOUT_SIGHT_SECONDS", "5", "LONGEST_WITHOUT_SIGHT_SECONDS is '5'; write a whole number"),
         ("ON_API_SERVER_OUTAGE", "open", "ON_API_SERVER_OUTAGE is 'open'; write keep or fail"),
         ("CONNECTION_METRIC", "9113 /metrics", "write a port, a path and a metric"),
-        ("CONNECTION_METRIC", "0 /metrics up", "write a whole number"),
+        ("CONNECTION_METRIC", "0 /metrics up", "CONNECTION_METRIC is '0 /metrics up'; write a port, "),
+        ("CONNECTION_PORTS", "80,x", "CONNECTION_PORTS is '80,x'; write whole numbers from 1 to 65535"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_name_and_what_to_write(

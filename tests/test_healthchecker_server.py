@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from api.health_checks import State
+from api.health_checks import FAIL, State
 from dev.fake_api import FakeAPI
 from dev.lab.waiting import until
 from healthchecker import watcher
@@ -46,7 +46,7 @@ from tests.sockets import free_ports
 
 ROOT = Path(__file__).parent.parent
 DEPLOYMENTS = "/apis/apps/v1/deployments"
-CONFIG = Config("edge", "node-1", "nginx", 10080, bound=120, fails=True)
+CONFIG = Config("edge", "node-1", "nginx", 10080, bound=120, on_outage=FAIL)
 """Its bound leaves a busy machine the time to answer."""
 SOON = Backoff(base=0.01, cap=0.02)
 SILENT = streams([])
