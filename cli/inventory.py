@@ -29,9 +29,10 @@ from cli.installation import (
     selector_of,
     webhooks_in,
 )
+from cli.pods import Raw, StoredPod, stored
 from kube.client import Page
 from kube.errors import KubeError, NotFound
-from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, Resource, Selection
+from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource, Selection
 from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Node
 from runtime import futures, threading
 from settings import Settings
@@ -181,6 +182,13 @@ class Inventory:
         """The leader's."""
         election = self.installed.in_force.leader_election
         return self.get(LEASES, election.resource_name, election.resource_namespace, Lease)
+
+    def pod(self, namespace: str, name: str) -> StoredPod | None:
+        raw = self.find(PODS, name, namespace, Raw)
+        return stored(raw) if raw else None
+
+    def pods(self, selection: Selection) -> Sequence[StoredPod]:
+        return [*map(stored, self.list(PODS, Raw, selection))]
 
     def nodes(self, label_selector: str = "") -> Sequence[Node]:
         return self.cached(NODES, Node, Selection(label_selector=label_selector))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from cli.elasticity.placements import Place, Placement, Pod, listed
+from cli.elasticity.placements import Place, Placement, listed
 from cli.inventory import Inventory
 from cli.output import Document
+from cli.pods import Pod
 from kube.resources import PODS
 from kube.types import is_super
 

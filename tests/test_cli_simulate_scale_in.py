@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from api.elasticity import COST
-from cli.ip_reservation.removal import Replica, in_order
+from cli.ip_reservation.removal import in_order
+from cli.pods import StoredPod, stored
 from tests.factories import NOW
 
 
-def pod(name: str, *, node: str = "", ready: float | None = 60, cost: str = "", **parts: Any) -> Replica:
+def pod(name: str, *, node: str = "", ready: float | None = 60, cost: str = "", **parts: Any) -> StoredPod:
     """Ready for so many seconds, on a node of its name unless another is given."""
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": ago(ready)}] if ready else []
     annotations = {COST: cost} if cost else {}
@@ -22,7 +22,7 @@ def pod(name: str, *, node: str = "", ready: float | None = 60, cost: str = "", 
     status = {"phase": "Running", "conditions": conditions, **parts.pop("status", {})}
     spec = {} if parts.pop("unscheduled", False) else {"nodeName": node or f"node-{name}"}
     metadata |= {"creationTimestamp": created} | parts
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Replica)
+    return stored({"metadata": metadata, "spec": spec, "status": status})
 
 
 def ago(seconds: float) -> str:
@@ -52,7 +52,7 @@ RESTARTED = {"containerStatuses": [{"restartCount": 1}, {"restartCount": 3}]}
         pytest.param(pod("a", ready=61), pod("b", ready=60), id="of about the same age, the other way round"),
     ],
 )
-def test_the_first_to_go_is(first: Replica, second: Replica) -> None:
+def test_the_first_to_go_is(first: StoredPod, second: StoredPod) -> None:
     assert in_order([second, first], NOW) == in_order([first, second], NOW) == [first, second]
 
 

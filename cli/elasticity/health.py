@@ -10,11 +10,12 @@ import msgspec
 from rich.text import Text
 
 from api.elasticity import LOCAL_REPLICAS
-from cli.elasticity.placements import PENDING, Pod
+from cli.elasticity.placements import PENDING
 from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object, probe_pod
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, count_of, warning
+from cli.pods import Pod
 from kube.client import Page
 from kube.resources import PODS, Selection
 from kube.types import key_of

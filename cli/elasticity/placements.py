@@ -15,47 +15,21 @@ from itertools import chain
 import click
 import msgspec
 
-from api.elasticity import BURST, GATE, PLACEMENT, REASON, SUPER, never_returns
+from api.elasticity import BURST, PLACEMENT, REASON, SUPER, never_returns
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
+from cli.pods import Pod, PodSpec
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
 from kube.client import Page
 from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Condition, Namespace, ObjectMeta, SchedulingGate, Value
+from kube.types import Namespace, ObjectMeta
 
 PENDING = Selection(field_selector="status.phase=Pending")
 MARK = f'"{PLACEMENT}"'.encode()
 """What is in the metadata of each pod that has a placement, as JSON."""
 NO_NODE = "<none>"
-
-
-class PodSpec(Value, frozen=True):
-    node_name: str = ""
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
-
-
-class PodStatus(Value, frozen=True):
-    phase: str = ""
-    conditions: tuple[Condition, ...] = ()
-
-
-class Pod(Value, frozen=True):
-    """As much of it as says where it is placed."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def bound_at(self) -> datetime | None:
-        found = (each for each in self.status.conditions if each.type == "PodScheduled")
-        return next((each.last_transition_time for each in found if each.status == "True"), None)
-
-    @property
-    def is_gated(self) -> bool:
-        return any(gate.name == GATE for gate in self.spec.scheduling_gates)
 
 
 class Place(StrEnum):

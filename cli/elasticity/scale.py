@@ -17,8 +17,9 @@ from cli.explain.kinds import snapshot_of
 from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, title
+from cli.pods import Pod as Subject
 from cli.session import Command, Session, pass_session
-from cli.simulate.values import Change, Effect, Subject, judged
+from cli.simulate.values import Change, Effect, judged
 from controllers.elasticity.eligibility import Eligibility
 from controllers.elasticity.nodes import Nodes, WatchedNode, sorted_out
 from controllers.elasticity.patches import Kind
@@ -228,7 +229,7 @@ def _show_scale_in(session: Session, inventory: Inventory, workload: Raw, replic
     # With IP reservation: this feature is there without it.
     from cli.ip_reservation.removal import scale_in
 
-    session.show(scale_in(inventory, workload, owner, first, replicas))
+    session.show(scale_in(inventory, workload, owner["metadata"]["uid"], first, replicas))
 
 
 def _kind_and_name(workload: str) -> tuple[Resource, str]:

@@ -103,23 +103,20 @@ class Budget(Value, frozen=True):
     status: BudgetStatus = BudgetStatus()
 
 
-def refusal(pod: Raw, budgets: Sequence[Budget] | None) -> str:
+def refusal(pod: Pod, budgets: Sequence[Budget] | None) -> str:
     """Why the eviction of *pod* is refused, or why that is not known; *budgets* are those of its namespace."""
-    metadata, state = pod["metadata"], pod.get("status", {})
-    if state.get("phase") in ("Pending", "Succeeded", "Failed") or metadata.get("deletionTimestamp"):
+    if pod.finished or pod.terminating or pod.status.phase == "Pending":
         return ""
     if budgets is None:
         return UNREADABLE
-    labels = metadata.get("labels") or {}
-    found = [each for each in budgets if selects_labels(each.spec.selector, labels)]
+    found = [each for each in budgets if selects_labels(each.spec.selector, pod.metadata.labels)]
     if len(found) > 1:
         names = ", ".join(each.metadata.name for each in found)
         return f"more than one PodDisruptionBudget selects the pod, and none may be evicted then: {names}"
     if not found:
         return ""
     name, spec, status = found[0].metadata.name, found[0].spec, found[0].status
-    conditions = state.get("conditions") or ()
-    if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+    if not any((each.type, each.status) == ("Ready", "True") for each in pod.status.conditions):
         in_budget = 0 < status.desired_healthy <= status.current_healthy
         if in_budget or spec.unhealthy_pod_eviction_policy == ALWAYS:
             return ""
@@ -269,7 +266,7 @@ def predict(request: ApiRequest, snapshot: Snapshot) -> Prediction:
         answers.append(verdict)
     pod = snapshot.pods.get(f"{request.namespace}/{request.name}")
     is_eviction = request.resource.subresource == "eviction"
-    budget = refusal(pod, snapshot.budgets) if pod and is_eviction else ""
+    budget = refusal(msgspec.convert(pod, Pod), snapshot.budgets) if pod and is_eviction else ""
     return Prediction(request, tuple(answers), tuple(others), ledger.records, budget)
 
 

@@ -11,11 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
-from typing import Any
 
-import msgspec
-
-from api.elasticity import GATE
 from api.ip_reservation import FINISHED
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
 from api.standing import epoch_of_condition
@@ -53,6 +49,7 @@ from cli.ip_reservation.reservations import (
     unmanaged_entries,
 )
 from cli.output import Document, Part, Table, duration, moment, title
+from cli.pods import Pod, PodStatus, Raw
 from controllers.ip_reservation.release_planner import (
     Life,
     Pods,
@@ -63,8 +60,7 @@ from controllers.ip_reservation.release_planner import (
     note_end,
 )
 from kube.errors import KubeError
-from kube.resources import PODS, Selection
-from kube.types import Pod, key_of
+from kube.resources import Selection
 from settings import IPReservationSettings
 from webhook.admission import Webhook
 from webhook.ip_reservation.reads import calico_ipam
@@ -82,7 +78,6 @@ OURS = (
     "controller.kubernetes.io/pod-deletion-cost",
 )
 """How the names of annotations begin that are shown."""
-Raw = dict[str, Any]
 
 
 class Assignment(Document, frozen=True):
@@ -257,12 +252,7 @@ def promised(pods: Iterable[Pod], settings: IPReservationSettings, now: datetime
         if (promise := open_promise(pod)) is None:
             continue
         node, until = pod.spec.node_name, None
-        scheduled = [
-            each.last_transition_time
-            for each in pod.status.conditions
-            if node and (each.type, each.status) == ("PodScheduled", "True")
-        ]
-        since = scheduled[0] if scheduled else pod.metadata.creation_timestamp
+        since = (pod.bound_at if node else None) or pod.metadata.creation_timestamp
         step = plan_ending(pod, promise, (now - (since or now)).total_seconds(), settings)
         if not settings.same_address.enabled:
             ends = "ipReservation.sameAddress is off: the pod asks for it until you remove its annotation"
@@ -278,7 +268,7 @@ def promised(pods: Iterable[Pod], settings: IPReservationSettings, now: datetime
                 else f"{duration(settings.duration)} without a node"
             )
             ends = f"It asks Calico for it until {moment(until)}, {after}, or a little later: then it gets any IP"
-        yield Promised(key_of(pod.metadata), node, promise.addresses, until, ends)
+        yield Promised(pod.key, node, promise.addresses, until, ends)
 
 
 def lines(found: Iterable[Promised]) -> Iterator[str]:
@@ -297,12 +287,11 @@ def known_of(
     lives = {}
     for record in records:
         if record.uid:
-            raw = inventory.find(PODS, record.pod, record.namespace, Raw)
-            pod = msgspec.convert(raw, Pod) if raw else None
+            pod = inventory.pod(record.namespace, record.pod)
             lives[record.uid] = life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
     # As the leader finds them.
     is_on = inventory.settings.ip_reservation.same_address.enabled
-    by_key = {key_of(each.metadata): [each] for each in successors if is_on}
+    by_key = {each.key: [each] for each in successors if is_on}
     promises = promises_of(
         records_of(segments), lambda record: by_key.get(f"{record.namespace}/{record.pod}", ())
     )
@@ -416,8 +405,8 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         raise Failure(f"{address!r} is no IP address", "write for example 10.0.0.5") from None
     segments, cidr = segments_if_any(inventory), canonical(ip)
     records = [each for each in records_of(segments) if each.cidr == cidr]
-    raw_pods = inventory.list(PODS, Raw, Selection(field_selector=f"status.podIP={ip}"))
-    snapshot = snapshot_of(inventory, raw_pods)
+    having = inventory.pods(Selection(field_selector=f"status.podIP={ip}"))
+    snapshot = snapshot_of(inventory, [each.raw for each in having])
     settings, now = snapshot.settings.ip_reservation, snapshot.now
     pool, assigned, cooldown, unknown = "", None, 0, ""
     try:
@@ -427,8 +416,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         unknown = str(unreadable(error))
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
     places = sorted({(record.namespace, record.pod) for record in records if record.owner_uid})
-    raws = (inventory.find(PODS, name, namespace, Raw) for namespace, name in places)
-    successors = [msgspec.convert(raw, Pod) for raw in raws if raw]
+    successors = [pod for place in places if (pod := inventory.pod(*place))]
     pods = known_of(inventory, segments, records, successors)
     found = tuple(reservations(segments, lambda record: record.cidr == cidr, pods, settings, now))
     networks = unmanaged_entries(segments)
@@ -436,12 +424,14 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     held = held_by_hand(segments, ip)
     holders = tuple(
         Holder(
-            pod=f"{raw['metadata']['namespace']}/{raw['metadata']['name']}",
-            node=raw.get("spec", {}).get("nodeName", ""),
-            phase=raw.get("status", {}).get("phase", ""),
-            questions=tuple(each for each in questions_about_pod(raw, snapshot) if each.action != "create"),
+            pod=pod.key,
+            node=pod.spec.node_name,
+            phase=pod.status.phase,
+            questions=tuple(
+                each for each in questions_about_pod(pod.raw, snapshot) if each.action != "create"
+            ),
         )
-        for raw in raw_pods
+        for pod in having
     )
     # On segments, and on pods that it came to: they name their addresses.
     about = (
@@ -541,35 +531,31 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
 
     segments, found = segments_if_any(inventory), events_about(inventory, "Pod", namespace, name)
     records = [each for each in records_of(segments) if is_of(each)]
-    raw = inventory.find(PODS, name, namespace, Raw)
-    if raw is None and not records and not found:
+    stored = inventory.pod(namespace, name)
+    if stored is None and not records and not found:
         raise Failure(
             f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
             "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
         )
-    snapshot = snapshot_with_segments(inventory, [raw] if raw else [])
+    snapshot = snapshot_with_segments(inventory, [stored.raw] if stored else [])
     snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     settings, now = snapshot.settings.ip_reservation, snapshot.now
-    present = [msgspec.convert(raw, Pod)] if raw else []
+    present = [stored] if stored else []
     pods = known_of(inventory, segments, records, present)
-    pod = raw or {"status": {"phase": "gone"}}
-    metadata, spec, status = (pod.get(part, {}) for part in ("metadata", "spec", "status"))
-    addresses = tuple(each["ip"] for each in status.get("podIPs", ()))
+    pod = stored or Pod(status=PodStatus(phase="gone"))
+    addresses = pod.status.addresses
     return PodExplanation(
         pod=f"{namespace}/{name}",
-        node=spec.get("nodeName", ""),
-        phase="Terminating" if "deletionTimestamp" in metadata else str(status.get("phase", "Unknown")),
+        node=pod.spec.node_name,
+        phase="Terminating" if pod.terminating else pod.status.phase or "Unknown",
         ips=addresses,
-        gated=any(each.get("name") == GATE for each in spec.get("schedulingGates", ())),
-        annotations={
-            key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(OURS)
-        },
+        gated=pod.is_gated,
+        annotations={key: value for key, value in pod.metadata.annotations.items() if key.startswith(OURS)},
         conditions={
-            each["type"]: ": ".join(filter(None, (each.get("status", ""), each.get("reason", ""))))
-            for each in status.get("conditions", ())
+            each.type: ": ".join(filter(None, (each.status, each.reason))) for each in pod.status.conditions
         },
         now=now,
-        questions=tuple(questions_about_pod(raw, snapshot)) if raw else (),
+        questions=tuple(questions_about_pod(stored.raw, snapshot)) if stored else (),
         promised=tuple(promised(present, settings, now)),
         reservations=tuple(reservations(segments, is_of, pods, settings, now)),
         events=latest(found),

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cmp_to_key
-from typing import Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 
-from api.elasticity import COST
 from api.ip_reservation import NAMESPACE_LABEL, NAMESPACE_LABEL_VALUES, SAME_ADDRESS_PATH, unselected
 from api.ip_reservation import PATH as RESERVES
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, promise_of, stateful_set_of
@@ -36,15 +34,15 @@ from cli.ip_reservation.explanation import counted, snapshot_with_segments
 from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
 from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
+from cli.pods import Pod, Raw, StoredPod, stored
 from cli.session import Command, Session, pass_session, selector_option
-from cli.simulate.values import Change, Effect, Released, Subject, judged
+from cli.simulate.values import Change, Effect, Released, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection
-from kube.types import MIRROR, Namespace, ObjectMeta, Pod, PodSpec, PodStatus, Value
+from kube.types import MIRROR, Namespace
 from settings import Settings
 
-Raw = dict[str, Any]
 NAME = "simulated"
 """Of the segment with what is only reserved in a simulation."""
 PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -139,18 +137,13 @@ class Removal(Report, frozen=True):
         yield from headroom_parts(self.pools, self.pools_unknown)
 
 
-def stays(raw: Raw) -> str:
-    """Why a drain leaves a pod alone; nothing when it evicts it."""
-    pod = msgspec.convert(raw, Pod)
+def stays(pod: Pod) -> str:
+    """Why a drain leaves it alone; nothing when it evicts it."""
     if MIRROR in pod.metadata.annotations:
         return "mirror of a static pod"
     owner = pod.metadata.controller
     of_daemon_set = owner is not None and owner.kind == "DaemonSet"
     return "pod of a DaemonSet" if of_daemon_set and not pod.finished else ""
-
-
-def key_of(pod: Raw) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 class Returning(Document, frozen=True):
@@ -162,7 +155,7 @@ class Returning(Document, frozen=True):
     why: str
 
 
-def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> Iterator[Returning]:
+def returning(gone: Sequence[tuple[StoredPod, Prediction]], snapshot: Snapshot) -> Iterator[Returning]:
     """Of StatefulSets' pods that are reserved, were they created again at once; none where same addresses are off."""
     if not snapshot.settings.ip_reservation.same_address.enabled:
         return
@@ -171,13 +164,13 @@ def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> Ite
     segments = [*snapshot.segments, msgspec.convert(made, IPReservation)]
     after = dataclasses.replace(snapshot, segments=segments)
     for pod, ahead in gone:
-        metadata = msgspec.convert(pod["metadata"], ObjectMeta)
-        if not ahead.records or stateful_set_of(metadata) is None:
+        if not ahead.records or stateful_set_of(pod.metadata) is None:
             continue
         # As its template makes it: without the promise that the pod itself got.
-        promise = (SAME_ADDRESS_FROM, IP_ADDRS) if promise_of(metadata.annotations) else (SAME_ADDRESS_FROM,)
-        annotations = {key: value for key, value in metadata.annotations.items() if key not in promise}
-        new = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+        given = pod.metadata.annotations
+        promise = (SAME_ADDRESS_FROM, IP_ADDRS) if promise_of(given) else (SAME_ADDRESS_FROM,)
+        annotations = {key: value for key, value in given.items() if key not in promise}
+        new = {**pod.raw, "metadata": {**pod.raw["metadata"], "annotations": annotations}}
         answer = predict(creation_of(PODS, new), after).answer(SAME_ADDRESS_PATH)
         audit = answer.decision.audit if answer and answer.decision else {}
         if answer is None:
@@ -187,7 +180,7 @@ def returning(gone: Sequence[tuple[Raw, Prediction]], snapshot: Snapshot) -> Ite
         else:
             why = audit.get("skipped") or answer.effect
         ips = tuple(address_of(each.cidr) for each in ahead.records)
-        yield Returning(key_of(pod), ips, "promised" in audit, why)
+        yield Returning(pod.key, ips, "promised" in audit, why)
 
 
 class Going(Document, frozen=True):
@@ -212,55 +205,17 @@ class ScaleIn(Report, frozen=True):
         yield Table(("REMOVED", "NODE", "BECAUSE OF"), rows, empty="No pod is removed.")
 
 
-class Container(Value, frozen=True):
-    restart_count: int = 0
-
-
-class ReplicaStatus(PodStatus, frozen=True):
-    container_statuses: tuple[Container, ...] = ()
-
-
-class Replica(Pod, frozen=True):
-    """A pod, as much of it as decides when it goes."""
-
-    status: ReplicaStatus = ReplicaStatus()
-
-    @property
-    def cost(self) -> int:
-        """0 for one that is no number, as the controller takes it."""
-        try:
-            return int(self.metadata.annotations.get(COST, "0"))
-        except ValueError:
-            return 0
-
-    @property
-    def ready_at(self) -> datetime | None:
-        for each in self.status.conditions:
-            if (each.type, each.status) == ("Ready", "True"):
-                return each.last_transition_time or self.metadata.creation_timestamp
-        return None
-
-    @property
-    def restarts(self) -> int:
-        return max((each.restart_count for each in self.status.container_statuses), default=0)
-
-    @property
-    def ordinal(self) -> int:
-        text = self.metadata.name.rpartition("-")[2]
-        return int(text) if text.isdecimal() else -1
-
-
-def in_order(pods: Sequence[Replica], now: datetime) -> list[Replica]:
+def in_order(pods: Sequence[StoredPod], now: datetime) -> list[StoredPod]:
     """As the ReplicaSet controller removes them: `ActivePodsWithRanks.Less` in Kubernetes,
     pkg/controller/controller_utils.go, with its defaults since 1.22 (PodDeletionCost, LogarithmicScaleDown)."""
     ranks = Counter(pod.spec.node_name for pod in pods)
 
-    def key(pod: Replica) -> tuple[int, ...]:
+    def key(pod: Pod) -> tuple[int, ...]:
         """Not scheduled, Pending, not ready, cheap, with others of the ReplicaSet on its node: these go first."""
         node, phase = pod.spec.node_name, PHASES.get(pod.status.phase, 0)
         return bool(node), phase, pod.ready_at is not None, pod.cost, -ranks[node]
 
-    def by_age(one: Replica, other: Replica, first: datetime | None, second: datetime | None) -> int:
+    def by_age(one: Pod, other: Pod, first: datetime | None, second: datetime | None) -> int:
         """The younger one goes first, but an age counts by its power of two; of the same one, the lower uid."""
         if first is None or second is None or first == second:
             return 0
@@ -271,7 +226,7 @@ def in_order(pods: Sequence[Replica], now: datetime) -> list[Replica]:
         nanoseconds = (now - since).total_seconds() * 1e9
         return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
 
-    def compared(one: Replica, other: Replica) -> int:
+    def compared(one: Pod, other: Pod) -> int:
         if key(one) != key(other):
             return -1 if key(one) < key(other) else 1
         return (
@@ -283,7 +238,7 @@ def in_order(pods: Sequence[Replica], now: datetime) -> list[Replica]:
     return sorted(pods, key=cmp_to_key(compared))
 
 
-def _reasons(pod: Replica, ranks: Mapping[str, int]) -> Iterator[str]:
+def _reasons(pod: Pod, ranks: Mapping[str, int]) -> Iterator[str]:
     node, phase = pod.spec.node_name, pod.status.phase
     if not node:
         yield "not scheduled"
@@ -299,10 +254,9 @@ def _reasons(pod: Replica, ranks: Mapping[str, int]) -> Iterator[str]:
         yield f"ready since {moment(pod.ready_at)}"
 
 
-def reserved_when_it_goes(subject: Subject, namespace: Namespace, settings: Settings) -> str:
+def reserved_when_it_goes(pod: Pod, namespace: Namespace, settings: Settings) -> str:
     """What becomes of a pod's IP, for a change of values."""
-    metadata, spec = namespace.metadata, PodSpec(host_network=subject.spec.host_network)
-    pod = Pod(subject.metadata, spec, subject.status)
+    metadata = namespace.metadata
     if metadata.labels.get(NAMESPACE_LABEL) not in NAMESPACE_LABEL_VALUES or pod.finished or pod.terminating:
         return ""
     is_left = unselected(pod, metadata.annotations, settings.ip_reservation)
@@ -349,8 +303,8 @@ def drain_command(session: Session, node: str) -> None:
     # As kubectl drain --ignore-daemonsets --delete-emptydir-data --force.
     inventory = Inventory(session.cluster)
     inventory.get(NODES, node, None, Raw)
-    pods = inventory.list(PODS, Raw, Selection(field_selector=f"spec.nodeName={node}"))
-    kept = tuple(Kept(key_of(pod), why) for pod in pods if (why := stays(pod)))
+    pods = inventory.pods(Selection(field_selector=f"spec.nodeName={node}"))
+    kept = tuple(Kept(pod.key, why) for pod in pods if (why := stays(pod)))
     going = [pod for pod in pods if not stays(pod)]
     session.show(replace(removal(inventory, f"Draining node {node}", going, eviction_of), kept=kept))
 
@@ -365,31 +319,32 @@ def delete_command(session: Session, names: tuple[str, ...], selector: str) -> N
         raise click.UsageError("name the pods, or select them with -l")
     inventory = Inventory(session.cluster)
     pods = (
-        inventory.list(PODS, Raw, Selection(session.scope, label_selector=selector))
+        inventory.pods(Selection(session.scope, label_selector=selector))
         if selector
-        else [inventory.get(PODS, name, session.namespace, Raw) for name in names]
+        else [stored(inventory.get(PODS, name, session.namespace, Raw)) for name in names]
     )
     if not pods:
         raise Failure(
             f"no pod has the labels {selector}", "kubectl get pods --show-labels; -A is for all namespaces"
         )
-    session.show(removal(inventory, f"Deleting {', '.join(map(key_of, pods))}", pods, deletion_of))
+    session.show(removal(inventory, f"Deleting {', '.join(pod.key for pod in pods)}", pods, deletion_of))
 
 
 def removal(
     inventory: Inventory,
     what: str,
-    pods: Sequence[Raw],
+    pods: Sequence[StoredPod],
     request: Callable[[Raw], ApiRequest],
     *,
     comes_back: bool = True,
 ) -> Removal:
     """Of *pods*, each by its own *request*; without *comes_back* no pods take their places."""
     segments = segments_if_any(inventory)
-    snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, pods)
-    predicted = [(pod, predict(request(pod), snapshot)) for pod in sorted(pods, key=key_of)]
+    snapshot = (snapshot_with_segments if comes_back else snapshot_of)(inventory, [pod.raw for pod in pods])
+    by_name = sorted(pods, key=lambda pod: pod.key)
+    predicted = [(pod, predict(request(pod.raw), snapshot)) for pod in by_name]
     reserved = tuple(
-        ReservedIP(address_of(record.cidr), key_of(pod), record.node, record.owner)
+        ReservedIP(address_of(record.cidr), pod.key, record.node, record.owner)
         for pod, ahead in predicted
         for record in ahead.records
     )
@@ -402,18 +357,12 @@ def removal(
         what=what,
         reserved=reserved,
         not_reserved=tuple(
-            Unreserved(
-                key_of(pod),
-                tuple(each["ip"] for each in pod.get("status", {}).get("podIPs", ())),
-                ahead.why_not_reserved,
-            )
+            Unreserved(pod.key, pod.status.addresses, ahead.why_not_reserved)
             for pod, ahead in predicted
             if not ahead.records
         ),
         kept=(),
-        denied=tuple(
-            Denied(key_of(pod), " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials
-        ),
+        denied=tuple(Denied(pod.key, " ".join(ahead.denials)) for pod, ahead in predicted if ahead.denials),
         unknown=tuple(dict.fromkeys(each for _, ahead in predicted for each in ahead.unknown)),
         counted=counted(segments),
         most=snapshot.settings.ip_reservation.max_count,
@@ -424,16 +373,15 @@ def removal(
     )
 
 
-def scale_in(inventory: Inventory, workload: Raw, owner: Raw, first: int | None, replicas: int) -> ScaleIn:
-    """*owner* is that of its pods, *first* the first ordinal of a StatefulSet, and None of a Deployment."""
+def scale_in(inventory: Inventory, workload: Raw, owner: str, first: int | None, replicas: int) -> ScaleIn:
+    """*owner* is the uid of that of its pods, *first* the first ordinal of a StatefulSet, and None of a Deployment."""
     metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
-    raws = {
-        raw["metadata"]["uid"]: raw
-        for raw in inventory.list(PODS, Raw, Selection(metadata["namespace"]))
-        if any(of["uid"] == owner["metadata"]["uid"] for of in raw["metadata"].get("ownerReferences", ()))
-    }
-    found = msgspec.convert([*raws.values()], list[Replica])
-    active = [pod for pod in found if not (pod.finished or pod.terminating)]
+    active = [
+        pod
+        for pod in inventory.pods(Selection(metadata["namespace"]))
+        if any(each.uid == owner for each in pod.metadata.owner_references)
+        and not (pod.finished or pod.terminating)
+    ]
     if first is None:
         chosen = in_order(active, inventory.now())[: max(0, len(active) - replicas)]
         ranks = Counter(pod.spec.node_name for pod in active)
@@ -443,14 +391,13 @@ def scale_in(inventory: Inventory, workload: Raw, owner: Raw, first: int | None,
         chosen = sorted(beyond, key=lambda pod: pod.ordinal, reverse=True)
         why = [f"ordinal {pod.ordinal}" for pod in chosen]
     name = f"{metadata['namespace']}/{metadata['name']}"
-    what, gone = f"Scaling {name} from {before} to {replicas}", [raws[pod.metadata.uid] for pod in chosen]
+    what = f"Scaling {name} from {before} to {replicas}"
     return ScaleIn(
         workload=name,
         before=before,
         after=replicas,
         going=tuple(
-            Going(key_of(raw), pod.spec.node_name, reason)
-            for raw, pod, reason in zip(gone, chosen, why, strict=True)
+            Going(pod.key, pod.spec.node_name, reason) for pod, reason in zip(chosen, why, strict=True)
         ),
-        removal=removal(inventory, what, gone, deletion_of, comes_back=False),
+        removal=removal(inventory, what, chosen, deletion_of, comes_back=False),
     )

@@ -22,11 +22,12 @@ import yaml
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, bad, count_of, title, warning
+from cli.pods import Pod
 from cli.session import Commands, Session, pass_session
 from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from features import FEATURES
 from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace, ObjectMeta, PodStatus, Toleration, Value
+from kube.types import Namespace
 from settings import Settings
 from settings.load import SettingsError, parse
 
@@ -69,23 +70,7 @@ class Released(Document, frozen=True):
     why: str
 
 
-class Spec(Value, frozen=True):
-    host_network: bool = False
-    tolerations: tuple[Toleration, ...] = ()
-    affinity: dict[str, Any] | None = None
-
-
-class Subject(Value, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: Spec = Spec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def name(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-
-Judge = Callable[[Subject, Namespace, Settings], str]
+Judge = Callable[[Pod, Namespace, Settings], str]
 """Of a pod and its namespace: what a feature does to it with these settings, or nothing."""
 
 
@@ -93,12 +78,12 @@ def judged(inventory: Inventory, change: Change, judge: Judge, name: str) -> Ite
     """*name* is that of the feature's values."""
     namespaces = {each.metadata.name: each for each in inventory.cached(NAMESPACES, Namespace)}
     # The API server lists several namespaces at a time.
-    reads = {each: partial(inventory.cached, PODS, Subject, Selection(each)) for each in namespaces}
+    reads = {each: partial(inventory.cached, PODS, Pod, Selection(each)) for each in namespaces}
     for namespace, pods in inventory.cluster.read_all(reads).items():
         for pod in pods:
             before, after = (judge(pod, namespaces[namespace], each) for each in (change.now, change.then))
             if bool(before) != bool(after):
-                yield Effect(name, "pod", pod.name, bool(after), after or f"no more: {before}")
+                yield Effect(name, "pod", pod.key, bool(after), after or f"no more: {before}")
 
 
 class Difference(Document, frozen=True):
