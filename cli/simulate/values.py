@@ -18,6 +18,7 @@ from typing import Any
 import click
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
@@ -101,98 +102,6 @@ class Refusal(Document, frozen=True):
     why: str
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """*then* is None when anything is *refused*; *others* are values that become no setting."""
-
-    now: Settings
-    then: Settings | None
-    differences: tuple[Difference, ...]
-    refused: tuple[Refusal, ...]
-    others: tuple[str, ...]
-
-
-def outcome(stored: str, values: Raw, namespace: str) -> Outcome:
-    """*stored* is the configuration in the cluster. As `helm upgrade --reset-then-reuse-values -f`. SettingsError."""
-    now, before = parse(stored), yaml.safe_load(stored)
-    after, others = copy.deepcopy(before), list[str]()
-    differences: dict[str, Difference] = {}
-    given_by = dict[str, tuple[str, Any]]()
-    unknown = []
-    for given, value in leaves(values, lambda name: ORIGINALS.get(name, name) in SETTINGS):
-        name = ORIGINALS.get(given, given)
-        if given in ORIGINALS and value in ("", None, {}):
-            continue
-        if name not in SETTINGS and _is_known(given):
-            others.append(given)
-            continue
-        if name not in SETTINGS:
-            # Helm refuses it by the chart's schema.
-            last = given.rpartition(".")[2]
-            elsewhere = [each for each in KNOWN if each.rpartition(".")[2] == last]
-            near = get_close_matches(given, elsewhere, 1, 0.0) or get_close_matches(given, KNOWN, 1, SIMILAR)
-            way_out = f"did you mean {near[0]}?" if near else "charts/drawbridge/README.md has all"
-            unknown.append(Refusal(given, f"the chart has no such value: {way_out}"))
-            continue
-        other, same = given_by.setdefault(name, (given, value))
-        if same != value:
-            unknown.append(
-                Refusal(given, f"{other} is set, too, and differs: they are two names of one value")
-            )
-            continue
-        old, new = before, value
-        for part in SETTINGS[name].split("."):
-            old = (old or {}).get(part)
-        if name in MAPS and isinstance(old, Mapping) and isinstance(value, Mapping):
-            new = {key: each for key, each in {**old, **value}.items() if each is not None}
-        if name == EXCLUDED and isinstance(new, list):
-            new = [*new, *({namespace} - set(new))]
-        for setting in (SETTINGS[name], *FOLLOWING.get(name, ())):
-            put(after, setting, new)
-        if old != new:
-            differences[name] = Difference(name, old, new)
-    changes, ignored = tuple(differences.values()), tuple(sorted(others))
-    try:
-        then = parse(yaml.safe_dump(after))
-        return Outcome(now, None if unknown else then, changes, tuple(unknown), ignored)
-    except SettingsError as error:
-        return Outcome(now, None, changes, (*unknown, *map(_refusal, error.problems)), ignored)
-
-
-def _is_known(name: str) -> bool:
-    """Whether the chart has it, or has values in it or around it."""
-    parents = {name.rsplit(".", number)[0] for number in range(name.count(".") + 1)}
-    return not parents.isdisjoint(KNOWN) or any(each.startswith(f"{name}.") for each in KNOWN)
-
-
-def leaves(values: Raw, is_value: Callable[[str], bool], path: str = "") -> Iterator[tuple[str, Any]]:
-    """By their names; *is_value* says of a name whether a map there is a value itself."""
-    for key, value in values.items():
-        name = f"{path}.{key}" if path else str(key)
-        if isinstance(value, Mapping) and not is_value(name):
-            yield from leaves(value, is_value, name)
-        else:
-            yield name, value
-
-
-def put(document: dict[str, Any], path: str, value: Any) -> None:
-    """Below the sections that *path* names, which are made where they are not."""
-    *parents, last = path.split(".")
-    for part in parents:
-        document = document.setdefault(part, {})
-    document[last] = value
-
-
-def _refusal(problem: str) -> Refusal:
-    """Under the name of the value, where the problem names one setting."""
-    where, colon, why = problem.partition(": ")
-    by_setting = {setting: value for value, setting in SETTINGS.items()}
-    for setting in sorted(by_setting, key=len, reverse=True):
-        if colon and (where == setting or where.startswith((f"{setting}.", f"{setting}["))):
-            return Refusal(by_setting[setting] + where.removeprefix(setting), why)
-    return Refusal(where, why) if colon and " " not in where else Refusal("", problem)
-
-
 class Values(Report, frozen=True):
     """With anything *refused* nothing else is known: Helm refuses it, or the programs keep what they have."""
 
@@ -233,6 +142,90 @@ class Values(Report, frozen=True):
                 f"Not looked at, as these are no settings of the programs: {', '.join(self.not_settings)}."
                 " helm diff, or helm template, shows the objects that they change."
             )
+
+
+def outcome(stored: str, values: Raw, namespace: str) -> tuple[Values, Change | None]:
+    """*stored* is the configuration in the cluster. As `helm upgrade --reset-then-reuse-values -f`. SettingsError.
+
+    The change is None when anything is refused.
+    """
+    now, before = parse(stored), yaml.safe_load(stored)
+    after, others, refused = copy.deepcopy(before), list[str](), list[Refusal]()
+    differences: dict[str, Difference] = {}
+    given_by = dict[str, tuple[str, Any]]()
+    for given, value in leaves(values, lambda name: ORIGINALS.get(name, name) in SETTINGS):
+        name = ORIGINALS.get(given, given)
+        if given in ORIGINALS and value in ("", None, {}):
+            continue
+        if name not in SETTINGS:
+            others.append(given) if _is_known(given) else refused.append(_unknown(given))
+            continue
+        other, same = given_by.setdefault(name, (given, value))
+        if same != value:
+            refused.append(
+                Refusal(given, f"{other} is set, too, and differs: they are two names of one value")
+            )
+            continue
+        old, new = before, value
+        for part in SETTINGS[name].split("."):
+            old = (old or {}).get(part)
+        if name in MAPS and isinstance(old, Mapping) and isinstance(value, Mapping):
+            new = {key: each for key, each in {**old, **value}.items() if each is not None}
+        if name == EXCLUDED and isinstance(new, list):
+            new = [*new, *({namespace} - set(new))]
+        for setting in (SETTINGS[name], *FOLLOWING.get(name, ())):
+            put(after, setting, new)
+        if old != new:
+            differences[name] = Difference(name, old, new)
+    try:
+        change = Change(now, parse(yaml.safe_dump(after)))
+    except SettingsError as error:
+        refused += map(_refusal, error.problems)
+    found = Values(tuple(differences.values()), tuple(refused), (), (), tuple(sorted(others)))
+    return found, None if refused else change
+
+
+def _unknown(name: str) -> Refusal:
+    """Helm refuses it by the chart's schema."""
+    last = name.rpartition(".")[2]
+    elsewhere = [each for each in KNOWN if each.rpartition(".")[2] == last]
+    near = get_close_matches(name, elsewhere, 1, 0.0) or get_close_matches(name, KNOWN, 1, SIMILAR)
+    way_out = f"did you mean {near[0]}?" if near else "charts/drawbridge/README.md has all"
+    return Refusal(name, f"the chart has no such value: {way_out}")
+
+
+def _is_known(name: str) -> bool:
+    """Whether the chart has it, or has values in it or around it."""
+    parents = {name.rsplit(".", number)[0] for number in range(name.count(".") + 1)}
+    return not parents.isdisjoint(KNOWN) or any(each.startswith(f"{name}.") for each in KNOWN)
+
+
+def leaves(values: Raw, is_value: Callable[[str], bool], path: str = "") -> Iterator[tuple[str, Any]]:
+    """By their names; *is_value* says of a name whether a map there is a value itself."""
+    for key, value in values.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and not is_value(name):
+            yield from leaves(value, is_value, name)
+        else:
+            yield name, value
+
+
+def put(document: dict[str, Any], path: str, value: Any) -> None:
+    """Below the sections that *path* names, which are made where they are not."""
+    *parents, last = path.split(".")
+    for part in parents:
+        document = document.setdefault(part, {})
+    document[last] = value
+
+
+def _refusal(problem: str) -> Refusal:
+    """Under the name of the value, where the problem names one setting."""
+    where, colon, why = problem.partition(": ")
+    by_setting = {setting: value for value, setting in SETTINGS.items()}
+    for setting in sorted(by_setting, key=len, reverse=True):
+        if colon and (where == setting or where.startswith((f"{setting}.", f"{setting}["))):
+            return Refusal(by_setting[setting] + where.removeprefix(setting), why)
+    return Refusal(where, why) if colon and " " not in where else Refusal("", problem)
 
 
 class Simulations(Commands):
@@ -279,15 +272,14 @@ def values_command(session: Session, file: Path) -> None:
     values = values_of(file, "write values as for helm upgrade -f")
     inventory = Inventory(session.cluster)
     _ = inventory.settings  # where they cannot be read, nothing can be compared
-    found = outcome(inventory.installed.text, values, inventory.namespace)
+    found, change = outcome(inventory.installed.text, values, inventory.namespace)
     effects, released = [], []
-    if found.then:
-        change = Change(found.now, found.then)
+    if change:
         for row in FEATURES:
             if row.effects and change.concerns(row.name):
                 effects += resolve_name(row.effects)(inventory, change)
             if row.releases:
                 released += resolve_name(row.releases)(inventory, change)
-    session.show(Values(found.differences, found.refused, tuple(effects), tuple(released), found.others))
+    session.show(replace(found, effects=tuple(effects), released=tuple(released)))
     if found.refused:
         raise SystemExit(WRONG)
