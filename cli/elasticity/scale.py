@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import click
 import msgspec
@@ -18,6 +17,7 @@ from cli.explain.prediction import Snapshot, creation_of, predict
 from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, title
 from cli.pods import Pod as Subject
+from cli.pods import Raw
 from cli.session import Command, Session, pass_session
 from cli.simulate.values import Change, Effect, judged
 from controllers.elasticity.eligibility import Eligibility
@@ -28,15 +28,14 @@ from controllers.elasticity.pods import Pod, PodIndex, decode, facets
 from controllers.elasticity.room import SETTING, SuperNodes
 from controllers.elasticity.snapshot import ClusterState, Location, Workload, location_of, parse
 from controllers.elasticity.snapshot import Snapshot as OfOneKey
+from controllers.elasticity.sources import REPLICA_SETS, WorkloadObject, WorkloadSpec
 from kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, STATEFUL_SETS, Resource, Selection
-from kube.types import ConfigMap, Namespace, rfc3339
+from kube.types import ConfigMap, Namespace, OwnerReference, PersistentVolumeClaim, key_of, rfc3339
 from settings import ElasticitySettings, Settings
 from settings.elasticity import Budget
 from webhook.elasticity.webhook import NewPod, gate_reason, gated, reaches_super_nodes
 from webhook.elasticity.webhook import PodSpec as NewSpec
 
-Raw = dict[str, Any]
-REPLICA_SETS = Resource("apps", "v1", "replicasets")
 KINDS = {
     **dict.fromkeys(("deployment", "deployments", "deploy"), DEPLOYMENTS),
     **dict.fromkeys(("statefulset", "statefulsets", "sts"), STATEFUL_SETS),
@@ -45,6 +44,17 @@ REVISION = "deployment.kubernetes.io/revision"
 LOOKS, BETWEEN = 4, 15.0
 """Volumes are read between two looks; a claim that is not there is waited for, on a clock that jumps so far."""
 PLACES = {Kind.SUPER: "super node", Kind.LOCAL: "local node", Kind.ANY: "any node"}
+
+
+class TemplateSpec(WorkloadSpec, frozen=True):
+    template: Raw = {}
+    volume_claim_templates: tuple[PersistentVolumeClaim, ...] = ()
+
+
+class StoredWorkload(WorkloadObject, frozen=True):
+    """With what its new pods are made of."""
+
+    spec: TemplateSpec = TemplateSpec()
 
 
 class Placement(Document, frozen=True):
@@ -131,44 +141,36 @@ def _encoded(raw: Raw) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(raw))
 
 
-def new_pod(template: Raw, owner: Mapping[str, Any], name: str, now: datetime) -> Raw:
-    """As the controller of *owner* would create it."""
-    metadata = {
+def new_pod(kind: str, owner: StoredWorkload, name: str, now: datetime) -> Raw:
+    """As the controller of *owner*, of this *kind*, would create it."""
+    template, metadata = owner.spec.template, owner.metadata
+    controller = OwnerReference("apps/v1", kind, metadata.name, metadata.uid, controller=True)
+    made = {
         **template.get("metadata", {}),
         "name": name,
-        "namespace": owner["metadata"]["namespace"],
+        "namespace": metadata.namespace,
         "uid": f"simulated-{name}",
         "creationTimestamp": rfc3339(now),
-        "ownerReferences": [
-            {
-                "apiVersion": "apps/v1",
-                "kind": owner["kind"],
-                "name": owner["metadata"]["name"],
-                "uid": owner["metadata"]["uid"],
-                "controller": True,
-            }
-        ],
+        "ownerReferences": [msgspec.to_builtins(controller)],
     }
-    return {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+    return {"metadata": made, "spec": template["spec"], "status": {"phase": "Pending"}}
 
 
-def replicas_of_deployment(replica_set: Raw, numbers: range, now: datetime) -> list[Raw]:
-    base = replica_set["metadata"]["name"]
-    template = replica_set["spec"]["template"]
-    return [new_pod(template, replica_set, f"{base}-new-{each}", now) for each in numbers]
+def replicas_of_deployment(replica_set: StoredWorkload, numbers: range, now: datetime) -> list[Raw]:
+    base = replica_set.metadata.name
+    return [new_pod("ReplicaSet", replica_set, f"{base}-new-{each}", now) for each in numbers]
 
 
-def replicas_of_stateful_set(stateful_set: Raw, numbers: range, now: datetime) -> Iterator[Raw]:
-    spec, revision = stateful_set["spec"], stateful_set.get("status", {}).get("updateRevision", "")
-    claims = [each["metadata"]["name"] for each in spec.get("volumeClaimTemplates", ())]
+def replicas_of_stateful_set(stateful_set: StoredWorkload, numbers: range, now: datetime) -> Iterator[Raw]:
+    claims = [each.metadata.name for each in stateful_set.spec.volume_claim_templates]
     for number in numbers:
-        ordinal = spec.get("ordinals", {}).get("start", 0) + number
-        name = f"{stateful_set['metadata']['name']}-{ordinal}"
-        made = new_pod(spec["template"], stateful_set, name, now)
+        ordinal = stateful_set.spec.ordinals.start + number
+        name = f"{stateful_set.metadata.name}-{ordinal}"
+        made = new_pod("StatefulSet", stateful_set, name, now)
         made["metadata"]["labels"] = {
             **(made["metadata"].get("labels") or {}),
             "apps.kubernetes.io/pod-index": str(ordinal),
-            "controller-revision-hash": revision,
+            "controller-revision-hash": stateful_set.status.update_revision,
             "statefulset.kubernetes.io/pod-name": name,
         }
         volumes = [
@@ -204,32 +206,33 @@ def scale_command(session: Session, workload: str, replicas: int) -> None:
     """
     kind, name = _kind_and_name(workload)
     inventory = Inventory(session.cluster)
-    stored = inventory.get(kind, name, session.namespace, Raw)
-    found = {**stored, "kind": "StatefulSet" if kind is STATEFUL_SETS else "Deployment"}
-    before = found["spec"].get("replicas", 1)
+    found = inventory.get(kind, name, session.namespace, StoredWorkload)
+    before = found.spec.replicas
     if replicas == before:
         raise Failure(f"{workload} has {count_of(before, 'replica')} already", "name another number")
     if replicas > before:
-        session.show(_scale_out(inventory, found, replicas))
+        session.show(_scale_out(inventory, kind, found, replicas))
     else:
-        _show_scale_in(session, inventory, found, replicas)
+        _show_scale_in(session, inventory, kind, found, replicas)
 
 
-def _show_scale_in(session: Session, inventory: Inventory, workload: Raw, replicas: int) -> None:
-    metadata, spec = workload["metadata"], workload["spec"]
-    owner, first = workload, spec.get("ordinals", {}).get("start", 0)
-    if workload["kind"] == "Deployment":
-        owner, first = _newest_replica_set(inventory, workload), None
-        if owner["spec"].get("replicas") != spec.get("replicas", 1):
-            raise Failure(
-                f"a rollout of deployment {metadata['name']} is under way: its controller shares the replicas among"
-                " its ReplicaSets",
-                "repeat it when kubectl rollout status says that it is complete",
-            )
+def _show_scale_in(
+    session: Session, inventory: Inventory, kind: Resource, workload: StoredWorkload, replicas: int
+) -> None:
+    metadata, before = workload.metadata, workload.spec.replicas
+    is_set = kind is STATEFUL_SETS
+    owner = workload if is_set else _newest_replica_set(inventory, workload)
+    first = workload.spec.ordinals.start if is_set else None
+    if owner.spec.replicas != before:
+        raise Failure(
+            f"a rollout of deployment {metadata.name} is under way: its controller shares the replicas among"
+            " its ReplicaSets",
+            "repeat it when kubectl rollout status says that it is complete",
+        )
     # With IP reservation: this feature is there without it.
     from cli.ip_reservation.removal import scale_in
 
-    session.show(scale_in(inventory, workload, owner["metadata"]["uid"], first, replicas))
+    session.show(scale_in(inventory, metadata, owner.metadata.uid, first, before, replicas))
 
 
 def _kind_and_name(workload: str) -> tuple[Resource, str]:
@@ -243,24 +246,23 @@ def _kind_and_name(workload: str) -> tuple[Resource, str]:
     return resource, name
 
 
-def _newest_replica_set(inventory: Inventory, deployment: Raw) -> Raw:
-    metadata = deployment["metadata"]
+def _newest_replica_set(inventory: Inventory, deployment: StoredWorkload) -> StoredWorkload:
+    metadata = deployment.metadata
     found = [
         each
-        for each in inventory.list(REPLICA_SETS, Raw, Selection(metadata["namespace"]))
-        if any(owner["uid"] == metadata["uid"] for owner in each["metadata"].get("ownerReferences", ()))
+        for each in inventory.list(REPLICA_SETS, StoredWorkload, Selection(metadata.namespace))
+        if any(owner.uid == metadata.uid for owner in each.metadata.owner_references)
     ]
     if not found:
-        raise Failure(f"deployment {metadata['name']} has no ReplicaSet yet", "repeat it in a moment")
-    newest = max(found, key=lambda each: int(each["metadata"].get("annotations", {}).get(REVISION, 0)))
-    return {**newest, "kind": "ReplicaSet"}
+        raise Failure(f"deployment {metadata.name} has no ReplicaSet yet", "repeat it in a moment")
+    return max(found, key=lambda each: int(each.metadata.annotations.get(REVISION, 0)))
 
 
-def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
-    metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
-    snapshot = snapshot_of(inventory, namespaces=[metadata["namespace"]])
+def _scale_out(inventory: Inventory, kind: Resource, workload: StoredWorkload, replicas: int) -> Scale:
+    metadata, before = workload.metadata, workload.spec.replicas
+    snapshot = snapshot_of(inventory, namespaces=[metadata.namespace])
     settings, now = snapshot.settings.elasticity, snapshot.now
-    if workload["kind"] == "StatefulSet":
+    if kind is STATEFUL_SETS:
         made = [*replicas_of_stateful_set(workload, range(before, replicas), now)]
     else:
         newest = _newest_replica_set(inventory, workload)
@@ -273,7 +275,7 @@ def _scale_out(inventory: Inventory, workload: Raw, replicas: int) -> Scale:
     keys = {decode(_encoded(each)).key for each in made}
     siblings = Counter(location_of(pod, nodes.names) for pod in pods if pod.key in keys)
     return Scale(
-        f"{metadata['namespace']}/{metadata['name']}",
+        key_of(metadata),
         before,
         replicas,
         siblings[Location.LOCAL],
@@ -303,11 +305,10 @@ def _planned(
     return made
 
 
-def _cluster(inventory: Inventory, nodes: Nodes, workload: Raw, replicas: int) -> ClusterState:
+def _cluster(inventory: Inventory, nodes: Nodes, workload: StoredWorkload, replicas: int) -> ClusterState:
     settings = inventory.settings.elasticity
     switch, _ = parse(_switch(inventory, settings))
-    first = workload["spec"].get("ordinals", {}).get("start", 0)
-    wanted = Workload(wanted=replicas, made=replicas, first=first)
+    wanted = Workload(wanted=replicas, made=replicas, first=workload.spec.ordinals.start)
     return ClusterState(nodes, settings, switch, lambda _pod: wanted)
 
 

@@ -40,7 +40,7 @@ from cli.simulate.values import Change, Effect, Released, judged
 from controllers.ip_reservation.release_planner import Cause, Life, Pods, plan
 from features import unregistered
 from kube.resources import NODES, PODS, Selection
-from kube.types import MIRROR, Namespace
+from kube.types import MIRROR, Namespace, ObjectMeta, key_of
 from settings import Settings
 
 NAME = "simulated"
@@ -373,12 +373,14 @@ def removal(
     )
 
 
-def scale_in(inventory: Inventory, workload: Raw, owner: str, first: int | None, replicas: int) -> ScaleIn:
+def scale_in(
+    inventory: Inventory, workload: ObjectMeta, owner: str, first: int | None, before: int, replicas: int
+) -> ScaleIn:
     """*owner* is the uid of that of its pods, *first* the first ordinal of a StatefulSet, and None of a Deployment."""
-    metadata, before = workload["metadata"], workload["spec"].get("replicas", 1)
+    name = key_of(workload)
     active = [
         pod
-        for pod in inventory.pods(Selection(metadata["namespace"]))
+        for pod in inventory.pods(Selection(workload.namespace))
         if any(each.uid == owner for each in pod.metadata.owner_references)
         and not (pod.finished or pod.terminating)
     ]
@@ -390,8 +392,6 @@ def scale_in(inventory: Inventory, workload: Raw, owner: str, first: int | None,
         beyond = [pod for pod in active if pod.ordinal > first + replicas - 1]
         chosen = sorted(beyond, key=lambda pod: pod.ordinal, reverse=True)
         why = [f"ordinal {pod.ordinal}" for pod in chosen]
-    name = f"{metadata['namespace']}/{metadata['name']}"
-    what = f"Scaling {name} from {before} to {replicas}"
     return ScaleIn(
         workload=name,
         before=before,
@@ -399,5 +399,7 @@ def scale_in(inventory: Inventory, workload: Raw, owner: str, first: int | None,
         going=tuple(
             Going(pod.key, pod.spec.node_name, reason) for pod, reason in zip(chosen, why, strict=True)
         ),
-        removal=removal(inventory, what, chosen, deletion_of, comes_back=False),
+        removal=removal(
+            inventory, f"Scaling {name} from {before} to {replicas}", chosen, deletion_of, comes_back=False
+        ),
     )
