@@ -13,7 +13,7 @@ from api.anycast_ip import COPY, NODE_ADDRESS, WAIT
 from api.ingress_daemonset import GROUP
 from calico.reservations import GROUPS
 from cli.cluster import attempt
-from cli.errors import WRONG, unreadable, way_to_permission
+from cli.errors import WRONG, way_to_permission
 from cli.health import PAGE, Finding, Needs, Probe, Raw, Verdict
 from cli.installation import (
     CALICO,
@@ -255,8 +255,7 @@ def _seen(webhook: RegisteredWebhook, kinds: Sequence[tuple[str, str]]) -> str:
 def _labels(namespaces: Sequence[Namespace] | KubeError, settings: Settings) -> Iterator[Finding]:
     warns = partial(Finding, LABELS_CHECK, Verdict.WARNING)
     if isinstance(namespaces, KubeError):
-        failure = unreadable(namespaces)
-        yield Finding(LABELS_CHECK, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
+        yield Finding.unread(LABELS_CHECK, "", namespaces)
         return
     is_on = settings.anycast_ip.enabled and settings.anycast_ip.pod_address.enabled
     for each in namespaces:

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from cli.errors import unreadable
 from cli.installation import Access
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part
+from kube.errors import KubeError
 from kube.resources import Resource
 from kube.types import ObjectMeta
 from settings import Settings
@@ -40,6 +42,11 @@ class Finding(Document, frozen=True):
     verdict: Verdict
     message: str
     way_out: str = ""
+
+    @classmethod
+    def unread(cls, check: str, what: str, error: KubeError) -> Finding:
+        failure = unreadable(error)
+        return cls(check, Verdict.SKIPPED, f"{what}not read: {failure.message}", failure.way_out)
 
 
 class Overview(Document, frozen=True):

@@ -25,7 +25,7 @@ from api.anycast_ip import (
 )
 from api.ingress_daemonset.template import FollowedNode, Template, Where, tolerations, where_of
 from cli.anycast_ip.addresses import address_claims, allow_list, announcing, claims_in
-from cli.anycast_ip.health import quotas_read
+from cli.anycast_ip.health import left_of, quotas_read
 from cli.anycast_ip.node import opens_when, terms_in_words
 from cli.errors import Failure
 from cli.explain.kinds import ingress_daemonsets_of, snapshot_of
@@ -93,14 +93,13 @@ def orders_for(inventory: Inventory, count: int, nodes: Iterable[FollowedNode]) 
     per_second = ALLOCATE.rate * inventory.settings.cloud.rate_share / 100
     from_pool = min(count, max(0, len(idle) - waiting))
     needed = count - from_pool
-    found = quotas_read(inventory)
-    known = {each.id: each for each in found.quotas} if found else {}
+    known = {each.quota: each for each in left_of(quotas_read(inventory))}
     counts = {
         TOTAL: (20, "addresses of the account in the region"),
         DAILY: (40, "orders of the account on a day"),
     }
     quotas = [
-        Quota(name, needed, usual, what, read.limit, read.limit - read.current)
+        Quota(name, needed, usual, what, read.limit, read.left)
         if (read := known.get(name))
         else Quota(name, needed, usual, what)
         for name, (usual, what) in counts.items()

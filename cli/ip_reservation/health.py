@@ -13,7 +13,6 @@ from calico.pools import COOLDOWN, POOLS, IPPool
 from calico.reservations import GROUPS, Reservations
 from calico.segment import IPReservation as Segment
 from cli.cluster import attempt
-from cli.errors import unreadable
 from cli.health import PAGE, Finding, Health, Needs, Overview, Problem, Verdict
 from cli.installation import CALICO, CONTROLLERS, WEBHOOK, Access, access
 from cli.inventory import Inventory
@@ -205,8 +204,7 @@ def checks(inventory: Inventory) -> Iterator[Finding]:
 def _of_cooldown(settings: IPReservationSettings, cooldown: int | KubeError) -> Iterator[Finding]:
     """*cooldown* in seconds, 0 for none."""
     if isinstance(cooldown, KubeError):
-        failure = unreadable(cooldown)
-        yield Finding(COOLDOWN_CHECK, Verdict.SKIPPED, f"not read: {failure.message}", failure.way_out)
+        yield Finding.unread(COOLDOWN_CHECK, "", cooldown)
         return
     lasts, reserved = duration(cooldown), duration(settings.duration)
     kept = f"Calico keeps every IP for {lasts} after its release"
@@ -237,8 +235,7 @@ def _of_same_address(pools: Sequence[IPPool] | KubeError | None) -> Finding:
     """None where Calico's pools are not served."""
     check = "the same address"
     if isinstance(pools, KubeError):
-        failure = unreadable(pools)
-        return Finding(check, Verdict.SKIPPED, f"pools not read: {failure.message}", failure.way_out)
+        return Finding.unread(check, "pools ", pools)
     if pools is None:
         return Finding(check, Verdict.SKIPPED, "Calico's pools are not served")
     if not (names := ", ".join(each.metadata.name for each in pools if each.has_ip_in_ip)):
