@@ -145,9 +145,14 @@ class IPReservation(Value, frozen=True, dict=True):
         return _unpacked(revealed(self.metadata).annotations.get(RECORDS, "[]"))
 
     @cached_property
+    def by_key(self) -> Mapping[str, Record]:
+        """The records, in a segment of ours."""
+        return {record.key: record for record in self.records} if self.ours else {}
+
+    @cached_property
     def keys(self) -> frozenset[str]:
         """Of the records, in a segment of ours."""
-        return frozenset(record.key for record in self.records) if self.ours else frozenset()
+        return frozenset(self.by_key)
 
     @cached_property
     def to_be_released(self) -> Mapping[str, str | None]:

@@ -215,9 +215,8 @@ class LateReconciler:
 
     def _is_standing(self, pod: Pod) -> bool:
         """Whether no review of its deletion decided about its addresses."""
-        keys = keys_of(pod)
-        segments = (segment for key in keys for segment in self.caches.segments.by_index("keys", key))
-        found = [record for segment in segments for record in segment.records if record.key in keys]
+        segments = self.caches.segments
+        found = [each.by_key[key] for key in keys_of(pod) for each in segments.by_index("keys", key)]
         return bool(found) and all(record.reason == STANDING for record in found)
 
     def _reserve_late(self, departure: Departure, records: Sequence[Record]) -> None:
