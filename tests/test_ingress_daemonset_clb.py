@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from controllers.ingress_daemonset.children import Target, Writes
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.rollout import Snapshot
+from controllers.ingress_daemonset.status import Pace
 from kube.leader_election import LeadershipLost
 from tests.factories import NOW
 from tests.ingress_daemonset_clb_world import BALANCER, KEY, TASK, WEIGHT, ClbLeader, rolling
@@ -291,7 +292,7 @@ def test_a_forecast_has_waves_and_the_grace_at_load_balancers() -> None:
     here = in_waves({"n1": "b", "n2": "a"}, pause=60)
     nodes, deployments = here.cache.list("Node"), here.cache.in_namespace("Deployment", "edge")
     resource = here.cache.get(Target("IngressDaemonSet", "edge", "web"))
-    found = forecast(Snapshot(resource, nodes, deployments, here.now(), Writes(), {}), 5)
+    found = forecast(Snapshot(resource, nodes, deployments, here.now(), Writes(), {}), Pace(5))
 
     first, second = found.steps
     assert (first.node, second.node) == ("n2", "n1")

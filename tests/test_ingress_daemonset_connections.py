@@ -12,7 +12,7 @@ from controllers.ingress_daemonset.health_checks import daemon_sets
 from controllers.ingress_daemonset.readers import checkers_of
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.rollout import Snapshot
-from controllers.ingress_daemonset.status import Undrained
+from controllers.ingress_daemonset.status import Pace, Undrained
 from tests.factories import NOW
 from tests.fakes import FakeRecorder
 from tests.ingress_daemonset_leader import Leader, with_nodes
@@ -140,7 +140,7 @@ def test_a_forecast_has_no_connections() -> None:
     given = resource(healthCheckNodePorts=[PORT], rolling=WAITING)
     snapshot = Snapshot(given, [node("n1")], [], NOW, NO_WRITES, {})
 
-    assert forecast(snapshot, 1).left == ()
+    assert forecast(snapshot, Pace(1)).left == ()
 
 
 def detaching(connections: int | None, confirm: str = "required") -> Leader:

@@ -18,7 +18,7 @@ from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.object_cache import RESOURCES
 from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.rollout import Snapshot
-from controllers.ingress_daemonset.status import ASSUMED, measured, seconds_of_pods
+from controllers.ingress_daemonset.status import ASSUMED, Pace, pace_of
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling, at
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, complete, is_ready, merge
@@ -56,7 +56,7 @@ def snapshot_of(here: Leader) -> Snapshot:
 
 
 def foreseen(here: Leader, pods: float = PODS) -> Forecast:
-    return forecast(snapshot_of(here), pods)
+    return forecast(snapshot_of(here), Pace(pods))
 
 
 class Rollout:
@@ -239,7 +239,7 @@ def test_nothing_is_foreseen_at_rest_while_paused_or_at_the_end_of_the_object() 
 def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     here = outdated(*NAMES, rolling={"maxUnavailableNodes": 1, **BY_NODE})
     whole = foreseen(here)
-    part = forecast(snapshot_of(here), PODS, plans=20)
+    part = forecast(snapshot_of(here), Pace(PODS), plans=20)
 
     assert (
         part.steps == whole.steps[: len(part.steps)] or part.steps[:-1] == whole.steps[: len(part.steps) - 1]
@@ -248,7 +248,7 @@ def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     assert part.ends_at is not None
     assert whole.ends_at is not None
     assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
-    begun = forecast(snapshot_of(here), PODS, plans=1)
+    begun = forecast(snapshot_of(here), Pace(PODS), plans=1)
     status = plan(snapshot_of(here)).status or {}
     assert begun.ends_at == at(status["rollout"]["estimatedEnd"])
 
@@ -258,22 +258,23 @@ def test_the_pace_of_pods_is_that_of_their_last_updates_and_assumed_before(detac
     """By one clock, that of the leader."""
     rolling = {"maxUnavailableNodes": detached, "annotateNodeToDetach": None}
     here = Rolling(*NAMES[:3], pods=35, rolling=rolling, minReadySeconds=7)
-    assert seconds_of_pods(here.world.plan().rollouts) == ASSUMED + 7
 
+    def pace() -> Pace:
+        return pace_of(here.world.plan().rollouts)
+
+    assert pace() == Pace(ASSUMED + 7)
     here.roll_out()
     here.finish()
-    rollouts = here.world.plan().rollouts
-    assert 35 <= seconds_of_pods(rollouts) <= 42
-    assert len(measured(rollouts)) == 3
+    measured = pace()
+    assert 35 <= measured.pods <= 42
+    assert (measured.measured, measured.waits <= 3) == (3, True)
     here.world.nodes["n1"]["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
-    for _ in range(50):
-        here.turn()
+    here.turns(50)
     here.world.nodes["n1"]["spec"]["taints"] = []
-    for _ in range(50):
-        here.turn()
-    assert measured(here.world.plan().rollouts) == measured(rollouts), "a drain is no update"
+    here.turns(50)
+    assert pace() == measured, "a drain is no update"
     here.world.raw["spec"]["minReadySeconds"] = 100
-    assert seconds_of_pods(here.world.plan().rollouts) == 100
+    assert pace().pods == 100
 
 
 def with_canary(pause: Raw) -> Leader:

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.ingress_daemonset.types import resource
+from controllers.ingress_daemonset.detachment import holders_of
 from controllers.ingress_daemonset.drift import overwrite
 from controllers.ingress_daemonset.forecast import forecast
 from controllers.ingress_daemonset.revisions import plan_revisions
-from controllers.ingress_daemonset.status import HISTORY_SIZE, seconds_of_pods
+from controllers.ingress_daemonset.status import HISTORY_SIZE, pace_of
 from dev.fake_api import merged
 from tests.ingress_daemonset_rolling import Rolling, at
-from tests.ingress_daemonset_world import DETACHED, World, raw_node, raw_resource
+from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, World, raw_node, raw_resource
 
 Raw = dict[str, Any]
 
@@ -235,26 +236,67 @@ def test_the_end_follows_a_grace_that_changes(grace: int, when: str) -> None:
 
 
 ZONES = {"byLabel": "zone", "pause": {"durationSeconds": 60}}
+CANARY = {"nodes": 1, "pause": {"durationSeconds": 600}}
+LATE = 90
+"""Seconds after which something else writes the timestamp of a detachment."""
+CONFIRMED = {"waitForDetachmentByAnnotatedTimestamp": {"key": TIMESTAMP, "gracePeriodSeconds": 5}}
+
+
+class Confirmed(Rolling):
+    """Each detachment takes its time."""
+
+    def turn(self) -> None:
+        for held in (node["metadata"]["annotations"] for node in self.world.nodes.values()):
+            marks = holders_of(held).values()
+            since = next((mark.at for mark in marks), self.world.now)
+            if not marks:
+                held.pop(TIMESTAMP, None)
+            elif self.world.now - since >= timedelta(seconds=LATE):
+                held.setdefault(TIMESTAMP, self.world.now.isoformat())
+        super().turn()
 
 
 @pytest.mark.parametrize(
-    "parts", [{}, {"maxUnavailableNodes": 1}, {"attachGracePeriodSeconds": 30}, {"waves": ZONES}]
+    "parts",
+    [
+        pytest.param({}, id="two nodes at a time"),
+        pytest.param({"maxUnavailableNodes": 1}, id="one node at a time"),
+        pytest.param({"attachGracePeriodSeconds": 30}, id="a grace after the attachment"),
+        pytest.param({"waves": ZONES}, id="waves"),
+        pytest.param({"canary": CANARY}, id="a canary with a pause"),
+        pytest.param({"canary": CANARY, "waves": ZONES}, id="a canary before waves"),
+        pytest.param(CONFIRMED, id="others take their time to detach"),
+    ],
 )
-def test_the_end_is_that_of_a_forecast(parts: Raw) -> None:
+def test_the_end_is_that_of_a_forecast_and_what_happens(parts: Raw) -> None:
     """So that the page, the command and a simulation have one end for one rollout."""
-    rolling = Rolling(rolling=parts)
+    rolling = Confirmed(rolling=parts)
     for number, each in enumerate(rolling.world.nodes.values()):
         each["metadata"]["labels"] = {"zone": f"z{number % 3}"}
     rolling.roll_out()
     rolling.finish()
-    rolling.roll_out("proxy:3")
+    rolling.world.retemplate("proxy:3")
+    snapshot = rolling.world.snapshot()
+    foreseen = forecast(snapshot, pace_of(snapshot.rollouts())).ends_at
     rolling.turn()
-    ends = at(rolling.rollout["estimatedEnd"])
-    pods = seconds_of_pods(rolling.world.plan().rollouts)
-    foreseen = forecast(rolling.world.snapshot(), pods).ends_at
+    ends, began = at(rolling.rollout["estimatedEnd"]), rolling.world.now
+    rolling.finish()
 
     assert foreseen
-    assert abs(ends - foreseen) <= (foreseen - rolling.world.now) * 0.15 + timedelta(seconds=10)
+    tolerated = (rolling.world.now - began) * 0.15 + timedelta(seconds=10)
+    assert abs(ends - foreseen) <= tolerated
+    assert abs(ends - rolling.world.now) <= tolerated
+
+
+def test_the_end_is_not_known_before_a_person_promotes_the_canary() -> None:
+    rolling = Rolling(rolling={"canary": {"nodes": 1}})
+    rolling.roll_out()
+    assert "estimatedEnd" not in rolling.rollout
+    rolling.play(lambda: rolling.canary.get("completeSince"))
+    rolling.promote()
+    rolling.turns(2)
+
+    assert "estimatedEnd" in rolling.rollout
 
 
 def test_no_end_is_said_of_a_rollout_whose_node_takes_far_longer() -> None:

@@ -295,6 +295,13 @@ class RollingUpdate(Value, frozen=True):
         return self.confirm_timeout_seconds if self.labels_node else 0
 
     @property
+    def grace_seconds(self) -> int:
+        """The longest until a detached node gets nothing more, where others do their part at once."""
+        ways = (self.deployment_annotation, self.node_annotation, self.weights, self.timestamp)
+        graces = (each.grace_period_seconds for each in ways if each)
+        return max(self.label_grace_seconds, *graces, 0)
+
+    @property
     def weights(self) -> Weights | None:
         """Set to 0 before the update of a node."""
         return self.set_weight_to_detach if self.detaches else None

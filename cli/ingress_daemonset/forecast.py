@@ -20,11 +20,11 @@ from cli.inventory import Inventory
 from cli.output import Document, Part, Report, Table, count_of, duration, title, warning
 from cli.session import Command, Session, pass_session
 from cli.simulate.values import Change, Effect
-from controllers.ingress_daemonset.children import Workload, Writes
+from controllers.ingress_daemonset.children import LONG_AGO, Workload, Writes
 from controllers.ingress_daemonset.forecast import Left, Pause, Step, WavePause, forecast
 from controllers.ingress_daemonset.pacing import resolved
 from controllers.ingress_daemonset.rollout import Snapshot
-from controllers.ingress_daemonset.status import measured, seconds_of_pods
+from controllers.ingress_daemonset.status import Pace, pace_of
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
 Raw = dict[str, Any]
@@ -56,7 +56,10 @@ class Wave(Document, frozen=True):
 
 
 class Rollout(Report, frozen=True):
-    """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without."""
+    """*remaining* nodes are estimated only; *pods_seconds* was measured on *measured* nodes, or is assumed without.
+
+    Others let a node be updated *waits_seconds* after its graces.
+    """
 
     ingress_daemonset: str
     what: str
@@ -64,6 +67,7 @@ class Rollout(Report, frozen=True):
     budget: int
     budget_field: str
     pods_seconds: float
+    waits_seconds: float
     measured: int
     paused: bool
     waves: tuple[Wave, ...]
@@ -77,10 +81,11 @@ class Rollout(Report, frozen=True):
 
     def parts(self, now: datetime) -> Iterator[Part]:
         yield title(f"Rollout of {self.ingress_daemonset}, {self.what}: {_end(self)}")
+        waits = f", from {self.waits_seconds:.0f}s after its graces on" if round(self.waits_seconds) else ""
         source = f"the median of the last update of {self.measured} nodes"
         yield (
             f"{count_of(self.nodes, 'node')}, at most {self.budget} at a time ({self.budget_field});"
-            f" pods take {self.pods_seconds:.0f}s on a node"
+            f" pods take {self.pods_seconds:.0f}s on a node{waits}"
             f" ({source if self.measured else 'assumed: no rollout has been measured yet'})."
         )
         if self.paused:
@@ -143,9 +148,11 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     if resolved(snapshot.resource, ())[1].stored:
         why = "its template has failed, and nodes have, or return to, the one before"
         raise Failure(why, "write --image to see another template")
-    rollouts = snapshot.rollouts()
-    pods, plans = seconds_of_pods(rollouts), max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
-    ahead = forecast(snapshot, pods, plans)
+    rollouts, course = snapshot.rollouts(), snapshot.resource.stored.rollout
+    # As the leader estimates the end.
+    pace = pace_of(rollouts, (course and course.started_at) or LONG_AGO)
+    plans = max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
+    ahead = forecast(snapshot, pace, plans)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
     return Rollout(
         ingress_daemonset=f"{namespace}/{name}",
@@ -153,15 +160,16 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
         nodes=ahead.nodes,
         budget=ahead.limit,
         budget_field="maxUnavailableNodes" if rolling.detaches else "maxDegradedNodes",
-        pods_seconds=pods,
-        measured=len(measured(rollouts)),
+        pods_seconds=pace.pods,
+        waits_seconds=pace.waits,
+        measured=pace.measured,
         paused=stored["spec"].get("paused", False),
         waves=tuple(Wave(tuple(wave)) for wave in ahead.waves),
         not_updated=ahead.left,
         remaining=ahead.remaining,
         ends_at=ahead.ends_at,
         now=now,
-        assumptions=tuple(_assumptions(snapshot.resource)),
+        assumptions=tuple(_assumptions(snapshot.resource, pace)),
         pause=ahead.pause,
         wave_pauses=ahead.wave_pauses,
     )
@@ -187,12 +195,14 @@ def with_images(raw: Raw, images: Sequence[str]) -> Raw:
     return changed
 
 
-def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
+def _assumptions(resource: IngressDaemonSet, pace: Pace) -> Iterator[str]:
     rolling: RollingUpdate = resource.spec.update_strategy.rolling_update
     if rolling.canary and rolling.canary.metric:
         yield "the metric of the canary is good from its first measurement on, unless it has failed before"
     if rolling.window:
         yield f"nodes begin in the window only: from {rolling.window.start} {rolling.window.time_zone} on"
+    if round(pace.waits):
+        return
     if rolling.timestamp:
         yield f"annotation {rolling.timestamp.key} appears as soon as a node is to be detached"
     if resource.spec.health_check_node_ports and rolling.deployment_annotation and rolling.confirm != "off":
@@ -205,6 +215,8 @@ def _assumptions(resource: IngressDaemonSet) -> Iterator[str]:
 
 
 def _end(found: Rollout) -> str:
+    if found.ends_at is None and found.remaining:
+        return "its end is not known"
     if found.ends_at is None:
         return "it does not end" if found.not_updated else "nothing to do"
     about = "about " if found.remaining else ""

@@ -32,8 +32,9 @@ class Baseline(Value, frozen=True):
     """What we applied: hashes of the *template*, the *size* and other *settings*, and the template's *digest* there.
 
     *shared* is a hash of the part of the template that is the same for all nodes, *generation* the one that our write
-    made, *undone* has the digests of alterations that we have restored, *updated* is when the node was last updated,
-    and *took* how many seconds later its pods were available. The *size* is empty while it waits to be changed.
+    made, *undone* has the digests of alterations that we have restored, *updated* is when the node was last updated:
+    *waited* seconds after its graces were over, and *took* seconds before its pods were available. The *size* is empty
+    while it waits to be changed.
     """
 
     template: str = ""
@@ -44,6 +45,7 @@ class Baseline(Value, frozen=True):
     digest: str = ""
     undone: tuple[str, ...] = ()
     updated: datetime | None = None
+    waited: int = 0
     took: int | None = None
 
     def is_answered_by(self, held: Workload) -> bool:

@@ -22,7 +22,7 @@ from api.ingress_daemonset.status import (
     status_of,
 )
 from api.ingress_daemonset.template import FollowedNode
-from api.ingress_daemonset.types import OFF, Canary, IngressDaemonSet
+from api.ingress_daemonset.types import OFF, IngressDaemonSet
 from controllers.ingress_daemonset.children import (
     COMPLETE,
     Action,
@@ -41,6 +41,7 @@ from controllers.ingress_daemonset.nodes import NodeRollout, why
 from controllers.ingress_daemonset.pacing import promoted, stored_canary
 from controllers.ingress_daemonset.planner import Plan, plan
 from controllers.ingress_daemonset.rollout import Snapshot, budget
+from controllers.ingress_daemonset.status import Pace
 from kube.types import Condition, Value
 
 T = TypeVar("T", bound=Value)
@@ -249,13 +250,14 @@ class Forecast:
         return tuple(tuple(wave) for _, wave in groupby(self.steps, key=lambda each: each.begins_at))
 
 
-def forecast(snapshot: Snapshot, pods: float, plans: int | None = None) -> Forecast:
-    """*plans* bounds the work: that many calls of the planner. Only graces, pauses and *pods* take time, in seconds."""
+def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Forecast:
+    """*plans* bounds the work: that many calls of the planner. Only graces, pauses, and what has a *pace* take time."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Forecast(0, 0)
     # Health checkers are not simulated.
-    snapshot = replace(snapshot, resource=foreseeable(snapshot.resource), checkers=HealthCheckers())
-    cluster, record = SimulatedCluster(snapshot, pods), _Record(snapshot.now)
+    resource = foreseeable(snapshot.resource, pace.waits)
+    snapshot = replace(snapshot, resource=resource, checkers=HealthCheckers())
+    cluster, record = SimulatedCluster(snapshot, pace.pods), _Record()
     bound = SLACK + PLANS_PER_NODE * len(snapshot.nodes) if plans is None else plans
     for _ in range(bound):
         planned = plan(cluster.snapshot(), record.rollouts)
@@ -271,41 +273,43 @@ def forecast(snapshot: Snapshot, pods: float, plans: int | None = None) -> Forec
     return record.cut_off(planned)
 
 
-def foreseeable(resource: IngressDaemonSet) -> IngressDaemonSet:
-    """*resource* without what others do: the grace that begins with weight 0 begins with the annotation."""
+def foreseeable(resource: IngressDaemonSet, waits: float = 0.0) -> IngressDaemonSet:
+    """*resource* without what others do: the grace that begins with weight 0 begins with the annotation.
+
+    Where it *waits*, that is so many seconds after the longest grace.
+
+    The canary has no metric, and pauses for the time in which that has to be good; by hand when it has failed.
+    """
     rolling = resource.spec.update_strategy.rolling_update
-    annotation, weights = rolling.deployment_annotation, rolling.weights
-    if annotation and weights:
-        longest = max(annotation.grace_period_seconds, weights.grace_period_seconds)
+    annotation, canary = rolling.deployment_annotation, rolling.canary
+    if annotation:
+        ways = (annotation, rolling.weights)
+        longest = max(each.grace_period_seconds for each in ways if each)
+        if waits:
+            longest = rolling.grace_seconds + round(waits)
         annotation = changed(annotation, grace_period_seconds=longest)
+    if canary and canary.metric:
+        metric = stored_canary(resource, version_of(resource)).metric
+        seconds = max(canary.pause.duration_seconds, canary.metric.for_seconds, 1)
+        if metric and metric.failed_at:
+            seconds = 0
+        canary = changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
     rolling = changed(
         rolling,
         annotate_deployment_to_detach=annotation,
         set_weight_to_detach=None,
         wait_for_connections=None,
         confirm=OFF,
-        canary=_with_good_metric(resource, rolling.canary),
+        canary=canary,
     )
     strategy = changed(resource.spec.update_strategy, rolling_update=rolling)
     return changed(resource, spec=changed(resource.spec, update_strategy=strategy))
-
-
-def _with_good_metric(resource: IngressDaemonSet, canary: Canary | None) -> Canary | None:
-    """It has no metric, and pauses for the time in which it has to be good; by hand when it has failed."""
-    if canary is None or canary.metric is None:
-        return canary
-    seconds = max(canary.pause.duration_seconds, canary.metric.for_seconds, 1)
-    metric = stored_canary(resource, version_of(resource)).metric
-    if metric and metric.failed_at:
-        seconds = 0
-    return changed(canary, metric=None, pause=changed(canary.pause, duration_seconds=seconds))
 
 
 @dataclass
 class _Record:
     """What became of each node, in the order in which nodes began."""
 
-    began: datetime
     rollouts: tuple[NodeRollout, ...] = ()
     pause: Pause | None = None
     wave_pauses: tuple[WavePause, ...] = ()
@@ -335,8 +339,7 @@ class _Record:
             if step is None:
                 if not each.in_flight or each.draining:
                     continue
-                since = [mark.at for mark in (each.deployment_mark, each.node_mark) if mark]
-                step = Step(each.node.name, min(since, default=now))
+                step = Step(each.node.name, each.marked_at)
             if step.replaced_at is None and each.phase in (Phase.UPDATING, Phase.ATTACHING):
                 step = replace(step, replaced_at=each.updated_at or now)
             if not each.in_flight:

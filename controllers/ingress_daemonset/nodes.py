@@ -495,16 +495,18 @@ def _recorded(
     old, asked = rollout.baseline or Baseline(), _asked(rollout, held.metadata.generation + 1)
     if rollout.needs_size and spec.keys().isdisjoint(size_of(rollout.resource)):
         asked = msgspec.structs.replace(asked, size="")
-    updated, took = old.updated, old.took
+    updated, waited, took = old.updated, old.waited, old.took
     if updates:
         # The mark may be of a clock that is ahead.
         updated, took = max(now, rollout.marked_at), None
+        detached = (updated - rollout.marked_at).total_seconds() if rollout.marked_at > LONG_AGO else 0
+        waited = max(0, round(detached) - rollout.rolling.grace_seconds)
     elif (
         updated and took is None and rollout.phase is Phase.ATTACHING and rollout.marked_at <= updated <= now
     ):
         # It is attached for the first time since.
         took = round((now - updated).total_seconds())
-    asked = msgspec.structs.replace(asked, updated=updated, took=took)
+    asked = msgspec.structs.replace(asked, updated=updated, waited=waited, took=took)
     if "template" in spec:
         return annotations_of(rewritten(asked, rollout.drift, old, held.template_digest))
     if rollout.drift in (Drift.NONE, Drift.UNRECORDED):

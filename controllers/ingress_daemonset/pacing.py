@@ -6,7 +6,7 @@ for another template.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -271,6 +271,7 @@ class Canary:
     """
 
     resource: IngressDaemonSet
+    wanted: spec.Canary
     size: int
     begun: tuple[NodeRollout, ...]
     waiting: tuple[NodeRollout, ...]
@@ -287,13 +288,16 @@ class Canary:
     @property
     def pause(self) -> timedelta:
         """Zero is until it is promoted by hand, or by its metric."""
-        wanted = self.resource.spec.update_strategy.rolling_update.canary
-        return timedelta(seconds=wanted.pause.duration_seconds if wanted else 0)
+        return timedelta(seconds=self.wanted.pause.duration_seconds)
+
+    def still_paused(self, now: datetime) -> timedelta:
+        """How long the others will wait for its pause, once its nodes are updated."""
+        since = self.stored.complete_since
+        return max(timedelta(), since + self.pause - now) if since else self.pause
 
     @property
     def metric(self) -> Metric | None:
-        wanted = self.resource.spec.update_strategy.rolling_update.canary
-        return wanted.metric if wanted else None
+        return self.wanted.metric
 
     @cached_property
     def judgement(self) -> MetricStatus | None:
@@ -324,6 +328,10 @@ class Canary:
         """Of its metric; None while that has not failed."""
         found = self.judgement
         return sentence(self.metric, found) if self.metric and found and found.failed_at else None
+
+    @property
+    def nodes(self) -> set[NodeRollout]:
+        return {*self.begun, *self.begins}
 
     @property
     def begins(self) -> tuple[NodeRollout, ...]:
@@ -475,7 +483,7 @@ def canary_of(
     untouched.sort(key=lambda each: (not each.is_stranded, each.marked_at, each.node.name))
     begun += untouched[: max(0, size - observed)]
     waiting = tuple(each for each in outdated if each.phase is Phase.OUTDATED and each.node.ready)
-    return Canary(resource, size, tuple(begun), waiting, stored, measured, bool(matching), is_blocked)
+    return Canary(resource, wanted, size, tuple(begun), waiting, stored, measured, bool(matching), is_blocked)
 
 
 def stored_canary(resource: IngressDaemonSet, version: Version) -> CanaryStatus:
@@ -579,24 +587,12 @@ class Waves:
         ranks = {value: rank for rank, value in enumerate((*self._ahead, *others))}
         return sorted(rollouts, key=lambda each: ranks[value_of(each, self.wanted.by_label)])
 
-    def paused_for(self, now: datetime) -> timedelta:
-        """How long the rollout has waited between waves."""
-        completed = self.stored.completed_at
-        running = now - completed if completed else timedelta()
-        return timedelta(seconds=self.stored.paused_seconds) + running
-
-    def still_paused(self, now: datetime) -> timedelta:
-        """How long it will wait."""
-        ends_at = self.pause_ends_at
-        ahead = len([each for each in self._ahead if each != self.current])
-        if ends_at is None:
-            return ahead * self.pause
-        return max(timedelta(), ends_at - now) + max(0, ahead - 1) * self.pause
-
-    def left(self) -> list[list[NodeRollout]]:
-        """Of each wave that is not over, what is to be updated, or under way."""
-        waves = [[each for each in self.groups[value] if each.phase in ROLLING] for value in self._ahead]
-        return [each for each in waves if each]
+    def left(self, now: datetime) -> Iterator[tuple[timedelta, list[NodeRollout]]]:
+        """Of each wave that is not over: the pause before it, and what is to be updated there, or under way."""
+        pause = max(timedelta(), self.pause_ends_at - now) if self.pause_ends_at else timedelta()
+        for value in self._ahead:
+            yield pause, [each for each in self.groups[value] if each.phase in ROLLING]
+            pause = self.pause
 
     def status(self, now: datetime) -> WavesStatus:
         """The field of the status; empty before there is something to update."""
@@ -608,7 +604,8 @@ class Waves:
             return self._at(self.current, self.stored)
         ends_at = self.pause_ends_at or (now if not self.pause else None)
         if ends_at and ends_at <= now:
-            paused = replace(self.stored, paused_seconds=round(self.paused_for(now).total_seconds()))
+            seconds = (now - self.stored.completed_at).total_seconds() if self.stored.completed_at else 0
+            paused = replace(self.stored, paused_seconds=self.stored.paused_seconds + round(seconds))
             return self._at(self.unfinished[0], paused)
         completed = self.stored.completed_at or now.replace(microsecond=0)
         return replace(self._at(self.current, self.stored), completed_at=completed)

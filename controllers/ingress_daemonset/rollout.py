@@ -196,8 +196,9 @@ class Rollout:
     """*before* has the nodes of the last plan.
 
     *left* bear a mark, and nothing of ours is left to update there: what attaches them, by their names. *departures*
-    are Deployments without a node. *canary* is None unless only its nodes may begin, *closed* while the *window* is
-    open, or there is none. *returns*: nodes go back to the template that all of them had, and nothing holds that up.
+    are Deployments without a node. *canary* is None unless only its nodes may begin, *waves* come after it, *closed* is
+    None while the *window* is open, or there is none. *returns*: nodes go back to the template that all of them had,
+    and nothing holds that up.
     """
 
     def __init__(self, snapshot: Snapshot, before: Sequence[NodeRollout]) -> None:
@@ -229,7 +230,7 @@ class Rollout:
         self.canary = canary_of(
             resource, self.version, self.nodes, snapshot.measured, is_blocked=self._is_blocked
         )
-        self.waves = None if self.canary else waves_of(resource, self.version, self.nodes)
+        self.waves = waves_of(resource, self.version, self.nodes)
 
     @cached_property
     def altered(self) -> tuple[Altered, ...]:
@@ -279,7 +280,7 @@ class Rollout:
             return {*self.nodes}
         others = set[NodeRollout]()
         if self.canary:
-            others = {*self.nodes} - {*self.canary.begun, *self.canary.begins}
+            others = {*self.nodes} - self.canary.nodes
         elif self.waves:
             others = self.waves.withheld
         others = {node for node in others if not (self._is_blocked and node.is_stranded)}

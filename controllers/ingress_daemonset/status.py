@@ -2,13 +2,13 @@
 
 A rollout is the update of nodes that have pods of another template, or a changed one. It ends as its Events say:
 complete, paused or halted; a new template ends it, too. New nodes and drains are no part of it. Its plan is there while
-it runs, and how the last ones ended. How long a node takes are its graces as they are configured now, and its pods as
-they have taken.
+it runs, and how the last ones ended. Its end is estimated: to play the planner forward, as a forecast does, takes a
+plan for each step of each node, and a leader plans all the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -62,71 +62,73 @@ TOLERANCE = 0.1
 """Of the time that is left: a better estimate that differs by less is not worth a write."""
 
 
-def estimated_end(
-    status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout], history: Sequence[EndedRollout]
-) -> datetime | None:
-    """When all nodes that are *left* are done; None while a node takes far longer than its turn.
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a node takes beside its graces: until others let it be updated, and then for its pods.
+
+    By the last update of so many *measured* nodes; without any it is assumed.
+    """
+
+    pods: float
+    waits: float = 0.0
+    measured: int = 0
+
+
+def pace_of(rollouts: Sequence[NodeRollout], since: datetime = LONG_AGO) -> Pace:
+    """By the nodes that were updated *since* then, else by earlier updates."""
+    ready = max((node.resource.spec.min_ready_seconds for node in rollouts), default=0)
+    ended = [node.baseline for node in rollouts if node.baseline and node.baseline.took is not None]
+    found = [each for each in ended if each.updated and each.updated >= since] or ended
+    if not found:
+        return Pace(ASSUMED + ready)
+    pods, waits = median(each.took or 0 for each in found), median(each.waited for each in found)
+    return Pace(max(ready, pods), waits, len(found))
+
+
+def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout]) -> datetime | None:
+    """When all nodes that are *left* are done; None while that is open.
+
+    So it is while a node takes far longer than its turn, and before a canary that is not promoted by time alone.
 
     The estimate before, in *status*, stays while it is nearly as good.
     """
-    now, waves, window = rollout.now, rollout.waves, rollout.window
-    turn = _turn(status, rollout, left, history)
+    now, rolling, window = rollout.now, rollout.rolling, rollout.window
+    pace = pace_of(rollout.nodes, status.started_at or now)
+    turn = rolling.grace_seconds + pace.waits + pace.pods + rolling.attach_grace_period_seconds
     if any(_spent(node, now) > LATE * turn for node in left if node.in_flight):
         return None
-    parts = (waves.left() if waves else None) or [[*left]]
-    seconds = sum(_seconds_left(part, status.at_a_time, turn, now) for part in parts)
-    seconds += waves.still_paused(now).total_seconds() if waves else 0
-    end = end_of(window, now, seconds) if window else now + timedelta(seconds=seconds)
+    if rollout.canary and (rollout.canary.metric or not rollout.canary.pause):
+        return None
+    end = now
+    for pause, nodes in _stages(rollout, left):
+        seconds = _seconds_left(nodes, status.at_a_time, turn, now)
+        found = end_of(window, end + pause, seconds) if window else end + pause + timedelta(seconds=seconds)
+        if found is None:
+            return None
+        end = found
     before = status.estimated_end
-    if end and before and before > now:
+    if before and before > now:
         tolerated = max(STEP, TOLERANCE * (before - now).total_seconds())
         if abs((end - before).total_seconds()) <= tolerated:
             return before
-    return datetime.fromtimestamp(ceil(end.timestamp() / STEP) * STEP, now.tzinfo) if end else None
+    return datetime.fromtimestamp(ceil(end.timestamp() / STEP) * STEP, now.tzinfo)
 
 
-def measured(rollouts: Iterable[NodeRollout], since: datetime = LONG_AGO) -> list[int]:
-    """Seconds that the pods of each node took in its last update, of those that were updated *since* then."""
-    baselines = (node.baseline for node in rollouts if node.baseline)
-    return [
-        each.took for each in baselines if each.took is not None and each.updated and each.updated >= since
-    ]
+def _stages(
+    rollout: Rollout, left: Sequence[NodeRollout]
+) -> Iterator[tuple[timedelta, Collection[NodeRollout]]]:
+    """The canary and the waves that are not over: the pause before each, and the nodes that are *left* there."""
+    canary, pause, first = rollout.canary, timedelta(), set[NodeRollout]()
+    if canary:
+        first, pause = canary.nodes, canary.still_paused(rollout.now)
+        yield timedelta(), first.intersection(left)
+    waves = list(rollout.waves.left(rollout.now)) if rollout.waves else []
+    for before, nodes in waves or [(timedelta(), [*left])]:
+        yield pause + before, [node for node in nodes if node not in first]
+        pause = timedelta()
 
 
-def seconds_of_pods(rollouts: Sequence[NodeRollout], since: datetime = LONG_AGO) -> float:
-    """Until the pods of a node are replaced: by those that were *since* then, else by earlier ones, else assumed."""
-    ready = max((node.resource.spec.min_ready_seconds for node in rollouts), default=0)
-    times = measured(rollouts, since) or measured(rollouts)
-    return max(ready, median(times)) if times else ASSUMED + ready
-
-
-def _turn(
-    status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRollout], history: Sequence[EndedRollout]
-) -> float:
-    """Seconds that a node takes."""
-    since, rolling, waves = status.started_at or rollout.now, rollout.rolling, rollout.waves
-    ways = (rolling.deployment_annotation, rolling.node_annotation, rolling.weights, rolling.timestamp)
-    graces = max(rolling.label_grace_seconds, *(each.grace_period_seconds for each in ways if each), 0)
-    turn = graces + seconds_of_pods(rollout.nodes, since) + rolling.attach_grace_period_seconds
-    if rollout.window or not (rolling.timestamp or rolling.connections or rolling.weights):
-        return turn
-    limit = status.at_a_time
-    if (done := status.nodes - len(left)) >= limit:
-        in_flight = sum(node.in_flight for node in left)
-        canary = stored_canary(rollout.resource, rollout.version)
-        paused = waves.paused_for(rollout.now) if waves else timedelta()
-        # How long the promoted canary was paused for is no pace of the nodes.
-        if canary.complete_since and canary.promoted_at:
-            paused += canary.promoted_at - canary.complete_since
-        took = rollout.now - paused - since
-        return max(turn, float(took.total_seconds() * limit / (done + in_flight / 2)))
-    whole = (each for each in history if each.result == Result.COMPLETE and each.nodes)
-    if (last := next(whole, None)) is None or waves:
-        return turn
-    return max(turn, float(last.seconds / ceil(last.nodes / max(1, last.at_a_time))))
-
-
-def _seconds_left(left: Sequence[NodeRollout], limit: int, turn: float, now: datetime) -> float:
+def _seconds_left(left: Collection[NodeRollout], limit: int, turn: float, now: datetime) -> float:
     """Each of *limit* places gets free after the turn of its node, and takes the next one that waits."""
     busy = [_seconds_of(node, turn, now) for node in left if node.in_flight]
     waiting = sum(not node.in_flight for node in left)
@@ -143,9 +145,8 @@ def _seconds_of(node: NodeRollout, turn: float, now: datetime) -> float:
 
 
 def _spent(node: NodeRollout, now: datetime) -> float:
-    """Seconds since its turn began."""
-    began = [mark.at for mark in (node.deployment_mark, node.node_mark) if mark]
-    return (now - min(began, default=now)).total_seconds()
+    """Seconds since its turn began; none where that is uncertain."""
+    return (now - node.marked_at).total_seconds() if node.marked_at > LONG_AGO else 0.0
 
 
 HISTORY_SIZE = 10
@@ -166,7 +167,6 @@ ENDED = (Progressing.COMPLETE, Progressing.PAUSED, Progressing.HALTED, Progressi
 BLOCKED = (
     Progressing.WAITING_FOR_NODES,
     Progressing.WAITING_FOR_DETACHMENT,
-    Progressing.CANARY_PAUSED,
     Progressing.CANARY_DEGRADED,
 )
 """Reasons of Progressing whose end is not known."""
@@ -227,13 +227,13 @@ def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
     if not (is_done or version.is_current):
         if canary := _canary(rollout):
             found["canary"] = raw_of(canary)
-        if rollout.waves and (waves := rollout.waves.status(now)).digest:
+        if rollout.waves and not rollout.canary and (waves := rollout.waves.status(now)).digest:
             found["waves"] = raw_of(waves)
     if runs:
         began = now.replace(microsecond=0)
         status = old or RolloutStatus(failed or stored.current_revision, version.revision, started_at=began)
         status = _so_far(status, left, rollout)
-        end = None if progressing in BLOCKED else estimated_end(status, rollout, left, history)
+        end = None if progressing in BLOCKED else estimated_end(status, rollout, left)
         found["rollout"] = raw_of(replace(status, digest=version.all, estimated_end=end))
     if failing:
         found["failures"] = raw_of(FailuresStatus(rollout.failures.digest, dict(failing)))
