@@ -42,13 +42,14 @@ def label_of(lab: Lab, name: str = "n2") -> str | None:
     return lab.node(name).metadata.labels.get(LABEL)
 
 
-def is_without(lab: Lab, name: str = "n2") -> bool:
-    return is_open_without(lab.node(name)) and label_of(lab, name) == NONE
+def is_without(lab: Lab) -> bool:
+    return is_open_without(lab.node("n2")) and label_of(lab) == NONE
 
 
-def reasons(lab: Lab, name: str = "n2") -> list[str]:
+def reasons(lab: Lab) -> list[str]:
+    """Of Events on n2."""
     about = zip(lab.recorder.about, lab.recorder.events, strict=True)
-    return [reason for on, (reason, _) in about if on == name]
+    return [reason for on, (reason, _) in about if on == "n2"]
 
 
 def state(name: str) -> float | None:

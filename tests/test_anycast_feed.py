@@ -250,10 +250,10 @@ def served(world: World) -> Iterator[int]:
         yield server.server_address[1]
 
 
-def sent(port: int, method: str, path: str = "/", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def sent(port: int, method: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(
-            method, path, headers={key.replace("_", "-"): each for key, each in headers.items()}
+            method, "/", headers={key.replace("_", "-"): each for key, each in headers.items()}
         )
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()

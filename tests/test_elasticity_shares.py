@@ -61,27 +61,25 @@ def test_in_a_rolling_update_the_share_is_of_the_whole_workload() -> None:
     assert found.placements() == {"local": 3, "super": 7}
 
 
-def test_a_pod_that_comes_before_its_workload_waits_for_it() -> None:
-    found = world()
-    (name,) = found.create(1, n="30%")
+@table(
+    "known, share, wanted, placed",
+    {
+        "when it comes": (None, "30%", 1, {"local": 1}),
+        "to want as many pods as it has": (1, "50%", 4, {"local": 2, "super": 2}),
+    },
+)
+def test_pods_wait_until_their_workload_is_known(
+    known: int | None, share: str, wanted: int, placed: dict[str, int]
+) -> None:
+    found = world(known)
+    names = found.create(wanted, n=share)
     found.leader.settle(1)
-    assert found.cluster.pod(name).gated
+    assert found.cluster.names(lambda pod: pod.gated) == names
 
-    found.cluster.workloads["owner-web"] = Workload(wanted=1, made=1)
+    found.cluster.workloads["owner-web"] = Workload(wanted=wanted, made=wanted)
     found.leader.settle()
-    assert found.placements() == {"local": 1}
+    assert found.placements() == placed
     assert found.leader.recorder.reasons == []
-
-
-def test_a_workload_with_more_pods_than_it_is_known_to_want_is_decided_on_when_it_is_known() -> None:
-    found = world(1)
-    found.create(4, n="50%")
-    found.leader.settle(1)
-    assert found.placements() == {"": 4}
-
-    found.cluster.workloads["owner-web"] = Workload(wanted=4, made=4)
-    found.leader.settle()
-    assert found.placements() == {"local": 2, "super": 2}
 
 
 def test_a_workload_that_stays_unknown_holds_no_pod_and_says_so() -> None:

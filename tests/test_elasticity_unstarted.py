@@ -108,10 +108,16 @@ def ends(world: World, *names: str) -> bool:
     return True
 
 
-def event(world: World, name: str, reason: str, message: str = "", kind: str = "Warning") -> None:
+def event(world: World, name: str, reason: str, message: str = "") -> None:
     about = {"kind": "Pod", "name": name, "namespace": "shop", "uid": f"uid-{name}"}
     metadata = {"name": f"{name}.{reason}", "namespace": "shop"}
-    raw = {"metadata": metadata, "involvedObject": about, "reason": reason, "message": message, "type": kind}
+    raw = {
+        "metadata": metadata,
+        "involvedObject": about,
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+    }
     world.cluster.api.put(EVENTS, {**raw, "lastTimestamp": NOW.isoformat()})
 
 

@@ -152,13 +152,12 @@ def detaching(connections: int | None, confirm: str = "required") -> Leader:
     return here
 
 
-def steps(here: Leader, seconds: int, *, watches: bool = True) -> None:
-    """A reconcile per second; without *watches*, its informers learn nothing."""
+def steps(here: Leader, seconds: int) -> None:
+    """A reconcile per second."""
     for _ in range(seconds):
         here.look()
         here.run_pods()
-        if watches:
-            here.api.deliver()
+        here.api.deliver()
         here.clock.advance(1.0)
 
 

@@ -29,8 +29,8 @@ DEPLOYMENTS = {f"edge/web-{name}" for name in FLEET}
 CHECKER = "edge/web-10080"
 
 
-def pod_of(api: Api, key: str, kind: Any = "Deployment") -> Raw:
-    found: Raw = api.objects[kind, key]["spec"]["template"]["spec"]
+def pod_of(api: Api, key: str) -> Raw:
+    found: Raw = api.objects["Deployment", key]["spec"]["template"]["spec"]
     return found
 
 
@@ -230,10 +230,10 @@ class Background:
         self.here.api.edit(self.kind, self.key, self.patch, manager="background-policy")
         self.here.api.deliver()
 
-    def live_with(self, seconds: float = 600) -> list[str]:
-        """What we write while it acts after each of our looks."""
+    def live_with(self) -> list[str]:
+        """What we write in ten minutes while it acts after each of our looks."""
         here, before = self.here, len(self.here.api.writes)
-        until = here.clock() + seconds
+        until = here.clock() + 600
         while here.clock() < until:
             due = here.look()
             self.act()

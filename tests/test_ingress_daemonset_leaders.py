@@ -20,16 +20,6 @@ from tests.ingress_daemonset_rolling import at
 Raw = dict[str, Any]
 PAUSE = 600
 NODES = ("n1", "n2", "n3")
-TIMED = {"nodes": 1, "pause": {"durationSeconds": PAUSE}}
-
-
-def paused(canary: Raw = TIMED) -> Leader:
-    """With one node on the template that the others wait for."""
-    here = Leader(with_nodes(*NODES, rolling={**DETACHING, "canary": canary}))
-    here.settle()
-    here.retemplate("proxy:2")
-    here.settle(until=lambda: "completeSince" in here.status.get("canary", {}))
-    return here
 
 
 def on(here: Leader, image: str) -> int:
@@ -64,20 +54,6 @@ def looks(leader: Leader, number: int = 5) -> None:
             leader.look()
         except KubeError:
             continue
-
-
-def test_another_leader_counts_the_pause_from_where_it_began() -> None:
-    here = paused()
-    began = at(here.status["canary"]["completeSince"])
-    here.clock.advance(PAUSE - 10)
-    other = Leader(here.api, before=here)
-    other.settle(until=lambda: "promotedAt" in here.status["canary"])
-    promoted = at(here.status["canary"]["promotedAt"])
-    assert timedelta(0) <= promoted - began - timedelta(seconds=PAUSE) <= timedelta(seconds=5)
-    assert on(here, "proxy:2") == 1
-
-    other.settle()
-    assert on(here, "proxy:2") == 3
 
 
 def failing() -> tuple[Leader, list[Revision]]:
@@ -141,8 +117,8 @@ def test_the_spec_that_is_applied_again_after_a_rollback_costs_no_write() -> Non
 ZONE = "topology.kubernetes.io/zone"
 METRIC = {"query": "errors", "max": 0.1, "forSeconds": 120, "intervalSeconds": 30, "failureLimit": 3}
 MEASURED = {"canary": {"nodes": 1, "metric": METRIC}}
-IN_WAVES = {"waves": {"byLabel": ZONE, "pause": {"durationSeconds": 600}}}
-BY_TIME = {"canary": {"nodes": 1, "pause": {"durationSeconds": 600}}}
+IN_WAVES = {"waves": {"byLabel": ZONE, "pause": {"durationSeconds": PAUSE}}}
+BY_TIME = {"canary": {"nodes": 1, "pause": {"durationSeconds": PAUSE}}}
 PAUSES = {"canary": "completeSince", "waves": "completedAt"}
 """What of them is stored in a pause."""
 
@@ -181,14 +157,19 @@ def taken_over(here: Leader) -> Leader:
     return other
 
 
-def test_another_leader_counts_on_from_the_measurements_that_are_stored() -> None:
-    here = measured()
-    since = at(metric(here)["passingSince"])
-    here.clock.advance(30)
+@pytest.mark.parametrize(
+    ("by", "passed", "least", "most"), [("pause", PAUSE - 10, PAUSE, PAUSE + 5), ("metric", 30, 120, 160)]
+)
+def test_another_leader_counts_on_from_what_is_stored(by: str, passed: int, least: int, most: int) -> None:
+    """From where the pause began, and from the measurements."""
+    here = in_pause("canary") if by == "pause" else measured()
+    since = at(here.status["canary"]["completeSince"] if by == "pause" else metric(here)["passingSince"])
+    here.clock.advance(passed)
     other = taken_over(here)
     other.settle(until=lambda: "promotedAt" in here.status["canary"])
     promoted = at(here.status["canary"]["promotedAt"])
-    assert timedelta(seconds=120) <= promoted - since <= timedelta(seconds=160)
+    assert timedelta(seconds=least) <= promoted - since <= timedelta(seconds=most)
+    assert on(here, "proxy:2") == 1
 
     other.settle()
     assert on(here, "proxy:2") == 3

@@ -57,8 +57,8 @@ def written(name: str, *ports: int, node: str = "n1", **metadata: Any) -> dict[s
     return raw(spec, name=name, **metadata)
 
 
-def new(*ports: int, node: str = "n1") -> IngressDaemonSet:
-    return resource(written("web", *ports, node=node))
+def new(*ports: int) -> IngressDaemonSet:
+    return resource(written("web", *ports))
 
 
 def in_pages(*items: dict[str, Any]) -> Callable[[Asked], Answer]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -29,8 +28,8 @@ ROLLING: Raw = {
 TAINT = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 
 
-def suspend(here: Rolling, seconds: int = 900) -> None:
-    until = rfc3339(here.world.now + timedelta(seconds=seconds))
+def suspend(here: Rolling) -> None:
+    until = rfc3339(here.world.now + timedelta(seconds=900))
     here.annotate(**{PAUSED_UNTIL: until})
 
 
@@ -113,19 +112,15 @@ def test_the_leader_notices_at_once_that_the_feature_was_switched(to: bool) -> N
 
 
 class Job:
-    """*then* happens each time it sleeps."""
+    def __init__(self, here: Leader) -> None:
+        self.here, self.began = here, here.clock()
 
-    def __init__(self, here: Leader, then: Callable[[], object] = lambda: None) -> None:
-        self.here, self.then = here, then
-        self.began = here.clock()
-
-    def run(self, patience: Patience = Patience()) -> str:  # noqa: B008 - a value
-        client = self.here.api.fake.client("drawbridge-attach")
-        return attach_all(client, patience, clock=self.here.clock, sleep=self.sleep, now=self.here.now)
+    def run(self) -> str:
+        client, here = self.here.api.fake.client("drawbridge-attach"), self.here
+        return attach_all(client, Patience(), clock=here.clock, sleep=self.sleep, now=here.now)
 
     def sleep(self, seconds: float) -> None:
         self.here.clock.advance(seconds)
-        self.then()
         self.here.api.deliver()
 
     @property

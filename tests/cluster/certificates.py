@@ -98,11 +98,8 @@ class Admissions:
 
 
 @contextmanager
-def succeeding_admissions(lab: Lab, namespace: str, *, server_killed: bool = False) -> Iterator[Admissions]:
-    """About fifty admissions a second, from before the block until after it; none fails for want of trust.
-
-    A server that is killed takes its open requests with it.
-    """
+def succeeding_admissions(lab: Lab, namespace: str) -> Iterator[Admissions]:
+    """About fifty admissions a second, from before the block until after it; none fails."""
     admissions, stop = Admissions(lab, namespace), threading.Event()
 
     def repeat(task: Callable[[], None]) -> None:
@@ -121,10 +118,7 @@ def succeeding_admissions(lab: Lab, namespace: str, *, server_killed: bool = Fal
         stop.set()
         for each in askers:
             each.join()
-    failed = [
-        each for each in admissions.failed if not server_killed or "x509" in each or "certificate" in each
-    ]
-    assert (failed, admissions.distrusted) == ([], [])
+    assert (admissions.failed, admissions.distrusted) == ([], [])
 
 
 @contextmanager

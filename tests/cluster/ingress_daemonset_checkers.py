@@ -71,8 +71,6 @@ def _ask_on(checker: Checker, pause: Callable[[float], bool]) -> None:
             assert {(each.status, each.text) for each in others} == {(first.status, first.text)}
 
 
-def await_all(
-    lab: Lab, checkers: Sequence[Checker], status: int, text: str = "", seconds: float = 60
-) -> None:
+def await_all(lab: Lab, checkers: Sequence[Checker], status: int, text: str = "") -> None:
     what = f"all health checkers to answer {status} {text}"
-    lab.wait(lambda: all(each.says(status, text) for each in checkers), seconds, what)
+    lab.wait(lambda: all(each.says(status, text) for each in checkers), 60, what)

@@ -144,8 +144,8 @@ class Edge:
     def deployment(self, node: str, name: str = "web") -> Raw:
         return self.client.get(DEPLOYMENTS, f"{name}-{self.node_name(node)}", self.namespace)
 
-    def patch_deployment(self, node: str, change: Mapping[str, Any], name: str = "web") -> None:
-        self.client.patch(DEPLOYMENTS, f"{name}-{self.node_name(node)}", change, self.namespace)
+    def patch_deployment(self, node: str, change: Mapping[str, Any]) -> None:
+        self.client.patch(DEPLOYMENTS, f"web-{self.node_name(node)}", change, self.namespace)
 
     def pods(self, node: str = "", name: str = "web") -> list[Raw]:
         """Those that are not on their way out, on this node or on all."""
@@ -165,17 +165,17 @@ class Edge:
         for name in nodes:
             self.annotate_node(name, **{CONFIRMED: now()})
 
-    def off(self, name: str = "web", node_key: str = DETACHED) -> set[str]:
+    def off(self) -> set[str]:
         """The nodes that bear an annotation, or whose Deployments do."""
         by_deployment = {
             node
-            for node, each in self.deployments(name).items()
+            for node, each in self.deployments().items()
             if TO_BE_UPDATED in each["metadata"].get("annotations", {})
         }
         return by_deployment | {
             self.short(each["metadata"]["name"])
             for each in self.nodes()
-            if node_key in each["metadata"].get("annotations", {})
+            if DETACHED in each["metadata"].get("annotations", {})
         }
 
     def nodes(self) -> list[Raw]:

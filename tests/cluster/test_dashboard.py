@@ -56,8 +56,8 @@ def address_of(lab: Lab) -> str:
     return str(pod["status"]["podIP"])
 
 
-def text(lab: Lab, path: str, host: str = NAME) -> str:
-    with asked(lab, path, host) as answer:
+def text(lab: Lab, path: str) -> str:
+    with asked(lab, path) as answer:
         found = answer.read().decode()
         assert answer.status == 200, found
     return found

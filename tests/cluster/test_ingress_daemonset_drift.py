@@ -35,10 +35,10 @@ def versions(edge: Edge) -> dict[str, Any]:
     }
 
 
-def is_recorded(edge: Edge, known: int = 2) -> bool:
-    """Whether at least *known* objects are there, and all have a baseline with a digest."""
+def is_recorded(edge: Edge) -> bool:
+    """Whether at least two objects are there, and all have a baseline with a digest."""
     found = [baseline for _, baseline in versions(edge).values()]
-    return len(found) >= known and all(each is not None and each.digest for each in found)
+    return len(found) >= 2 and all(each is not None and each.digest for each in found)
 
 
 def assert_quiet(edge: Edge) -> None:

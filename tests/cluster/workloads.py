@@ -69,10 +69,8 @@ def create_pod(
     lab.wait(lambda: _created(lab.client, pod, namespace), SECONDS, f"pod {namespace}/{name} to be accepted")
 
 
-def running_pod(
-    lab: Lab, namespace: str, name: str, labels: dict[str, str] | None = None, **spec: Any
-) -> Pod:
-    create_pod(lab, namespace, name, labels, **spec)
+def running_pod(lab: Lab, namespace: str, name: str, **spec: Any) -> Pod:
+    create_pod(lab, namespace, name, **spec)
     what = f"pod {namespace}/{name} to run"
     return lab.wait(lambda: _if_running(get_pod(lab, namespace, name)), SECONDS, what)
 
