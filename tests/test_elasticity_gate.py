@@ -56,18 +56,13 @@ def test_golden(path: Path) -> None:
     decision = feature.review(question, deadline=0)
 
     after = admitted(pod, question, decision)
-    metadata = _without_annotations(pod["metadata"]) | expect.get(
-        "metadata", _explained(pod, expect["audit"])
-    )
+    others = {name: value for name, value in pod["metadata"].items() if name != "annotations"}
+    metadata = others | expect.get("metadata", _explained(pod, expect["audit"]))
     assert decision.allowed
     assert after == pod | {"spec": pod["spec"] | expect.get("spec", {}), "metadata": metadata}
     assert decision.audit == expect["audit"]
     assert list(decision.warnings) == expect.get("warnings", [])
     assert feature.review(request(after), deadline=0).patch == ()
-
-
-def _without_annotations(metadata: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metadata.items() if name != "annotations"}
 
 
 def _explained(pod: dict[str, Any], audit: dict[str, str]) -> dict[str, Any]:

@@ -52,10 +52,6 @@ def add_sidecar(spec: Raw) -> None:
         spec["containers"].append({"name": "sidecar", "image": "mesh:1"})
 
 
-def is_paused(here: Leader, key: str) -> bool:
-    return bool(here.api.objects["Deployment", key]["spec"].get("paused"))
-
-
 def add_env(spec: Raw) -> None:
     for each in spec["containers"]:
         if not each.get("env"):
@@ -192,7 +188,7 @@ def test_a_deployment_that_is_paused_by_hand_goes_on_at_once() -> None:
     here.api.change("Deployment", "edge/web-n2", {"spec": {"paused": True}})
     here.look()
 
-    assert not is_paused(here, "edge/web-n2")
+    assert not here.api.objects["Deployment", "edge/web-n2"]["spec"].get("paused")
     assert here.off() == set()
     here.settle()
     assert quiet(here) == []

@@ -135,10 +135,6 @@ def served(crd: Kind | None = None) -> tuple[FakeAPI, ClusterLookup]:
     return fake, ClusterLookup(fake.client("drawbridge"), lambda: 0.0)
 
 
-def kind_of_ours() -> Kind:
-    return next(each for each in FakeAPI().kinds if each.kind == KIND)
-
-
 def test_a_request_for_another_of_the_same_name_is_not_stored() -> None:
     fake, lookup = served()
     [found] = lookup.ingress_daemonsets("edge", deadline=9)
@@ -153,7 +149,8 @@ def test_a_request_that_an_older_crd_prunes_holds_no_eviction() -> None:
     """It would be made again and again, and its time would never be over."""
     schema = copy.deepcopy(SCHEMA)
     del schema["properties"]["status"]["properties"][DRAIN_REQUESTS]
-    _, lookup = served(replace(kind_of_ours(), schema=Structural(schema)))
+    ours = next(each for each in FakeAPI().kinds if each.kind == KIND)
+    _, lookup = served(replace(ours, schema=Structural(schema)))
     [found] = lookup.ingress_daemonsets("edge", deadline=9)
 
     with pytest.raises(KubeError, match="upgrade it"):

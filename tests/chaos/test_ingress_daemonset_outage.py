@@ -68,7 +68,7 @@ def test_without_the_api_server_no_attached_node_turns_503_and_no_pod_is_replace
         before = refusing(fleet)
         time.sleep(seconds - SEEN)  # its length
         assert refusing(fleet) <= before
-    await_api_server(edge.lab)
+    edge.lab.wait(lambda: faults.is_ready(edge.lab.client), 120, "the API server to be ready")
     edge.settle(*NODES, image=image)
 
     assert fleet.outside.at_rest() == []
@@ -92,7 +92,3 @@ def outage(lab: Lab) -> Iterator[None]:
 def updated(edge: Edge, image: str) -> int:
     held = edge.deployments().values()
     return sum(ingress_daemonset.image_of(each["spec"]["template"]) == image for each in held)
-
-
-def await_api_server(lab: Lab) -> None:
-    lab.wait(lambda: faults.is_ready(lab.client), 120, "the API server to be ready")
