@@ -27,6 +27,7 @@ ON = ElasticitySettings(
 TWO = sorted_out(
     [node(HOME), *(super_node(name, {"kubernetes.io/hostname": name}) for name in (AWAY, OTHER))]
 )
+ONE = sorted_out([node(HOME), super_node()])
 WAITS = {"name": "app", "restartCount": 0, "lastState": {}}
 BOUND = NOW + timedelta(seconds=10)
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": BOUND.isoformat()}
@@ -240,6 +241,24 @@ def test_a_node_that_did_not_start_pods_is_the_last_choice_for_a_while() -> None
     again = msgspec.convert({**first, "metadata": {**first["metadata"], "uid": "1"}}, Node)
     changed, _ = plan_super_nodes([again], settings, NOW, world.leader.parts.avoided())
     assert taint not in changed.body["spec"]["taints"]
+
+
+def test_nothing_is_avoided_any_more_when_it_is_switched_off() -> None:
+    world, name = unstarted()
+    world.leader.nodes = ONE
+    pass_by(world, 310.0)
+    assert ends(world, name)
+    pending = world.stuck()
+    world.leader.settle(1)
+    assert "drawbridge.io/burst" not in world.annotations(pending)
+
+    world.leader.settings = ElasticitySettings(enabled=True)
+    (second,) = world.create(1, n="0")
+    world.leader.settle(1)
+
+    assert "drawbridge.io/burst" in world.annotations(pending)
+    assert world.annotations(second)["drawbridge.io/placement"] == "super"
+    assert AWAY not in world.leader.parts.avoided()
 
 
 def test_commands_show_a_pod_that_has_not_started_for_long() -> None:

@@ -150,7 +150,8 @@ class Elasticity:
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
-            snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
+            if snapshot.cluster.settings.home_failover.enabled:
+                snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
             outages = self._outages(snapshot.cluster.nodes.super)
             super_nodes = SuperNodes(snapshot, self._sources.pods, self._eligibility, going, outages)
@@ -172,7 +173,7 @@ class Elasticity:
 
     def avoided(self) -> Container[str]:
         """Super nodes that recently did not start pods."""
-        return self._unstarted.nodes()
+        return self._unstarted.nodes() if self._sources.settings().home_failover.enabled else ()
 
     def _outages(self, nodes: Iterable[WatchedNode]) -> Mapping[str, float]:
         """The seconds, by name, for which super nodes have been in a state that passes.
