@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
 
-from api.ip_reservation import FINISHED
 from api.same_address import IP_ADDRS, CalicoIPAM, Ending, open_promise, plan_ending, promises_of
 from api.standing import epoch_of_condition
 from calico.pools import BLOCKS, POOLS, IPAMBlock, IPPool, located, overlap, range_of
@@ -41,10 +40,12 @@ from cli.explain.prediction import (
 from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.reservations import (
     address_of,
+    counted,
     held_name,
     is_held_by_hand,
     kept_by,
     records_of,
+    records_with_copies,
     segments_if_any,
     unmanaged_entries,
 )
@@ -53,10 +54,8 @@ from cli.pods import Pod, PodStatus, Raw
 from controllers.ip_reservation.release_planner import (
     Life,
     Pods,
-    by_identity,
     is_over,
     life_of,
-    merged,
     note_end,
 )
 from kube.errors import KubeError
@@ -158,8 +157,7 @@ def reservations(
 ) -> Iterator[Reservation]:
     """Of the records that are *chosen*; of *pods*, lives and promises count."""
     others = unmanaged_entries(segments)
-    for copies in by_identity([each for each in segments if each.ours]).values():
-        stored = merged(copies)
+    for stored, copies in records_with_copies(segments):
         if not chosen(stored):
             continue
         noted = note_end(stored, pods, now)
@@ -330,12 +328,6 @@ def snapshot_with_segments(inventory: Inventory, pods: Iterable[Raw]) -> Snapsho
         with suppress(KubeError):
             calico = calico_ipam(inventory.client, settings.calico_api_version, SECONDS)
     return replace(snapshot_of(inventory, pods), segments=segments, calico=calico)
-
-
-def counted(segments: Sequence[IPReservation]) -> int:
-    """Addresses whose time runs, but for those of pods that finished."""
-    records = map(merged, by_identity([each for each in segments if each.ours]).values())
-    return len({each.cidr for each in records if each.ended and each.reason != FINISHED})
 
 
 class Holder(Document, frozen=True):

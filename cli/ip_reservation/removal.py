@@ -30,9 +30,9 @@ from cli.explain.prediction import (
     predict,
 )
 from cli.inventory import Inventory
-from cli.ip_reservation.explanation import counted, snapshot_with_segments
+from cli.ip_reservation.explanation import snapshot_with_segments
 from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
-from cli.ip_reservation.reservations import address_of, records_of, segments_if_any
+from cli.ip_reservation.reservations import address_of, counted, records_of, segments_if_any
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.pods import Pod, Raw, StoredPod, stored
 from cli.session import Command, Session, pass_session, selector_option

@@ -8,12 +8,14 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 import click
 
+from api.ip_reservation import FINISHED
 from calico.reservations import NotServed
 from calico.segment import KIND, RELEASE, IPReservation, Record, canonical, laid_open
 from cli.errors import Failure, Unreadable
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, duration, good, left, moment, warning
 from cli.session import Commands, Session, pass_session, watch_option
+from controllers.ip_reservation.release_planner import Copy, by_identity, merged
 from kube.errors import AlreadyExists, Conflict, NotFound
 from settings import IPReservationSettings
 
@@ -34,19 +36,27 @@ def release_at(record: Record, settings: IPReservationSettings) -> datetime | No
     return record.ended + timedelta(seconds=settings.duration) if record.ended else None
 
 
-def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPReservation]]:
-    """Of those that are ours, by CIDR: the record for which it is reserved longest, and its segment."""
-    found: dict[str, tuple[Record, IPReservation]] = {}
+def records_with_copies(segments: Iterable[IPReservation]) -> Iterator[tuple[Record, Sequence[Copy]]]:
+    """Of those that are ours, each record as the leader takes it, and what segments have of it, the greatest last."""
+    for copies in by_identity([each for each in segments if each.ours]).values():
+        yield merged(copies), copies
 
-    def stays(record: Record) -> tuple[bool, datetime]:
+
+def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPReservation]]:
+    """By CIDR: the record for which it is reserved longest, and its segment."""
+
+    def stays(found: tuple[Record, Sequence[Copy]]) -> tuple[bool, datetime]:
+        record, _ = found
         return record.ended is None, record.ended or record.at
 
-    for segment in segments:
-        for record in segment.records if segment.ours else ():
-            held = found.get(record.cidr)
-            if held is None or stays(record) > stays(held[0]):
-                found[record.cidr] = record, segment
-    return found
+    longest_last = sorted(records_with_copies(segments), key=stays)
+    return {record.cidr: (record, copies[-1].segment) for record, copies in longest_last}
+
+
+def counted(segments: Iterable[IPReservation]) -> int:
+    """Addresses whose time runs, but for those of pods that finished."""
+    records = (record for record, _ in records_with_copies(segments))
+    return len({each.cidr for each in records if each.ended and each.reason != FINISHED})
 
 
 def unmanaged_entries(reservations: Iterable[IPReservation]) -> list[Unmanaged]:
@@ -129,6 +139,7 @@ def listed(
 ) -> tuple[Reservation, ...]:
     """Those of pods of *namespace*, or all; the next releases first."""
     ours, others = by_address(segments), unmanaged_entries(segments)
+    ordered = {cidr for each in segments if each.ours for cidr in each.to_be_released.values()}
     found = [
         Reservation(
             address_of(cidr),
@@ -141,7 +152,7 @@ def listed(
             record.ended,
             release_at(record, settings),
             segment.metadata.name,
-            any(cidr in each.to_be_released.values() for each in segments if each.ours),
+            cidr in ordered,
             kept_by(cidr, others),
         )
         for cidr, (record, segment) in ours.items()
