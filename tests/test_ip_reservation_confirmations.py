@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from calico.segment import IPReservation, Record
 from controllers.controller import Clock
+from controllers.ip_reservation import confirmations
 from controllers.ip_reservation.calls import LOOK_UPS
-from controllers.ip_reservation.confirmations import REMEMBERED, Confirmations, PodAddresses
+from controllers.ip_reservation.confirmations import REMEMBERED, TAKEN_OUT, Confirmations, PodAddresses
 from kube.types import Pod
 from tests.factories import NOW, ago, pod, record, segment
 from tests.fakes import FakeClock
@@ -106,6 +107,7 @@ ENDED = record(ended=ago(minutes=1))
             doubted(),
             id="that has ended, as another record says",
         ),
+        pytest.param([segment(record(), version="1")], doubted(record()), id="of the first version: forged"),
         pytest.param(
             [segment(record(), version="opaque")],
             doubted(unconfirmed=[record()]),
@@ -137,6 +139,60 @@ def test_only_so_many_records_are_looked_up_in_one_run(leader: Leader) -> None:
 
     assert dropped == doubted(*forged[:2], unconfirmed=forged[2:])
     assert leader.doubts(*forged[3:]) == doubted(*forged[3:])
+
+
+def a_new_leader(leader: Leader) -> None:
+    leader.__post_init__()
+
+
+def a_list(leader: Leader) -> None:
+    """As after a watch that broke."""
+    leader.lists += 1
+
+
+def no_pass(leader: Leader) -> None:
+    leader.seconds.advance(REMEMBERED / 2 + 1)
+
+
+def more_pods_that_went_than_are_remembered(leader: Leader) -> None:
+    for name in ("a", "b"):
+        leader.addresses.observe(pod(name), None)
+
+
+GAPS = [a_new_leader, a_list, no_pass, more_pods_that_went_than_are_remembered]
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_after_a_gap_in_what_is_known_of_pods_all_records_that_are_there_are_presumed_true_and_no_later_one(
+    gap: Callable[[Leader], None], leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that the informer of segments shows only later."""
+    monkeypatch.setattr(confirmations, "MOST_REMEMBERED", 1)
+    leader.there, later = [V6.key], record(uid="later")
+    gap(leader)
+
+    assert leader.doubts(V4) == doubted()
+    leader.seconds.advance(TAKEN_OUT - 1)
+    assert leader.doubts(V4) == doubted()
+    assert leader.doubts(V4, V6, later) == doubted(later)
+    leader.seconds.advance(TAKEN_OUT)
+    assert leader.doubts(V4) == doubted()
+    assert leader.doubts(V4, V6) == doubted(V6)
+
+
+def test_a_break_between_passes_that_an_address_outlasts_is_no_gap(leader: Leader) -> None:
+    leader.there = [V6.key]
+    leader.seconds.advance(REMEMBERED / 2)
+
+    assert leader.doubts(V6) == doubted(V6)
+
+
+def test_a_record_counts_from_the_version_at_which_it_was_first_seen(leader: Leader) -> None:
+    """Its segment has a higher one when it is written again, or compacted."""
+    assert leader.doubts(V4, version=6) == doubted(unconfirmed=[V4])
+    assert leader.doubts(V4, version=9) == doubted(unconfirmed=[V4])
+    leader.version = 6
+    assert leader.doubts(V4, version=9) == doubted(V4)
 
 
 def test_what_has_ended_and_was_released_is_not_known_any_more(leader: Leader) -> None:
