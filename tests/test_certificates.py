@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
-from certs.issue import Pair, check
+from certs.issue import Pair, check, is_issued_by, not_after
 from certs.rotation import (
     NOTHING,
     Held,
@@ -25,7 +25,7 @@ from certs.rotation import (
 from controllers.certificates.controller import CONFIGURATIONS, RETRY_AFTER, SECRETS, rules
 from dev.fake_api import Request
 from kube.client import Resource
-from kube.errors import Conflict, Forbidden, Unreachable
+from kube.errors import AlreadyExists, Conflict, Forbidden, Unreachable
 from settings import CertsSettings
 from tests.certificates import (
     NAME,
@@ -62,6 +62,27 @@ class World:
     def bundles(self) -> set[bytes]:
         found = [self.cluster.configuration(each) or {} for each in CONFIGURATIONS]
         return {bundle for each in found for bundle in bundles_in(each)}
+
+    def are_covered(self, leaves: Iterable[bytes]) -> bool:
+        """Whether each bundle has a CA of each of *leaves* that has not ended; neither has that CA."""
+        now = self.moment.now()
+        lasting = [leaf for leaf in leaves if now < not_after(leaf)]
+        trusted = [
+            [each for each in certificates_in(bundle) if now <= each.not_valid_after_utc]
+            for bundle in self.bundles
+        ]
+        return all(any(is_issued_by(leaf, each) for each in some) for leaf in lasting for some in trusted)
+
+    def live(self, until: int) -> None:
+        """Work each second until then."""
+        self.rest()
+        while self.moment.seconds < until:
+            self.moment.seconds += 1
+            self.rest()
+
+    def follow(self, skew: int = 0) -> None:
+        """By another process."""
+        self.store, self.reconciler = reconciler(self.cluster, self.moment, self.recorder, skew=skew)
 
     def secret(self) -> dict[str, Any]:
         found = self.cluster.secret()
@@ -220,6 +241,92 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
     assert "validatingwebhookconfigurations/drawbridge:" in world.recorder.events[-1][1]
     world.cluster.api.fault = lambda call: None
     world.rest()
+    assert world.problem() is None
+
+
+OVERLAP, DUE = int(RULES.overlap.total_seconds()), 85
+"""Seconds; at DUE the first CA is replaced."""
+
+
+def forget_a_bundle(world: World) -> None:
+    """As a person who applies the chart again; it is written again at once."""
+    which = CONFIGURATIONS[0]
+    world.cluster.put(which[0], with_bundle(world.configuration(which), b""))
+    world.rest()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "waits"),
+    [
+        pytest.param(lambda world: None, OVERLAP, id="all goes well"),
+        pytest.param(World.follow, 2 * OVERLAP - 1, id="another process leads, which counts for itself"),
+        pytest.param(forget_a_bundle, 2 * OVERLAP - 1, id="a bundle is lost"),
+    ],
+)
+def test_a_new_ca_signs_when_all_webhooks_have_trusted_it_for_an_overlap(
+    world: World, meanwhile: Callable[[World], None], waits: int
+) -> None:
+    world.live(DUE - 1)
+    [before] = world.held.authorities
+    world.live(DUE + OVERLAP - 1)
+    meanwhile(world)
+
+    world.live(DUE + waits - 1)
+    assert is_issued_by(world.held.leaf.certificate, before)
+    world.live(DUE + waits)
+    assert world.held.signer is not None
+    assert is_issued_by(world.held.leaf.certificate, world.held.signer)
+    assert world.held.authorities == (world.held.signer, before)
+
+
+def test_a_leader_that_acts_on_what_it_saw_before_another_one_acted_changes_nothing(world: World) -> None:
+    _, other = reconciler(world.cluster, world.moment)
+    refused = 0
+    for now in (0, 26, 52, 78, DUE, DUE + OVERLAP):
+        world.moment.seconds = now
+        seen = world.store.read()
+        while other.reconcile("") == 0:
+            after = world.store.read()
+            try:
+                world.reconciler.act(seen)
+            except (Conflict, AlreadyExists):
+                refused += 1
+            seen = world.store.read()
+            assert seen == after
+        assert world.are_covered([world.held.leaf.certificate])
+    assert refused == 8  # of 9 writes: it has not seen for long enough that the new CA is trusted
+
+
+class Death(Exception):
+    """A process ends before a write."""
+
+
+@pytest.mark.parametrize("skew", [-OVERLAP, OVERLAP])
+@pytest.mark.parametrize("writes", range(2 + len(CONFIGURATIONS)))
+def test_whenever_a_process_ends_all_that_is_served_is_trusted_and_another_one_goes_on(
+    world: World, writes: int, skew: int
+) -> None:
+    """Servers read a new leaf late or never, and clocks differ."""
+    left, leaves = [None] * writes, set[bytes]()
+
+    def look() -> None:
+        leaves.add(world.held.leaf.certificate)
+        assert world.are_covered(leaves)
+
+    def die() -> None:
+        if not left:
+            world.cluster.before_write = lambda: None
+            raise Death
+        left.pop()
+
+    world.live(DUE - 1)
+    world.cluster.written, world.cluster.before_write = look, die
+    with pytest.raises(Death):
+        world.live(DUE + OVERLAP)
+    world.follow(skew)
+    world.live(DUE + 4 * OVERLAP)
+
+    assert len(leaves) > 1
     assert world.problem() is None
 
 
