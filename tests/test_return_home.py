@@ -303,6 +303,21 @@ def test_an_eviction_that_a_budget_refuses_is_tried_again_later() -> None:
     assert "disruption budget" in said
 
 
+def test_workloads_that_budgets_hold_for_ever_keep_no_other_from_returning() -> None:
+    homes = Homes(nodes=fleet(allocatable={"cpu": "40", "pods": "40"}))
+    for name in ("a-1", "b-1", "c-1", "d-1"):
+        homes.workload(name, HOME, AWAY)
+
+    def refuse(review: Any) -> None:
+        if review.subresource == "eviction" and (review.new or {})["metadata"]["name"][:1] != "d":
+            raise Denied("it would violate the pod's disruption budget", 429, "TooManyRequests")
+
+    homes.cluster.api.validate(PODS, refuse)
+    homes.run(2 * AFTER)
+
+    assert returned(homes) == ["d-1-2"]
+
+
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many pods may wait for a node: far fewer than in earnest, which takes as many seconds."""

@@ -230,12 +230,13 @@ class ReturnReconciler:
     def _return_one(
         self, choices: Mapping[str, Choice], room: LocalRoom, nodes: Nodes, settings: ReturnHome
     ) -> None:
-        """The first that is due; one that turns out not to be fit is tried again later, and another one next time."""
+        """The first that is due; one that turns out not to be fit is tried again later, after all others."""
         now = self._clock.monotonic()
-        for key, choice in choices.items():
-            failed = self._failed.get(key)
+        since = {key: self._room_since.get(key, now) for key in choices}
+        for key in sorted(choices, key=since.__getitem__):
+            choice, failed = choices[key], self._failed.get(key)
             rests = failed is not None and self._clock.now() < failed.until
-            if choice.due is None or rests or now - self._room_since.get(key, now) < settings.after:
+            if choice.due is None or rests or now - since[key] < settings.after:
                 continue
             try:
                 is_tried = self._try(choice.due.pod, room, nodes, settings)
