@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from controllers.elasticity.nodes import Nodes, sorted_out
+from kube.types import INSTANCE_TYPE, SUPER_NODE
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover, MaxSuperPods
 from tests.elasticity_world import AWAY, HOME, World, fleet, node, super_node
+from tests.tables import table
 
 # Super nodes that are not ready
 
@@ -133,8 +135,15 @@ def test_super_nodes_are_tried_again_later() -> None:
     assert world.placements() == {"super": 1}
 
 
-def test_a_pod_without_an_owner_is_never_deleted() -> None:
-    world, name = stranded(owned=False)
+@table(
+    "parts",
+    {
+        "nothing would replace it": {"owned": False},
+        "its replacement could run nowhere else": {"spec": {"nodeSelector": {INSTANCE_TYPE: SUPER_NODE}}},
+    },
+)
+def test_these_are_never_deleted(parts: dict[str, object]) -> None:
+    world, name = stranded(**parts)
     world.clock.advance(3600.0)
     world.leader.settle()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from api.elasticity import LOCAL_REPLICAS, SUPER
+from api.elasticity import LOCAL_REPLICAS, REASON, SUPER
 from controllers.elasticity.nodes import tier_tolerations
 from controllers.elasticity.patches import (
     Action,
@@ -44,8 +44,10 @@ FOR_ROLLOUT = "LocalForRollout"
 """The same of one that is local instead, because a rollout waits for it."""
 RESTORED = "LocalReplicasRestored"
 NO_ROOM = "No local node has room, and"
+ASKED = "it asks for super nodes itself"
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
 OF_JOB = "Super nodes do not take it, and its Job would count its deletion as a failure: delete it, or make room there"
+NO_OTHER = f"Super nodes do not take it, and {ASKED}, as its replacement would: make room there"
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class _Planner:
 
     def _on_request(self, pod: Pod, policy: Policy) -> Placement:
         """A pod for which no other node would do is none of the first N: it could run nowhere."""
-        said = f"{policy.inputs} {LOCAL_REPLICAS}={policy.number}, it asks for super nodes itself"
+        said = f"{policy.inputs} {LOCAL_REPLICAS}={policy.number}, {ASKED}"
         if not (policy.allowed or pod.tolerates):
             return Placement(Kind.LOCAL, f"{said}: must stay local")
         found = self._super_nodes.objections(pod, bound=True)
@@ -292,14 +294,16 @@ class _Planner:
         self._act(kind, pod, why, patch)
 
     def _give_up(self, stuck: Iterable[Pod]) -> None:
-        """Those placed on super nodes for which there has been no room there for too long."""
+        """Those placed on super nodes for which there has been no room there for too long, if another node would do."""
         settings = self._settings.home_failover
         for pod in stuck if settings.enabled else ():
-            if pod.placed == SUPER and self._past.waited(pod) >= settings.home_after:
-                why = (
-                    f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
-                )
-                self._delete(pod, why)
+            if pod.placed != SUPER or self._past.waited(pod) < settings.home_after:
+                continue
+            if ASKED in pod.metadata.annotations.get(REASON, ""):
+                self.plan.events.append(PodEvent(pod, "NotTakenBySuperNode", NO_OTHER))
+                continue
+            why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
+            self._delete(pod, why)
 
     def give_up_unstarted(self) -> None:
         """Those that a super node accepted too long ago, unless they came there although it is avoided."""
