@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import partial
 from html import unescape
-from typing import Any
 
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
@@ -75,8 +74,7 @@ def cluster_of(api: FakeAPI, may_write: bool = True) -> Cluster:
 
 def mirror(world: World, api: FakeAPI) -> None:
     """Show in the API server what the *world* is now, with the status that the leader writes."""
-    planned: dict[str, Any] = world.plan().status or {}
-    api.put(ROLLOUTS, {**world.raw, "status": planned})
+    api.put(ROLLOUTS, {**world.raw, "status": world.status()})
     for each in world.nodes.values():
         api.put(NODES, each)
     for each in world.deployments.values():

@@ -17,7 +17,7 @@ from api.ingress_daemonset.status import status_of
 from api.ingress_daemonset.types import resource, time_of
 from controllers.ingress_daemonset.reporter import news
 from controllers.ingress_daemonset.revisions import Revision, plan_revisions
-from tests.ingress_daemonset_world import DETACHED, World, raw_resource
+from tests.ingress_daemonset_world import DETACHED, World, raw_resource, stored
 
 NODES = tuple(f"n{number}" for number in range(1, 7))
 DETACHING = {
@@ -106,11 +106,10 @@ class Rolling:
     def turn(self) -> None:
         """A round, its status, and what a few seconds bring; half a minute at most, where all just wait."""
         planned, before = self.world.turn(), self.status
-        assert planned.status is not None
-        self.world.raw["status"] = planned.status
-        self.statuses.append(planned.status)
+        self.world.raw["status"] = stored(planned)
+        self.statuses.append(self.status)
         seconds = 1.0 if planned.actions else 3.0
-        if not (planned.actions or self._starting or self.world.query) and planned.status == before:
+        if not (planned.actions or self._starting or self.world.query) and self.status == before:
             due = planned.requeue_at or self.world.now
             seconds = max(seconds, min(30.0, (due - self.world.now).total_seconds()))
         self.world.later(seconds)

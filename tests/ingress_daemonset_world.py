@@ -12,6 +12,7 @@ import msgspec
 
 from api.health_checks import SCHEDULED, State
 from api.ingress_daemonset import FINALIZER
+from api.ingress_daemonset.status import raw_of
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from api.ingress_daemonset.types import resource as with_defaults
@@ -75,6 +76,13 @@ def node(name: str = "n1", **parts: Any) -> FollowedNode:
     return msgspec.convert(raw_node(name, **parts), FollowedNode)
 
 
+def stored(planned: Plan) -> Raw:
+    """Its status, as the leader stores it."""
+    assert planned.status is not None
+    status: Raw = raw_of(planned.status)
+    return status
+
+
 def workload(raw: Raw) -> Workload:
     return msgspec.convert(raw, Workload)
 
@@ -120,9 +128,7 @@ class World:
 
     def status(self) -> Raw:
         """That the plan of now would store."""
-        status = self.plan().status
-        assert status is not None
-        return status
+        return stored(self.plan())
 
     def waiting(self) -> dict[str, Raw]:
         """By node: its phase, and the reason why it waits."""

@@ -136,10 +136,10 @@ def test_a_status_that_waits_for_a_confirmation_stays_the_same() -> None:
     here = cut_off("n1")
     here.settle()
     here.later(1)
-    here.raw["status"] = here.plan().status
+    here.raw["status"] = here.status()
     here.later(600)
 
-    assert here.plan().status == here.raw["status"]
+    assert here.status() == here.raw["status"]
     assert here.plan().actions == ()
 
 

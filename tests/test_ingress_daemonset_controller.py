@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import KIND, NODE_LABEL
-from api.ingress_daemonset.status import status_of
+from api.ingress_daemonset.status import Condition, Status
 from controllers.ingress_daemonset import weights
 from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
@@ -158,19 +158,17 @@ def test_it_waits_for_its_kind() -> None:
 WEB = {"namespace": "edge", "name": "web"}
 
 
-def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict[str, Any]:
+def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> Status:
     said = {"Progressing": progressing, "Degraded": degraded}
-    conditions = [
-        {"type": kind, "reason": reason, "message": f"it is {reason}"} for kind, reason in said.items()
-    ]
-    return {"conditions": conditions, **counts}
+    conditions = [Condition(kind, "", reason, f"it is {reason}") for kind, reason in said.items()]
+    return msgspec.structs.replace(Status(conditions=tuple(conditions)), **counts)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reported"),
     [
-        ({}, status("RollingOut"), [("RolloutStarted", "Normal")]),
-        ({}, status("Complete"), []),
+        (Status(), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (Status(), status("Complete"), []),
         (status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")]),
         (status("RollingOut"), status("WaitingForDetachment"), []),
         (status("WaitingForDetachment"), status("RollingOut"), []),
@@ -185,14 +183,14 @@ def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> dict
     ],
 )
 def test_the_turns_of_a_rollout_are_reported(
-    old: dict[str, Any], new: dict[str, Any], reported: list[tuple[str, str]]
+    old: Status, new: Status, reported: list[tuple[str, str]]
 ) -> None:
-    assert [(reason, type_) for reason, _, type_ in news(status_of(old), status_of(new))] == reported
+    assert [(reason, type_) for reason, _, type_ in news(old, new)] == reported
 
 
 def test_its_counts_are_shown_until_it_is_gone() -> None:
     reporter = Reporter(FakeRecorder())  # type: ignore[arg-type]
-    said = status("Halted", desiredNodes=3, updatedNodes=2, readyNodes=1, detachedNodes=1, degradedNodes=0)
+    said = status("Halted", desired_nodes=3, updated_nodes=2, ready_nodes=1, detached_nodes=1)
     waiting = (Unconfirmed("n1", NOW, "it waits"),)
     reporter.measure(resource(), Plan(status=said, unconfirmed=waiting))
 

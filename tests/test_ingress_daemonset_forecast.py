@@ -20,7 +20,7 @@ from controllers.ingress_daemonset.planner import plan
 from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import ASSUMED, Pace, pace_of
 from tests.ingress_daemonset_leader import Leader, with_nodes
-from tests.ingress_daemonset_rolling import Rolling, at
+from tests.ingress_daemonset_rolling import Rolling
 from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, complete, is_ready, merge
 
 Raw = dict[str, Any]
@@ -249,8 +249,10 @@ def test_a_bounded_forecast_estimates_the_rest_as_a_status_does() -> None:
     assert whole.ends_at is not None
     assert abs(part.ends_at - whole.ends_at) <= timedelta(seconds=10 + PODS)
     begun = forecast(snapshot_of(here), Pace(PODS), plans=1)
-    status = plan(snapshot_of(here)).status or {}
-    assert begun.ends_at == at(status["rollout"]["estimatedEnd"])
+    status = plan(snapshot_of(here)).status
+    assert status
+    assert status.rollout
+    assert begun.ends_at == status.rollout.estimated_end
 
 
 @pytest.mark.parametrize("detached", [1, 0])

@@ -235,15 +235,15 @@ class FailuresStatus(Value, frozen=True):
 class Status(Value, frozen=True):
     """*current_revision* is the last template that all nodes had; *waiting_for* has ten nodes at most."""
 
-    observed_generation: int = 0
-    desired_nodes: int = 0
-    updated_nodes: int = 0
-    ready_nodes: int = 0
-    detached_nodes: int = 0
-    unavailable_nodes: int = 0
-    degraded_nodes: int = 0
-    conditions: tuple[Condition, ...] = ()
-    waiting_for: tuple[WaitingNode, ...] = ()
+    observed_generation: int = msgspec.field(default_factory=int)
+    desired_nodes: int = msgspec.field(default_factory=int)
+    updated_nodes: int = msgspec.field(default_factory=int)
+    ready_nodes: int = msgspec.field(default_factory=int)
+    detached_nodes: int = msgspec.field(default_factory=int)
+    unavailable_nodes: int = msgspec.field(default_factory=int)
+    degraded_nodes: int = msgspec.field(default_factory=int)
+    conditions: tuple[Condition, ...] = msgspec.field(default_factory=tuple)
+    waiting_for: tuple[WaitingNode, ...] = msgspec.field(default_factory=tuple)
     current_revision: str = ""
     current_digest: str = ""
     rollout: RolloutStatus | None = None

@@ -17,6 +17,7 @@ import structlog
 from prometheus_client import Histogram
 
 from api.ingress_daemonset import KIND, REVISION_OF
+from api.ingress_daemonset.status import raw_of
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.controller import CLOCK, Clock, Controller
@@ -350,7 +351,7 @@ class Reconciler:
         reminder = self._settings().detachment_reminder
         due = self._reporter.remind(resource.metadata, planned.unconfirmed, reminder, self._clock.now())
         self._reporter.undrained(resource.metadata, planned.undrained)
-        if (status := planned.status) != resource.reported:
+        if (status := raw_of(planned.status)) != resource.reported:
             if (left := last.status_at + STATUS_PERIOD - self._clock.monotonic()) > 0:
                 return left
             patch = overwrite(status, resource.reported)
@@ -360,7 +361,7 @@ class Reconciler:
             except Conflict:
                 return self.pace(key_of(resource.metadata))
             last.status_at = self._clock.monotonic()
-            self._reporter.report(resource, status)
+            self._reporter.report(resource, planned.status)
             if guarded:
                 # What decides about nodes counts from now on, and the watch does not bring back our own write.
                 due = self.pace(key_of(resource.metadata))

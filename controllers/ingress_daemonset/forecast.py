@@ -18,8 +18,8 @@ from msgspec.structs import replace as changed
 from api.ingress_daemonset.status import (
     Phase,
     Promotion,
+    Status,
     raw_of,
-    status_of,
 )
 from api.ingress_daemonset.template import FollowedNode
 from api.ingress_daemonset.types import OFF, IngressDaemonSet
@@ -98,18 +98,18 @@ class SimulatedCluster:
         for each in actions:
             self._apply(self._answers.expected(each))
 
-    def report(self, status: Mapping[str, Any]) -> bool:
+    def report(self, status: Status) -> bool:
         """Store what later plans read of *status*; whether it changed. A person promotes a canary at once."""
-        found = {name: status[name] for name in FIELDS if name in status}
-        canary = status_of(found).canary
+        canary = status.canary
         wanted = self._resource.spec.update_strategy.rolling_update.canary
         by_time = wanted and wanted.pause.duration_seconds
         if canary and canary.complete_since and not canary.promoted_at and not by_time:
-            found["canary"] = raw_of(promoted(canary, Promotion.BY_HAND, self.now))
-        if found == {name: each for name, each in self._resource.status.items() if name in FIELDS}:
+            status = changed(status, canary=promoted(canary, Promotion.BY_HAND, self.now))
+        found = {name: part for name, part in raw_of(status).items() if name in FIELDS}
+        stored = {name: part for name, part in self._resource.status.items() if name not in FIELDS} | found
+        if stored == self._resource.status:
             return False
-        others = {name: each for name, each in self._resource.status.items() if name not in FIELDS}
-        self._resource = changed(self._resource, status=others | found)
+        self._resource = changed(self._resource, status=stored)
         return True
 
     @property
@@ -263,7 +263,7 @@ def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Foreca
         planned = plan(cluster.snapshot(), record.rollouts)
         record.note(planned.rollouts, cluster.now)
         cluster.apply(planned.actions)
-        if cluster.report(planned.status or {}) or planned.actions:
+        if cluster.report(planned.status or Status()) or planned.actions:
             record.note_pauses(cluster.resource)
             continue
         events = [each for each in (cluster.next_event, planned.requeue_at) if each is not None]
@@ -356,7 +356,7 @@ class _Record:
     def cut_off(self, planned: Plan) -> Forecast:
         """The rest is estimated as for the status of the last plan."""
         remaining = sum(node.phase is Phase.OUTDATED for node in self.rollouts)
-        rollout = status_of(planned.status or {}).rollout
+        rollout = planned.status.rollout if planned.status else None
         return replace(
             self._forecast, remaining=remaining, ends_at=rollout.estimated_end if rollout else None
         )

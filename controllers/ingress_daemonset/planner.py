@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER
-from api.ingress_daemonset.status import Phase
+from api.ingress_daemonset.status import Phase, Status
 from api.ingress_daemonset.types import time_of
 from controllers.ingress_daemonset.children import LONG_AGO, Action, change, target
 from controllers.ingress_daemonset.drift import Altered
@@ -25,12 +24,12 @@ Step = tuple[Action, ...]
 class Plan:
     """The actions of a step run in order, and none after one that failed.
 
-    *requeue_at* is when time alone changes something; *status* is raw and complete.
+    *requeue_at* is when time alone changes something; *status* is complete.
     """
 
     steps: tuple[Step, ...] = ()
     requeue_at: datetime | None = None
-    status: dict[str, Any] | None = None
+    status: Status | None = None
     unconfirmed: tuple[Unconfirmed, ...] = ()
     rollouts: tuple[NodeRollout, ...] = ()
     """For the next plan, which reuses what has not changed."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from prometheus_client import Counter, Gauge
 
 from api.ingress_daemonset import API_VERSION, KIND, PROMOTE
-from api.ingress_daemonset.status import CanaryStatus, Degraded, Promotion, Status, status_of
+from api.ingress_daemonset.status import CanaryStatus, Degraded, Promotion, Status
 from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.ingress_daemonset.children import Action, Change, Create, Delete
 from controllers.ingress_daemonset.drift import Alteration, Altered
@@ -155,7 +154,7 @@ class Reporter:
 
     def measure(self, resource: IngressDaemonSet, planned: Plan) -> None:
         labels = (resource.metadata.namespace, resource.metadata.name)
-        status = status_of(planned.status or {})
+        status = planned.status or Status()
         for state in STATES:
             NODES.labels(*labels, state).set(getattr(status, f"{state}_nodes"))
         progressing = status.condition("Progressing").reason
@@ -170,9 +169,9 @@ class Reporter:
         CONNECTIONS.labels(*labels).set(sum(each or 0 for each in counts))
         ALTERED.labels(*labels).set(len(planned.altered))
 
-    def report(self, resource: IngressDaemonSet, status: dict[str, Any]) -> None:
+    def report(self, resource: IngressDaemonSet, status: Status) -> None:
         promoted_by_hand = resource.metadata.annotations.get(PROMOTE, "")
-        for reason, message, type_ in news(resource.stored, status_of(status), promoted_by_hand):
+        for reason, message, type_ in news(resource.stored, status, promoted_by_hand):
             self._event(resource.metadata, reason, message, type_)
 
     def remind(

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from math import ceil
 from statistics import median
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,7 +33,7 @@ from api.ingress_daemonset.status import (
     RollbackStatus,
     RolloutStatus,
     Status,
-    raw_of,
+    WaitingNode,
 )
 from controllers.ingress_daemonset.children import LONG_AGO
 from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
@@ -176,26 +175,26 @@ Reason = tuple[Available | Progressing | Degraded, str]
 """Of the condition that the enumeration is for, and its message."""
 
 
-def status_of(rollout: Rollout) -> dict[str, Any]:
+def status_of(rollout: Rollout) -> Status:
     resource, nodes, now = rollout.resource, rollout.nodes, rollout.now
     progressing = _progressing(rollout)
     reasons = (_available(nodes), progressing, _degraded(rollout))
-    return {
-        "observedGeneration": resource.metadata.generation,
-        "desiredNodes": len(nodes),
-        "updatedNodes": sum(each.deployment is not None and each.phase in UP_TO_DATE for each in nodes),
-        "readyNodes": sum(each.has_its_pods for each in nodes),
-        "detachedNodes": sum(each.detached for each in nodes),
-        "unavailableNodes": sum(each.unavailable for each in nodes),
-        "degradedNodes": sum(each.degraded for each in nodes),
-        "conditions": [_condition(resource.stored, each, now) for each in reasons],
-        "waitingFor": [*islice(_waiting_for(rollout), SHOWN)],
-        **_overview(rollout, progressing[0]),
-        **_rollback(rollout),
-    }
+    return replace(
+        _overview(rollout, progressing[0]),
+        observed_generation=resource.metadata.generation,
+        desired_nodes=len(nodes),
+        updated_nodes=sum(each.deployment is not None and each.phase in UP_TO_DATE for each in nodes),
+        ready_nodes=sum(each.has_its_pods for each in nodes),
+        detached_nodes=sum(each.detached for each in nodes),
+        unavailable_nodes=sum(each.unavailable for each in nodes),
+        degraded_nodes=sum(each.degraded for each in nodes),
+        conditions=tuple(_condition(resource.stored, each, now) for each in reasons),
+        waiting_for=tuple(islice(_waiting_for(rollout), SHOWN)),
+        rollback=_rollback(rollout),
+    )
 
 
-def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
+def _overview(rollout: Rollout, progressing: str) -> Status:
     """The rollout as a whole; *progressing* is the reason of that condition."""
     stored, now = rollout.resource.stored, rollout.now
     old, history, version = stored.rollout, stored.history, rollout.version
@@ -215,29 +214,25 @@ def _overview(rollout: Rollout, progressing: str) -> dict[str, Any]:
         # Templates that no node got would displace what did happen.
         is_kept = ended.nodes or ended.result not in (Result.COMPLETE, Result.SUPERSEDED)
         history, old = ((ended, *history)[:HISTORY_SIZE] if is_kept else history), None
-    found: dict[str, Any] = {"history": raw_of(history)} if history else {}
     # One without a Deployment gets the template before first, like any that joins.
     is_lacking = any(node.absent and not node.unmanaged for node in rollout.nodes)
     is_done = bool(rollout.nodes) and not (left or is_lacking)
-    current, digest = stored.current_revision, stored.current_digest
-    if is_done:
-        current, digest = version.revision, version.template
-    known = {"currentRevision": current, "currentDigest": digest}
-    found |= {name: each for name, each in known.items() if each}
+    found = Status(
+        current_revision=version.revision if is_done else stored.current_revision,
+        current_digest=version.template if is_done else stored.current_digest,
+        history=history,
+        failures=FailuresStatus(rollout.failures.digest, dict(failing)) if failing else None,
+    )
     if not (is_done or version.is_current):
-        if canary := _canary(rollout):
-            found["canary"] = raw_of(canary)
-        if rollout.waves and not rollout.canary and (waves := rollout.waves.status(now)).digest:
-            found["waves"] = raw_of(waves)
-    if runs:
-        began = now.replace(microsecond=0)
-        status = old or RolloutStatus(failed or stored.current_revision, version.revision, started_at=began)
-        status = _so_far(status, left, rollout)
-        end = None if progressing in BLOCKED else estimated_end(status, rollout, left)
-        found["rollout"] = raw_of(replace(status, digest=version.all, estimated_end=end))
-    if failing:
-        found["failures"] = raw_of(FailuresStatus(rollout.failures.digest, dict(failing)))
-    return found
+        waves = rollout.waves.status(now) if rollout.waves and not rollout.canary else None
+        found = replace(found, canary=_canary(rollout), waves=waves if waves and waves.digest else None)
+    if not runs:
+        return found
+    began = now.replace(microsecond=0)
+    status = old or RolloutStatus(failed or stored.current_revision, version.revision, started_at=began)
+    status = _so_far(status, left, rollout)
+    end = None if progressing in BLOCKED else estimated_end(status, rollout, left)
+    return replace(found, rollout=replace(status, digest=version.all, estimated_end=end))
 
 
 def _canary(rollout: Rollout) -> CanaryStatus | None:
@@ -248,13 +243,13 @@ def _canary(rollout: Rollout) -> CanaryStatus | None:
     return promoted(old, Promotion.BY_HAND, rollout.now) if wanted and old.id else None
 
 
-def _rollback(rollout: Rollout) -> dict[str, Any]:
-    """Empty while nothing has failed."""
+def _rollback(rollout: Rollout) -> RollbackStatus | None:
+    """None while nothing has failed."""
     resource, canary, now = rollout.resource, rollout.canary, rollout.now
     if rollout.rollback.stored:
-        return {"rollback": raw_of(rollout.rollback.stored)}
+        return rollout.rollback.stored
     if not rollout.rollback.is_possible or resource.spec.paused:
-        return {}
+        return None
     if rollout.halting:
         what = next(iter(rollout.halting.values()))
         names = [name for name, each in rollout.halting.items() if each == what]
@@ -264,9 +259,9 @@ def _rollback(rollout: Rollout) -> dict[str, Any]:
     elif canary and canary.fails_at and canary.fails_at <= now:
         reason = f"the canary failed for progressDeadlineSeconds: {canary.refusing[0]}"
     else:
-        return {}
+        return None
     versions = (rollout.version.revision, resource.stored.current_revision)
-    return {"rollback": raw_of(RollbackStatus(*versions, now.replace(microsecond=0), reason))}
+    return RollbackStatus(*versions, now.replace(microsecond=0), reason)
 
 
 def _so_far(began: RolloutStatus, left: Sequence[NodeRollout], rollout: Rollout) -> RolloutStatus:
@@ -349,7 +344,7 @@ def undrained(rollout: Rollout) -> Iterator[Undrained]:
             yield Undrained(node.node.name, mark.at, open_connections(node), is_known)
 
 
-def _waiting_for(rollout: Rollout) -> Iterator[dict[str, str]]:
+def _waiting_for(rollout: Rollout) -> Iterator[WaitingNode]:
     """Deployments whose node has left, then the nodes that are not up to date, the most urgent ones first."""
     for left in rollout.departures:
         name, at = left.held.metadata.name, rfc3339(left.goes_at) if left.goes_at else ""
@@ -358,13 +353,13 @@ def _waiting_for(rollout: Rollout) -> Iterator[dict[str, str]]:
             when = f"Deployment {name} is deleted {f'at {at}' if at else 'when it is'}"
             reason = f"the node has left, and its detachment is not confirmed: {left.doubt}; {when}"
         if at or left.doubt:
-            yield {"node": left.held.node, "phase": LEAVING, "reason": reason}
+            yield WaitingNode(left.held.node, LEAVING, reason)
     urgency = [*Phase]
     waiting = [each for each in rollout.nodes if each.phase is not Phase.CURRENT]
     for each in sorted(waiting, key=lambda each: urgency.index(each.phase))[:SHOWN]:
         mark = each.node_mark or each.deployment_mark
-        since = {"since": rfc3339(mark.at)} if mark else {}
-        yield {"node": each.node.name, "phase": each.phase.value, "reason": why(each, rollout.now)} | since
+        since = mark.at.replace(microsecond=0) if mark else None
+        yield WaitingNode(each.node.name, each.phase, why(each, rollout.now), since)
 
 
 def _available(rollouts: Sequence[NodeRollout]) -> Reason:
@@ -478,12 +473,10 @@ def _listed(halting: Mapping[str, str]) -> str:
     return "; ".join([f"{name}: {each}" for name, each in halting.items()][:SHOWN])
 
 
-def _condition(stored: Status, found: Reason, now: datetime) -> dict[str, Any]:
+def _condition(stored: Status, found: Reason, now: datetime) -> Condition:
     """Its time changes only with its status."""
     reason, message = found
     kind, status = CONDITIONS[type(reason)], str(reason not in UNTRUE)
     old = stored.condition(kind)
     since = old.last_transition_time if old.status == status else None
-    condition = Condition(kind, status, reason, message, since or now.replace(microsecond=0))
-    raw: dict[str, Any] = raw_of(condition)
-    return raw
+    return Condition(kind, status, reason, message, since or now.replace(microsecond=0))
