@@ -6,7 +6,7 @@ Of a pod, what would happen to it, what has happened, and why.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -39,14 +39,16 @@ from cli.explain.prediction import (
 )
 from cli.inventory import SECONDS, Inventory
 from cli.ip_reservation.reservations import (
+    Stored,
+    Unmanaged,
     address_of,
     counted,
     held_name,
     is_held_by_hand,
     kept_by,
     records_of,
-    records_with_copies,
     segments_if_any,
+    stored_in,
     unmanaged_entries,
 )
 from cli.output import Document, Part, Table, duration, moment, title
@@ -149,17 +151,14 @@ class Reservation(Document, frozen=True):
 
 
 def reservations(
-    segments: Sequence[IPReservation],
-    chosen: Callable[[Record], bool],
+    found: Iterable[Stored],
+    others: Sequence[Unmanaged],
     pods: Pods,
     settings: IPReservationSettings,
     now: datetime,
 ) -> Iterator[Reservation]:
-    """Of the records that are *chosen*; of *pods*, lives and promises count."""
-    others = unmanaged_entries(segments)
-    for stored, copies in records_with_copies(segments):
-        if not chosen(stored):
-            continue
+    """Of *pods*, lives and promises count."""
+    for stored, copies in found:
         noted = note_end(stored, pods, now)
         by_hand = any(stored.cidr in each.segment.to_be_released.values() for each in copies)
         release = _release(stored, noted, pods, settings, now, by_hand=by_hand)
@@ -278,12 +277,12 @@ def lines(found: Iterable[Promised]) -> Iterator[str]:
 def known_of(
     inventory: Inventory,
     segments: Sequence[IPReservation],
-    records: Iterable[Record],
+    stored: Iterable[Stored],
     successors: Sequence[Pod],
 ) -> Pods:
-    """The lives of the pods of *records*, and what of *segments* waits for one of *successors*, or has ended by it."""
+    """The lives of their pods, and what of *segments* waits for one of *successors*, or has ended by it."""
     lives = {}
-    for record in records:
+    for record, _ in stored:
         if record.uid:
             pod = inventory.pod(record.namespace, record.pod)
             lives[record.uid] = life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
@@ -396,7 +395,7 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     except ValueError:
         raise Failure(f"{address!r} is no IP address", "write for example 10.0.0.5") from None
     segments, cidr = segments_if_any(inventory), canonical(ip)
-    records = [each for each in records_of(segments) if each.cidr == cidr]
+    stored = [each for each in stored_in(segments) if each.record.cidr == cidr]
     having = inventory.pods(Selection(field_selector=f"status.podIP={ip}"))
     snapshot = snapshot_of(inventory, [each.raw for each in having])
     settings, now = snapshot.settings.ip_reservation, snapshot.now
@@ -407,11 +406,11 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
     except KubeError as error:
         unknown = str(unreadable(error))
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
-    places = sorted({(record.namespace, record.pod) for record in records if record.owner_uid})
+    places = sorted({(record.namespace, record.pod) for record, _ in stored if record.owner_uid})
     successors = [pod for place in places if (pod := inventory.pod(*place))]
-    pods = known_of(inventory, segments, records, successors)
-    found = tuple(reservations(segments, lambda record: record.cidr == cidr, pods, settings, now))
+    pods = known_of(inventory, segments, stored, successors)
     networks = unmanaged_entries(segments)
+    found = tuple(reservations(stored, networks, pods, settings, now))
     others = tuple(dict.fromkeys(name for name, network in networks if ip_address(ip) in network))
     held = held_by_hand(segments, ip)
     holders = tuple(
@@ -517,24 +516,22 @@ class PodExplanation(Explanation, frozen=True):
 
 def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanation:
     """Failure when there is no such pod, no reservation for it and no Event about it."""
-
-    def is_of(record: Record) -> bool:
-        return (record.namespace, record.pod) == (namespace, name)
-
     segments, found = segments_if_any(inventory), events_about(inventory, "Pod", namespace, name)
-    records = [each for each in records_of(segments) if is_of(each)]
-    stored = inventory.pod(namespace, name)
-    if stored is None and not records and not found:
+    stored = [
+        each for each in stored_in(segments) if (each.record.namespace, each.record.pod) == (namespace, name)
+    ]
+    present = inventory.pod(namespace, name)
+    if present is None and not stored and not found:
         raise Failure(
             f"there is no pod {namespace}/{name}, no reservation for it and no Event about it",
             "check its name and its namespace (-n); of its IP, see drawbridge explain ip IP",
         )
-    snapshot = snapshot_with_segments(inventory, [stored.raw] if stored else [])
+    snapshot = snapshot_with_segments(inventory, [present.raw] if present else [])
     snapshot = replace(snapshot, budgets=budgets_of(inventory, namespace))
     settings, now = snapshot.settings.ip_reservation, snapshot.now
-    present = [stored] if stored else []
-    pods = known_of(inventory, segments, records, present)
-    pod = stored or Pod(status=PodStatus(phase="gone"))
+    successors = [present] if present else []
+    pods = known_of(inventory, segments, stored, successors)
+    pod = present or Pod(status=PodStatus(phase="gone"))
     addresses = pod.status.addresses
     return PodExplanation(
         pod=f"{namespace}/{name}",
@@ -547,9 +544,9 @@ def explain_pod(inventory: Inventory, namespace: str, name: str) -> PodExplanati
             each.type: ": ".join(filter(None, (each.status, each.reason))) for each in pod.status.conditions
         },
         now=now,
-        questions=tuple(questions_about_pod(stored.raw, snapshot)) if stored else (),
-        promised=tuple(promised(present, settings, now)),
-        reservations=tuple(reservations(segments, is_of, pods, settings, now)),
+        questions=tuple(questions_about_pod(present.raw, snapshot)) if present else (),
+        promised=tuple(promised(successors, settings, now)),
+        reservations=tuple(reservations(stored, unmanaged_entries(segments), pods, settings, now)),
         events=latest(found),
         held=tuple(each for each in addresses if held_by_hand(segments, each)),
     )

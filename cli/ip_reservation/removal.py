@@ -32,7 +32,7 @@ from cli.explain.prediction import (
 from cli.inventory import Inventory
 from cli.ip_reservation.explanation import snapshot_with_segments
 from cli.ip_reservation.pools import Headroom, headroom, headroom_parts
-from cli.ip_reservation.reservations import address_of, counted, records_with_copies, segments_if_any
+from cli.ip_reservation.reservations import address_of, counted, segments_if_any, stored_in
 from cli.output import Cell, Document, Part, Report, Table, bad, count_of, good, moment, title, warning
 from cli.pods import Pod, Raw, StoredPod, stored
 from cli.session import Command, Session, pass_session, selector_option
@@ -273,9 +273,7 @@ def released(inventory: Inventory, change: Change) -> Iterator[Released]:
         return
     segments, now = segments_if_any(inventory), inventory.now()
     # A record without an end is of a pod that has its address: it neither counts nor ends.
-    pods = Pods(
-        {each.uid: Life.TERMINATING for each, _ in records_with_copies(segments) if not each.ended}, {}
-    )
+    pods = Pods({each.uid: Life.TERMINATING for each, _ in stored_in(segments) if not each.ended}, {})
     ours = [each for each in segments if each.ours]
 
     def causes(settings: Settings) -> dict[tuple[str, str], Cause]:

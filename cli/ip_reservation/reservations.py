@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
 
 import click
 
@@ -31,31 +32,38 @@ CHANGED = Failure("a reservation was changed in the meantime; nothing was change
 COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "OWNER", "OBJECT")
 
 
+class Stored(NamedTuple):
+    """A record as the leader takes it, and what segments have of it, the greatest last."""
+
+    record: Record
+    copies: Sequence[Copy]
+
+
 def release_at(record: Record, settings: IPReservationSettings) -> datetime | None:
     """None while no end of its pod is stored: it exists, has just gone, or never was."""
     return record.ended + timedelta(seconds=settings.duration) if record.ended else None
 
 
-def records_with_copies(segments: Iterable[IPReservation]) -> Iterator[tuple[Record, Sequence[Copy]]]:
-    """Of those that are ours, each record as the leader takes it, and what segments have of it, the greatest last."""
+def stored_in(segments: Iterable[IPReservation]) -> Iterator[Stored]:
+    """Of those that are ours."""
     for copies in by_identity([each for each in segments if each.ours]).values():
-        yield merged(copies), copies
+        yield Stored(merged(copies), copies)
 
 
 def by_address(segments: Iterable[IPReservation]) -> dict[str, tuple[Record, IPReservation]]:
     """By CIDR: the record for which it is reserved longest, and its segment."""
 
-    def stays(found: tuple[Record, Sequence[Copy]]) -> tuple[bool, datetime]:
-        record, _ = found
-        return record.ended is None, record.ended or record.at
+    def stays(stored: Stored) -> tuple[bool, datetime]:
+        ended = stored.record.ended
+        return ended is None, ended or stored.record.at
 
-    longest_last = sorted(records_with_copies(segments), key=stays)
+    longest_last = sorted(stored_in(segments), key=stays)
     return {record.cidr: (record, copies[-1].segment) for record, copies in longest_last}
 
 
 def counted(segments: Iterable[IPReservation]) -> int:
     """Addresses whose time runs, but for those of pods that finished."""
-    records = (record for record, _ in records_with_copies(segments))
+    records = (record for record, _ in stored_in(segments))
     return len({each.cidr for each in records if each.ended and each.reason != FINISHED})
 
 
