@@ -15,6 +15,7 @@ from cloud.errors import CloudError, NotPermitted, QuotaExceeded
 from controllers.anycast_ip.claim import Claim
 from controllers.anycast_ip.planner import must_be_closed, plan, refused_since
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
+from dev.fake_api.calls import refusal
 from dev.lab.cloud import Knobs
 from kube.resources import NODES
 from kube.types import Node, NodeSpec, ObjectMeta
@@ -159,6 +160,20 @@ def test_wait_taints_it_again_and_the_time_begins_again() -> None:
     lab.run_for(590)
     assert not is_without(lab)
     lab.run(lambda: is_without(lab), LONG, "open without")
+
+
+def test_a_node_that_could_not_be_opened_in_time_stays_tainted_after_wait_is_set() -> None:
+    lab = lab_of()
+    asked = lab.kube.api.fault
+    denied = refusal(403, "Forbidden")
+    lab.kube.api.fault = lambda call: denied if call.path.endswith("/nodes/n2") else asked(call)
+    lab.run_for(2 * LONG)
+    lab.kube.api.fault, lab.settings = asked, SETTINGS
+    writes = lab.kube.writes
+    lab.run_for(LONG)
+
+    assert transitions_of(lab.node("n2")) == ()
+    assert lab.kube.writes - writes <= 3  # the claim, and the condition
 
 
 def test_without_the_labels_nothing_of_it_stays() -> None:

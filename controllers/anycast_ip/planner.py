@@ -126,11 +126,15 @@ def must_be_closed(snapshot: Snapshot, node: Node, settings: AnycastIPSettings) 
     if is_tainted(node):
         return False
     if is_open_without(node):
-        # The claim says so, too, which no kubelet can write.
-        return not (settings.when_exhausted == "release" and snapshot.claim and snapshot.claim.refused)
+        return not may_be_without(snapshot.claim, settings)
     if is_proven_bound(node):
         return settings.repair and _is_known_bad(snapshot, node)
     return ADDRESS_ID not in node.metadata.annotations or _is_known_bad(snapshot, node)
+
+
+def may_be_without(claim: Claim | None, settings: AnycastIPSettings) -> bool:
+    """Whether its node may be open without an address: the claim says so, which no kubelet can write."""
+    return settings.when_exhausted == "release" and claim is not None and claim.refused is not None
 
 
 def _is_known_bad(snapshot: Snapshot, node: Node) -> bool:
@@ -193,8 +197,11 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
 def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     seen = snapshot.seen.address
     if not claim.address:
-        step, is_exhausted = _plan_order(snapshot), snapshot.order.exhausted and is_tainted(node)
-        return Step(Action.OPEN_WITHOUT) if is_exhausted and step.action is Action.ALLOCATE else step
+        step = _plan_order(snapshot)
+        # What was refused for long enough may count no more, if the node could not be opened at once.
+        is_exhausted = snapshot.order.exhausted and may_be_without(claim, settings)
+        opens = is_exhausted and is_tainted(node) and step.action is Action.ALLOCATE
+        return Step(Action.OPEN_WITHOUT) if opens else step
     if seen is UNKNOWN:
         return Step(Action.WATCH)
     if not settings.repair and is_open(node):
