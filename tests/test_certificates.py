@@ -41,6 +41,9 @@ from tests.certificates import (
 )
 from tests.fakes import FakeRecorder
 
+OVERLAP, DUE = int(RULES.overlap.total_seconds()), 85
+"""Seconds; at DUE the first CA is replaced."""
+
 
 class World:
     def __init__(self) -> None:
@@ -202,6 +205,21 @@ def test_a_damaged_secret_is_replaced_with_an_event(world: World) -> None:
     assert world.problem() is None
 
 
+def test_a_ca_whose_key_is_taken_out_gets_a_successor_beside_it(world: World) -> None:
+    world.rest()
+    secret, before = world.secret(), world.held
+    del secret["data"]["ca.key"]
+    world.cluster.put(SECRETS, secret)
+    world.recorder.events.clear()
+
+    world.rest()
+    assert world.recorder.reasons == ["CertificateSecretReplaced"]
+    assert (world.held.authorities[1:], world.held.leaf) == (before.authorities, before.leaf)
+    world.live(OVERLAP)
+    assert world.problem() is None
+    assert world.held.leaf != before.leaf
+
+
 def failing(error: Exception) -> Callable[[], None]:
     def fail() -> None:
         raise error
@@ -242,10 +260,6 @@ def test_one_configuration_that_cannot_be_written_keeps_no_other_and_is_named(wo
     world.cluster.api.fault = lambda call: None
     world.rest()
     assert world.problem() is None
-
-
-OVERLAP, DUE = int(RULES.overlap.total_seconds()), 85
-"""Seconds; at DUE the first CA is replaced."""
 
 
 def forget_a_bundle(world: World) -> None:

@@ -457,19 +457,6 @@ def ends(world: World) -> Sequence[Record]:
 OWNER = {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}}
 
 
-@pytest.mark.parametrize("waits", [5.0, 90.0])
-def test_a_pod_that_is_deleted_keeps_its_reservation_for_its_time(waits: float) -> None:
-    world = reserved_ahead()
-    world.api.put(STATEFUL_SETS, OWNER)
-    world.api.remove(PODS, "redis-0", "redis")
-
-    world.run(waits)
-    assert world.reservations.held == ["10.0.0.1/32"]
-
-    world.run(2500)
-    assert world.reservations.held == []
-
-
 @pytest.mark.parametrize("moved", [False, True])
 def test_what_was_released_a_moment_after_its_pod_went_is_not_reserved_late(moved: bool) -> None:
     """As in a storm, by ipReservation.maxCount. An address that was never reserved is."""

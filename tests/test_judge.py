@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -168,28 +169,13 @@ def just_updated(confirm: str) -> History:
     ]
 
 
-def drained() -> Disturbances:
-    """The first node, at the beginning."""
+def disturbed(subject: str, at: float = 0) -> Disturbances:
     found = Disturbances()
-    found.note("drain of node-0", 0)
+    found.note(subject, at)
     return found
 
 
-def lease_deleted() -> Disturbances:
-    return disturbed("lease")
-
-
-def disturbed(subject: str) -> Disturbances:
-    """At the beginning."""
-    found = Disturbances()
-    found.note(subject, 0)
-    return found
-
-
-def deleted(at: float) -> Disturbances:
-    found = Disturbances()
-    found.note("webhook configuration", at)
-    return found
+DRAINED = disturbed("drain of node-0")
 
 
 def beside_a_cordoned_node(
@@ -242,7 +228,10 @@ TWO = tuple(pod(each, "eklet") for each in "ab")
 GATED = replica("a", gated=True), replica("b", gated=True)
 ON = node("n", **EDGE)
 HAS, GONE = {"10.0.0.1": "redis-0"}, dict[str, str]()
-BACK = see(60, pods=(redis("10.0.0.1"),), assigned=HAS)
+LIVES, BACK = (see(at, pods=(redis("10.0.0.1"),), assigned=HAS) for at in (0, 60))
+IS_AHEAD = see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"})
+OPTS_OUT = see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"})
+KEPT = partial(reservation.KeptOutOfCirculation, 120.0)
 POOL_OF_A = {"spec": {"cidr": "10.0.0.0/24", "nodeSelector": "zone == 'a'"}}
 STOPPED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 ENDED = redis("10.0.0.1")
@@ -321,16 +310,13 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "a node joins open": (address.JoinsClosed, [see(0), see(1, needing())]),
     "a node that joined open stays so": (address.JoinsClosed, [see(0, needing()), see(61, needing())]),
-    "an address of a pod that is gone is free": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
-        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE)],
-    ),
+    "an address of a pod that is gone is free": (KEPT, [LIVES, see(50, assigned=GONE)]),
     "an address of a pod that is gone is given away": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
-        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
+        KEPT,
+        [LIVES, see(50, assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"})],
     ),
     "an address of a pod that finished is given away where such ones count": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
+        KEPT,
         [*finished(), see(60, pods=(ENDED,), assigned={"10.0.0.1": "b"}, reserved={"10.0.0.1"}, namespaces=[KEEPS])],
     ),
     "an address of a pod that did not ask is reserved": (
@@ -349,11 +335,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "an address of a pod that did not ask any more when it went stays reserved": (
         reservation.OnlySelected,
-        [
-            see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
-            see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"}),
-            *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 313)),
-        ],
+        [IS_AHEAD, OPTS_OUT, *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 313))],
     ),
     "a pod whose deletion is not reviewed is not reserved": (
         reservation.MarkedAreReserved,
@@ -364,7 +346,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "an address is free early while few are reserved": (
         lambda: reservation.KeptOutOfCirculation(120.0, most=2),
-        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE, reserved={"10.0.0.2"})],
+        [LIVES, see(50, assigned=GONE, reserved={"10.0.0.2"})],
     ),
     "a pod has an address that is for another node": (
         reservation.OfItsPool,
@@ -409,7 +391,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "the cap is exceeded long after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),
-        [see(0, SUPER, pods=TWO[:1]), see(31, SUPER, pods=TWO, disturbances=lease_deleted())],
+        [see(0, SUPER, pods=TWO[:1]), see(31, SUPER, pods=TWO, disturbances=disturbed("lease"))],
     ),
     "more nodes are off than the budget": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 2), edge_of(203, 2)]),
     "more nodes are off than the budget, one of which was cordoned while it served": (
@@ -428,7 +410,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "more nodes are off than the budget, long after one of them was drained": (
         edge.EdgeServes,
-        [edge_of(0, 0), edge_of(250, 2, disturbances=drained()), edge_of(253, 2, disturbances=drained())],
+        [edge_of(0, 0), edge_of(250, 2, disturbances=DRAINED), edge_of(253, 2, disturbances=DRAINED)],
     ),
     "a node is detached before the one that was updated answers 200": (edge.EdgeServes, just_updated("required")),
     "a node is detached beside a cordoned one": (
@@ -545,56 +527,44 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
         [see(0), see(60.5, needing(), disturbances=person), see(120, needing(tainted=True))],
     ),
     "an address of a pod that finished is given away where such ones do not count": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
-        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, pods=(ENDED,), assigned={"10.0.0.1": "b"})],
+        KEPT,
+        [LIVES, see(50, pods=(ENDED,), assigned={"10.0.0.1": "b"})],
     ),
     "an address of a pod that finished is free when its namespace does not ask for it a moment later": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
+        KEPT,
         [*finished(), see(60, pods=(ENDED,), assigned=GONE)],
     ),
     "an address of a pod that finished is free after its time": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
+        KEPT,
         [*finished(), see(171, assigned=GONE, namespaces=[KEEPS])],
     ),
     "a reserved address of a pod that is gone": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
-        [
-            see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
-            see(50, assigned=GONE, reserved={"10.0.0.1"}),
-            see(171, assigned=GONE),
-        ],
+        KEPT,
+        [LIVES, see(50, assigned=GONE, reserved={"10.0.0.1"}), see(171, assigned=GONE)],
     ),
     "a pod that opted out comes back to the address that is reserved for it": (
         reservation.OnlySelected,
-        [see(0, reserved={"10.0.0.1"}), see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"})],
+        [see(0, reserved={"10.0.0.1"}), OPTS_OUT],
     ),
     "the webhook configuration is deleted a moment after a pod went, and again": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
+        KEPT,
         [
-            see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
+            IS_AHEAD,
             see(9, assigned=GONE, reserved={"10.0.0.1"}),
-            *(see(at, assigned=GONE, disturbances=deleted(last)) for at, last in ((20, 20), (60, 45))),
+            *(
+                see(at, assigned=GONE, disturbances=disturbed(reservation.CONFIGURATION, last))
+                for at, last in ((20, 20), (60, 45))
+            ),
         ],
     ),
     "a pod that did not ask any more went while no leader worked": (
         reservation.OnlySelected,
-        [
-            see(0, pods=(redis("10.0.0.1"),), assigned=HAS, reserved={"10.0.0.1"}),
-            see(1, pods=(OPTED_OUT,), assigned=HAS, reserved={"10.0.0.1"}),
-            *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 140)),
-        ],
+        [IS_AHEAD, OPTS_OUT, *(see(at, assigned=GONE, reserved={"10.0.0.1"}) for at in (2, 140))],
     ),
-    "a pod comes back with its address": (
-        lambda: reservation.KeptOutOfCirculation(120.0),
-        [
-            see(0, pods=(redis("10.0.0.1"),), assigned=HAS),
-            see(50, assigned=GONE, reserved={"10.0.0.1"}),
-            BACK,
-        ],
-    ),
+    "a pod comes back with its address": (KEPT, [LIVES, see(50, assigned=GONE, reserved={"10.0.0.1"}), BACK]),
     "one of too many reservations ends early": (
         lambda: reservation.KeptOutOfCirculation(120.0, most=1),
-        [see(0, pods=(redis("10.0.0.1"),), assigned=HAS), see(50, assigned=GONE, reserved={"10.0.0.2"})],
+        [LIVES, see(50, assigned=GONE, reserved={"10.0.0.2"})],
     ),
     "a certificate is served that API servers trust": (
         certificates.ServedIsTrusted,
@@ -621,7 +591,7 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "two leaders exceed the cap after a person has deleted the Lease": (
         lambda: placement.NeverMoreThanTheCap(1),
-        [see(0, SUPER, pods=TWO[:1]), see(1, SUPER, pods=TWO, disturbances=lease_deleted())],
+        [see(0, SUPER, pods=TWO[:1]), see(1, SUPER, pods=TWO, disturbances=disturbed("lease"))],
     ),
     "as many nodes are off as the budget allows": (edge.EdgeServes, [edge_of(0, 0), edge_of(200, 1)]),
     "a node that was off when it was cordoned stays off beside as many as the budget allows": (
@@ -636,7 +606,7 @@ GOOD: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "a node that was drained stays off until drainTimeoutSeconds are over": (
         edge.EdgeServes,
-        [edge_of(0, 0), edge_of(200, 2, disturbances=drained()), edge_of(203, 2, disturbances=drained())],
+        [edge_of(0, 0), edge_of(200, 2, disturbances=DRAINED), edge_of(203, 2, disturbances=DRAINED)],
     ),
     "nodes whose pods do not come up stay off after the budget was lowered": (
         edge.EdgeServes,
