@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from api.health_checks import SCHEDULED
 from api.ingress_daemonset import TEMPLATE_HASH
+from api.ingress_daemonset.template import EXCLUDED
 from controllers.ingress_daemonset.controller import STATUS_PERIOD, UNLABELLED_PERIOD
 from dev.fake_api import Reply, Request, refusal
 from kube.errors import KubeError
@@ -196,6 +198,26 @@ def test_a_change_that_an_admission_policy_undoes_is_repeated_less_and_less_ofte
     written = [each for each in here.api.writes[before:] if each.startswith(f"change {kind}")]
     assert 4 <= len(written) <= 40
     assert "stores it unchanged" in dict(here.recorder.events)["FailedUpdate"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost"), [("Node", EXCLUDED), ("Node", DETACHED), ("Deployment", SCHEDULED)]
+)
+def test_a_mark_that_an_admission_policy_removes_is_written_less_and_less_often(kind: str, lost: str) -> None:
+    """Though the rest of the write, with the time of now, is stored each time."""
+    here = outdated("n1", rolling=DETACHING | {"labelNodeToDetach": True})
+
+    def strip(written: str, raw: Any) -> None:
+        for part in ("labels", "annotations") if written == kind else ():
+            (raw["metadata"].get(part) or {}).pop(lost, None)
+
+    here.api.mutate = strip  # type: ignore[assignment]
+    assert here.looks(120) <= 200
+
+    assert "stores it unchanged" in dict(here.recorder.events)["FailedUpdate"]
+    progressing = here.conditions()["Progressing"]
+    assert progressing["reason"] == "WaitingForNodes"
+    assert "an admission policy undoes it" in progressing["message"]
 
 
 def test_a_namespace_that_is_gone_is_not_asked_for_again_and_again() -> None:

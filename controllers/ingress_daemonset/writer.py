@@ -235,10 +235,7 @@ class Writer:
             self._cache.forget(action.target, action.uid)
         elif written is not None:
             stored = self._cache.take_in(action.target, written)
-            if (
-                isinstance(action, Change)
-                and action.body["metadata"]["resourceVersion"] == stored.resource_version
-            ):
+            if isinstance(action, Change) and _is_undone(action, stored):
                 if self._failed(write, "unchanged") > PATIENCE:
                     self._reporter.unchanged(write.owner, action)
                 return False
@@ -276,6 +273,15 @@ class Writer:
             text = str(error) if error else "it stores the change unchanged, as an admission policy undoes it"
             refusal = text[:LONGEST_REFUSAL]
         return self.retries.failed(write, doubtful=doubtful, retry_after=retry_after, refusal=refusal)
+
+
+def _is_undone(action: Change, stored: ObjectMeta) -> bool:
+    """Whether an admission policy has undone all of it, or what it asks of labels and annotations."""
+    asked = action.body["metadata"]
+    found = {"labels": stored.labels, "annotations": stored.annotations}
+    return asked["resourceVersion"] == stored.resource_version or any(
+        held.get(key) != value for part, held in found.items() for key, value in asked.get(part, {}).items()
+    )
 
 
 def _spec_of(action: Action) -> object:
