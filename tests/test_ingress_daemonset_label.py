@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.ingress_daemonset import DETACHED_BY
+from api.ingress_daemonset import DETACHED_BY, FINALIZER
 from api.ingress_daemonset.template import EXCLUDED
 from api.ingress_daemonset.types import RollingUpdate, resource
 from controllers.ingress_daemonset.attach_nodes import detached
@@ -149,6 +149,29 @@ def test_switched_off_in_mid_rollout_it_leaves_nothing_behind() -> None:
     here.settle()
 
     assert (here.updated(), off(here)) == ({"n1"}, set())
+
+
+@pytest.mark.parametrize("way", [EXCLUDED, DETACHED])
+def test_a_detached_node_that_leaves_is_attached_after_its_pods_have_gone(way: str) -> None:
+    here = World(raw_resource(rolling=BOTH, nodeSelector={"edge": "yes"}), "n1")
+    labels(here)["edge"] = "yes"
+    here.settle()
+    here.retemplate("proxy:2")
+    here.turn()
+    del labels(here)["edge"]
+
+    def is_detached() -> bool:
+        metadata = here.nodes["n1"]["metadata"]
+        return way in metadata["labels"] | metadata["annotations"]
+
+    while here.deployments:
+        assert is_detached()
+        assert FINALIZER in here.raw["metadata"]["finalizers"]
+        here.turn()
+        here.later(1)
+    here.settle()
+    assert not is_detached()
+    assert here.raw["metadata"]["finalizers"] == []
 
 
 def test_without_detaching_no_node_is_labelled() -> None:

@@ -297,14 +297,16 @@ def test_a_node_that_leaves_holds_its_place_until_its_pods_go() -> None:
     here.nodes["n1"]["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "eklet"
 
     here.turn()
-    assert here.off() == set()
-    assert here.nodes["n1"]["metadata"]["annotations"] == {}
+    assert here.off() == {"n1"}
     here.later(9)
     here.turn()
-    assert here.off() == set()
+    assert here.off() == {"n1"}
     here.later(1)
     here.turn()
     assert "web-n1" not in here.deployments
+    here.turn()
+    assert here.nodes["n1"]["metadata"]["annotations"] == {}
+    assert here.off() == set()
     here.turn()
     assert here.off() == {"n2"}
 

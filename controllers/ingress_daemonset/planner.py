@@ -94,7 +94,11 @@ def _single_actions(rollout: Rollout) -> Iterable[Action]:
     # It would be for the same version as the finalizer.
     elif target("IngressDaemonSet", resource.metadata) not in uncertain:
         yield from _drains(rollout)
-    yield from (each for each in rollout.left.values() if each.target not in uncertain)
+    # Until its Deployment is deleted, the load balancer would send traffic to pods that are about to end.
+    leaving = {each.held.node for each in rollout.departures}
+    yield from (
+        each for name, each in rollout.left.items() if name not in leaving and each.target not in uncertain
+    )
     yield from (each.action for each in rollout.departures if each.action)
     yield from rollout.checkers.actions.get("DaemonSet", ())
 
