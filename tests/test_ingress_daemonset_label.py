@@ -293,6 +293,12 @@ def test_pods_stay_until_it_was_asked() -> None:
     known = with_announcements({}, ["n1"], None)
     assert [each.detach_doubt for each in known["n1"]] == ["load balancer MetalLB has not been read yet"]
 
+    here = labelled(confirmTimeoutSeconds=0)
+    assert not has_begun(here), "though the whole time for load balancers was over before it was asked"
+    here.announced = {"n2": "edge/web"}
+    here.looks(10)
+    assert has_begun(here)
+
 
 def test_both_of_its_modes_are_read_and_where_it_is_not_installed_nothing_is_announced() -> None:
     assert announcements(FakeAPI().client()) == {}

@@ -281,8 +281,10 @@ class Reconciler:
         asked = last.planned.query
         measured, next_measurement = self._readers.metrics.latest({asked} if asked else set())
         snapshot = self._snapshot(resource, by_node(answers), last)
-        if excluded:
-            seen = with_announcements(snapshot.backends, excluded, announced.get(METALLB))
+        if resource.spec.update_strategy.rolling_update.labels_node:
+            # Also of nodes that it was not asked about yet: none is released before that.
+            names = [each.name for each in snapshot.nodes if each.excluded]
+            seen = with_announcements(snapshot.backends, names, announced.get(METALLB))
             snapshot = replace(snapshot, backends=seen)
         if asked:
             snapshot = replace(snapshot, measured=measured.get(asked))
