@@ -219,20 +219,23 @@ def about(node: Node | None, claim: Claim | None = CLAIM, **parts: Any) -> Snaps
     return Snapshot("u1", node, claim, **parts)
 
 
-FOUND = {"related": Related(found=FREE), "seen": looked()}
-CAME_AND_WENT = {"related": Related(was_wanted=True), "seen": looked()}
+def related(node: Node | None, claim: Claim | None, **to: Any) -> Snapshot:
+    return about(node, claim, related=Related(**to), seen=looked())
+
+
+FREED = node(TAINT, labels={})
 MARKED = node(annotations=OPEN.metadata.annotations, labels={})
 
 
 @table(
     "snapshot, settings, expected",
     {
-        "another's": (about(None, ORDERED, related=Related(elsewhere=True)), SETTINGS, Action.FORGET),
-        "another takes it over": (about(None, related=Related(heir="u2")), SETTINGS, Action.NOTHING),
-        "an heir": (about(GATED, None, related=Related(predecessor=CLAIM)), SETTINGS, Action.INHERIT),
-        "one with its tags": (about(GATED, None, **FOUND), SETTINGS, Action.ADOPT),
-        "one with its tags, no label": (about(UNLABELLED, None, **FOUND), SETTINGS, Action.ADOPT),
-        "label came and went": (about(node(TAINT, labels={}), None, **CAME_AND_WENT), SETTINGS, Action.FREE),
+        "another's": (related(None, ORDERED, elsewhere=True), SETTINGS, Action.FORGET),
+        "another takes it over": (related(None, CLAIM, heir="u2"), SETTINGS, Action.NOTHING),
+        "an heir": (related(GATED, None, predecessor=CLAIM), SETTINGS, Action.INHERIT),
+        "one with its tags": (related(GATED, None, found=FREE), SETTINGS, Action.ADOPT),
+        "one with its tags, no label": (related(UNLABELLED, None, found=FREE), SETTINGS, Action.ADOPT),
+        "label came and went": (related(FREED, None, was_wanted=True), SETTINGS, Action.FREE),
         "label removed, marked": (about(MARKED), RELEASING, Action.STRIP),
         "label removed, bare": (about(UNLABELLED, seen=seen(address())), RELEASING, Action.EXAMINE),
         "still labelled": (about(OPEN, seen=seen(address())), RELEASING, Action.NOTHING),
