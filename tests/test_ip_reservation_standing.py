@@ -449,6 +449,21 @@ def test_a_pod_that_gets_another_address_is_marked_again_and_the_former_one_is_t
     assert ends(world) == before == [found["10.0.0.1/32"]]
 
 
+def test_a_pod_whose_node_boots_keeps_its_former_address_reserved_while_it_has_none() -> None:
+    """Without knowing pools: Calico releases the address when the sandbox is made again."""
+    world = reserved_ahead()
+    world.knows_pools = False
+    world.api.edit(PODS, "redis-0", {"status": {"podIP": "", "podIPs": []}}, "redis")
+    world.run(90)
+    world.knows_pools = True
+    move(world)
+    world.run()
+
+    assert {*world.reservations.held} == {"10.0.0.1/32", "10.0.0.2/32"}
+    world.run(2500)
+    assert world.reservations.held == ["10.0.0.2/32"]
+
+
 def ends(world: World) -> Sequence[Record]:
     held = world.reservations.objects.values()
     return [record for each in held for record in each.records if record.ended]

@@ -191,9 +191,11 @@ class Caches:
         return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
 
     def has_left(self, record: Record) -> bool:
-        """Whether its pod lives on with other addresses, as in a new sandbox."""
+        """Whether its pod lives on with other addresses, as in a new sandbox, or waits for that without any."""
         pod = self.pod_of(record)
-        return pod is not None and bool(now := cidrs_of(pod)) and record.cidr not in now
+        if pod is None or record.cidr in (now := cidrs_of(pod)):
+            return False
+        return bool(now) or not pod.terminating
 
     def successors_of(self, record: Record) -> Sequence[Pod]:
         """Pods to which the addresses of its pod were promised."""
