@@ -128,13 +128,14 @@ def left_alone(
 def decide(
     place: Place, segments: Sequence[IPReservation], settings: IPReservationSettings, now: datetime
 ) -> Promise | Outcome:
-    """All addresses of the last pod that had *place*, or why none is promised."""
+    """The addresses that the last pod of *place* had in the end, all of them, or why none is promised."""
     own = [record for record in _records(segments) if place.is_of(record)]
     if not own:
         return Outcome.NOT_RESERVED
     former = max(own, key=lambda record: record.last_asked).uid
-    held = [record for record in own if record.uid == former]
-    cidrs = sorted({record.cidr for record in held}, key=range_of)  # IPv4 first, as Calico gives them
+    found = [record for record in own if record.uid == former]
+    cidrs = sorted(_last(found), key=range_of)  # IPv4 first, as Calico gives them
+    held = [record for record in found if record.cidr in cidrs]
     if len(cidrs) < max(record.addresses for record in held):
         return Outcome.INCOMPLETE
     if any(_is_of_others(cidr, place, segments) for cidr in cidrs):
@@ -145,6 +146,15 @@ def decide(
     if any(_is_nearly_over(record, settings, now) for record in held):
         return Outcome.NEARLY_OVER
     return Promise(former, tuple(cidr.partition("/")[0] for cidr in cidrs))
+
+
+def _last(records: Sequence[Record]) -> Iterable[str]:
+    """Of one pod, the last address of each family: a new sandbox gets others, and Calico no more of them at a time."""
+    ended = {record.cidr: record.ended for record in records if record.ended}
+    in_turn = sorted(
+        records, key=lambda record: (record.cidr not in ended, ended.get(record.cidr, record.at))
+    )
+    return {range_of(record.cidr)[0]: record.cidr for record in in_turn}.values()
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,8 @@ def refusal(
     of_some_nodes = [pool for pool in calico.pools if not pool.is_for_all_nodes]
     if any(pool.has(ip) for pool in of_some_nodes for ip in promise.addresses):
         return Outcome.NODE_SELECTOR
-    held = [record for record in _records(segments) if record.uid == promise.former]
+    found = (record for record in _records(segments) if record.uid == promise.former)
+    held = [record for record in found if record.cidr in promise.cidrs]
     may_refuse = any(_may_be_in_cooldown(record, configuration.cooldown, now) for record in held)
     return Outcome.COOLDOWN if may_refuse else None
 

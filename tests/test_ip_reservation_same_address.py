@@ -68,6 +68,21 @@ LAST = own("10.0.0.2/32", uid="second", at=ago(minutes=5))
             id="both of a dual-stack pod, wherever they are reserved",
         ),
         pytest.param([segment(SIX)], Outcome.INCOMPLETE, id="not one of two"),
+        *(
+            pytest.param(
+                [
+                    segment(former),
+                    segment(own("10.0.0.2/32", at=ago(minutes=1), ended=ended), former, name="b"),
+                ],
+                Promise("uid-redis-0", ("10.0.0.2",)),
+                id=f"what it got last, in a new sandbox, {when}",
+            )
+            for when, former, ended in (
+                ("before that is noted", own(at=ago(minutes=9)), None),
+                ("while it lives", own(at=ago(minutes=9), ended=ago(minutes=2)), None),
+                ("after its end", own(at=ago(minutes=9), ended=ago(minutes=39.9)), ago(seconds=5)),
+            )
+        ),
         pytest.param([segment(BEFORE, LAST)], Promise("second", ("10.0.0.2",)), id="the last pod's"),
         pytest.param(
             [segment(replace(BEFORE, asked=ago(minutes=1)), LAST)],
