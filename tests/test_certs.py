@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from certs.cert_watcher import ServingPair
 from certs.issue import Pair, check, new_ca, new_leaf
 from dev.lab.kubelet import volumes
 from tests.factories import NOW
+from tests.metrics import sample
 
 NAME = "drawbridge-webhook.drawbridge.svc"
 YEARS = timedelta(days=20 * 365)
@@ -121,18 +121,14 @@ def test_a_long_first_name_is_cut_in_the_subject_only(tmp_path: Path) -> None:
 
 
 def reloads(result: str) -> float:
-    sample = "drawbridge_serving_cert_reload_total"
-    return REGISTRY.get_sample_value(sample, {"result": result}) or 0.0
+    return sample("drawbridge_serving_cert_reload_total", result=result)
 
 
 def test_an_unchanged_pair_is_read_once(tmp_path: Path) -> None:
     serving, before = write(tmp_path, LEAF), reloads("success")
     assert serving.context() is serving.context()
     assert reloads("success") == before + 1
-    assert (
-        REGISTRY.get_sample_value("drawbridge_serving_cert_not_after_timestamp_seconds")
-        == (NOW + YEARS).timestamp()
-    )
+    assert sample("drawbridge_serving_cert_not_after_timestamp_seconds") == (NOW + YEARS).timestamp()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from prometheus_client import REGISTRY
 
 from controllers.informers import Informers
 from dev.lab.waiting import until
@@ -16,7 +15,7 @@ from kube.informer import RUNNING, Informer
 from kube.resources import PODS
 from kube.types import ObjectMeta, Pod, Value
 from tests.misbehaving_server import Answer, Server, in_turn, lists_and_watches, serving, streams
-from tests.test_informer import event, listed, raw
+from tests.test_informer import event, listed, raw, sample
 
 
 class Name(Value, frozen=True):
@@ -51,8 +50,7 @@ def follow(informer: Informer[Any]) -> list[str]:
 
 
 def relists(reason: str) -> float:
-    labels = {"kind": "pods", "reason": reason}
-    return REGISTRY.get_sample_value("drawbridge_informer_relists_total", labels) or 0.0
+    return sample("drawbridge_informer_relists_total", reason=reason)
 
 
 def test_informers_that_are_made_together_share_one_list_and_decode_for_themselves() -> None:

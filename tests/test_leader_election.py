@@ -18,6 +18,7 @@ from kube.leader_election import LeaderElector, LeadershipLost, StillWorking
 from kube.lease_spec import LeaseSpec, Observed, acquired, may_take, observe
 from kube.resources import LEASES
 from settings import LeaderElection
+from tests.metrics import sample
 from tests.misbehaving_server import Answer, Asked, Server, answers, hangs, refuses, resets
 from tests.test_controllers_main import LEASE, cluster, spec_of
 
@@ -229,7 +230,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault: Answer) -> None:
-    failures = REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0
+    failures = sample("drawbridge_lease_renew_failures_total")
     with leading() as (api, _, me):
         api.fault = lambda asked: fault
         began = time.monotonic()
@@ -238,7 +239,7 @@ def test_a_leader_that_cannot_renew_stops_its_work_before_others_may_begin(fault
         assert time.monotonic() - began < TIMES.lease_duration
         with pytest.raises(LeadershipLost, match="drawbridge/drawbridge"):
             me.lease.check()
-    assert (REGISTRY.get_sample_value("drawbridge_lease_renew_failures_total") or 0.0) > failures
+    assert sample("drawbridge_lease_renew_failures_total") > failures
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from certs.issue import new_ca, new_leaf
@@ -17,6 +16,7 @@ from settings import LabelSelector, Settings, SettingsError, config_path, load, 
 from settings.file import NEEDS_RESTART, SettingsFile, changed_fields, fingerprint, needing_restart
 from settings.values import host_and_port, seconds
 from tests.certificates import of_version
+from tests.metrics import sample
 
 SPAN = datetime(2026, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
 HEADER = "apiVersion: drawbridge.io/v1\nkind: DrawbridgeConfig\n"
@@ -63,10 +63,13 @@ def test_the_header_alone_asks_for_all_defaults() -> None:
     assert parse(HEADER) == Settings()
 
 
-def test_the_defaults_are_those_of_the_original() -> None:
-    original, ours = parse(CAPO.replace("400", "300")), Settings()
-    assert (original.health, original.metrics, original.webhook) == (ours.health, ours.metrics, ours.webhook)
-    assert original.ip_reservation == ours.ip_reservation
+def test_a_capo_config_is_accepted_as_it_stands_and_says_what_our_defaults_are() -> None:
+    found, ours = parse(CAPO), Settings()
+    assert (found.health, found.metrics, found.webhook) == (ours.health, ours.metrics, ours.webhook)
+    assert found.ip_reservation == ip(maxCount=400).ip_reservation
+    assert ours.ip_reservation.max_count == 300
+    assert found.leader_election.resource_name == "capo"
+    assert found.leader_election.resource_namespace == "ip-reserve"
 
 
 def test_the_defaults_are_those_of_the_originals() -> None:
@@ -154,13 +157,6 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
         return
     for name, part in value.items():
         yield from _leaves(f"{path}.{name}" if path else name, part)
-
-
-def test_a_capo_config_is_accepted_as_it_stands() -> None:
-    settings = parse(CAPO)
-    assert settings.ip_reservation == ip(maxCount=400).ip_reservation
-    assert settings.leader_election.resource_name == "capo"
-    assert settings.leader_election.resource_namespace == "ip-reserve"
 
 
 DURATIONS = {
@@ -464,10 +460,6 @@ def write(path: Path, *fields: str) -> None:
     new.replace(path)
 
 
-def metric(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, labels) or 0.0
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     result = tmp_path / "config.yaml"
@@ -478,7 +470,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_changed_file_is_applied_and_reported(path: Path) -> None:
     calls: list[tuple[Settings, Settings]] = []
     file = SettingsFile(path, on_change=lambda old, new: calls.append((old, new)))
-    applied = metric("drawbridge_config_reloads_total", result="applied")
+    applied = sample("drawbridge_config_reloads_total", result="applied")
     write(path, "ipReservation: {maxCount: 7}")
     with capture_logs() as logs:
         file.poll()
@@ -486,8 +478,8 @@ def test_a_changed_file_is_applied_and_reported(path: Path) -> None:
     assert file.current.ip_reservation.max_count == 7
     assert calls == [(Settings(), file.current)]
     assert [entry["fields"] for entry in logs] == [["ipReservation.maxCount"]]
-    assert metric("drawbridge_config_reloads_total", result="applied") == applied + 1
-    assert metric("drawbridge_config_hash") == fingerprint(file.current) != fingerprint(Settings())
+    assert sample("drawbridge_config_reloads_total", result="applied") == applied + 1
+    assert sample("drawbridge_config_hash") == fingerprint(file.current) != fingerprint(Settings())
 
 
 def test_a_bad_file_is_refused_and_the_last_good_settings_stay(path: Path) -> None:
@@ -502,7 +494,7 @@ def test_a_bad_file_is_refused_and_the_last_good_settings_stay(path: Path) -> No
         "ipReservation.duration: '40x' is not a duration; write for example 40m or 1h30m"
     ]
     assert [entry["log_level"] for entry in logs] == ["error"]
-    assert metric("drawbridge_config_last_reload_successful") == 0
+    assert sample("drawbridge_config_last_reload_successful") == 0
 
 
 def test_a_file_that_vanishes_is_refused_once_and_found_again(path: Path) -> None:
