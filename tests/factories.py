@@ -57,6 +57,11 @@ def record(cidr: str = "10.0.0.1/32", **fields: Any) -> Record:
     )
 
 
+def numbered(n: int, **fields: Any) -> Record:
+    """One of many."""
+    return record(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}/32", **{"uid": f"uid-{n}"} | fields)
+
+
 def segment(
     *records: Record,
     name: str = "drawbridge-a",

@@ -14,7 +14,7 @@ from controllers.controller import Clock
 from controllers.ip_reservation.caches import Caches, decode_pod
 from controllers.ip_reservation.calls import LiveReader
 from controllers.ip_reservation.confirmations import PodAddresses
-from controllers.ip_reservation.late_reservations import RestoreReconciler
+from controllers.ip_reservation.late_reservations import LateReconciler, RestoreReconciler
 from controllers.ip_reservation.opt_in import FOLLOWERS, follows
 from controllers.ip_reservation.release_reconciler import ReleaseReconciler
 from controllers.ip_reservation.reporter import Reporter
@@ -36,13 +36,12 @@ class World:
         self,
         *segments: IPReservation,
         pods: Iterable[Pod] = (),
-        reservations: FakeReservations | None = None,
         **settings: object,
     ) -> None:
         self.now: datetime = NOW
         self.seconds = FakeClock()
         self.clock = Clock(lambda: self.now, self.seconds)
-        self.reservations = reservations or FakeReservations()
+        self.reservations = FakeReservations()
         for each in segments:
             self.reservations.put(each)
         self.api = self.reservations.api
@@ -96,6 +95,11 @@ class World:
         reader = SnapshotReader(self.caches, self.live, self.addresses, self.clock, pools, is_over)
         at = (self.reservations, self.restore.note_own, lambda: self.settings, self.reporter, self.clock)
         return ReleaseReconciler(reader, *at, is_over)
+
+    def reserving_late(self) -> LateReconciler:
+        """The reconciler of late reservations in this world."""
+        at = self.caches, self.live, lambda records: self.reserve(records)
+        return LateReconciler(*at, lambda: self.settings, self.reporter, self.clock)
 
     def serve(self, pod: Pod) -> None:
         """Place *pod* at the API server."""

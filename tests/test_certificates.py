@@ -122,6 +122,7 @@ def test_from_nothing_there_is_soon_a_certificate_that_everyone_trusts(world: Wo
     assert world.rest() == RULES.overlap.total_seconds() / 2
     assert world.problem() is None
     assert world.recorder.reasons == ["CertificateIssued"] * 2
+    assert world.recorder.about == [SECRET] * 2
     assert (counted("ca"), counted("leaf")) == (before[0] + 1, before[1] + 1)
     assert ends("ca") == (world.moment.now() + RULES.ca_validity).timestamp()
     assert ends("leaf") == (world.moment.now() + RULES.leaf_validity).timestamp()

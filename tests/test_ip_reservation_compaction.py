@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calico.segment import ENTRIES, IPReservation, Record
+from calico.segment import ENTRIES, IPReservation
 from controllers.ip_reservation.release_planner import FEW, MANY, Life, Plan, Pods, is_small, plan
 from controllers.ip_reservation.snapshot import QUIET
 from settings import IPReservationSettings
-from tests import ip_reservation_world
-from tests.factories import NOW, ago, record, segment
-from tests.fakes import FakeReservations
+from tests.factories import NOW, ago, numbered, segment
+from tests.ip_reservation_world import World
 from tests.metrics import sample
 
 CONFIG = IPReservationSettings.model_validate({"maxCount": 100_000})
-
-
-def numbered(n: int, **fields: Any) -> Record:
-    return record(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}/32", uid=f"uid-{n}", **fields)
 
 
 def batches(count: int, size: int = 2, **fields: Any) -> list[IPReservation]:
@@ -154,27 +149,22 @@ def test_ten_thousand_reservations_are_at_most_sixty_four_objects_at_rest(size: 
 # The leader does it
 
 
-class World(ip_reservation_world.World):
-    def __init__(self, count: int, reservations: FakeReservations | None = None) -> None:
-        super().__init__(*batches(count), reservations=reservations)
-        self.reconciler = self.releasing()
-
-
 def test_the_leader_compacts_when_no_segment_came_for_a_while_and_deletes_the_sources_at_once() -> None:
-    world, before = World(FEW), sample("drawbridge_reservation_compactions_total")
-    world.reconciler.reconcile("")
+    world, before = World(*batches(FEW)), sample("drawbridge_reservation_compactions_total")
+    reconciler = world.releasing()
+    reconciler.reconcile("")
     world.advance(seconds=QUIET - 1)
     world.reservations.put(segment(numbered(999), name="batch-999"))
-    world.reconciler.reconcile("")
+    reconciler.reconcile("")
     world.advance(seconds=QUIET - 1)
-    world.reconciler.reconcile("")
+    reconciler.reconcile("")
     assert len(world.reservations.objects) == FEW + 1
 
     world.advance(seconds=1)
     held = world.reservations.held
-    assert world.reconciler.reconcile("") == 0.0
+    assert reconciler.reconcile("") == 0.0
     assert len(world.reservations.objects) == FEW + 2
-    assert world.reconciler.reconcile("") == world.settings.release_period
+    assert reconciler.reconcile("") == world.settings.release_period
 
     (name,) = world.reservations.objects
     assert name.startswith("drawbridge-compacted-")

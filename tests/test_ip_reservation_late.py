@@ -15,7 +15,6 @@ from calico.segment import IPReservation, Record
 from controllers.ip_reservation.late_reservations import (
     CATCH_UP,
     Departure,
-    LateReconciler,
     decide,
     is_departure,
 )
@@ -103,9 +102,7 @@ class World(ip_reservation_world.World):
         super().__init__()
         self.api.put(STATEFUL_SETS, {"metadata": {"name": "redis", "namespace": "redis", "uid": "uid-redis"}})
         self.during_reserve: Callable[[], None] = lambda: None
-        self.reconciler = LateReconciler(
-            self.caches, self.live, self.reserve, lambda: self.settings, self.reporter, self.clock
-        )
+        self.reconciler = self.reserving_late()
 
     def reserve(self, records: Sequence[Record]) -> IPReservation:
         self.during_reserve()

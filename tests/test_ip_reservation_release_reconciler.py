@@ -108,17 +108,6 @@ def test_a_pod_that_cannot_be_read_keeps_its_reservation_and_no_other_from_relea
     assert world.reservations.held == []
 
 
-def crowd(size: int) -> World:
-    """So many pods whose deletions were refused elsewhere, and an address that is due."""
-    pods = [pod(f"redis-{n}", ip=f"10.0.1.{n}") for n in range(size)]
-    held = [record(f"10.0.1.{n}/32", pod=f"redis-{n}", uid=f"uid-redis-{n}") for n in range(size)]
-    due = record(uid="gone", ended=ago(minutes=38))
-    world = World(segment(due), segment(*held, name="b"), pods=pods)
-    world.once()
-    world.advance(minutes=2)
-    return world
-
-
 def test_writes_that_hang_end_the_pass_and_the_others_come_first_in_the_next() -> None:
     held = [record(f"10.0.0.{n}/32", uid=f"{n}", ended=ago(hours=1)) for n in range(1, 100)]
     world = World(*(segment(each, name=f"s-{n:02}") for n, each in enumerate(held)))
@@ -145,7 +134,11 @@ def lost() -> bool:
 
 @pytest.mark.parametrize("ending", [lambda: True, lost], ids=["it stops", "another one may lead"])
 def test_a_pass_ends_with_its_leader(ending: Callable[[], bool]) -> None:
-    world = crowd(100)
+    pods = [pod(f"redis-{n}", ip=f"10.0.1.{n}") for n in range(100)]
+    held = [record(f"10.0.1.{n}/32", pod=f"redis-{n}", uid=f"uid-redis-{n}") for n in range(100)]
+    world = World(segment(*held), pods=pods)
+    world.once()
+    world.advance(minutes=2)
     world.api.calls.clear()
 
     def is_over() -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from calico.segment import ENTRIES, RECORDS, IPReservation, NotReserved, Record
 from controllers.ip_reservation.late_reservations import REMEMBERED, taken_out
 from tests import ip_reservation_world
-from tests.factories import ago, record, segment
+from tests.factories import ago, numbered, record, segment
 from tests.metrics import sample
 
 TERMINATING = record()
@@ -157,7 +157,7 @@ def test_what_is_taken_while_it_writes_is_reserved_again_too() -> None:
 
 
 def test_more_than_one_segment_takes_is_reserved_again_in_several() -> None:
-    world, many = World(), [record(f"10.1.{n // 256}.{n % 256}/32", uid=f"{n}") for n in range(ENTRIES + 1)]
+    world, many = World(), [numbered(256 + n) for n in range(ENTRIES + 1)]
     world.change(None)
     world.enqueue(*world.restore.observe(segment(*many), None))
     world.settle(world.restore)

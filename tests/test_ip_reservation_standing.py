@@ -16,7 +16,7 @@ from calico.pools import Pool, pools_of
 from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
-from controllers.ip_reservation.late_reservations import TOGETHER, LateReconciler
+from controllers.ip_reservation.late_reservations import TOGETHER
 from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
 from controllers.ip_reservation.snapshot import settled_of
@@ -35,7 +35,7 @@ from kube.resources import PODS, STATEFUL_SETS, VALIDATING_WEBHOOKS
 from kube.types import OwnerReference, Pod, key_of
 from settings import IPReservationSettings
 from tests.calico_pools import a_block, a_pool
-from tests.factories import NOW, ago, raw_pod, record, segment
+from tests.factories import NOW, ago, numbered, raw_pod, record, segment
 from tests.ip_reservation_world import TERMINATING, Raw, Served, encoded
 from tests.pages import ROOT
 
@@ -207,7 +207,7 @@ def test_what_is_relied_on_is_never_released(
 
 # What outlasts the webhook configuration.
 
-LARGE = tuple(record(f"10.0.{n // 250}.{n % 250}/32", uid=f"uid-{n}", reason=STANDING) for n in range(300))
+LARGE = tuple(numbered(n, reason=STANDING) for n in range(300))
 OWNER_UID = "the configuration"
 
 
@@ -296,10 +296,7 @@ class World(Served):
             self.caches, self.reservations, self.epochs, self.pools, lambda: self.settings, self.reporter
         )
         self.marks = MarkReconciler(self.caches, client, self.epochs, self.standing.marking)
-        self.late = LateReconciler(
-            self.caches, self.live, lambda records: self.reserve(records), lambda: self.settings,
-            self.reporter, self.clock,
-        )  # fmt: skip
+        self.late = self.reserving_late()
         self.release = self.releasing(lambda _: self.pools())
         self._seen: dict[str, Pod] = {}
         self._segments: dict[str, IPReservation] = {}

@@ -17,7 +17,7 @@ from calico.reservations import NotServed
 from calico.segment import IPReservation, NotReserved, Record
 from dev.lab.waiting import until
 from kube.errors import AlreadyExists, Forbidden, ServerError, TooManyRequests, Unreachable
-from tests.factories import NOW, ago, record
+from tests.factories import NOW, ago, numbered, record
 from tests.fakes import FakeClock, FakeReservations
 from tests.metrics import sample
 
@@ -43,10 +43,6 @@ def soon() -> float:
 
 def later() -> float:
     return time.monotonic() + 60
-
-
-def numbered(n: int) -> Record:
-    return record(f"10.0.{n // 250}.{n % 250}/32", uid=f"uid-{n}")
 
 
 def test_a_reservation_stands_when_reserve_returns() -> None:

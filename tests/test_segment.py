@@ -35,7 +35,7 @@ from calico.segment import (
 )
 from dev.fake_api import FakeAPI, calico_api
 from kube.types import ObjectMeta
-from tests.factories import NOW, ago, record, segment
+from tests.factories import NOW, ago, numbered, record, segment
 from tests.misbehaving_server import serving
 
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(
@@ -127,7 +127,7 @@ def test_an_entry_has_no_field_that_says_nothing() -> None:
 
 @given(st.integers(PACKED - 2, PACKED + 2))
 def test_many_records_are_packed_and_read_again_as_they_were(count: int) -> None:
-    many = tuple(record(f"10.0.{n // 256}.{n % 256}/32", uid=str(n), pod="\N{SNOWMAN}") for n in range(count))
+    many = tuple(numbered(n, pod="\N{SNOWMAN}") for n in range(count))
     whole = segment(*many)
 
     assert whole.records == many
