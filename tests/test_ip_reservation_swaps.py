@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from calico.segment import IPReservation, Record
-from controllers.ip_reservation.swaps import REMEMBERED, SwapReconciler, gained, is_anothers
+from controllers.ip_reservation.swaps import REMEMBERED, SwapReconciler, gained
 from dev.lab.waiting import until
 from kube.types import Pod
 from tests import ip_reservation_world
@@ -86,23 +86,14 @@ def test_a_pod_comes_up_with_an_address(old: Pod | None, new: Pod | None, expect
     assert {each.removesuffix("/32") for each in gained(old, new)} == expected
 
 
-@pytest.mark.parametrize(
-    ("held", "expected"),
-    [
-        pytest.param(gone(), True, id="of another pod"),
-        pytest.param(gone(pod="kafka-0", namespace="kafka"), True, id="of that name in another namespace"),
-        pytest.param(gone(uid="uid-kafka-0"), False, id="of the pod itself"),
-        pytest.param(gone(pod="kafka-0"), False, id="of one that it replaces"),
-        pytest.param(gone(uid="", pod="", namespace=""), False, id="of no pod"),
-    ],
-)
-def test_a_record_is_of_another_pod(held: Record, expected: bool) -> None:
-    assert is_anothers(held, OTHER) is expected
-
-
+OF_OTHERS = {
+    "of another pod": segment(gone()),
+    "of that name in another namespace": segment(gone(pod="kafka-0", namespace="kafka")),
+}
 QUIET = {
     "of the pod itself": segment(gone(uid="uid-kafka-0")),
     "of the same identity": segment(gone(pod="kafka-0", uid="earlier")),
+    "of no pod": segment(gone(uid="", pod="", namespace="")),
     "over": segment(gone(ended=ago(minutes=40))),
     "of an operator": segment(gone(), name="other", ours=False),
     "of a pod that was never seen": segment(gone(ended=None, uid="forged")),
@@ -110,9 +101,11 @@ QUIET = {
 }
 
 
-@pytest.mark.parametrize("held", QUIET.values(), ids=QUIET)
-def test_nothing_is_reported_for_a_reservation(held: IPReservation) -> None:
-    assert World(held).comes(OTHER) == []
+@pytest.mark.parametrize("name", [*OF_OTHERS, *QUIET])
+def test_it_is_reported_for_a_reservation(name: str) -> None:
+    world = World((OF_OTHERS | QUIET)[name])
+
+    assert world.comes(OTHER) == ["AddressSwapped"] * (name in OF_OTHERS)
 
 
 def test_a_cache_that_lags_behind_a_release_reports_nothing() -> None:
