@@ -35,6 +35,7 @@ class ObjectMeta(Value, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     generation: int = 0
     finalizers: tuple[str, ...] = ()
 
@@ -239,6 +240,7 @@ def compact(metadata: ObjectMeta, annotations: Iterable[str]) -> ObjectMeta:
         annotations=only(metadata.annotations, annotations),
         owner_references=_owners(owner) if owner else (),
         deletion_timestamp=metadata.deletion_timestamp,
+        deletion_grace_period_seconds=metadata.deletion_grace_period_seconds,
     )
 
 

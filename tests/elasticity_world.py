@@ -173,7 +173,8 @@ class Feed:
 class Leader:
     """Its writes wait in *queue* until `let_go`; changes of the cluster are known when they are heard.
 
-    *before* runs ahead of each call with which it fences the pods that it finds.
+    *before* runs ahead of each call with which it fences the pods that it finds. Its clock is so many seconds *ahead*
+    of the API server's.
     """
 
     def __init__(self, cluster: Cluster, clock: FakeClock, **parts: Any) -> None:
@@ -195,6 +196,7 @@ class Leader:
         self._list_nodes(parts.get("nodes", fleet()))
         self.pods = PodCache(fenced, self._pods.informer)
         recorder: Any = self.recorder
+        ahead = parts.get("ahead", 0.0)
         self.sources = Sources(
             self.pods,
             self._node_cache,
@@ -205,7 +207,11 @@ class Leader:
         self._switches = Feed(msgspec.json.Decoder(ConfigMap).decode)
         informers = ElasticityInformers(self._pods.informer, self._nodes.informer, self._switches.informer)
         self.parts = Elasticity(
-            self.sources, informers, fenced, recorder, Clock(lambda: NOW + timedelta(seconds=clock()), clock)
+            self.sources,
+            informers,
+            fenced,
+            recorder,
+            Clock(lambda: NOW + timedelta(seconds=clock() + ahead), clock),
         )
         for each in (self.parts.takeover, self.parts.placement):
             each.start()

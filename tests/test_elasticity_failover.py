@@ -41,8 +41,10 @@ def reason(world: World, name: str) -> str:
     return world.annotations(name)["drawbridge.io/placement-reason"]
 
 
-def test_a_new_pod_waits_a_minute_and_is_local_then() -> None:
-    world = World(nodes=OUT)
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+def test_a_new_pod_waits_a_minute_and_is_local_then(ahead: float) -> None:
+    world = World(nodes=OUT, ahead=ahead)
+    pass_by(world, 120.0, OUT)
     (name,) = world.create(1, n="0")
     pass_by(world, 55.0, OUT)
     assert is_gated(world, name)

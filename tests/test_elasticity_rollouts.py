@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from controllers.elasticity.planner import STANDSTILL, stands_still
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
@@ -13,47 +15,52 @@ from tests.elasticity_world import AWAY, World, raw_of, raw_pod
 from tests.factories import NOW
 from tests.tables import table
 
+GRACE = 30
+LONG = GRACE + STANDSTILL
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 NEW = "owner-new/1"
 
 
-def pod(
-    owner: str, *, gated: bool = False, ready: bool = False, ends: float | None = None, **status: Any
-) -> Any:
+def pod(owner: str, *, gated: bool = False, ready: bool = False, leaves: bool = False, **status: Any) -> Any:
     raw = raw_pod(f"{owner}-1", owner, gated=gated)
     raw["status"] = (READY if ready else raw["status"]) | status
     raw["spec"] |= {"nodeName": AWAY} if ready else {}
-    if ends is not None:
-        raw["metadata"]["deletionTimestamp"] = (NOW + timedelta(seconds=ends)).isoformat()
+    if leaves:
+        raw["metadata"] |= {"deletionTimestamp": NOW.isoformat(), "deletionGracePeriodSeconds": GRACE}
     return raw
 
 
-OLD, WAITS = pod("old", ready=True), pod("new", gated=True)
+OLD, LEAVES, WAITS = pod("old", ready=True), pod("old", leaves=True), pod("new", gated=True)
 
 
 @table(
-    "pods, deciding, expected",
+    "pods, deciding, leaving, expected",
     {
-        "one waits, and others are ready": ([OLD, WAITS], (), True),
-        "no others are ready": ([pod("old"), WAITS], (), False),
+        "one waits, and others are ready": ([OLD, WAITS], (), 0, True),
+        "no others are ready": ([pod("old"), WAITS], (), 0, False),
         "the only other one that is ready leaves": (
-            [pod("old", ready=True, ends=-STANDSTILL), WAITS],
+            [pod("old", ready=True, leaves=True), WAITS],
             (),
+            LONG,
             False,
         ),
-        "only its own are ready": ([pod("new", ready=True), WAITS], (), False),
-        "its own are ready, too": ([OLD, pod("new", ready=True), WAITS], (), True),
-        "one of its own starts": ([OLD, pod("new"), WAITS], (), False),
-        "another one starts": ([OLD, pod("old"), WAITS], (), True),
-        "one is being decided on": ([OLD, WAITS], ("uid-new-1",), False),
-        "one leaves": ([OLD, pod("old", ends=0), WAITS], (), False),
-        "one should have left a moment ago": ([OLD, pod("old", ends=1 - STANDSTILL), WAITS], (), False),
-        "one should have left long ago": ([OLD, pod("old", ends=-STANDSTILL), WAITS], (), True),
-        "one that leaves is over": ([OLD, pod("old", ends=0, phase="Failed"), WAITS], (), True),
+        "only its own are ready": ([pod("new", ready=True), WAITS], (), 0, False),
+        "its own are ready, too": ([OLD, pod("new", ready=True), WAITS], (), 0, True),
+        "one of its own starts": ([OLD, pod("new"), WAITS], (), 0, False),
+        "another one starts": ([OLD, pod("old"), WAITS], (), 0, True),
+        "one is being decided on": ([OLD, WAITS], ("uid-new-1",), 0, False),
+        "one leaves": ([OLD, LEAVES, WAITS], (), 0, False),
+        "one should have left a moment ago": ([OLD, LEAVES, WAITS], (), LONG - 1, False),
+        "one should have left long ago": ([OLD, LEAVES, WAITS], (), LONG, True),
+        "one that leaves is over": ([OLD, pod("old", leaves=True, phase="Failed"), WAITS], (), 0, True),
     },
 )
-def test_when_a_rollout_stands_still(pods: list[Any], deciding: tuple[str, ...], expected: bool) -> None:
-    assert stands_still([decode(raw_of(each)) for each in pods], NEW, deciding, NOW) is expected
+def test_when_a_rollout_stands_still(
+    pods: list[Any], deciding: tuple[str, ...], leaving: float, expected: bool
+) -> None:
+    found = [decode(raw_of(each)) for each in pods]
+
+    assert stands_still(found, NEW, deciding, {each.metadata.uid: leaving for each in found}) is expected
 
 
 def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_something_moves() -> None:
@@ -73,3 +80,24 @@ def test_a_standstill_counts_from_when_it_was_seen_and_is_forgotten_when_somethi
     world.leader.settle(2)
     assert world.placements("web-b") == {"local": 1}
     assert world.leader.recorder.reasons[-1] == "LocalForRollout"
+
+
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+def test_a_pod_leaves_for_a_minute_beyond_its_grace_period_whatever_the_clock_says(ahead: float) -> None:
+    """After that, a standstill begins, which takes another minute."""
+    settings = ElasticitySettings(enabled=True, max_super_pods=MaxSuperPods(total=1))
+    world = World(settings=settings, ahead=ahead)
+    leaving, old = world.create(2, "web-a", revision="a", n="1")
+    world.leader.settle(1)
+    world.bind_all()
+    world.cluster.edit(old, {"status": READY})
+    ends = (NOW + timedelta(seconds=world.clock() + GRACE)).isoformat()
+    world.cluster.edit(
+        leaving, {"metadata": {"deletionTimestamp": ends, "deletionGracePeriodSeconds": GRACE}}
+    )
+    world.create(1, "web-b", revision="b", n="0")
+    world.leader.settle(round((LONG + STANDSTILL) / 5.0) - 2)
+    assert world.placements("web-b") == {"": 1}
+
+    world.leader.settle(4)
+    assert world.placements("web-b") == {"local": 1}

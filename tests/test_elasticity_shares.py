@@ -21,9 +21,9 @@ from tests.tables import table
 ON = ElasticitySettings(enabled=True, percentages=True)
 
 
-def world(wanted: int | None = None, made: int | None = None) -> World:
+def world(wanted: int | None = None, made: int | None = None, ahead: float = 0.0) -> World:
     """In which "web" wants so many replicas."""
-    found = World(settings=ON)
+    found = World(settings=ON, ahead=ahead)
     if wanted is not None:
         found.cluster.workloads["owner-web"] = Workload(wanted=wanted, made=wanted if made is None else made)
     return found
@@ -82,10 +82,13 @@ def test_pods_wait_until_their_workload_is_known(
     assert found.leader.recorder.reasons == []
 
 
-def test_a_workload_that_stays_unknown_holds_no_pod_and_says_so() -> None:
-    found = world()
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+def test_a_workload_that_stays_unknown_holds_a_pod_for_ten_seconds_and_says_so(ahead: float) -> None:
+    found = world(ahead=ahead)
     (name,) = found.create(1, n="30%")
-    found.leader.settle()
+    found.leader.settle(2)
+    assert found.placements() == {"": 1}
+    found.leader.settle(1)
 
     assert found.placements() == {"local": 1}
     assert found.leader.recorder.events[0] == (

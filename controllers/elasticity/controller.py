@@ -17,7 +17,7 @@ from controllers.elasticity.nodes import WatchedNode, matters, tier_of
 from controllers.elasticity.open_gates import keep_open
 from controllers.elasticity.patches import TO_SUPER_NODES, cost_change
 from controllers.elasticity.planner import STANDSTILL, Past, plan, stands_still
-from controllers.elasticity.pods import KEPT, Pod, keep_only, oldest_first
+from controllers.elasticity.pods import KEPT, Observed, Pod, keep_only, oldest_first
 from controllers.elasticity.reporter import Reporter
 from controllers.elasticity.return_home import reconciler as return_home
 from controllers.elasticity.room import SuperNodes, counts, waits
@@ -109,6 +109,7 @@ class Elasticity:
         self._deciding = threading.Lock()
         self._in_trouble_since: dict[str, float] = {}
         self._still_since: dict[str, float] = {}
+        self._new, self._leaving = Observed(clock.monotonic), Observed(clock.monotonic)
         self._unstarted = Unstarted(client, clock.monotonic)
         keys = self._keys = WorkQueue("elasticity", clock=clock.monotonic)
         self.reporter = Reporter(recorder, clock.now)
@@ -150,6 +151,8 @@ class Elasticity:
             assumed = self._writer.assumed.copy()
             now = self._clock.now()
             snapshot = self._sources.snapshot(key, assumed, now)
+            unbound = (pod for pod in snapshot.pods if pod.unbound)
+            snapshot = replace(snapshot, ages=self._new.seconds(unbound))
             if snapshot.cluster.settings.home_failover.enabled:
                 snapshot = replace(snapshot, avoided=self._unstarted.avoided(key))
             going = [action for action in assumed.values() if action.kind in TO_SUPER_NODES]
@@ -191,7 +194,8 @@ class Elasticity:
         if not snapshot.cluster.settings.max_super_pods.is_limited or not (gated := snapshot.gated):
             return False
         pods = self._sources.pods.of_workload(gated[0].workload)
-        if not stands_still(pods, key, snapshot.assumed, snapshot.now):
+        leaving = self._leaving.seconds(pod for pod in pods if pod.metadata.deletion_timestamp)
+        if not stands_still(pods, key, snapshot.assumed, leaving):
             self._still_since.pop(key, None)
             return False
         now = self._clock.monotonic()
@@ -207,13 +211,14 @@ class Elasticity:
         self._report()
         self._eligibility.keep_only(lambda: _uids(*pods.gated(), *pods.unbound()))
         keep_only(self._still_since, lambda: {pod.key for pod in pods.gated()})
-        for part in (self._writer, self._unstarted, self.reporter):
+        for part in (self._writer, self._unstarted, self._new, self._leaving, self.reporter):
             part.keep_only(lambda: _uids(*pods.all()))
 
     def _report(self) -> None:
         pods, settings = self._sources.pods, self._settings
         self.reporter.hold(settings.max_super_pods.budgets)
-        self.reporter.report_waiting(pods.gated())
+        gated = pods.gated()
+        self.reporter.report_waiting(gated, self._new.seconds(gated))
         tiers: Counter[int] = Counter()
         unstarted, nodes = 0, self._sources.nodes()
         for node in nodes.super:
@@ -231,6 +236,8 @@ class Elasticity:
 
     def _of_pod(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """What a decision does not read of a pod, the kubelet reports all the time."""
+        if new and new.metadata.deletion_timestamp:
+            self._leaving.seconds((new,))
         names = self._sources.nodes().names
         if old is not None and counts(old, names):
             keeps_place = new is not None and counts(new, names)

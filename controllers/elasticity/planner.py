@@ -6,9 +6,8 @@ a function of its arguments: it says what is written, reported, and when to look
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Literal
 
 from api.elasticity import LOCAL_REPLICAS, REASON, SUPER
@@ -31,7 +30,7 @@ from controllers.elasticity.snapshot import DECIDED, Location, Policy, Snapshot,
 from controllers.elasticity.unstarted import AGAIN, Verdict
 
 PATIENCE = 60.0
-"""Seconds for which a pod waits for super nodes that are not ready: from its creation, or since they are not."""
+"""Seconds for which a pod waits for super nodes that are not ready: since it is there, or since they are not."""
 STANDSTILL = 60.0
 """Seconds for which a rollout stands still before one of its pods is local instead; also those by which a pod may
 outlive its grace period before it no longer counts as leaving."""
@@ -339,13 +338,15 @@ class _Planner:
         self.plan.actions.append(Action(kind, pod, why, patch))
 
 
-def stands_still(pods: Iterable[Pod], key: str, deciding: Collection[str], now: datetime) -> bool:
+def stands_still(
+    pods: Iterable[Pod], key: str, deciding: Collection[str], leaving: Mapping[str, float]
+) -> bool:
     """Whether a rollout stands still because a pod of its newer revision, *key*, waits for a cap.
 
     A workload that may miss no pod keeps those of the older revision until one more of the newer one is ready. Where
     they fill the cap, each revision would wait for the other: others than those of *key* are ready, none is leaving,
     and none of *key* is starting. *pods* are all of a workload, *deciding* the uids of those whose placement is being
-    written.
+    written; *leaving* are the seconds, by uid, for which this leader has seen that pods terminate.
     """
     pods = [pod for pod in pods if not pod.finished]
     active = [pod for pod in pods if pod.active]
@@ -353,6 +354,9 @@ def stands_still(pods: Iterable[Pod], key: str, deciding: Collection[str], now: 
         return False
     own = [pod for pod in active if pod.key == key]
     is_starting = any(pod.metadata.uid in deciding or not (pod.gated or pod.ready) for pod in own)
-    ends = (pod.metadata.deletion_timestamp for pod in pods)
-    is_leaving = any(end is not None and now < end + timedelta(seconds=STANDSTILL) for end in ends)
+    is_leaving = any(
+        leaving[pod.metadata.uid] < (pod.metadata.deletion_grace_period_seconds or 0) + STANDSTILL
+        for pod in pods
+        if pod.metadata.deletion_timestamp
+    )
     return not is_starting and not is_leaving

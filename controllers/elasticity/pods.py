@@ -533,6 +533,25 @@ def keep_only(known: dict[str, Any], uids: Callable[[], Collection[str]]) -> Non
         known.pop(uid, None)
 
 
+class Observed:
+    """Pods in some state, each timed from when this leader first saw it so: others' stamps may be minutes off.
+
+    *clock* is monotonic. Safe to share between threads.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def seconds(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+        """For which each has been seen, by uid; those that are seen first begin at 0."""
+        now, uids = self._clock(), [pod.metadata.uid for pod in pods]
+        return {uid: now - self._since.setdefault(uid, now) for uid in uids}
+
+    def keep_only(self, uids: Callable[[], Collection[str]]) -> None:
+        keep_only(self._since, uids)
+
+
 _RAW_POD = msgspec.json.Decoder(RawPod)
 _RAW_SPEC = msgspec.json.Decoder(RawSpec)
 _SPEC = msgspec.json.Decoder(PodSpec)

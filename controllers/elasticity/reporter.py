@@ -75,7 +75,6 @@ class Reporter:
         self._recorder, self._now = recorder, now
         self._reported: dict[str, set[str]] = {}
         self._waits: dict[str, str] = {}
-        self._begun = now()
         self._series: dict[Gauge, frozenset[Labels]] = {}
 
     def once(self, pod: Pod, reason: str, message: str, type: Type = "Warning") -> None:  # noqa: A002
@@ -95,19 +94,18 @@ class Reporter:
 
     def report_left(self, gated: Iterable[Pod]) -> None:
         """An Event for those *gated* that a new leader finds, and that have waited for one for long."""
+        now = self._now()
         for pod in gated:
-            seconds = _seconds(pod.metadata.creation_timestamp, self._begun)
+            seconds = _seconds(pod.metadata.creation_timestamp, now)
             if seconds >= LONG and pod.metadata.annotations.get(REASON, "").startswith(WAITS):
                 self.event(pod, "WaitsForPlacement", f"Gated for {seconds:.0f} s: {LEFT}", "Warning")
 
-    def report_waiting(self, gated: Collection[Pod]) -> None:
-        """An Event for those *gated* for long under this leader, unless there was one before."""
-        now = self._now()
-        count_gated(gated, now)
+    def report_waiting(self, gated: Collection[Pod], ages: Mapping[str, float]) -> None:
+        """An Event for those *gated* that this leader has known for long, unless there was one before."""
+        count_gated(gated, self._now())
         for pod in gated:
-            uid, born = pod.metadata.uid, pod.metadata.creation_timestamp
-            seconds = min(_seconds(born, now), _seconds(self._begun, now))
-            if seconds >= LONG and not self._reported.get(uid):
+            uid = pod.metadata.uid
+            if ages[uid] >= LONG and not self._reported.get(uid):
                 why = self._waits.get(uid, TAKING_OVER)
                 self._reported[uid] = {"WaitsForPlacement"}
                 self.event(pod, "WaitsForPlacement", f"Gated, waiting for its placement: {why}", "Warning")

@@ -32,7 +32,7 @@ from settings import ElasticitySettings
 
 INDEX = "apps.kubernetes.io/pod-index"
 PATIENCE = 10.0
-"""Seconds from its creation for which a pod waits until its workload is known."""
+"""Seconds for which a new pod waits until its workload is known."""
 NAMES = {True: "true", False: "false", None: "unset"}
 
 
@@ -143,7 +143,8 @@ class Snapshot:
     """*pods* are those of one key that are not over; *assumed* is by uid.
 
     *avoided* are super nodes that did not start pods of the key, each with the seconds for which it has been avoided;
-    "" stands for all, which did not take them.
+    "" stands for all, which did not take them. *ages* are the seconds, by uid, for which this leader has known pods
+    that have no node; its clock may be minutes off the one that stamps their creation.
     """
 
     pods: Sequence[Pod]
@@ -151,6 +152,7 @@ class Snapshot:
     cluster: ClusterState
     now: datetime
     avoided: Mapping[str, float] = field(default_factory=dict)
+    ages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gated(self) -> list[Pod]:
@@ -178,8 +180,7 @@ class Snapshot:
         return found
 
     def age(self, pod: Pod) -> float:
-        created = pod.metadata.creation_timestamp
-        return (self.now - created).total_seconds() if created else math.inf
+        return self.ages.get(pod.metadata.uid, math.inf)
 
     def policy(self, pod: Pod) -> Policy:
         settings, everywhere = self.cluster.settings, self.cluster.everywhere
