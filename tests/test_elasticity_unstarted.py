@@ -196,7 +196,11 @@ def test_a_pod_that_a_machine_has_is_left(reason: str) -> None:
     "parts, events",
     {
         "no controller": ({"owned": False}, ["NotTakenBySuperNode"]),
-        "of a Job": ({"kind": "Job"}, ["NotTakenBySuperNode"]),
+        "of a Job": ({"kind": "Job", "spec": {"restartPolicy": "Never"}}, ["NotTakenBySuperNode"]),
+        "of a Workflow": (
+            {"kind": "Workflow", "spec": {"restartPolicy": "OnFailure"}},
+            ["NotTakenBySuperNode"],
+        ),
         "tolerates super nodes itself": (
             {"n": None, "spec": {"tolerations": [{"operator": "Exists"}]}},
             [],

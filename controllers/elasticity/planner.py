@@ -45,7 +45,10 @@ RESTORED = "LocalReplicasRestored"
 NO_ROOM = "No local node has room, and"
 ASKED = "it asks for super nodes itself"
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
-OF_JOB = "Super nodes do not take it, and its Job would count its deletion as a failure: delete it, or make room there"
+COMPLETES = (
+    "Super nodes do not take it, and its controller may count its deletion as a failure, because it runs to completion:"
+    " delete it, or make room there"
+)
 NO_OTHER = f"Super nodes do not take it, and {ASKED}, as its replacement would: make room there"
 
 
@@ -325,12 +328,11 @@ class _Planner:
                 self._delete(pod, why)
 
     def _delete(self, pod: Pod, why: str) -> None:
-        """Unless nothing replaced it, or its Job counted that as a failure."""
+        """Unless nothing replaced it, or that might count as a failure."""
         owner = pod.metadata.controller
-        if owner is None or owner.kind == "Job":
-            self.plan.events.append(
-                PodEvent(pod, "NotTakenBySuperNode", NO_OWNER if owner is None else OF_JOB)
-            )
+        if owner is None or pod.completes:
+            why = NO_OWNER if owner is None else COMPLETES
+            self.plan.events.append(PodEvent(pod, "NotTakenBySuperNode", why))
         else:
             self._act(Kind.DELETE, pod, why)
 

@@ -265,6 +265,7 @@ class RawSpec(Value, frozen=True):
     """The parts of a spec that are read of each pod."""
 
     node_name: str = ""
+    restart_policy: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     affinity: msgspec.Raw = msgspec.Raw(b"{}")
@@ -345,6 +346,8 @@ class Pod(Value, frozen=True):
     """Whether a DaemonSet made it."""
     unstarted: bool = False
     """Whether it was bound, and no machine is known to have it since."""
+    completes: bool = False
+    """Whether it runs to an end, so that its controller may count its deletion as a failure: as a Job does."""
     requests: Amounts = {}
     burst_spec: bytes = b""
     """The whole spec of a burst pod that has a node, as JSON. This and *requests* are kept while pods return only."""
@@ -417,12 +420,15 @@ def _pod(raw: RawPod) -> Pod:
     repels = repelled_by(bytes(spec.affinity))
     ports = host_ports(spec.containers, spec.init_containers)
     key, daemon = _key(raw.metadata), is_daemon_pod(raw.metadata)
+    completes = spec.restart_policy in ("OnFailure", "Never")
     if not spec.node_name and not finished:
-        return Pod(raw.metadata, "", False, _unbound(raw, spec), repels, ports, key, daemon=daemon)
+        unbound = _unbound(raw, spec)
+        return Pod(raw.metadata, "", False, unbound, repels, ports, key, daemon=daemon, completes=completes)
     bound, node = compact(raw.metadata, KEPT), sys.intern(spec.node_name)
     ready = any((each.type, each.status) == ("Ready", "True") for each in raw.status.conditions)
     unstarted = not ready and _is_unstarted(raw.status)
-    return Pod(bound, node, finished, None, repels, ports, key, ready and not finished, daemon, unstarted)
+    ready = ready and not finished
+    return Pod(bound, node, finished, None, repels, ports, key, ready, daemon, unstarted, completes)
 
 
 def _is_unstarted(status: Status) -> bool:
