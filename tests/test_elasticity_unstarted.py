@@ -12,7 +12,7 @@ from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.pods import decode
 from controllers.elasticity.super_nodes import plan as plan_super_nodes
 from kube.resources import EVENTS
-from kube.types import Node
+from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
 from tests import cli
@@ -90,7 +90,7 @@ def bound(world: World, name: str, at: str, behind: float = 0.0) -> None:
 def unstarted(settings: ElasticitySettings = ON, **parts: Any) -> tuple[World, str]:
     """A world with a pod that a super node accepts and does not start."""
     world = World(settings=settings, nodes=TWO)
-    (name,) = world.create(1, n="0", **parts)
+    (name,) = world.create(1, **{"n": "0"} | parts)
     world.leader.settle(1)
     bound(world, name, AWAY)
     return world, name
@@ -163,6 +163,22 @@ def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none(
     world.leader.settle(1)
     assert world.annotations(third)["drawbridge.io/placement"] == "super"
     assert required(world, third) == [[OTHER]]
+
+
+def test_a_replacement_that_asks_for_super_nodes_does_not_avoid_the_first_one_for_ever() -> None:
+    asking = {"n": "0", "spec": {"nodeSelector": {INSTANCE_TYPE: SUPER_NODE}}}
+    world, name = unstarted(**asking)
+    pass_by(world, 310.0)
+    assert ends(world, name)
+    (second,) = world.create(1, **asking)
+    world.leader.settle(1)
+    assert required(world, second) == [[AWAY]]
+    assert f"avoids {AWAY}" in world.annotations(second)["drawbridge.io/placement-reason"]
+
+    world.no_room(second)
+    pass_by(world, 310.0)
+
+    assert second not in world.cluster.pods
 
 
 def test_each_time_the_node_is_avoided_for_twice_as_long() -> None:

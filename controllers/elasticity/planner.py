@@ -43,7 +43,8 @@ FOR_ROLLOUT = "LocalForRollout"
 """The same of one that is local instead, because a rollout waits for it."""
 RESTORED = "LocalReplicasRestored"
 NO_ROOM = "No local node has room, and"
-ASKED = "it asks for super nodes itself"
+ASKED, AVOIDS = "it asks for super nodes itself", ", avoids "
+"""Parts of reasons."""
 NO_OWNER = "Super nodes do not take it, and no controller would replace it: delete it, or make room there"
 COMPLETES = (
     "Super nodes do not take it, and its controller may count its deletion as a failure, because it runs to completion:"
@@ -289,6 +290,7 @@ class _Planner:
         with_cost = self._settings.scale_in_order and pod.metadata.controller is not None
         if kind is Kind.SUPER:
             avoided = self._nodes.names & self._snapshot.avoided.keys()
+            why += f"{AVOIDS}{', '.join(sorted(avoided))}" if avoided else ""
             patch = to_super_node(pod, why, with_cost=with_cost, tiers=tiers, gpus=gpus, avoided=avoided)
         else:
             also = tier_tolerations(first, tiers)
@@ -301,7 +303,8 @@ class _Planner:
         for pod in stuck if settings.enabled else ():
             if pod.placed != SUPER or self._past.waited(pod) < settings.home_after:
                 continue
-            if ASKED in pod.metadata.annotations.get(REASON, ""):
+            said = pod.metadata.annotations.get(REASON, "")
+            if ASKED in said and AVOIDS not in said:
                 self.plan.events.append(PodEvent(pod, "NotTakenBySuperNode", NO_OTHER))
                 continue
             why = f"Super nodes did not take it for {settings.home_after:g} s: its replacement stays local"
