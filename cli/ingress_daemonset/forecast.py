@@ -28,9 +28,6 @@ from controllers.ingress_daemonset.status import Pace, pace_of
 from kube.resources import DEPLOYMENTS, NODES, Selection
 
 Raw = dict[str, Any]
-NODE_VISITS = 60_000
-"""A bound of the work: calls of the planner, times the nodes that each looks at. A few seconds."""
-LEAST_PLANS = 100
 NAMED = 5
 """Nodes of a wave that the table names; all with ``-o wide``."""
 
@@ -151,8 +148,7 @@ def simulated(inventory: Inventory, namespace: str, name: str, images: Sequence[
     rollouts, course = snapshot.rollouts(), snapshot.resource.stored.rollout
     # As the leader estimates the end.
     pace = pace_of(rollouts, (course and course.started_at) or LONG_AGO)
-    plans = max(LEAST_PLANS, NODE_VISITS // max(1, len(rollouts)))
-    ahead = forecast(snapshot, pace, plans)
+    ahead = forecast(snapshot, pace)
     rolling = snapshot.resource.spec.update_strategy.rolling_update
     return Rollout(
         ingress_daemonset=f"{namespace}/{name}",

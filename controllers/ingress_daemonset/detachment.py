@@ -355,12 +355,14 @@ class Detachment:
     @property
     def safe_at(self) -> datetime | None:
         """When the last grace ends; None while one has not begun."""
-        return self._safe_at(self.writes)
-
-    def _safe_at(self, writes: Writes) -> datetime | None:
         if self.deployment_unmarked or self.node_unmarked:
             return None
-        rolling, ends, on_node = self.rolling, [LONG_AGO], target("Node", self.node.metadata)
+        rolling, writes, ends, on_node = (
+            self.rolling,
+            self.writes,
+            [LONG_AGO],
+            target("Node", self.node.metadata),
+        )
         if (annotation := rolling.deployment_annotation) and (mark := self.deployment_mark):
             ends.append(after(writes.began(mark.at, self.target), annotation.grace_period_seconds))
         if (mark := self.node_mark) and (rolling.node_annotation or rolling.labels_node):
@@ -397,10 +399,7 @@ class Detachment:
     @cached_property
     def detached_at(self) -> datetime | None:
         """When all graces are over, those that begin with weight 0, too; None while one has not begun."""
-        return self._detached_at(self.writes)
-
-    def _detached_at(self, writes: Writes) -> datetime | None:
-        if (safe_at := self._safe_at(writes)) is None or self.rolling.weights is None:
+        if (safe_at := self.safe_at) is None or self.rolling.weights is None:
             return safe_at
         grace = self.rolling.weights.grace_period_seconds
         since = (each.detached_since for each in self.at_load_balancers)
@@ -436,10 +435,10 @@ class Detachment:
 
         Another leader does not wait for them once more: however often it changes, the pods are replaced.
         """
-        detached_at = self._detached_at(replace(self.writes, seen={}))
-        if (wanted := self.rolling.connections) is None or detached_at is None:
+        if (wanted := self.rolling.connections) is None:
             return None
-        return after(detached_at, wanted.timeout_seconds)
+        detached_at = replace(self, writes=replace(self.writes, seen={})).detached_at
+        return after(detached_at, wanted.timeout_seconds) if detached_at else None
 
     @property
     def has_connections(self) -> bool:

@@ -53,7 +53,7 @@ class SimulatedCluster:
 
     def __init__(self, snapshot: Snapshot, pods: float) -> None:
         self.now, self._pods = snapshot.now, timedelta(seconds=pods)
-        self._first, self._resource = snapshot, snapshot.resource
+        self._first, self.resource = snapshot, snapshot.resource
         self._nodes = {each.name: each for each in snapshot.nodes}
         self._deployments: dict[str, Workload] = {each.metadata.name: each for each in snapshot.deployments}
         self._answers = Answers()
@@ -71,10 +71,10 @@ class SimulatedCluster:
 
     def _confirm(self, name: str) -> None:
         """Write the timestamp of its detachment as soon as the Node is annotated."""
-        rolling = self._resource.spec.update_strategy.rolling_update
+        rolling = self.resource.spec.update_strategy.rolling_update
         node, wanted, annotation = self._nodes[name], rolling.timestamp, rolling.node_annotation
         held = node.metadata.annotations
-        mark = holders_of(held).get(self._resource.metadata.uid)
+        mark = holders_of(held).get(self.resource.metadata.uid)
         if (
             wanted
             and annotation
@@ -87,7 +87,7 @@ class SimulatedCluster:
     def snapshot(self) -> Snapshot:
         return replace(
             self._first,
-            resource=self._resource,
+            resource=self.resource,
             nodes=tuple(self._nodes.values()),
             deployments=tuple(self._deployments.values()),
             now=self.now,
@@ -101,20 +101,16 @@ class SimulatedCluster:
     def report(self, status: Status) -> bool:
         """Store what later plans read of *status*; whether it changed. A person promotes a canary at once."""
         canary = status.canary
-        wanted = self._resource.spec.update_strategy.rolling_update.canary
+        wanted = self.resource.spec.update_strategy.rolling_update.canary
         by_time = wanted and wanted.pause.duration_seconds
         if canary and canary.complete_since and not canary.promoted_at and not by_time:
             status = changed(status, canary=promoted(canary, Promotion.BY_HAND, self.now))
         found = {name: part for name, part in raw_of(status).items() if name in FIELDS}
-        stored = {name: part for name, part in self._resource.status.items() if name not in FIELDS} | found
-        if stored == self._resource.status:
+        stored = {name: part for name, part in self.resource.status.items() if name not in FIELDS} | found
+        if stored == self.resource.status:
             return False
-        self._resource = changed(self._resource, status=stored)
+        self.resource = changed(self.resource, status=stored)
         return True
-
-    @property
-    def resource(self) -> IngressDaemonSet:
-        return self._resource
 
     @property
     def next_event(self) -> datetime | None:
@@ -146,10 +142,10 @@ class SimulatedCluster:
                 self._deployments[name] = created
                 self._start_pods(name, self._nodes.get(created.node), self.now)
             case Change(body=body) if kind == "IngressDaemonSet":
-                status = _merged(self._resource.status, body.get("status") or {})
-                finalizers = tuple(body["metadata"].get("finalizers", self._resource.metadata.finalizers))
-                metadata = changed(self._resource.metadata, finalizers=finalizers)
-                self._resource = changed(self._resource, metadata=metadata, status=status)
+                status = _merged(self.resource.status, body.get("status") or {})
+                finalizers = tuple(body["metadata"].get("finalizers", self.resource.metadata.finalizers))
+                metadata = changed(self.resource.metadata, finalizers=finalizers)
+                self.resource = changed(self.resource, metadata=metadata, status=status)
             case Change(body=body) if kind == "Node":
                 self._nodes[name] = _patched(self._nodes[name], body)
                 self._confirm(name)
@@ -182,9 +178,9 @@ def _merged(held: Any, patch: Any) -> Any:
     return {name: each for name, each in values.items() if each is not None}
 
 
-PLANS_PER_NODE = 20
-"""More than any rollout needs: a play that does not come to rest is cut off."""
-SLACK = 100
+NODE_VISITS = 60_000
+"""A bound of the work: calls of the planner, times the nodes that each looks at. A few seconds."""
+LEAST_PLANS = 100
 
 
 @dataclass(frozen=True)
@@ -251,15 +247,14 @@ class Forecast:
 
 
 def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Forecast:
-    """*plans* bounds the work: that many calls of the planner. Only graces, pauses, and what has a *pace* take time."""
+    """Only graces, pauses, and what has a *pace* take time. *plans* is after how many the play is cut off."""
     if snapshot.resource.metadata.deletion_timestamp is not None:
         return Forecast(0, 0)
     # Health checkers are not simulated.
     resource = foreseeable(snapshot.resource, pace.waits)
     snapshot = replace(snapshot, resource=resource, checkers=HealthCheckers())
     cluster, record = SimulatedCluster(snapshot, pace.pods), _Record()
-    bound = SLACK + PLANS_PER_NODE * len(snapshot.nodes) if plans is None else plans
-    for _ in range(bound):
+    for _ in range(plans or max(LEAST_PLANS, NODE_VISITS // max(1, len(snapshot.nodes)))):
         planned = plan(cluster.snapshot(), record.rollouts)
         record.note(planned.rollouts, cluster.now)
         cluster.apply(planned.actions)
@@ -330,16 +325,14 @@ class _Record:
                 self.wave_pauses = (*self.wave_pauses, found)
 
     def note(self, rollouts: tuple[NodeRollout, ...], now: datetime) -> None:
-        unchanged = set(map(id, self.rollouts))
         self.rollouts = rollouts
         for each in rollouts:
             step = self._steps.get(each.node.name)
-            if id(each) in unchanged or (step and step.ends_at):
+            if step is None and (not each.in_flight or each.draining):
                 continue
-            if step is None:
-                if not each.in_flight or each.draining:
-                    continue
-                step = Step(each.node.name, each.marked_at)
+            step = step or Step(each.node.name, each.marked_at)
+            if step.ends_at:
+                continue
             if step.replaced_at is None and each.phase in (Phase.UPDATING, Phase.ATTACHING):
                 step = replace(step, replaced_at=each.updated_at or now)
             if not each.in_flight:
