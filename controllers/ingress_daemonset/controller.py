@@ -23,7 +23,6 @@ from api.ingress_daemonset.types import IngressDaemonSet
 from controllers.controller import CLOCK, Clock, Controller
 from controllers.executor import Executor
 from controllers.ingress_daemonset.children import NAMESPACE, Child, Seen, Target
-from controllers.ingress_daemonset.detachment import METALLB, Readings
 from controllers.ingress_daemonset.drift import Alteration, Altered, Managed, alteration, overwrite
 from controllers.ingress_daemonset.health_checks import plan_health_checkers
 from controllers.ingress_daemonset.object_cache import (
@@ -41,12 +40,9 @@ from controllers.ingress_daemonset.readers import (
     Readers,
     announcements,
     ask,
-    by_node,
-    checkers_of,
-    labelled,
     measure,
+    questions_of,
     read,
-    with_announcements,
 )
 from controllers.ingress_daemonset.reporter import Reporter
 from controllers.ingress_daemonset.revisions import CONTROLLER_REVISIONS, Revision, RevisionReconciler
@@ -274,35 +270,19 @@ class Reconciler:
             return None
         last = self._last.setdefault(key, LastReconcile())
         unlabelled = self._read_unlabelled()
-        checkers = checkers_of(last.planned.rollouts, last.planned.unanswered)
-        answers, next_reading = self._readers.checkers.latest(checkers)
-        excluded = labelled(last.planned.rollouts)
-        announced, next_announcement = self._readers.announcements.latest({METALLB} if excluded else set())
-        asked = last.planned.query
-        measured, next_measurement = self._readers.metrics.latest({asked} if asked else set())
-        snapshot = self._snapshot(resource, by_node(answers), last)
-        if resource.spec.update_strategy.rolling_update.labels_node:
-            # Also of nodes that it was not asked about yet: none is released before that.
-            names = [each.name for each in snapshot.nodes if each.excluded]
-            seen = with_announcements(snapshot.backends, names, announced.get(METALLB))
-            snapshot = replace(snapshot, backends=seen)
-        if asked:
-            snapshot = replace(snapshot, measured=measured.get(asked))
+        asked = questions_of(last.planned)
+        snapshot, next_answer = self._readers.answered(self._snapshot(resource, last), asked)
         began = self._clock.monotonic()
         planned = last.planned = plan(snapshot, last.planned.rollouts)
         last.took = self._clock.monotonic() - began
         PLAN_SECONDS.observe(last.took)
-        wanted = checkers_of(planned.rollouts, planned.unanswered)
-        are_asked = wanted <= checkers and planned.query in (asked, None)
-        are_asked = are_asked and labelled(planned.rollouts) <= excluded
+        are_asked = questions_of(planned).are_within(asked)
         learned = self._writer.run(resource.metadata, planned.steps)
         self._reporter.altered(resource.metadata, planned.altered, lambda each: self._explain(resource, each))
         dues = (
             self.pace(key) if learned else None,
             unlabelled,
-            next_reading,
-            next_announcement,
-            next_measurement,
+            next_answer,
             None if are_asked else self.pace(key),
             self._writer.retries.retry_after(key, {each.target for each in planned.actions}),
             self._report(resource, planned, last),
@@ -311,7 +291,8 @@ class Reconciler:
         soonest = min((each for each in dues if each is not None), default=None)
         return None if soonest is None else max(soonest, self.pace(key))
 
-    def _snapshot(self, resource: IngressDaemonSet, readings: Readings, last: LastReconcile) -> Snapshot:
+    def _snapshot(self, resource: IngressDaemonSet, last: LastReconcile) -> Snapshot:
+        """Of what is in the cache."""
         namespace, cache = resource.metadata.namespace, self._cache
         children = {kind: cache.in_namespace(kind, namespace) for kind in LABELS}
         deployments, nodes, now = children["Deployment"], cache.list("Node"), self._clock.now()
@@ -323,7 +304,7 @@ class Reconciler:
             resource = suspended(resource)  # this process may be the last one that attaches nodes
         backends = cache.backends(resource, [each.name for each in nodes])
         checkers = plan_health_checkers(resource, children, settings.health_checker)
-        first = Snapshot(resource, nodes, deployments, now, writes, readings)
+        first = Snapshot(resource, nodes, deployments, now, writes, {})
         return replace(first, rollback=rollback, backends=backends, checkers=checkers)
 
     def _explain(self, resource: IngressDaemonSet, each: Altered) -> Alteration | None:

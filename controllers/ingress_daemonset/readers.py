@@ -9,7 +9,7 @@ import http.client
 import math
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -26,6 +26,8 @@ from controllers.ingress_daemonset.children import LONG_AGO
 from controllers.ingress_daemonset.detachment import METALLB, BackendsByNode, NodeBackends, Reading, Readings
 from controllers.ingress_daemonset.nodes import NodeRollout
 from controllers.ingress_daemonset.pacing import Measurement, Query
+from controllers.ingress_daemonset.planner import Plan
+from controllers.ingress_daemonset.rollout import Snapshot
 from healthchecker.answers import OK, answer_of, get
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -196,11 +198,6 @@ def announcements(client: Client, _key: str = METALLB) -> Announcements:
     return found
 
 
-def labelled(rollouts: Iterable[NodeRollout]) -> set[str]:
-    """The names of nodes that wait until nothing is announced from them any more."""
-    return {each.node.name for each in rollouts if each.is_detaching and each.follows_label}
-
-
 def with_announcements(
     backends: BackendsByNode, nodes: Iterable[str], known: Announcements | None
 ) -> BackendsByNode:
@@ -233,6 +230,25 @@ def measure(ask: Ask, clock: Clock, query: Query) -> Measurement:
     return found
 
 
+class Questions(NamedTuple):
+    """What a plan waits for that is no object; *announcements* has MetalLB while a node waits until it is left out."""
+
+    checkers: Set[Checker]
+    announcements: Set[str]
+    queries: Set[Query]
+
+    def are_within(self, others: Questions) -> bool:
+        return all(mine <= theirs for mine, theirs in zip(self, others, strict=True))
+
+
+def questions_of(planned: Plan) -> Questions:
+    return Questions(
+        checkers_of(planned.rollouts, planned.unanswered),
+        {METALLB for each in planned.rollouts if each.is_detaching and each.follows_label},
+        {planned.query} if planned.query else set(),
+    )
+
+
 @dataclass(frozen=True)
 class Readers:
     """What answers later, and is not waited for."""
@@ -240,6 +256,23 @@ class Readers:
     checkers: Reader[Checker, Reading]
     announcements: Reader[str, Announcements]
     metrics: Reader[Query, Measurement]
+
+    def answered(self, snapshot: Snapshot, asked: Questions) -> tuple[Snapshot, float | None]:
+        """*snapshot* with the last answers; seconds until there may be others, None where nothing is *asked*."""
+        readings, next_reading = self.checkers.latest(asked.checkers)
+        announced, next_announcement = self.announcements.latest(asked.announcements)
+        measured, next_measurement = self.metrics.latest(asked.queries)
+        # Also of nodes that it was not asked about yet: none is released before that.
+        follows = snapshot.resource.spec.update_strategy.rolling_update.labels_node
+        names = [each.name for each in snapshot.nodes if follows and each.excluded]
+        found = replace(
+            snapshot,
+            readings=by_node(readings),
+            backends=with_announcements(snapshot.backends, names, announced.get(METALLB)),
+            measured=next(iter(measured.values()), None),
+        )
+        dues = (next_reading, next_announcement, next_measurement)
+        return found, min((each for each in dues if each is not None), default=None)
 
 
 PATH = "/api/v1/query"
