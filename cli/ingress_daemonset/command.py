@@ -13,8 +13,6 @@ from api.ingress_daemonset import INGRESS_DAEMONSETS, REVISION_OF
 from api.ingress_daemonset.status import Progressing
 from cli.errors import PAUSED, TIMED_OUT, WRONG, Failure
 from cli.ingress_daemonset.rollouts import (
-    STOPPED,
-    WHAT_STOPPED,
     Rollout,
     Rollouts,
     StoredResource,
@@ -258,9 +256,8 @@ def ended(rollout: Rollout) -> Failure | None:
     if not rollout.is_observed:
         return None
     place, name = f"{rollout.namespace}/{rollout.name}", f"{rollout.name} -n {rollout.namespace}"
-    if rollout.state in STOPPED:
-        what = f"the rollout of {place} {WHAT_STOPPED[rollout.state]}: {rollout.message}"
-        return Failure(what, f"{_shown_by(rollout)} shows why; drawbridge rollout undo {name}")
+    if rollout.failure:
+        return Failure(rollout.failure, f"{_shown_by(rollout)} shows why; drawbridge rollout undo {name}")
     if rollout.state == Progressing.PAUSED:
         return Paused(f"the rollout of {place} is paused", f"drawbridge rollout resume {name}")
     if PROMOTED_BY_HAND in rollout.message:

@@ -8,7 +8,7 @@ from typing import Any
 
 from api.ingress_daemonset import API_VERSION, GROUP, INGRESS_DAEMONSETS, KIND, NODE_LABEL
 from cli.health import PROBE_NAME, Health, Needs, Overview, Probe, Problem, probe_object, probe_pod
-from cli.ingress_daemonset.rollouts import STOPPED, WHAT_STOPPED, Rollout, StoredResource, rollout_of
+from cli.ingress_daemonset.rollouts import Rollout, StoredResource, rollout_of
 from cli.installation import CONTROLLERS, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, Part, Table, bad, fields_of, warning
@@ -47,7 +47,7 @@ class Rollouts(Overview, frozen=True):
         rows = [
             (
                 f"{each.namespace}/{each.name}",
-                bad(each.state) if each.state in STOPPED else warning(each.state),
+                bad(each.state) if each.failure else warning(each.state),
                 f"{each.updated_nodes}/{each.desired_nodes}",
                 str(each.detached_nodes),
                 each.message,
@@ -64,10 +64,11 @@ def look(inventory: Inventory) -> tuple[Rollouts, Iterable[Problem]]:
     stored = inventory.list(INGRESS_DAEMONSETS, StoredResource)
     rollouts, problems = tuple(map(rollout_of, stored)), []
     for each in rollouts:
-        if each.state in STOPPED:
-            what = f"the rollout of {each.namespace}/{each.name} {WHAT_STOPPED[each.state]}: {each.message}"
+        if each.failure:
             way_out = f"drawbridge rollout get {each.name} -n {each.namespace};"
-            problems.append(Problem(what, f"{way_out} then correct the template, or restore the former one"))
+            problems.append(
+                Problem(each.failure, f"{way_out} then correct the template, or restore the former one")
+            )
     for resource in stored:
         degraded = resource.reported.condition("Degraded")
         if degraded.status == "True":

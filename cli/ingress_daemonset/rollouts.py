@@ -44,14 +44,13 @@ from kube.types import ObjectMeta, Value, rfc3339
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """As kubectl rollout restart writes it."""
 UNKNOWN = "Unknown"
-STOPPED = (Progressing.HALTED, Progressing.ROLLING_BACK, Progressing.ROLLED_BACK, Progressing.CANARY_DEGRADED)
-"""States in which a rollout does not go on by itself."""
-WHAT_STOPPED: Mapping[str, str] = {
+STOPPED: Mapping[str, str] = {
     Progressing.HALTED: "is halted",
     Progressing.CANARY_DEGRADED: "waits for its canary, which fails",
     Progressing.ROLLING_BACK: "has failed, and nodes return to the former template",
     Progressing.ROLLED_BACK: "has failed, and nodes have the former template",
 }
+"""States in which a rollout does not go on by itself."""
 Template = Mapping[str, Any]
 """Of pods."""
 
@@ -165,8 +164,14 @@ class Rollout(Report, frozen=True):
         return bool(self.revision) and self.spec_revision != self.revision
 
     @property
+    def failure(self) -> str:
+        """Why it does not go on by itself; empty while it does, and while it waits for a person."""
+        what = STOPPED.get(self.state)
+        return f"the rollout of {self.namespace}/{self.name} {what}: {self.message}" if what else ""
+
+    @property
     def is_wrong(self) -> bool:
-        return self.state in STOPPED or any(
+        return bool(self.failure) or any(
             each.type == "Degraded" and each.status == "True" for each in self.conditions
         )
 
