@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from api.anycast_ip import BOUND, HISTORY, LABEL, NONE, TAINT, is_open_without, transitions_of
 from cloud.batched import CircuitBreaker
-from cloud.errors import CloudError, NotPermitted, QuotaExceeded
+from cloud.errors import CloudError, NotPermitted, QuotaExceeded, TokenRefused
 from controllers.anycast_ip.claim import Claim
 from controllers.anycast_ip.planner import must_be_closed, plan, refused_since
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
@@ -174,6 +175,40 @@ def test_a_node_that_could_not_be_opened_in_time_stays_tainted_after_wait_is_set
 
     assert transitions_of(lab.node("n2")) == ()
     assert lab.kube.writes - writes <= 3  # the claim, and the condition
+
+
+def spend_token(lab: Lab) -> None:
+    """Once."""
+
+    def refuse(action: str) -> None:
+        if action == "AllocateAddresses":
+            lab.sender.before = lambda action: None
+            raise TokenRefused("UnsupportedOperation.DeliveryFailed", "failed", action=action)
+
+    lab.sender.before = refuse
+
+
+def lose_next_address(lab: Lab) -> None:
+    """One is ordered, and another user releases it before it is bound."""
+
+    def vanish(action: str) -> None:
+        if action == "AllocateAddresses" and len(lab.elastic()) == 2:
+            lab.vanish(next(each.id for each in lab.elastic() if each not in lab.on("n1")))
+            lab.sender.after, lab.knobs.quota_total = lambda action: None, 1
+
+    lab.sender.after, lab.knobs.quota_total = vanish, 2
+
+
+@pytest.mark.parametrize("mishap", [spend_token, lose_next_address])
+def test_an_order_that_has_to_be_renewed_taints_no_open_node(mishap: Callable[[Lab], None]) -> None:
+    lab = lab_of()
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    token = lab.claims.claims[lab.node("n2").metadata.uid].token
+    mishap(lab)
+    lab.run_for(LONG)
+
+    assert lab.claims.claims[lab.node("n2").metadata.uid].token != token
+    assert [each.to for each in transitions_of(lab.node("n2"))] == ["open"]
 
 
 def test_without_the_labels_nothing_of_it_stays() -> None:

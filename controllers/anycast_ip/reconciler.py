@@ -501,7 +501,10 @@ class Actions(_Parts):
         self._forget_address(snapshot)
         claim, node = present(snapshot.claim), snapshot.node
         terms = terms_for(node, self._settings()) if node else claim.terms
-        self._claims.put_order(renewed(claim, self._clocks.now(), terms))
+        new = renewed(claim, self._clocks.now(), terms)
+        if node and is_open_without(node):  # and stays so
+            new = replace(new, refused=claim.refused)
+        self._claims.put_order(new)
 
     def _new_claim(self, snapshot: Snapshot) -> Claim:
         return claim_for(present(snapshot.node), self._settings(), self._clocks.now())
