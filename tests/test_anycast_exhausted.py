@@ -222,9 +222,19 @@ def test_without_the_labels_nothing_of_it_stays() -> None:
     assert node.condition is None
 
 
-def test_the_label_of_an_open_node_is_written_again() -> None:
-    lab = open_lab()
-    lab.edit("n1", {"metadata": {"labels": {LABEL: NONE}}})
+def test_the_label_of_a_node_without_an_address_is_written_again() -> None:
+    lab = lab_of()
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    lab.edit("n2", {"metadata": {"labels": {LABEL: None}}})
+    lab.run(lambda: is_without(lab), 30, "written")
+    assert [each.to for each in transitions_of(lab.node("n2"))] == ["open"]
+
+
+@pytest.mark.parametrize("repair", [True, False])
+@pytest.mark.parametrize("said", [NONE, None])
+def test_the_label_of_an_open_node_is_written_again(repair: bool, said: str | None) -> None:
+    lab = open_lab(settings=SETTINGS.model_copy(update={"repair": repair}))
+    lab.edit("n1", {"metadata": {"labels": {LABEL: said}}})
     lab.run(lambda: label_of(lab, "n1") == "bound", 30, "written")
 
 

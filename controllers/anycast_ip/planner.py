@@ -14,6 +14,7 @@ from api.anycast_ip import (
     BOUND,
     HAS_ONE,
     LABEL,
+    NONE,
     TAINT,
     is_open,
     is_open_without,
@@ -196,6 +197,8 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
 
 def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     seen = snapshot.seen.address
+    if is_open_without(node) and node.metadata.labels.get(LABEL) != NONE:
+        return Step(Action.OPEN_WITHOUT)
     if not claim.address:
         step = _plan_order(snapshot)
         # What was refused for long enough may count no more, if the node could not be opened at once.
@@ -204,9 +207,8 @@ def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: Any
         return Step(Action.OPEN_WITHOUT) if opens else step
     if seen is UNKNOWN:
         return Step(Action.WATCH)
-    if not settings.repair and is_open(node):
-        if isinstance(seen, Address) and serves(seen, claim.instance):
-            return plan_bandwidth(seen, node, claim, settings)
+    is_serving = isinstance(seen, Address) and serves(seen, claim.instance)
+    if not settings.repair and is_open(node) and not is_serving:
         return NOTHING
     if seen is GONE:
         return _another(snapshot, claim)

@@ -714,7 +714,8 @@ class Actions(_Parts):
 
     def _open_without(self, snapshot: Snapshot, _: Step) -> None:
         node = present(snapshot.node)
-        history = with_transition(node, self._clocks.now(), OPEN, "")
+        # Its label may be renewed while it is open.
+        history = with_transition(node, self._clocks.now(), OPEN, "") if is_tainted(node) else {}
         self._nodes.write(node, {**UNMARKED, BOUND: proof(node, NONE), **history}, label=NONE)
         log.warning("node opened without an address", node=snapshot.name, uid=snapshot.uid)
 
