@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from kube.types import ConfigMap, Node, Taint, Value, complete, is_super
-from settings import AnycastIPSettings
+from settings import OWN_LABEL, AnycastIPSettings
 
 NAME = "anycast_ip"
 PATH = "/mutate/nodes/anycast-ip"
@@ -24,7 +24,7 @@ ADDRESS = "tke.cloud.tencent.com/anycast-ip-address"
 BOUND = "drawbridge.io/anycast-ip-bound"
 """The controller's proof that it saw the address bound: ``<uid of the node>/<id of the address>``, or that the node is
 open without one: ``<uid of the node>/none``."""
-LABEL, HAS_ONE, NONE = "drawbridge.io/anycast-ip", "bound", "none"
+LABEL, HAS_ONE, NONE = OWN_LABEL, "bound", "none"
 """The label of open nodes, to select by. It decides nothing: each kubelet can write its node's."""
 HISTORY = "drawbridge.io/anycast-ip-history"
 """When the node was last opened and closed, the latest first: Events are gone after an hour. It decides nothing, and is

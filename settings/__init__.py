@@ -4,6 +4,7 @@ Each section is a frozen pydantic model with its defaults and limits; errors nam
 Invariant: the settings in force are always valid; a file that is refused leaves the last good ones.
 """
 
+from settings.anycast_ip import OWN_LABEL as OWN_LABEL
 from settings.anycast_ip import AnycastIPSettings as AnycastIPSettings
 from settings.elasticity import ElasticitySettings as ElasticitySettings
 from settings.ingress_daemonset import CLBSettings as CLBSettings

@@ -20,6 +20,8 @@ from settings.values import (
 )
 
 NEED_LABEL = "tke.cloud.tencent.com/need-aia-ip"
+OWN_LABEL = "drawbridge.io/anycast-ip"
+"""It comes and goes with the addresses of nodes."""
 
 
 def _not_off(mode: object) -> object:
@@ -189,6 +191,10 @@ class AnycastIPSettings(Model):
             raise ValueError(
                 "clusterID is empty: give the TKE cluster's id, cls-..., by which its addresses are tagged"
             )
+        if OWN_LABEL in self.node_labels:
+            raise ValueError(
+                f"nodeLabels has {OWN_LABEL}, which Drawbridge writes itself: name another label"
+            )
         if self.anycast_zone and self.address_type != "AnycastEIP":
             raise ValueError(
                 f"anycastZone is {self.anycast_zone}, but addressType is {self.address_type}: only an AnycastEIP has a"
@@ -206,6 +212,8 @@ class AnycastIPSettings(Model):
     def _problem_of(self, each: AddressSettings, before: tuple[AddressSettings, ...]) -> str:
         if not (each.bandwidth or each.internet_charge_type or each.bandwidth_package_id):
             return "sets nothing; give bandwidth, internetChargeType or bandwidthPackageID"
+        if OWN_LABEL in each.node_selector:
+            return f"nodeSelector has {OWN_LABEL}, which Drawbridge writes itself; name another label"
         if any(other.node_selector.items() <= each.node_selector.items() for other in before):
             return "nodeSelector selects only nodes that an entry before it selects; write the narrower one first"
         contradicted = [

@@ -247,6 +247,10 @@ BAD = {
     "anycastIP: {clusterID: prod}": "anycastIP.clusterID",
     "anycastIP: {addressType: EIP, anycastZone: ANYCAST_ZONE_GLOBAL}": "only an AnycastEIP",
     "anycastIP: {nodeLabels: {}}": "anycastIP.nodeLabels",
+    "anycastIP: {nodeLabels: {drawbridge.io/anycast-ip: bound}}": "which Drawbridge writes itself: name another label",
+    ADDRESSES % "{nodeSelector: {drawbridge.io/anycast-ip: none}, bandwidth: 5}": (
+        "addresses[0]: nodeSelector has drawbridge.io/anycast-ip, which Drawbridge writes itself"
+    ),
     "anycastIP: {egressCheck: {url: ip.example.com}}": "anycastIP.egressCheck.url: 'ip.example.com' is not the URL",
     "anycastIP: {egressCheck: {url: 'https://user@ip.example.com'}}": "is not the URL of a service",
     "anycastIP: {egressCheck: {enabled: true, url: 'https://ip.example.com'}}": (

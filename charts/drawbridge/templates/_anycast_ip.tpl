@@ -56,6 +56,9 @@ rateShare: {{ .Values.cloud.rateShare | quote }}
 {{- if not (get $names "anycastIP.nodeLabels") }}
 {{- fail "anycastIP.nodeLabels is empty, and every node would get an address: name a label, for example tke.cloud.tencent.com/need-aia-ip: \"true\"" }}
 {{- end }}
+{{- if hasKey (get $names "anycastIP.nodeLabels") "drawbridge.io/anycast-ip" }}
+{{- fail "anycastIP.nodeLabels has drawbridge.io/anycast-ip, which Drawbridge writes itself: name another label" }}
+{{- end }}
 {{- include "drawbridge.validateAddresses" (list .Values.anycastIP $type (get $names "anycastIP.bandwidth") (get $names "anycastIP.nodeLabels")) }}
 {{- if contains "@" .Values.cloud.proxy }}
 {{- fail "cloud.proxy has a user or a password, and a ConfigMap is no place for it: leave it empty, and give the URL as HTTPS_PROXY in extraEnv, from a Secret" }}
@@ -86,6 +89,9 @@ rateShare: {{ .Values.cloud.rateShare | quote }}
 {{- $path := printf "anycastIP.addresses[%d]" $index }}
 {{- if not (or $each.bandwidth $each.internetChargeType $each.bandwidthPackageID) }}
 {{- fail (printf "%s sets nothing: give bandwidth, internetChargeType or bandwidthPackageID" $path) }}
+{{- end }}
+{{- if hasKey $each.nodeSelector "drawbridge.io/anycast-ip" }}
+{{- fail (printf "%s.nodeSelector has drawbridge.io/anycast-ip, which Drawbridge writes itself: name another label" $path) }}
 {{- end }}
 {{- range $before := slice $all.addresses 0 $index }}
 {{- $selects := true }}
