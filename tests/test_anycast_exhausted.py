@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from api.anycast_ip import BOUND, HISTORY, LABEL, NONE, TAINT, is_open_without, transitions_of
 from cloud.batched import CircuitBreaker
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, TokenRefused
-from controllers.anycast_ip.claim import Claim
+from controllers.anycast_ip.claim import Claim, claim_for
 from controllers.anycast_ip.planner import must_be_closed, plan, refused_since
 from controllers.anycast_ip.snapshot import Action, Order, Snapshot
 from dev.fake_api.calls import refusal
@@ -242,7 +242,7 @@ NODE = Node(
     ObjectMeta("n1", uid="u1", labels={NEED_LABEL: "true", LABEL: NONE}, annotations={BOUND: f"u1/{NONE}"}),
     NodeSpec(provider_id="qcloud:///1/ins-n1"),
 )
-CLAIM = Claim(uid="u1", node="n1", instance="ins-n1", token="t", name="n", asked=NOW, refused=NOW)
+CLAIM = replace(claim_for(NODE, SETTINGS, NOW), refused=NOW)
 TAINTED = replace(NODE, spec=replace(NODE.spec, taints=(TAINT,)))
 
 

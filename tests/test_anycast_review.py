@@ -16,7 +16,7 @@ from controllers.anycast_ip.sources import ClaimStore
 from dev.lab.cloud import Knobs
 from kube.errors import AlreadyExists, Conflict
 from settings.anycast_ip import NEED_LABEL, ReverseReconcile
-from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, stored
+from tests.anycast_world import PLENTY, SETTINGS, Killed, Kube, Lab, open_lab, original, stored
 from tests.factories import NOW
 
 EMPTY = b'{"Response":{"AddressSet":[],"TotalCount":0,"RequestId":"r"}}'
@@ -76,6 +76,35 @@ def test_other_node_labels_in_the_settings_release_nothing() -> None:
     lab.settings = releasing.model_copy(update={"node_labels": {"misspelt": "true"}})
     lab.run_for(120)
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
+
+
+def test_a_slip_releases_nothing_after_the_labels_of_nodes_were_exchanged() -> None:
+    releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
+    lab = open_lab(knobs=Knobs(**PLENTY), settings=releasing)
+    lab.edit("n1", {"metadata": {"labels": {"edge": "true"}}})
+    lab.settings = releasing.model_copy(update={"node_labels": {"edge": "true"}})
+    lab.run_for(30)
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    lab.run_for(30)
+    lab.settings = releasing.model_copy(update={"node_labels": {"misspelt": "true"}})
+    lab.run_for(400)
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+    lab.edit("n1", {"metadata": {"labels": {"edge": None}}})
+    lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
+
+
+def test_a_slip_releases_no_address_that_is_taken_over() -> None:
+    releasing = SETTINGS.model_copy(update={"release_on_label_removal": True})
+    lab = Lab(settings=releasing.model_copy(update={"node_labels": {"misspelt": "true"}}))
+    lab.join(gated=False)
+    address = lab.add_address("ins-n1", tags=original())
+    lab.edit("n1", {"metadata": {"annotations": {ADDRESS_ID: address}}})
+    lab.run_for(400)
+    assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+    lab.settings = releasing
+    lab.run(lab.is_open, 60, "open")
     lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
     lab.run(lambda: not lab.elastic() and not lab.claims.claims, 120, "released")
 

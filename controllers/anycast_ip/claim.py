@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from api.anycast_ip import wanted
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
 from kube.types import ConfigMap, Node, complete
 from settings import AnycastIPSettings
@@ -57,8 +58,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Of one Node object, by *uid*, on one *instance*.
 
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
-    not *ours* was found on the instance, and is never released. *labels* are those for which the node was given
-    one; *releasing*: the address may be missing from lists. A cluster restored from a backup has another *cluster*.
+    not *ours* was found on the instance, and is never released. *labels* are those for which the node needs one,
+    none if it never did; *releasing*: the address may be missing from lists. A cluster restored from a backup has
+    another *cluster*.
     Since *pooled*, the address waits for the next node, or was ordered to do so. *terms* are what is ordered, None the
     settings for all nodes. An address that is *lent* was adopted by its tags, is used like ours, and never released;
     *ours* is false. Since *refused*, each order was refused because of a quota; it stays while the node is open without
@@ -115,7 +117,8 @@ def bound_to(address: Address) -> str:
 def claim_for(node: Node, settings: AnycastIPSettings, now: datetime) -> Claim:
     """One whose address is still to be ordered."""
     claim = _ordered(node.metadata.uid, node.metadata.name, instance_of(node), settings, now)
-    return replace(claim, labels=settings.node_labels, terms=terms_for(node, settings))
+    labels = settings.node_labels if wanted(node, settings) else {}
+    return replace(claim, labels=labels, terms=terms_for(node, settings))
 
 
 def spare_for(uid: str, settings: AnycastIPSettings, now: datetime) -> Claim:

@@ -197,6 +197,8 @@ def _from_look(snapshot: Snapshot, present: tuple[Address, ...], settings: Anyca
 
 def _plan_with_claim(snapshot: Snapshot, node: Node, claim: Claim, settings: AnycastIPSettings) -> Step:
     seen = snapshot.seen.address
+    if claim.labels != settings.node_labels:
+        return Step(Action.RECORD_LABELS)
     if is_open_without(node) and node.metadata.labels.get(LABEL) != NONE:
         return Step(Action.OPEN_WITHOUT)
     if not claim.address:

@@ -539,6 +539,9 @@ class Actions(_Parts):
         address = present(step.address)
         self._claims.put(replace(present(snapshot.claim), address=address.id, ip=address.ip))
 
+    def _record_labels(self, snapshot: Snapshot, _: Step) -> None:
+        self._claims.put(replace(present(snapshot.claim), labels=self._settings().node_labels))
+
     def _forget(self, snapshot: Snapshot, _: Step) -> None:
         self._forget_address(snapshot)
         self._claims.drop(snapshot.uid)

@@ -38,6 +38,7 @@ class Action(StrEnum):
     ALLOCATE = "allocate"
     FIND = "find by name"
     RECORD = "record the address"
+    RECORD_LABELS = "record the labels"
     RENEW = "renew"
     WATCH = "watch"
     ANNOUNCE = "announce"
