@@ -266,7 +266,7 @@ EGRESS_CHECKS = ("ValidatingAdmissionPolicy", "drawbridge-egress-checks")
 @helm_needed
 def test_policies_limit_pods_to_those_that_check_the_egress_of_nodes() -> None:
     words = ("volumes", "serviceAccountName", "privileged", *egress.COMMAND)
-    for others in ((), ("elasticity",), ("openGates: controllers",)):
+    for others in ((), ("elasticity",), ("elasticity", "homeFailover"), ("openGates: controllers",)):
         assert EGRESS_CHECKS not in installed("anycastIP", *others)
         objects = installed("anycastIP", "egressCheck", *others)
         (rule,) = objects[EGRESS_CHECKS]["spec"]["matchConstraints"]["resourceRules"]

@@ -107,25 +107,28 @@ EGRESS = {
     },
     "cloud": {"region": "ap-singapore", "existingSecret": "keys"},
 }
-PLACING = {*OF_ANNOTATIONS, "add a toleration", "delete an unbound pod"}
+PLACING = {*OF_ANNOTATIONS, "add a toleration"}
 
 
 def variants() -> Iterator[tuple[str, dict[str, Any], Collection[str]]]:
-    """Each with its values and the names of what they permit."""
+    """Each with its values and the names of what they permit. RBAC alone forbids deletions without failover."""
     for chosen in product((False, True), repeat=len(OF_IP_RESERVATION)):
         names = [name for name, is_chosen in zip(OF_IP_RESERVATION, chosen, strict=True) if is_chosen]
         values = reduce(merged, ({"ipReservation": OF_IP_RESERVATION[name][0]} for name in names), NOTHING)
         permitted = {each for name in names for each in OF_IP_RESERVATION[name][1]}
         yield " ".join(names), values, {*permitted, *DELETIONS} if names else {*REQUESTS}
-    controllers_open = {"elasticity": {"advanced": {"openGates": "controllers"}}}
-    yield "elasticity", merged(NOTHING, ELASTIC), PLACING
-    yield "elasticity and all", merged(ALL, ELASTIC), PLACING
-    yield "open gates", merged(NOTHING, controllers_open), PLACING
-    yield "open gates and failover", merged(merged(ALL, controllers_open), FAILOVER), PLACING
-    not_begun = "delete a pod that its node has not begun to run"
-    yield "failover", merged(merged(ALL, ELASTIC), FAILOVER), {*PLACING, not_begun}
+    opening = {"elasticity": {"advanced": {"openGates": "controllers"}}}
+    unjudged = {*PLACING, *DELETIONS}
+    yield "elasticity", merged(NOTHING, ELASTIC), unjudged
+    yield "elasticity and all", merged(ALL, ELASTIC), unjudged
+    yield "elasticity and egress", merged(merged(ALL, ELASTIC), EGRESS), unjudged
+    yield "open gates", merged(NOTHING, opening), unjudged
+    yield "open gates and failover", merged(merged(ALL, opening), FAILOVER), unjudged
+    failover = merged(merged(ALL, ELASTIC), FAILOVER)
+    deleting = {*PLACING, "delete an unbound pod", "delete a pod that its node has not begun to run"}
+    yield "failover", failover, deleting
     checks = "delete a pod that checks the egress"
-    yield "elasticity and egress", merged(merged(ALL, ELASTIC), EGRESS), {*PLACING, checks}
+    yield "failover and egress", merged(failover, EGRESS), {*deleting, checks}
 
 
 VARIANTS = {name or "neither": (values, permitted) for name, values, permitted in variants()}
