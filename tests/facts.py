@@ -78,8 +78,8 @@ OF_OTHERS = {
     "PodReadyToStartContainers", "BackOff", "ErrImageNeverPull",
     "IngressDaemonSets", "InternalError", "NewReplicaSetAvailable", "NoExecute", "NoSchedule",
     "NodeLost", "NodeShutdown", "NotIn", "NotReady", "PodScheduled", "PreferNoSchedule", "ProgressDeadlineExceeded",
-    "ClusterRole", "OnDelete", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault", "ServiceAccount",
-    "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
+    "ClusterRole", "OnDelete", "OnFailure", "ReplicaSet", "RoleBinding", "RollingUpdate", "RuntimeDefault",
+    "ServiceAccount", "ServiceUnavailable", "StatefulSet", "TerminationByKubelet", "ToBeDeletedByClusterAutoscaler",
     "TooManyRequests", "ValidatingWebhookConfiguration", "WaitForFirstConsumer",
 }
 # fmt: on
