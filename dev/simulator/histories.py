@@ -100,6 +100,7 @@ ABORTED = "edge: what abort restores is what ran before"
 ASKED = "truth: what was asked is what runs in the end"
 IN_ORDER = "edge: a template reaches the nodes of one wave after the other"
 BY_NODE = {"byLabel": "kubernetes.io/hostname"}
+LEFT = "edge: in the end a node that is selected no more has no pods"
 UNSERVED = "edge: no node without pods has a weight"
 EXCLUSION = "edge: in the end those nodes are excluded that others exclude"
 RESTORED = "edge: in the end each node has its former weight"
@@ -851,6 +852,8 @@ def leaves_while_weights_are_refused(world: World) -> Iterator[float]:
         ):
             broken(world, UNSERVED, name)
         yield 1.0
+    if any(each["spec"]["nodeName"] == name for each in edge_pods(world)):
+        broken(world, LEFT, name)
     if world.cloud.weights[instances[name]]:
         broken(world, UNSERVED, f"{name} after its pods have gone")
     world.patch(NODES, name, {"metadata": {"labels": {objects.INGRESS_LABEL: "true"}}})

@@ -41,6 +41,8 @@ KEPT = (NODES, DEPLOYMENTS, DAEMON_SETS, STATEFUL_SETS, INGRESS_DAEMONSETS, CONF
 TERM = "drawbridge.io/term"
 """The annotation by which a leader confirms a reservation."""
 PASSING = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
+PACE_SECONDS, MOST_WRITES = 30.0, 100
+"""In so many seconds, so often one object may be written by us."""
 LEADS_ON = 15.0
 """Seconds: renewDeadline, and the longest write. A longer leaseDuration alters neither."""
 LEASE, EVENT = "/leases/", "/events"
@@ -60,6 +62,8 @@ class Outside:
         self.disturbances = Disturbances()
         self.writes: Counter[str] = Counter()
         """Ours since the last reset, by method and kind; without renewals of the Lease."""
+        self._paced: Counter[str] = Counter()
+        self._paced_until = 0.0
         self._leader: Process | None = None
         self._unclear_until = 0.0
         """Until then a former leader may not know yet that its Lease was taken away."""
@@ -155,8 +159,18 @@ class Outside:
             return
         if LEASE in call.path or call.path.endswith("/leases"):
             return
-        self.writes[f"{call.method} {call.path}"] += 1
-        self._check_leads(process, f"{call.method} {call.path}")
+        what = f"{call.method} {call.path}"
+        self.writes[what] += 1
+        self._check_pace(what)
+        self._check_leads(process, what)
+
+    def _check_pace(self, what: str) -> None:
+        if self._kernel.now >= self._paced_until:
+            self._paced_until = self._kernel.now + PACE_SECONDS
+            self._paced.clear()
+        self._paced[what] += 1
+        if self._paced[what] == MOST_WRITES and not what.startswith("POST"):
+            self.judge.find("rest: no object is written over and over", self._kernel.now, what)
 
     def elected(self, process: Process, holder: str) -> None:
         """The Lease was written."""
