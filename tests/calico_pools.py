@@ -32,27 +32,6 @@ def block(cidr: str, *assigned: str) -> Raw:
     return {"metadata": {"name": name}, "spec": {**spec, "strictAffinity": False}}
 
 
-def assigned_to(cidr: str, **pods: str) -> Raw:
-    """A block with the addresses of *pods*: `redis_0="10.0.0.1"` is of pod redis/redis-0 on node-1, since 03:04."""
-    raw = block(cidr, *pods.values())
-    allocations, first = raw["spec"]["allocations"], int(ip_network(cidr).network_address)
-    raw["spec"]["attributes"] = [noted(name.replace("_", "-")) for name in pods]
-    for number, address in enumerate(pods.values()):
-        allocations[int(ip_address(address)) - first] = number
-    return raw
-
-
-def noted(pod: str) -> Raw:
-    """As Calico's CNI plugin notes an assignment."""
-    about = {
-        "namespace": "redis",
-        "pod": pod,
-        "node": "node-1",
-        "timestamp": "2026-01-02 03:04:00.123456789 +0000 UTC m=+0.1",
-    }
-    return {"handle_id": f"k8s-pod-network.{pod}", "secondary": about}
-
-
 def a_pool(cidr: str, name: str = "main", **spec: Any) -> IPPool:
     return msgspec.convert(pool(cidr, name, **spec), IPPool)
 
