@@ -113,12 +113,13 @@ def reconciler(
     moment: Moment,
     recorder: FakeRecorder | None = None,
     *,
+    rules: Rules = RULES,
     skew: int = 0,
 ) -> tuple[Store, Reconciler]:
     store = Store(cluster.client, NAMESPACE, SECRET, CONFIGURATION)
     return store, Reconciler(
         store,
-        lambda: RULES,
+        lambda: rules,
         recorder or FakeRecorder(),  # type: ignore[arg-type]
         Clock(lambda: moment.now(skew), lambda: float(moment.seconds)),
     )
