@@ -74,6 +74,9 @@ class Cluster:
         self.api.put(resource, body | {"metadata": home | body["metadata"]})
         self.written()
 
+    def lose_secret(self) -> None:
+        self.api.remove(SECRETS, SECRET, NAMESPACE)
+
     def register(self, webhooks: int = 1) -> None:
         """As Helm does: without bundles."""
         entries = [{"name": f"{each}.example", "clientConfig": {"service": {}}} for each in range(webhooks)]
