@@ -261,6 +261,13 @@ def test_a_rollout_halts_though_the_deployment_controller_counts_it_as(
     assert here.conditions()["Progressing"]["reason"] == "Complete"
 
 
+def test_a_rollout_that_is_complete_says_that_it_waits_for_no_node() -> None:
+    here = begun("n1", rolling=detaching(1))
+    here.settle()
+
+    assert here.status()["waitingFor"] == []
+
+
 def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:
     here = begun(rolling=detaching(2))
     here.raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"

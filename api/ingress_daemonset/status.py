@@ -243,7 +243,7 @@ class Status(Value, frozen=True):
     unavailable_nodes: int = msgspec.field(default_factory=int)
     degraded_nodes: int = msgspec.field(default_factory=int)
     conditions: tuple[Condition, ...] = msgspec.field(default_factory=tuple)
-    waiting_for: tuple[WaitingNode, ...] = msgspec.field(default_factory=tuple)
+    waiting_for: tuple[WaitingNode, ...] = msgspec.field(default_factory=lambda: ())  # tuple leaves [] out
     current_revision: str = ""
     current_digest: str = ""
     rollout: RolloutStatus | None = None
