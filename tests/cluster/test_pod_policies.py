@@ -177,7 +177,7 @@ def of_variant(number: int) -> Iterator[dict[str, Any]]:
 
 def create(lab: Lab, name: str, metadata: dict[str, Any]) -> None:
     container = {"name": "redis", "image": "redis"}
-    where = {"schedulerName": "nobody"} if name == "unbound" else {"nodeName": NODE}
+    where = {"schedulerName": "absent"} if name == "unbound" else {"nodeName": NODE}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
