@@ -195,7 +195,6 @@ class WavesStatus(Value, frozen=True):
     current: str | None = None
     next: tuple[str, ...] = msgspec.field(default_factory=tuple)
     completed_at: Moment | None = None
-    paused_seconds: int = 0
 
 
 class RollbackStatus(Value, frozen=True):

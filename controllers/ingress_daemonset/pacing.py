@@ -604,9 +604,7 @@ class Waves:
             return self._at(self.current, self.stored)
         ends_at = self.pause_ends_at or (now if not self.pause else None)
         if ends_at and ends_at <= now:
-            seconds = (now - self.stored.completed_at).total_seconds() if self.stored.completed_at else 0
-            paused = replace(self.stored, paused_seconds=self.stored.paused_seconds + round(seconds))
-            return self._at(self.unfinished[0], paused)
+            return self._at(self.unfinished[0], self.stored)
         completed = self.stored.completed_at or now.replace(microsecond=0)
         return replace(self._at(self.current, self.stored), completed_at=completed)
 
