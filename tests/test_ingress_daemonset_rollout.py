@@ -268,6 +268,33 @@ def test_a_rollout_that_is_complete_says_that_it_waits_for_no_node() -> None:
     assert here.status()["waitingFor"] == []
 
 
+@pytest.mark.parametrize("then", ["proxy:1", "proxy:2"])
+def test_a_rollout_whose_last_node_never_comes_back_says_that_it_waits_for_it(then: str) -> None:
+    """Whether it is aborted, or goes on without that node."""
+    here = begun("n1", "n2", rolling=detaching(1))
+    if then == "proxy:2":
+        here.settle()
+        here.retemplate("proxy:3")
+        while here.updated("proxy:3") != {"n1", "n2"}:
+            here.run_pods()
+            here.turn()
+            here.later(1)
+    [last] = here.off()
+    here.nodes[last]["status"]["conditions"][0]["status"] = "False"
+    here.deployments[f"web-{last}"]["status"]["availableReplicas"] = 0
+    here.retemplate("proxy:1" if then == "proxy:1" else "proxy:3")
+    here.settle()
+    here.later(3600)
+
+    progressing = here.conditions()["Progressing"]
+    assert progressing["reason"] == "WaitingForNodes"
+    assert f"{last}: " in progressing["message"]
+    assert progressing["message"].endswith("the node is NotReady")
+    here.nodes[last]["status"]["conditions"][0]["status"] = "True"
+    here.settle()
+    assert here.conditions()["Progressing"]["reason"] == "Complete"
+
+
 def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:
     here = begun(rolling=detaching(2))
     here.raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"

@@ -15,6 +15,7 @@ from api.ingress_daemonset.status import (
     MetricStatus,
     Progressing,
     Result,
+    RollbackStatus,
     RolloutStatus,
     Status,
     WaitingNode,
@@ -129,6 +130,7 @@ class Rollout(Report, frozen=True):
     history: tuple[EndedRollout, ...]
     canary: CanaryStatus | None = None
     waves: WavesStatus | None = None
+    rollback: RollbackStatus | None = None
     spec_revision: str = ""
     generation: int = 0
     observed_generation: int = 0
@@ -166,7 +168,9 @@ class Rollout(Report, frozen=True):
     @property
     def failure(self) -> str:
         """Why it does not go on by itself; empty while it does, and while it waits for a person."""
-        what = STOPPED.get(self.state)
+        # Nodes that return wait like others, and the state says for what.
+        returns = self.rollback and self.state not in (*STOPPED, Progressing.PAUSED)
+        what = STOPPED.get(Progressing.ROLLING_BACK if returns else self.state)
         return f"the rollout of {self.namespace}/{self.name} {what}: {self.message}" if what else ""
 
     @property
@@ -285,6 +289,7 @@ def rollout_of(stored: StoredResource, former: Mapping[str, Template] | None = N
         history=status.history,
         canary=status.canary,
         waves=waves_of(status),
+        rollback=status.rollback,
         spec_revision=revision_of_template(template),
         generation=stored.metadata.generation,
         observed_generation=status.observed_generation,

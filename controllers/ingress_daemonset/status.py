@@ -404,7 +404,8 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
     for node in nodes:
         if node.lacks_timestamp or node.is_doubted(now):
             yield Progressing.WAITING_FOR_DETACHMENT, f"{node.node.name}: {why(node, now)}"
-    if all(node.phase is Phase.DRAINING for node in behind):
+    updating = [node for node in behind if node.phase is not Phase.DRAINING]
+    if not updating:
         yield Progressing.DRAINING, f"{len(behind)} are detached, to be drained"
     if rollout.canary and (paused := rollout.canary.standstill()):
         yield paused
@@ -417,6 +418,8 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
             yield Progressing.WAITING_FOR_NODES, f"{node.node.name}: {node.refusal}"
     if text := _blocking(rollout):
         yield Progressing.WAITING_FOR_NODES, text
+    if not any(node.node.ready for node in updating):
+        yield Progressing.WAITING_FOR_NODES, f"{updating[0].node.name}: {why(updating[0], now)}"
 
 
 def _blocking(rollout: Rollout) -> str | None:
