@@ -26,8 +26,11 @@ POOL_SIZE = 80
 
 
 class Connection(ABC):
+    """*namespace* is that of the context by which it was made."""
+
     host: str
     pool: PoolManager
+    namespace = "default"
 
     @abstractmethod
     def authorization(self) -> Mapping[str, str]:
@@ -35,13 +38,15 @@ class Connection(ABC):
 
 
 class Configured(Connection):
-    """By a configuration of the official client."""
+    """By a configuration of the official client; *token_file* is read for each request, since others replace it."""
 
-    def __init__(self, configuration: Configuration, pool_size: int = POOL_SIZE) -> None:
+    def __init__(
+        self, configuration: Configuration, pool_size: int = POOL_SIZE, token_file: Path | None = None
+    ) -> None:
         # Imported here: a pod, which has a ServiceAccount, need not pay for it.
         from kubernetes.client.rest import RESTClientObject
 
-        self._configuration = configuration
+        self._configuration, self._token_file = configuration, token_file
         configuration.connection_pool_maxsize = pool_size
         configuration.keep_alive = True
         configuration.retries = False  # callers have deadlines, and not every request may be sent twice
@@ -49,12 +54,14 @@ class Configured(Connection):
         self.pool = RESTClientObject(configuration).pool_manager
 
     def authorization(self) -> dict[str, str]:
-        """Token files are read again, and exec plugins run, when a token has expired."""
+        """Exec plugins run again when a token has expired."""
         try:
-            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            if self._token_file:
+                token = f"Bearer {self._token_file.read_text()}"
+            else:
+                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except Exception as error:
             raise NotConfigured(f"the credentials for {self.host} cannot be refreshed: {error}") from error
-        # The loader keeps the newline that a token file may end with.
         return {"Authorization": token.strip()} if token else {}
 
 
@@ -89,7 +96,7 @@ class Impersonating(Connection):
         self._connection: Connection = connection
         if isinstance(connection, Impersonating):
             self._connection = connection._connection
-        self.host, self.pool = connection.host, connection.pool
+        self.host, self.pool, self.namespace = connection.host, connection.pool, connection.namespace
         self._headers = impersonation.headers
 
     def authorization(self) -> HTTPHeaderDict:
@@ -102,15 +109,29 @@ def connect(kubeconfig: str, pool_size: int = POOL_SIZE, context: str | None = N
     """By *kubeconfig*: one path, or several as in KUBECONFIG; by its current context when none is named."""
     from kubernetes import config
     from kubernetes.client import Configuration
+    from kubernetes.config.kube_config import KubeConfigMerger
 
     configuration = Configuration()
     try:
-        config.load_kube_config(kubeconfig, context, configuration, persist_config=False)
-        impersonation = impersonation_of(_user(kubeconfig, context))
-        connection = Configured(configuration, pool_size)
+        merger = KubeConfigMerger(kubeconfig)
+        # As kubectl has it, that of the first file that names one: the official client takes the last.
+        named = (merger.config_files[each].get("current-context") for each in merger.paths)
+        chosen = context or next(filter(None, named), None)
+        config.load_kube_config(kubeconfig, chosen, configuration, persist_config=False)
+        entry = merger.config["contexts"].get_with_name(chosen)["context"]
+        user, folder = _user(merger.config, entry.safe_get("user"))
+        token_file, impersonation = user.get("tokenFile"), impersonation_of(user)
+        connection: Connection = Configured(configuration, pool_size, token_file and folder / token_file)
+        connection.namespace = entry.safe_get("namespace") or "default"
         return Impersonating(connection, impersonation) if impersonation else connection
     except Exception as error:
         raise NotConfigured(f"cannot connect to the API server by {kubeconfig}: {error}") from error
+
+
+def _user(merged: Any, name: str | None) -> tuple[Mapping[str, Any], Path]:
+    """The entry of the user of this *name*, and the folder to which the paths in it are relative."""
+    found = "users" in merged and merged["users"].get_with_name(name, safe=True)
+    return (found.safe_get("user") or {}, Path(found.path).parent) if found else ({}, Path())
 
 
 def impersonation_of(user: Mapping[str, Any]) -> Impersonation | None:
@@ -119,16 +140,6 @@ def impersonation_of(user: Mapping[str, Any]) -> Impersonation | None:
     if not given.user and given != Impersonation():
         raise ValueError("as-groups, as-uid and as-user-extra are nothing without as")
     return given if given.user else None
-
-
-def _user(kubeconfig: str, context: str | None) -> Mapping[str, Any]:
-    """The entry of the user that *context* names, or the current one."""
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    merged = KubeConfigMerger(kubeconfig).config
-    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
-    named = "users" in merged and merged["users"].get_with_name(chosen.safe_get("user"), safe=True)
-    return (named and named.safe_get("user")) or {}
 
 
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -1,8 +1,8 @@
-"""A kubeconfig with certificates or tokens is read without the official client, which reads all others."""
+"""Which kubeconfig is used, and what of it reaches the API server."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,98 +10,46 @@ from typing import Any
 import click
 import pytest
 
-from cli.cluster import NotPlain, cluster_of, plain_connection
+from cli.cluster import Cluster, cluster_of
 from cli.session import Options, connect
 from kube.client import Client
 from kube.errors import NotConfigured
 from kube.resources import NODES
 from tests import kubeconfigs
 from tests.misbehaving_server import Handler, answers, serving
-from tests.server import leaf
 
 HOST = "https://127.0.0.1:6443"
 written = partial(kubeconfigs.written, server=HOST)
 
 
-@pytest.fixture(autouse=True)
-def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+def headers_of(cluster: Cluster) -> Mapping[str, str]:
+    assert cluster._connection is not None
+    return cluster._connection.authorization()
 
 
-def encoded(content: bytes) -> str:
-    return b64encode(content).decode()
+def test_a_token_file_is_found_beside_the_kubeconfig_and_read_for_each_request(tmp_path: Path) -> None:
+    path = written(tmp_path / "there" / "config", user={"token": "old", "tokenFile": "token"})
+    token = tmp_path / "there" / "token"
+    token.write_text("first\n")
 
-
-def test_certificates_and_tokens_are_used(tmp_path: Path) -> None:
-    pair = leaf()
-    user = {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
-    path = written(tmp_path / "config", user={**user, "token": "secret"}, context={"namespace": "team"})
-
-    connection, namespace = plain_connection(path, None, 4)
-    assert (connection.host, namespace) == (HOST, "team")
-    assert connection.authorization() == {"Authorization": "Bearer secret"}
-
-
-def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path: Path) -> None:
-    pair = leaf()
-    path = written(
-        tmp_path / "there" / "config",
-        user={"client-certificate": "user.crt", "client-key": "user.key", "tokenFile": "token"},
-    )
-    for name, content in (("user.crt", pair.certificate), ("user.key", pair.key), ("token", b"first\n")):
-        (tmp_path / "there" / name).write_bytes(content)
-
-    connection, _ = plain_connection(path, None, 4)
-    assert connection.authorization() == {"Authorization": "Bearer first"}
-    (tmp_path / "there" / "token").write_text("second\n")
-    assert connection.authorization() == {"Authorization": "Bearer second"}
-    (tmp_path / "there" / "token").unlink()
-    with pytest.raises(NotConfigured, match="token of the kubeconfig"):
-        connection.authorization()
+    cluster = cluster_of(path)
+    assert headers_of(cluster) == {"Authorization": "Bearer first"}
+    token.write_text("second\n")
+    assert headers_of(cluster) == {"Authorization": "Bearer second"}
+    token.unlink()
+    with pytest.raises(NotConfigured, match=r"credentials for .* cannot be refreshed"):
+        headers_of(cluster)
 
 
 def test_of_several_files_the_first_wins_and_contexts_can_be_chosen(tmp_path: Path) -> None:
-    first = written(tmp_path / "first", user={"token": "1"})
+    first = written(tmp_path / "first", user={"token": "1"}, context={"namespace": "team"})
     second = written(tmp_path / "second", user={"token": "2"})
     third = written(tmp_path / "third", user={"token": "3"}, name="b")
     files = ":".join([first, second, third])
 
-    tokens = [plain_connection(files, name, 4)[0].authorization() for name in (None, "b")]
-    assert tokens == [{"Authorization": "Bearer 1"}, {"Authorization": "Bearer 3"}]
-    assert plain_connection(files, "b", 4)[1] == "default"
-
-
-@pytest.mark.parametrize(
-    ("user", "cluster"),
-    [
-        pytest.param({"exec": {"command": "login"}}, {}, id="a plugin"),
-        pytest.param({"username": "a", "password": "b"}, {}, id="a password"),
-        pytest.param({"as": "jane"}, {}, id="impersonation"),
-        pytest.param({"token": "a", "tokenFile": "b"}, {}, id="two tokens"),
-        pytest.param({}, {"insecure-skip-tls-verify": True}, id="no verification"),
-        pytest.param({}, {"proxy-url": "http://127.0.0.1:1"}, id="a proxy"),
-        pytest.param({}, {"tls-server-name": "other"}, id="another name"),
-        pytest.param({}, {"certificate-authority": "missing"}, id="a file that is not there"),
-        pytest.param({}, {"certificate-authority-data": encoded(b"x")}, id="no certificate"),
-    ],
-)
-def test_the_rest_is_left_to_the_official_client(tmp_path: Path, user: Any, cluster: Any) -> None:
-    with pytest.raises(NotPlain):
-        plain_connection(written(tmp_path / "config", user=user, cluster=cluster), None, 4)
-
-
-def test_so_are_an_unknown_context_and_a_proxy_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = written(tmp_path / "config")
-    assert plain_connection(path, "a", 4)
-    with pytest.raises(NotPlain):
-        plain_connection(path, "other", 4)
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    with pytest.raises(NotPlain):
-        plain_connection(path, "a", 4)
+    found = [cluster_of(files, name) for name in (None, "b")]
+    assert [each.namespace for each in found] == ["team", "default"]
+    assert [*map(headers_of, found)] == [{"Authorization": "Bearer 1"}, {"Authorization": "Bearer 3"}]
 
 
 def test_an_unknown_context_and_a_missing_kubeconfig_are_named(tmp_path: Path) -> None:
@@ -157,10 +105,8 @@ def test_whom_a_kubeconfig_impersonates_the_api_server_is_told(tmp_path: Path, c
 
 def test_options_impersonate_in_place_of_the_kubeconfig(tmp_path: Path) -> None:
     config = written(tmp_path / "config", user={"token": "x"} | EVERYTHING)
-    cluster = connect(Options(kubeconfig=config, as_user="joe", as_group=("a", "b")))
-    assert cluster._connection is not None
+    headers = headers_of(connect(Options(kubeconfig=config, as_user="joe", as_group=("a", "b"))))
 
-    headers = cluster._connection.authorization()
     assert headers["Authorization"] == "Bearer x"
     assert headers["Impersonate-User"] == "joe"
     assert headers["Impersonate-Group"] == "a, b"

@@ -18,12 +18,12 @@ import yaml
 from click.testing import CliRunner
 
 from cli.app import drawbridge
-from cli.cluster import Cluster, plain_connection
+from cli.cluster import Cluster
 from dev.bench.report import Figure, figure
 from dev.lab.errors import LabError
 from dev.lab.session import Lab
 from kube.client import Client
-from kube.connection import Connection
+from kube.connection import Connection, connect
 
 ROOT = Path(__file__).resolve().parents[3]
 BARE = Path(__file__).with_name("bare.py")
@@ -62,9 +62,8 @@ class Recording(Connection):
 
 def reads_of(lab: Lab, arguments: Sequence[str]) -> list[Read]:
     """What the command reads with these *arguments*; LabError when it fails."""
-    connection, namespace = plain_connection(str(lab.kubeconfig), None, 16)
-    recording = Recording(connection)
-    cluster = Cluster(Client(recording, timeout=60), namespace)
+    recording = Recording(connect(str(lab.kubeconfig)))
+    cluster = Cluster(Client(recording, timeout=60))
     result = CliRunner().invoke(drawbridge, arguments, obj=lambda _options: cluster)
     if result.exit_code not in ANSWERED:
         raise LabError(f"drawbridge {' '.join(arguments)} failed: {result.output}")
