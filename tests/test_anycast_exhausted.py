@@ -85,6 +85,23 @@ def test_a_node_opens_without_an_address_after_ten_minutes_and_gets_the_next_one
     assert all(each.refused is None for each in lab.claims.claims.values())
 
 
+def test_an_open_node_without_an_address_says_what_else_is_in_the_way_and_only_as_long_as_it_is() -> None:
+    lab = lab_of()
+    lab.run(lambda: is_without(lab), LONG, "open without")
+    lab.knobs.denied = ["AllocateAddresses"]
+    lab.run(lambda: lab.said("n2") == ("False", "FailedAllocateAnycastIp"), LONG, "denied")
+    lab.knobs.denied = []
+    lab.run(lambda: lab.said("n2") == ("False", EXHAUSTED), LONG, "the quota again")
+    lab.run(lambda: (state("waiting"), state("exhausted")) == (0, 1), LONG, "counted so")
+
+    lab.add_address("ins-n2", type="EIP")
+    lab.knobs.quota_total = 3
+    lab.run(lambda: lab.said("n2") == ("False", "FailedAssociateAnycastIp"), LONG, "another one is bound")
+    lab.run_for(LONG)
+    assert (state("waiting"), state("exhausted"), state("working")) == (1, 0, 0)
+    assert is_without(lab)
+
+
 def test_an_address_of_a_node_that_leaves_is_taken_from_the_pool() -> None:
     lab = lab_of(settings=RELEASE.model_copy(update={"pool": Pool(retain=Retain(enabled=True))}))
     lab.run(lambda: is_without(lab), LONG, "open without")
@@ -99,6 +116,7 @@ def test_with_wait_it_stays_tainted_and_no_claim_is_written_again() -> None:
     lab.run_for(2 * LONG)
     assert (label_of(lab), label_of(lab, "n1")) == (None, "bound")
     assert not lab.is_open("n2")
+    assert (state("waiting"), state("working")) == (1, 0)
     assert lab.kube.writes - writes <= 2  # the Event's condition
 
 

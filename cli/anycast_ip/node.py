@@ -111,7 +111,7 @@ def standing(node: Node, settings: AnycastIPSettings) -> str:
         proven = "the address is proven bound" if is_proven_bound(node) else "no address is proven bound"
         return f"needed, and closed by taint {TAINT.key}: {proven}{opens_when(settings)}"
     if is_open_without(node):
-        return "needed, and open without one: a quota of the cloud is used up"
+        return "needed, and open without one: its condition says why"
     if is_proven_bound(node):
         return f"needed, bound and open: {node.metadata.annotations[BOUND]}"
     return "needed, and open without proof of an address: the controllers look at it and close it, if it has none"

@@ -83,11 +83,11 @@ class Reporter:
 
     def planned(self, snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> None:
         """Count the node by its state, and report the note of *step*."""
-        self._states[snapshot.uid] = state_of(snapshot, step, settings)
         if step.action is Action.ANNOUNCE:
             self._announced.add(snapshot.uid)
         if step.note:
             self.note(snapshot, step.note)
+        self._states[snapshot.uid] = state_of(snapshot, step, self.trouble(snapshot.uid), settings)
 
     def done(self, snapshot: Snapshot, step: Step) -> None:
         uid, node = snapshot.uid, snapshot.node
@@ -143,6 +143,8 @@ class Reporter:
         """*failures* is how many there were in a row, this one included."""
         cause = error.cause if isinstance(error, RetryAfter) else error
         is_known = snapshot.node and is_open_without(snapshot.node) and isinstance(cause, QuotaExceeded)
+        if is_known and self.trouble(snapshot.uid):
+            self.note(snapshot, Note(EXHAUSTED, WITHOUT))
         if isinstance(cause, Conflict) or is_known:
             return
         lasting = isinstance(error, RetryAfter) or (
@@ -165,8 +167,8 @@ def refusal(reason: str, error: Exception, more: str = "") -> Note:
     return Note(reason, f"{error.action}: {error.message} ({error.code}){more}", request=error.request_id)
 
 
-def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str:
-    """Nothing for a node that needs no address."""
+def state_of(snapshot: Snapshot, step: Step, trouble: Note | None, settings: AnycastIPSettings) -> str:
+    """Nothing for a node that needs no address; *trouble* is what was last in the way, if anything."""
     node, claim = snapshot.node, snapshot.claim
     if step.note and step.note.reason == HELD:
         return "held"
@@ -176,11 +178,11 @@ def state_of(snapshot: Snapshot, step: Step, settings: AnycastIPSettings) -> str
         return "leaving" if claim and step.action is not Action.NOTHING else ""
     if is_open(node):
         return "open"
+    if trouble and trouble.type == "Warning":
+        return "waiting"
     if is_open_without(node) and not (claim and claim.address):
         return "exhausted"
-    if step.action is Action.ANNOUNCE and not (step.note and step.note.type == "Warning"):
-        return "announcing"
-    return "waiting" if step.note else "working"
+    return "announcing" if step.action is Action.ANNOUNCE else "working"
 
 
 TRUE, FALSE = "True", "False"
@@ -201,10 +203,10 @@ def desired(
         annotations = node.metadata.annotations
         text = f"{annotations.get(ADDRESS, '')} ({annotations.get(ADDRESS_ID, '')}) is bound to the node"
         said = NodeCondition(CONDITION, TRUE, "AnycastIpBound", text)
-    elif is_open_without(node):
-        said = NodeCondition(CONDITION, FALSE, EXHAUSTED, WITHOUT)
     elif trouble:
         said = NodeCondition(CONDITION, FALSE, trouble.reason, trouble.message[:MESSAGE_SIZE])
+    elif is_open_without(node):
+        said = NodeCondition(CONDITION, FALSE, EXHAUSTED, WITHOUT)
     elif held and (held.status != FALSE or held.reason == EXHAUSTED):
         text = "The node is closed until its anycast IP is bound"
         said = NodeCondition(CONDITION, FALSE, "AnycastIpPending", text)

@@ -183,7 +183,8 @@ class OpenWithAddress(Invariant):
 
 
 def _says_without(node: Raw) -> bool:
-    return is_open_without(node) and condition(node, ADDRESS_READY).get("reason") == "AnycastIpExhausted"
+    """Whatever the reason: with the quota used up, something else may be in the way, too."""
+    return is_open_without(node) and condition(node, ADDRESS_READY).get("status") == "False"
 
 
 class OpenedWithoutInTime(Invariant):
