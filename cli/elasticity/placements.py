@@ -73,7 +73,10 @@ def listed(pods: Sequence[Pod], super_nodes: Collection[str]) -> tuple[Placement
 
 
 def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collection[str]) -> list[Placement]:
-    """The pods to evict: *names*, or all that may return. Failure for one whose replacement would not be local."""
+    """The pods to evict: *names*, or all that local nodes had no room for.
+
+    Failure for one of *names* whose replacement would not be local.
+    """
     found = {each.metadata.name: each for each in pods if each.spec.node_name in super_nodes}
     if missing := sorted({*names} - found.keys()):
         raise Failure(f"{missing[0]} is not a pod on a super node", "drawbridge elasticity list shows those")
@@ -82,7 +85,10 @@ def to_return(pods: Sequence[Pod], super_nodes: Collection[str], names: Collecti
             raise Failure(
                 f"{name} would not return: {why}", "raise LOCAL_REPLICAS of its workload, then restart that"
             )
-    chosen = [each for name, each in found.items() if name in names or (not names and not _why_not(each))]
+    bursts = [
+        name for name, each in found.items() if BURST in each.metadata.annotations and not _why_not(each)
+    ]
+    chosen = [each for name, each in found.items() if name in (names or bursts)]
     return [_placement(each, super_nodes) for each in chosen]
 
 
@@ -93,7 +99,6 @@ def _row(each: Placement, now: datetime) -> list[Cell]:
 
 
 def _why_not(pod: Pod) -> str:
-    """Only a pod that local nodes had no room for has a replacement that may be local."""
     if pod.metadata.controller is None:
         return "no controller replaces it"
     if pod.metadata.annotations.get(PLACEMENT) == SUPER and BURST not in pod.metadata.annotations:
