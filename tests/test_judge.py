@@ -45,9 +45,9 @@ def needing(name: str = "node-1", tainted: bool = False) -> Raw:
     return node(name, tainted, **NEEDS)
 
 
-def without(reason: str = "AnycastIpExhausted") -> Raw:
+def without(status: str = "False") -> Raw:
     found = node("node-1", tainted=False, **NEEDS, **{"drawbridge.io/anycast-ip": "none"})
-    said = {"type": "AnycastIPReady", "status": "False", "reason": reason}
+    said = {"type": "AnycastIPReady", "status": status}
     return {**found, "status": {"conditions": [*found["status"]["conditions"], said]}}
 
 
@@ -287,7 +287,7 @@ BROKEN: dict[str, tuple[Callable[[], Invariant], History]] = {
     ),
     "a node that is opened without an address does not say so": (
         lambda: address.OpenedWithoutInTime(release=True),
-        [see(0, without("")), see(181, without(""))],
+        [see(0, without("True")), see(181, without("True"))],
     ),
     "a node stays open without an address, and it is not set so": (
         address.OpenWithAddress,
