@@ -39,10 +39,15 @@ NEEDS_RESTART = (
     "certs.serviceName",
     "certs.configurationName",
     "cloud.",
+    "anycastIP.allowList.http.",
+    "elasticity.openGates",
     "elasticity.switch.",
     "ingressDaemonSet.clb.enabled",
     "ipReservation.calicoApiVersion",
+    "ipReservation.pools.enabled",
+    "ipReservation.sameAddress.enabled",
     "ipReservation.standing.enabled",
+    "ipReservation.workloadOptIn",
     *(
         f"{field.alias}.enabled"
         for field in Settings.model_fields.values()

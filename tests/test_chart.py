@@ -23,6 +23,7 @@ from dev.lab.install import merged
 from features import unregistered
 from settings import Settings, parse
 from settings.anycast_ip import EgressCheck
+from settings.file import changed_fields, needing_restart
 from settings.ingress_daemonset import HealthChecker
 from tests.charts import (
     CA,
@@ -372,6 +373,10 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pyte
             assert [each for each in before if before[each] != after[each]] == [
                 f"drawbridge-{each}" for each in replaced
             ]
+            # After an edit of the ConfigMap, which replaces none, the log names the same.
+            settings = (settings_in(render(each)) for each in (SETS[name], merged(SETS[name], change)))
+            if fields := changed_fields(*settings):
+                assert bool(needing_restart(fields)) == bool(replaced)
 
 
 NOTHING = {

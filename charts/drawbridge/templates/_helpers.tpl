@@ -149,15 +149,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "drawbridge.allowListPort" -}}8082{{- end }}
 
-{{/* For the pods of all programs: takes a list of the root context, the component, what it reads at its start only. */}}
+{{/* For the pods of both programs: takes a list of the root context, the component, what only it reads, and at its start only. */}}
 {{- define "drawbridge.podMetadata" -}}
 {{- $root := index . 0 -}}
+{{- $names := include "drawbridge.names" $root | fromJson -}}
+{{- $common := list (get $names "health.healthProbeBindAddress") (get $names "metrics.bindAddress") $root.Values.metrics.authentication -}}
 labels:
   {{- include "drawbridge.labels" $root | nindent 2 }}
   app.kubernetes.io/component: {{ index . 1 }}
 annotations:
   # All other settings are applied without a restart.
-  drawbridge.io/read-at-start: {{ index . 2 | toJson | sha256sum | trunc 16 | quote }}
+  drawbridge.io/read-at-start: {{ concat $common (index . 2) | toJson | sha256sum | trunc 16 | quote }}
   {{- with $root.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
