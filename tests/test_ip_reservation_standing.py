@@ -618,6 +618,52 @@ def test_what_a_former_leader_reserved_for_a_pod_without_a_mark_is_relied_on_aft
     assert calls[:2] == ["confirm", "create"]
 
 
+# Pods that go at that moment.
+
+
+def goes_during(world: World, verb: str) -> None:
+    """A write of a segment, or of its mark: its end is delivered and judged before the answer is."""
+
+    def end() -> None:
+        world.api.remove(PODS, "redis-0", "redis")
+        world.watch()
+
+    def before(found: str, name: str) -> None:
+        if found == verb and world.api.find(PODS, "redis-0", "redis"):
+            end()
+
+    world.reservations.before = before
+    patch = world.marks._client.patch
+
+    def mark(*at: Any, **options: Any) -> Any:
+        answer = patch(*at, **options)
+        if verb == "mark":
+            end()
+            world.standing.reconcile(KEY)
+        return answer
+
+    world.marks._client.patch = mark  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("verb", ["create", "confirm", "mark"])
+def test_a_pod_that_goes_while_it_is_reserved_or_marked_is_not_relied_on(verb: str) -> None:
+    """Else its reservation would last until another leader."""
+    world = World()
+    world.api.put(STATEFUL_SETS, OWNER)
+    world.put_pod(raw_pod())
+    if verb == "confirm":
+        world.run()
+        annotate(world, {RESERVED: None})
+        world.lead()
+    goes_during(world, verb)
+
+    world.run()
+    assert world.reservations.held == ["10.0.0.1/32"]
+    world.run(2500)
+
+    assert world.reservations.held == []
+
+
 # The configuration.
 
 

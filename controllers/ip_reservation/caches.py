@@ -186,6 +186,12 @@ class Caches:
     def pod_of(self, record: Record) -> Pod | None:
         return next(iter(self.pods.by_index("uid", record.uid)), None)
 
+    def end_claims_of_gone(self, uids: Iterable[str]) -> None:
+        """After a claim or a mark: a pod may have gone while it was written, and its end have been handled before."""
+        for uid in uids:
+            if all(pod.finished for pod in self.pods.by_index("uid", uid)):
+                self.claims.ended(uid)
+
     def lives_with(self, key: str) -> bool:
         """Whether there is a pod with the address of this *key* of a record."""
         return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))

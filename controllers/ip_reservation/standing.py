@@ -404,6 +404,7 @@ class StandingReconciler:
     def _claim(self, uids: Iterable[str], reserved: Keys, owner: OwnerReference) -> None:
         found = {uid: self._candidates[uid].keys for uid in uids}
         self._claims.claim({uid: keys for uid, keys in found.items() if keys <= reserved}, owner)
+        self._caches.end_claims_of_gone(found)
 
 
 class MarkReconciler:
@@ -440,3 +441,4 @@ class MarkReconciler:
             if is_others:
                 self._replaced.add(uid)
         self._claims.marked(uid, keys if is_claimed else NONE)
+        self._caches.end_claims_of_gone([uid])
