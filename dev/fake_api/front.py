@@ -31,6 +31,7 @@ class Connection:
     """As kube.connection.Connection."""
 
     host = HOST
+    namespace = "default"
 
     def __init__(self, handle: Handle, manager: str = "drawbridge") -> None:
         self.pool = Pool(handle, manager)
