@@ -181,26 +181,31 @@ def affinity_to_set(spec: Raw, tolerations: Iterable[Toleration]) -> dict[str, A
     return affinity if needs_it else None
 
 
-def requiring(spec: Raw, expression: Raw) -> dict[str, Any]:
-    """*spec* of a pod, raw, so that it runs on nodes only whose labels the *expression* matches."""
+def avoiding(spec: Raw, node: str) -> dict[str, Any]:
+    """*spec* of a pod, raw, so that it does not run on that *node*."""
+    return requiring(spec, {"key": "metadata.name", "operator": "NotIn", "values": [node]}, "matchFields")
+
+
+def requiring(spec: Raw, expression: Raw, of: str = "matchExpressions") -> dict[str, Any]:
+    """*spec* of a pod, raw, so that it runs on nodes only whose labels, or fields, the *expression* matches."""
     affinity = spec.get("affinity") or {}
     of_node = affinity.get("nodeAffinity") or {}
-    required = _required(of_node.get(REQUIRED), expression)
+    required = _required(of_node.get(REQUIRED), expression, of)
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**of_node, REQUIRED: required}}}
 
 
-def _required(selector: Raw | None, expression: Raw) -> dict[str, Any]:
+def _required(selector: Raw | None, expression: Raw, of: str) -> dict[str, Any]:
     if selector is None:
-        return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        return {"nodeSelectorTerms": [{of: [expression]}]}
     terms = selector.get("nodeSelectorTerms")
     # One term that matches is enough for the scheduler, so each of them has to say it.
-    return {**selector, "nodeSelectorTerms": terms and [_term(each, expression) for each in terms]}
+    return {**selector, "nodeSelectorTerms": terms and [_term(each, expression, of) for each in terms]}
 
 
-def _term(term: Raw, expression: Raw) -> dict[str, Any]:
-    expressions = term.get("matchExpressions") or []
+def _term(term: Raw, expression: Raw, of: str) -> dict[str, Any]:
+    expressions = term.get(of) or []
     # An empty term matches no node; with an expression it would match many.
-    is_empty = not expressions and not term.get("matchFields")
+    is_empty = not term.get("matchExpressions") and not term.get("matchFields")
     if is_empty or expression in expressions:
         return {**term}
-    return {**term, "matchExpressions": [*expressions, expression]}
+    return {**term, of: [*expressions, expression]}

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from controllers.elasticity.nodes import sorted_out
-from controllers.elasticity.pods import decode
+from controllers.elasticity.pods import PodSpec, decode
 from controllers.elasticity.super_nodes import plan as plan_super_nodes
 from kube.resources import EVENTS
+from kube.selectors import selects
 from kube.types import INSTANCE_TYPE, SUPER_NODE, Node
 from settings import ElasticitySettings
 from settings.elasticity import HomeFailover
@@ -25,8 +26,9 @@ ON = ElasticitySettings(
     enabled=True, home_failover=HomeFailover.model_validate({"enabled": True, "homeAfter": "5m"})
 )
 TWO = sorted_out(
-    [node(HOME), *(super_node(name, {"kubernetes.io/hostname": name}) for name in (AWAY, OTHER))]
+    [node(HOME), *(super_node(name, {"kubernetes.io/hostname": "eklet-0"}) for name in (AWAY, OTHER))]
 )
+"""Registered by eklet, under the name of the machine that it runs on."""
 ONE = sorted_out([node(HOME), super_node()])
 WAITS = {"name": "app", "restartCount": 0, "lastState": {}}
 BOUND = NOW + timedelta(seconds=10)
@@ -122,10 +124,11 @@ def event(world: World, name: str, reason: str, message: str = "") -> None:
     world.cluster.api.put(EVENTS, {**raw, "lastTimestamp": NOW.isoformat()})
 
 
-def required(world: World, name: str) -> list[Any]:
-    affinity = world.cluster.pods[name]["spec"]["affinity"]["nodeAffinity"]
-    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    return [each["values"] for each in term["matchExpressions"] if each["operator"] == "NotIn"]
+def open_to(world: World, name: str) -> list[str]:
+    """The nodes that its affinity allows."""
+    required = msgspec.convert(world.cluster.pods[name]["spec"], PodSpec).required
+    nodes = [each.metadata for each in (*TWO.super, *TWO.local)]
+    return [each.name for each in nodes if required and selects(required, each.name, each.labels)]
 
 
 @pytest.mark.parametrize("behind", [300.0, -300.0])
@@ -154,7 +157,7 @@ def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none(
     (second,) = world.create(1, n="0")
     world.leader.settle(1)
     assert world.annotations(second)["drawbridge.io/placement"] == "super"
-    assert required(world, second) == [[AWAY]]
+    assert open_to(world, second) == [OTHER]
 
     bound(world, second, OTHER)
     pass_by(world, 310.0)  # until then AWAY was avoided
@@ -162,7 +165,7 @@ def test_its_replacement_goes_to_another_super_node_and_home_when_there_is_none(
     (third,) = world.create(1, n="0")
     world.leader.settle(1)
     assert world.annotations(third)["drawbridge.io/placement"] == "super"
-    assert required(world, third) == [[OTHER]]
+    assert open_to(world, third) == [AWAY]
 
 
 def test_a_replacement_that_asks_for_super_nodes_does_not_avoid_the_first_one_for_ever() -> None:
@@ -172,7 +175,7 @@ def test_a_replacement_that_asks_for_super_nodes_does_not_avoid_the_first_one_fo
     assert ends(world, name)
     (second,) = world.create(1, **asking)
     world.leader.settle(1)
-    assert required(world, second) == [[AWAY]]
+    assert open_to(world, second) == [OTHER]
     assert f"avoids {AWAY}" in world.annotations(second)["drawbridge.io/placement-reason"]
 
     world.no_room(second)

@@ -49,7 +49,6 @@ WEIGHTS = (100, 10, 1)
 
 NOT_STARTING = Taint(key="drawbridge.io/not-starting", effect=AVOIDED)
 """Of a super node that recently did not start pods; a pod that is pending can be kept off it in no other way."""
-HOSTNAME = "kubernetes.io/hostname"
 
 GPU = "drawbridge.io/gpu"
 """The label of a super node, "true" or "false", if there are subnets for GPUs; the key of the taint, too."""

@@ -20,11 +20,12 @@ from api.elasticity import (
     SUPER,
     SUPER_COST,
     TAINT,
+    avoiding,
     bound_to_super_nodes,
     kept_off_super_nodes,
     requiring,
 )
-from controllers.elasticity.nodes import HOSTNAME, NO_OTHERS, ONLY_GPUS, Gpus, preferring, with_gpus
+from controllers.elasticity.nodes import NO_OTHERS, ONLY_GPUS, Gpus, preferring, with_gpus
 from controllers.elasticity.pods import Pod, spec_of
 
 TOLERATION = {"key": TAINT.key, "operator": "Exists", "effect": TAINT.effect}
@@ -86,8 +87,8 @@ def to_super_node(
 ) -> Patch:
     """*tiers* of super nodes that there are, the preferred one first; to none of those *avoided*."""
     held, spec = spec_of(pod), preferring(as_sent(pod, gpus), tiers)
-    if avoided:
-        spec = requiring(spec, {"key": HOSTNAME, "operator": "NotIn", "values": sorted(avoided)})
+    for node in sorted(avoided):
+        spec = avoiding(spec, node)
     cost = cost_given(pod.metadata.annotations) if with_cost else {}
     return _patch(pod, {PLACEMENT: SUPER, REASON: why, **cost}, _ungated(held) | _changed(held, spec))
 

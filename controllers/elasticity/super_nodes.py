@@ -15,7 +15,6 @@ import structlog
 
 from api.elasticity import TAINT, is_daemon_pod
 from controllers.elasticity.nodes import (
-    HOSTNAME,
     NOT_STARTING,
     OF_SETTINGS,
     is_subnet_taint,
@@ -41,7 +40,7 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 CBS_ZONE = "topology.com.tencent.cloud.csi.cbs/zone"
 """By this label, volumes of the CBS driver name the zone of their disk."""
-OS, ARCH = "kubernetes.io/os", "kubernetes.io/arch"
+OS, ARCH, HOSTNAME = "kubernetes.io/os", "kubernetes.io/arch", "kubernetes.io/hostname"
 RETIRED_AT = "drawbridge.io/retired-at"
 """When a super node stopped taking pods because its subnet is not configured any more."""
 

@@ -1826,8 +1826,11 @@ MOVED_ONCE = "placement: a pod that a super node does not start moves once, afte
 @history("elasticity", nodes=3, values={"elasticity": FAILOVER}, lasts=600.0)
 def a_super_node_is_sold_out(world: World) -> Iterator[float]:
     """It accepts pods and starts none: they run on another one instead, and locally when that is sold out, too."""
+    of_machine = {"metadata": {"labels": {"kubernetes.io/hostname": "eklet-0"}}}
+    world.patch(NODES, "eklet-1", of_machine)
     yield from sold_out(world, "eklet-1", 6)
     world.api.put(NODES, objects.super_node("eklet-2", 202))
+    world.patch(NODES, "eklet-2", of_machine)
     yield from moved(world, "eklet-1")
     yield 60.0
     if (found := where(world)) != Counter({"eklet-1": 2, "eklet-2": 2, "local": 2}):
