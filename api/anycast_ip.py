@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from kube.types import ConfigMap, Node, Taint, Value, complete, is_super
+from kube.types import ConfigMap, Node, Taint, Value, is_super
 from settings import OWN_LABEL, AnycastIPSettings
 
 NAME = "anycast_ip"
@@ -97,8 +97,6 @@ class Transition(Value, frozen=True):
 
 
 OPEN, CLOSED = "open", "closed"
-
-complete(Transition)
 TRANSITIONS = msgspec.json.Decoder(tuple[Transition, ...])
 
 
@@ -196,7 +194,6 @@ class QuotasRead(Value, frozen=True):
     quotas: tuple[Quota, ...]
 
 
-complete(QuotasRead)
 DECODER: msgspec.json.Decoder[QuotasRead | None] = msgspec.json.Decoder(QuotasRead | None)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from calico.reservations import AUTO, GROUPS, first_served, left_until, resource_in
 from calico.segment import IPReservation
 from kube.client import Client, Resource
-from kube.types import ObjectMeta, Value, complete, slim
+from kube.types import ObjectMeta, Value, slim
 from runtime import time
 
 Range = tuple[int, int, int]
@@ -123,7 +123,6 @@ class IPAMBlock(Value, frozen=True):
     spec: IPAMBlockSpec = IPAMBlockSpec()
 
 
-complete(IPPool, IPAMBlock)
 _POOL = msgspec.json.Decoder(IPPool)
 _BLOCK = msgspec.json.Decoder(IPAMBlock)
 
@@ -304,9 +303,6 @@ class IPAMConfiguration(Value, frozen=True):
         At most 1200; 0 where it is not set, and where this version of Calico does not know it: 3.33 is the first.
         """
         return max(0, self.spec.ip_cooldown_seconds)
-
-
-complete(IPAMConfigurationSpec, IPAMConfiguration)
 
 
 def ipam_configuration(client: Client, api_version: str = AUTO, *, timeout: float) -> IPAMConfiguration:

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value
 
 KIND = "IPReservation"
 RECORDS = "drawbridge.io/reservations"
@@ -169,9 +169,6 @@ class IPReservation(Value, frozen=True, dict=True):
     def malformed(self) -> tuple[str, ...]:
         """The entries that Calico cannot parse."""
         return tuple(entry for entry in self.spec.reserved_cidrs if not (canonical(entry) or _parses(entry)))
-
-
-complete(IPReservation)
 
 
 # Each pass of the leader reads all segments that have changed.

@@ -13,7 +13,7 @@ from api.ingress_daemonset.types import time_of
 from kube.lease_spec import LeaseSpec
 from kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from kube.selectors import LabelSelector
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value
 from settings import Settings
 
 WEBHOOKS_END_IN = ".drawbridge.io"
@@ -133,9 +133,6 @@ class MutatingPolicy(Value, frozen=True):
             object_selector=matches.object_selector,
             match_conditions=self.spec.match_conditions,
         )
-
-
-complete(WebhookConfiguration, MutatingPolicy)
 
 
 def webhooks_in(configurations: Iterable[WebhookConfiguration]) -> list[RegisteredWebhook]:

@@ -10,7 +10,7 @@ from prometheus_client import Gauge
 
 from api.health_checks import FAIL, SCHEDULED, State
 from healthchecker.config import Config
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value
 from runtime import threading, time
 
 KIND = "IngressDaemonSet"
@@ -28,9 +28,6 @@ class Deployment(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
-
-
-complete(DeploymentSpec, DeploymentStatus, Deployment)
 
 
 def fault_of(deployment: Deployment | None, config: Config) -> str | None:

@@ -24,13 +24,13 @@ from kube.resources import ALL, PODS, Selection
 from kube.resources import Resource as Resource
 from kube.transport import LineStream, Transport
 from kube.transport import Typed as Typed
-from kube.types import complete
+from kube.types import Completed
 
 T = TypeVar("T", default=dict[str, Any])
 AS_DICT: Any = dict
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
+class ListMeta(msgspec.Struct, metaclass=Completed, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
     remaining_item_count: int = 0
@@ -42,9 +42,6 @@ class Page(msgspec.Struct, Generic[T]):
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[T] | None = None
-
-
-complete(ListMeta)
 
 
 class Listing(msgspec.Struct, Generic[T]):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kube.types import complete
+from kube.types import Completed
 from runtime import random
 
 
@@ -91,20 +91,17 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-class StatusDetails(msgspec.Struct, rename="camel"):
+class StatusDetails(msgspec.Struct, metaclass=Completed, rename="camel"):
     retry_after_seconds: float = 0
 
 
-class Status(msgspec.Struct):
+class Status(msgspec.Struct, metaclass=Completed):
     """``metav1.Status``, as it comes in an answer's body or in an ERROR event of a watch."""
 
     code: int | None = None
     reason: str | None = None
     message: str | None = None
     details: StatusDetails | None = None
-
-
-complete(Status)
 
 
 def api_error(code: int, body: bytes, retry_after: str | None = None) -> ApiError:

@@ -33,7 +33,7 @@ from kube.client import Client, Resource
 from kube.errors import ApiError, Backoff, Expired, KubeError, Unreachable, event_error
 from kube.resources import ALL, Selection
 from kube.transport import LineStream
-from kube.types import Object, ObjectMeta, as_number, at_any_depth, complete, key_of, version_of
+from kube.types import Completed, Object, ObjectMeta, as_number, at_any_depth, key_of, version_of
 from runtime import random, threading, time
 
 T = TypeVar("T", bound=Object)
@@ -148,14 +148,14 @@ PAUSES = Backoff(base=0.8, cap=30.0, jitter=1.0)
 """As client-go's reflector."""
 
 
-class Event(msgspec.Struct):
+class Event(msgspec.Struct, metaclass=Completed):
     """One line of a watch."""
 
     type: str
     object: msgspec.Raw
 
 
-class Identity(msgspec.Struct, rename="camel"):
+class Identity(msgspec.Struct, metaclass=Completed, rename="camel"):
     """As much of ObjectMeta as even an object that we cannot decode should have."""
 
     name: str = ""
@@ -171,11 +171,10 @@ class Identity(msgspec.Struct, rename="camel"):
         return as_number(self.resource_version)
 
 
-class Identified(msgspec.Struct):
+class Identified(msgspec.Struct, metaclass=Completed):
     metadata: Identity
 
 
-complete(Event, Identified)
 _EVENT = msgspec.json.Decoder(Event)
 
 

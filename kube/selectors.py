@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kube.types import Taint, Toleration, Value, complete
+from kube.types import Taint, Toleration, Value
 
 REPELLING = ("NoSchedule", "NoExecute")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -110,6 +110,3 @@ def _describe(term: Term) -> str:
 def phrase(expression: Expression) -> str:
     values = f" [{', '.join(expression.values)}]" if expression.values else ""
     return f"{expression.key} {expression.operator}{values}"
-
-
-complete(Expression, Term, NodeAffinity, LabelSelector)

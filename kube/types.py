@@ -13,7 +13,19 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 
-class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Completed(msgspec.StructMeta):
+    """Lets threads use a type: msgspec completes one at its first use, and two threads at it together crash it.
+
+    What its fields refer to is defined before it.
+    """
+
+    def __new__(cls, *args: Any, **options: Any) -> Completed:
+        made = super().__new__(cls, *args, **options)
+        msgspec.json.Decoder(made)
+        return made
+
+
+class Value(msgspec.Struct, metaclass=Completed, frozen=True, rename="camel", omit_defaults=True):
     """A part of an object; fields that are absent take their defaults, fields not named here are passed over."""
 
 
@@ -194,15 +206,6 @@ class StorageClass(Value, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologyTerm, ...] = ()
-
-
-def complete(*types: type[msgspec.Struct]) -> None:
-    """Let threads use *types*: msgspec completes one at its first use, and two threads at it together crash it."""
-    for each in types:
-        msgspec.json.Decoder(each)
-
-
-complete(*Value.__subclasses__())
 
 
 def rfc3339(moment: datetime) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import jsonpatch
 import msgspec
 
-from kube.types import at_any_depth, complete
+from kube.types import Completed, at_any_depth
 
 LONGEST_LIST, LONGEST = 256 * 1024, 2 * 1024 * 1024
 """Bytes of one field. All annotations of a stored object have 256 KiB, before JSON escapes them."""
@@ -232,18 +232,17 @@ class _WireReview(_Envelope, rename="camel"):
     request: _WireRequest | None = None
 
 
-class _DeleteOptions(msgspec.Struct, rename="camel"):
+class _DeleteOptions(msgspec.Struct, metaclass=Completed, rename="camel"):
     dry_run: tuple[str, ...] = ()
 
 
-class _Eviction(msgspec.Struct, rename="camel"):
+class _Eviction(msgspec.Struct, metaclass=Completed, rename="camel"):
     delete_options: _DeleteOptions = msgspec.field(default_factory=_DeleteOptions)
 
 
 _review_decoder = msgspec.json.Decoder(_WireReview)
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 _encoder = msgspec.json.Encoder()
-complete(_Eviction)
 
 
 def parse(body: bytes) -> Request:

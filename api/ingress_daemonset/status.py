@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kube.types import Value, complete
+from kube.types import Value
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -281,6 +281,3 @@ def _is_readable(name: str, part: object) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-complete(Status)

@@ -11,7 +11,7 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet, Spec, resource
 from kube.selectors import NodeAffinity, NodeSelector, is_tolerated, selects
-from kube.types import Condition, Node, ObjectMeta, Toleration, Value, complete, is_super
+from kube.types import Condition, Node, ObjectMeta, Toleration, Value, is_super
 
 
 class Port(Value, frozen=True):
@@ -65,9 +65,6 @@ def _without_nulls(part: Any) -> Any:
     if isinstance(part, Mapping):
         return {key: _without_nulls(value) for key, value in part.items() if value is not None}
     return [_without_nulls(each) for each in part] if isinstance(part, list) else part
-
-
-complete(Template)
 
 
 OF_DAEMONS = (
@@ -168,6 +165,3 @@ def tolerations(pod: PodSpec) -> tuple[Toleration, ...]:
     """Of the *pod*, and those that all pods of DaemonSets have."""
     added = (*OF_DAEMONS, OF_HOST_NETWORK) if pod.host_network else OF_DAEMONS
     return (*pod.tolerations, *(each for each in added if each not in pod.tolerations))
-
-
-complete(Address, NodeStatus, FollowedNode)

@@ -13,7 +13,7 @@ import msgspec
 from api import health_checks
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
 from api.ingress_daemonset.status import Status, status_of
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value
 from settings import CLBSettings
 
 
@@ -397,9 +397,6 @@ def time_of(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else None
-
-
-complete(IngressDaemonSet)
 
 
 def load_balancers(resource: IngressDaemonSet) -> tuple[str, ...]:

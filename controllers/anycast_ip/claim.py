@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from api.anycast_ip import wanted
 from cloud.types import BIND, BIND_ENI, BINDING, UNBINDING, Address, Order, Tag
-from kube.types import ConfigMap, Node, complete
+from kube.types import Completed, ConfigMap, Node
 from settings import AnycastIPSettings
 from settings.anycast_ip import Pool
 
@@ -43,7 +43,7 @@ HOLDING = (BINDING, BIND, BIND_ENI, UNBINDING)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Terms(msgspec.Struct, frozen=True):
+class Terms(msgspec.Struct, metaclass=Completed, frozen=True):
     """*bandwidth* is in Mbps; 0 and "" leave it to the cloud."""
 
     bandwidth: int = 0
@@ -51,10 +51,7 @@ class Terms(msgspec.Struct, frozen=True):
     bandwidth_package: str = ""
 
 
-complete(Terms)
-
-
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, metaclass=Completed, frozen=True, kw_only=True):
     """Of one Node object, by *uid*, on one *instance*.
 
     *token* is the ClientToken and *name* the name of the address that was ordered at *asked*. An address that is
@@ -90,9 +87,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     def is_managed(self) -> bool:
         """Whether it is bound to nodes, and unbound."""
         return self.ours or self.lent
-
-
-complete(Claim)
 
 
 def instance_of(node: Node) -> str:

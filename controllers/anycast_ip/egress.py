@@ -24,7 +24,7 @@ from controllers.anycast_ip.sources import Sources
 from kube.client import Client
 from kube.errors import AlreadyExists, Backoff, Conflict, NotFound
 from kube.resources import PODS
-from kube.types import Node, ObjectMeta, Value, complete
+from kube.types import Node, ObjectMeta, Value
 from runtime import threading, uuid4
 from settings.anycast_ip import EgressCheck
 
@@ -68,9 +68,6 @@ class ProbePod(Value, frozen=True):
     @property
     def token(self) -> str:
         return self.metadata.name.removeprefix(PREFIX)
-
-
-complete(ProbePod)
 
 
 @dataclass(frozen=True)

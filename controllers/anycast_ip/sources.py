@@ -42,7 +42,7 @@ from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, NODES
 from kube.store import Store
-from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value, complete
+from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value
 from runtime import threading, uuid4
 from settings import AnycastIPSettings
 
@@ -291,7 +291,6 @@ class ReportedNode(Node, frozen=True):
         return next((each for each in self.status.conditions if each.type == CONDITION), None)
 
 
-complete(NodeCondition, NodeStatus, ReportedNode)
 DECODER = msgspec.json.Decoder(ReportedNode)
 
 

@@ -21,7 +21,7 @@ from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import Regarding, Type
 from kube.resources import DAEMON_SETS
 from kube.selectors import REQUIRED
-from kube.types import ObjectMeta, Toleration, Value, complete
+from kube.types import ObjectMeta, Toleration, Value
 from runtime import time
 
 KEPT_OFF = "drawbridge.io/kept-off-super-nodes"
@@ -74,9 +74,6 @@ class DaemonSet(Value, frozen=True):
         if is_injected(self.spec.template.metadata):
             return None
         return affinity_to_set({} if spec.affinity is None else {"affinity": spec.affinity}, spec.tolerations)
-
-
-complete(DaemonSet)
 
 
 def _meant_for(pod: Pod) -> Iterator[str]:

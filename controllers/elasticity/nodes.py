@@ -21,7 +21,7 @@ import msgspec
 from api.elasticity import requiring
 from controllers.elasticity.pods import PodSpec
 from kube.selectors import PREFERRED, is_tolerated
-from kube.types import Condition, Node, ObjectMeta, Taint, Toleration, Value, amount, complete, is_super
+from kube.types import Condition, Node, ObjectMeta, Taint, Toleration, Value, amount, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 
@@ -91,9 +91,6 @@ class WatchedNode(Node, frozen=True):
     @property
     def for_gpus(self) -> bool:
         return self.metadata.labels.get(GPU) == "true"
-
-
-complete(WatchedNode)
 
 
 @dataclass(frozen=True)

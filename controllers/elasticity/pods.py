@@ -31,7 +31,7 @@ from api.elasticity import (
     tolerates_super_nodes,
 )
 from kube.selectors import REQUIRED, LabelSelector, NodeAffinity, NodeSelector
-from kube.types import Condition, ObjectMeta, SchedulingGate, Toleration, Value, amount, compact, complete
+from kube.types import Condition, ObjectMeta, SchedulingGate, Toleration, Value, amount, compact
 
 HostPort = tuple[str, str, int]
 """Protocol, host IP and port."""
@@ -207,9 +207,6 @@ class PodSpec(Value, frozen=True):
         """Each under the name that messages give it."""
         yield from ((f"initContainer {container.name}", container) for container in self.init_containers)
         yield from ((f"container {container.name}", container) for container in self.containers)
-
-
-complete(PodSpec)
 
 
 def host_ports(containers: Iterable[Ports], init_containers: Iterable[Ports]) -> tuple[HostPort, ...]:

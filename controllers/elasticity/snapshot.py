@@ -27,7 +27,7 @@ from api.elasticity import (
 from controllers.elasticity.nodes import Nodes
 from controllers.elasticity.patches import Action, Kind
 from controllers.elasticity.pods import Pod, oldest_first
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value
 from settings import ElasticitySettings
 
 INDEX = "apps.kubernetes.io/pod-index"
@@ -93,9 +93,6 @@ class Workload(Value, frozen=True):
     wanted: int = 1
     made: int = 1
     first: int = 0
-
-
-complete(Workload)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from kube.errors import NotFound
 from kube.event_recorder import EventRecorder, Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS, Resource, Selection
-from kube.types import ConfigMap, ObjectMeta, Value, complete, key_of, slim
+from kube.types import ConfigMap, ObjectMeta, Value, key_of, slim
 from settings import ElasticitySettings
 
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
@@ -152,7 +152,6 @@ class WorkloadObject(Value, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-complete(WorkloadObject)
 _WORKLOAD = msgspec.json.Decoder(WorkloadObject)
 
 

@@ -23,7 +23,7 @@ from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import DEPLOYMENTS, NODES, Resource
-from kube.types import ObjectMeta, Value, complete, key_of, rfc3339
+from kube.types import ObjectMeta, Value, key_of, rfc3339
 from runtime import time, utc_now
 from settings.values import seconds
 from telemetry import logs
@@ -52,9 +52,6 @@ class Marked(Value, frozen=True):
     """A Deployment, a Node, or an IngressDaemonSet."""
 
     metadata: ObjectMeta = ObjectMeta()
-
-
-complete(Marked)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from api.health_checks import deployment_name, shortened
 from api.ingress_daemonset import API_VERSION, KIND, NODE_LABEL, TEMPLATE_HASH
 from api.ingress_daemonset.template import template_of, tolerations
 from api.ingress_daemonset.types import IngressDaemonSet, is_some
-from kube.types import Condition, ObjectMeta, Value, complete
+from kube.types import Condition, ObjectMeta, Value
 
 LONG_AGO = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
@@ -224,8 +224,6 @@ NAMESPACE = "namespace"
 """The index of children by their namespace."""
 Children = Mapping[Kind, Sequence[Any]]
 """By kind: objects of a namespace that bear a label of ours, and unmanaged ones of our names."""
-
-complete(Child, WorkloadStatus, Workload, Grant)
 
 
 Raw = Mapping[str, Any]

@@ -26,7 +26,7 @@ from api.ingress_daemonset.types import (
     time_of,
 )
 from controllers.ingress_daemonset.children import LONG_AGO, Target, Workload, Writes, deployment, target
-from kube.types import ObjectMeta, Value, complete
+from kube.types import ObjectMeta, Value
 
 Changes = dict[str, str | None]
 NodeChanges = dict[str, Changes]
@@ -52,7 +52,6 @@ class Mark(Value, frozen=True):
 
 
 Holders = dict[str, Mark]
-complete(Mark)
 
 
 def deployment_mark_of(annotations: Mapping[str, str]) -> Mark | None:

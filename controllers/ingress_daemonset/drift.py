@@ -19,7 +19,7 @@ from msgspec.structs import replace as changed
 
 from api.ingress_daemonset import APPLIED_TEMPLATE, TEMPLATE_HASH
 from controllers.ingress_daemonset.children import Action, Change, Create, Kind, Workload
-from kube.types import Value, amount, complete
+from kube.types import Value, amount
 
 REMEMBERED = 5
 """Restored alterations that are remembered per object; with more, two writers would undo each other's work."""
@@ -51,9 +51,6 @@ class Baseline(Value, frozen=True):
     def is_answered_by(self, held: Workload) -> bool:
         """Whether only our own write has changed *held*; one without effect made no generation."""
         return self.generation >= held.metadata.generation
-
-
-complete(Baseline)
 
 
 class Drift(Enum):
@@ -198,9 +195,6 @@ class Metadata(Value, frozen=True):
 
 class Managed(Value, frozen=True):
     metadata: Metadata = Metadata()
-
-
-complete(Managed)
 
 
 @dataclass(frozen=True)

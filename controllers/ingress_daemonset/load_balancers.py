@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from cloud.types import Backend
 from controllers.ingress_daemonset.detachment import NodeBackends
-from kube.types import Value, complete
+from kube.types import Value
 
 LATE = timedelta(seconds=120)
 """A write arrives so late at most: more than LONGEST_CALL, and the task that it begins."""
@@ -47,7 +47,6 @@ class FormerWeight(Value, frozen=True):
 
 FormerWeights = Mapping[str, FormerWeight]
 """By the keys of backends."""
-complete(FormerWeight)
 
 
 @dataclass(frozen=True)

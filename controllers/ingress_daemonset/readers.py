@@ -32,7 +32,7 @@ from healthchecker.answers import OK, answer_of, get
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import Resource
-from kube.types import ObjectMeta, Value, complete
+from kube.types import Completed, ObjectMeta, Value
 from runtime import threading, time
 from settings.ingress_daemonset import Prometheus
 
@@ -174,7 +174,6 @@ class AnnouncementStatus(Value, frozen=True):
     status: Announcement = Announcement()
 
 
-complete(Announcement, AnnouncementStatus)
 Announcements = Mapping[str, str] | KubeError
 """By node, one Service that MetalLB announces from it; or why that is not known."""
 STATUSES = tuple(
@@ -286,22 +285,19 @@ class Inconclusive(ValueError):
     """The answer has no single value; the message says why."""
 
 
-class Series(msgspec.Struct):
+class Series(msgspec.Struct, metaclass=Completed):
     value: tuple[float, str] | None = None
 
 
-class Result(msgspec.Struct, rename="camel"):
+class Result(msgspec.Struct, metaclass=Completed, rename="camel"):
     result_type: str = ""
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, metaclass=Completed):
     status: str = ""
     data: Result = msgspec.field(default_factory=Result)
     error: str = ""
-
-
-complete(Series, Result, Answer)
 
 
 def ask(prometheus: Prometheus, query: str) -> float:

@@ -26,12 +26,12 @@ from controllers.ingress_daemonset.children import (
 from controllers.manager import Context
 from kube.informer import Informer
 from kube.resources import Resource
-from kube.types import complete, key_of
+from kube.types import Completed, key_of
 
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
 
 
-class Data(msgspec.Struct, frozen=True):
+class Data(msgspec.Struct, metaclass=Completed, frozen=True):
     spec: dict[str, Any] = {}
 
 
@@ -95,9 +95,6 @@ def _body(resource: IngressDaemonSet, template: dict[str, Any], number: int) -> 
         "data": {"spec": {"template": template}},
         "revision": number,
     }
-
-
-complete(Data, Revision)
 
 
 log = structlog.stdlib.get_logger(__name__)

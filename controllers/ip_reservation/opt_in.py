@@ -23,7 +23,7 @@ from kube.client import Client
 from kube.errors import Backoff, KubeError
 from kube.informer import Informer
 from kube.resources import DEPLOYMENTS, STATEFUL_SETS
-from kube.types import Namespace, ObjectMeta, Pod, Value, compact, complete, key_of
+from kube.types import Namespace, ObjectMeta, Pod, Value, compact, key_of
 from settings import IPReservationSettings
 
 WORKERS = 8
@@ -111,7 +111,6 @@ class Workload(Value, frozen=True):
         return choice_of(self.metadata.annotations)
 
 
-complete(Workload)
 _WORKLOAD = msgspec.json.Decoder(Workload)
 
 

@@ -24,7 +24,7 @@ from dev.lab.kubelet.kubeconfig import api_server
 from dev.lab.relay import Address, Relay
 from kube.client import Client, Resource
 from kube.informer import Informer
-from kube.types import Condition, ObjectMeta, Value, complete
+from kube.types import Condition, ObjectMeta, Value
 
 SERVICES = Resource("", "v1", "services")
 PODS = Resource("", "v1", "pods")
@@ -81,9 +81,6 @@ class Pod(Value, frozen=True):
     def ready(self) -> bool:
         conditions = {each.type: each.status for each in self.status.conditions}
         return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
-
-
-complete(Service, Pod)
 
 
 def table(services: Iterable[Service], pods: Sequence[Pod], api: Address) -> Table:

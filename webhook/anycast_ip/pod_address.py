@@ -22,7 +22,7 @@ from api.anycast_ip import (
     wanted,
 )
 from kube.errors import KubeError
-from kube.types import Node, ObjectMeta, Value, complete
+from kube.types import Node, ObjectMeta, Value
 from settings import AnycastIPSettings
 from webhook.admission import Decision, Name, Request, allow, change, decoded, deny
 
@@ -58,9 +58,6 @@ class AddressedNode(Node, frozen=True):
     @property
     def external_ips(self) -> list[str]:
         return [each.address for each in self.status.addresses if each.type == EXTERNAL]
-
-
-complete(Target, Binding, NodeAddress, NodeStatus, AddressedNode)
 
 
 @dataclass(frozen=True)

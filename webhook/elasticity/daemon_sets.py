@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from api.elasticity import DAEMON_SETS_PATH, affinity_to_set, is_injected
-from kube.types import Value, complete
+from kube.types import Value
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
 from webhook.elasticity.webhook import MOST_ENTRIES, NewPod, number_of_terms
@@ -32,9 +32,6 @@ class NewDaemonSet(Value, frozen=True):
     """All that is read or changed of it."""
 
     spec: _Spec = _Spec()
-
-
-complete(NewDaemonSet)
 
 
 class DaemonSetWebhook:

@@ -16,7 +16,7 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.lease_spec import LeaseSpec, Observed, expired_for, first_seen, observe
 from kube.resources import LEASES
-from kube.types import Value, complete
+from kube.types import Value
 from runtime import threading, time, utc_now
 from settings import ElasticitySettings, LeaderElection
 from webhook.admission import Webhook
@@ -32,9 +32,6 @@ log = structlog.stdlib.get_logger(__name__)
 
 class _Lease(Value, frozen=True):
     spec: LeaseSpec = LeaseSpec()
-
-
-complete(_Lease)
 
 
 def webhooks(replica: Replica) -> Sequence[Webhook]:

@@ -26,7 +26,7 @@ from api.elasticity import (
     tolerates_super_nodes,
 )
 from kube.selectors import NodeAffinity
-from kube.types import MIRROR, ObjectMeta, SchedulingGate, Toleration, Value, complete
+from kube.types import MIRROR, ObjectMeta, SchedulingGate, Toleration, Value
 from settings import ElasticitySettings
 from webhook.admission import MOST_PARTS, Decision, Request, allow, change, decoded, parts
 
@@ -228,6 +228,3 @@ class NewPod(Value, frozen=True):
 
 class _LargePod(Value, frozen=True):
     metadata: dict[str, Any] = {}
-
-
-complete(NewPod, _LargePod)

@@ -21,7 +21,7 @@ from features import Replica
 from kube.client import Client
 from kube.errors import KubeError, Unreachable
 from kube.resources import NODES, PODS, Resource, Selection
-from kube.types import Pod, complete, key_of
+from kube.types import Pod, key_of
 from kube.waiting import acquired
 from runtime import threading, time
 from settings import IngressDaemonSetSettings
@@ -146,7 +146,6 @@ class Schema(msgspec.Struct, frozen=True, rename="camel"):
 
 Schemas = Mapping[str, Schema]
 """By the names in references."""
-complete(Schema)
 
 
 def schema_problems(value: Any, schemas: Schemas, path: str) -> Iterator[Problem]:

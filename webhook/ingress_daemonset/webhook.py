@@ -13,7 +13,7 @@ from api.ingress_daemonset import DEFAULTS_PATH, KIND, NAME, RULES_PATH
 from api.ingress_daemonset.template import readable, template_of
 from api.ingress_daemonset.types import IngressDaemonSet, defaulted, overridden, resource, rolling_update
 from kube.errors import KubeError
-from kube.types import Value, complete
+from kube.types import Value
 from settings import IngressDaemonSetSettings
 from webhook.admission import (
     MOST_PARTS,
@@ -176,9 +176,6 @@ class _Metadata(Value, frozen=True):
 class _Outline(Value, frozen=True):
     metadata: _Metadata = _Metadata()
     spec: msgspec.Raw = msgspec.Raw()
-
-
-complete(_Outline)
 
 
 def _outline(raw: msgspec.Raw | None, field: str) -> _Outline:

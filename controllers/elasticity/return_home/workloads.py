@@ -14,7 +14,6 @@ from controllers.elasticity.snapshot import ordinal_of
 from controllers.elasticity.sources import REPLICA_SETS, WorkloadObject
 from kube.client import Client
 from kube.resources import PODS, STATEFUL_SETS
-from kube.types import complete
 
 POD_NAME, REVISION = "statefulset.kubernetes.io/pod-name", "controller-revision-hash"
 """The labels of each pod of a StatefulSet."""
@@ -34,9 +33,6 @@ class Workload(WorkloadObject, frozen=True):
         """That of the pod which it makes when that one is deleted: below the partition, the one before."""
         is_new = self.updates(pod) or self.spec.update_strategy.type == ON_DELETE
         return self.status.update_revision if is_new else self.status.current_revision
-
-
-complete(Workload)
 
 
 @dataclass(frozen=True)

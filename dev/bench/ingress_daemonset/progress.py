@@ -17,7 +17,7 @@ from dev.lab.informing import informer_of
 from dev.lab.nodes import NODES
 from kube.client import Client
 from kube.resources import Selection
-from kube.types import Node, ObjectMeta, Value, complete
+from kube.types import Node, ObjectMeta, Value
 
 SYNC = 60.0
 
@@ -56,8 +56,6 @@ class Deployment(Value, frozen=True):
         wanted = all(each.image == image for each in self.spec.template.spec.containers)
         return wanted and self.available and complete and TO_BE_UPDATED not in self.metadata.annotations
 
-
-complete(Container, PodSpec, Template, DeploymentSpec, Deployment)
 
 Seen = Deployment | Node
 Observed = SimpleQueue[tuple[Seen, float]]
