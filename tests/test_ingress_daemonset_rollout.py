@@ -13,9 +13,18 @@ import pytest
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import DETACHED_BY, FINALIZER, TO_BE_UPDATED
 from api.ingress_daemonset.types import share
-from controllers.ingress_daemonset.children import Change, Kind, Target, Workload, Writes
+from controllers.ingress_daemonset.children import STUCK, Change, Kind, Target, Workload, Writes
 from controllers.ingress_daemonset.planner import Plan
-from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, World, complete, merge, raw_resource
+from tests.ingress_daemonset_world import (
+    COMPLETE,
+    DETACHED,
+    TIMESTAMP,
+    World,
+    complete,
+    merge,
+    raw_node,
+    raw_resource,
+)
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 BY_NODE = {"annotateNodeToDetach": {"key": DETACHED, "value": "true", "gracePeriodSeconds": 10}}
@@ -293,6 +302,34 @@ def test_a_rollout_whose_last_node_never_comes_back_says_that_it_waits_for_it(th
     here.nodes[last]["status"]["conditions"][0]["status"] = "True"
     here.settle()
     assert here.conditions()["Progressing"]["reason"] == "Complete"
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_new_node_whose_pods_do_not_start_in_time_is_waited_for_and_degraded(is_refused: bool) -> None:
+    here = world("n1")
+    here.nodes["n2"] = raw_node("n2")
+    here.refused = "proxy:1" if is_refused else None
+    here.turn()
+    if not is_refused:
+        assert here.conditions()["Progressing"]["reason"] == "RollingOut"
+        here.deployments["web-n2"]["status"] = {"conditions": [COMPLETE | {"reason": STUCK}]}
+
+    conditions = here.conditions()
+    reasons = [conditions[each]["reason"] for each in ("Progressing", "Degraded")]
+    assert reasons == ["WaitingForNodes", "PodsUnavailable"]
+    said = (
+        "refuses to create Deployment web-n2: no such image"
+        if is_refused
+        else "n2: 0 of 2 pods are available"
+    )
+    assert all(said in conditions[each]["message"] for each in ("Progressing", "Degraded"))
+
+
+def test_a_node_that_counts_is_not_waited_for_while_others_may_begin() -> None:
+    here = outdated(rolling=detaching(2))
+    here.nodes["n5"]["spec"]["unschedulable"] = True
+
+    assert here.conditions()["Progressing"]["reason"] == "RollingOut"
 
 
 def test_the_finalizer_goes_after_the_last_node_is_attached() -> None:

@@ -244,6 +244,14 @@ class NodeRollout(Detachment):
         return Phase.DEGRADED if self._had_pods else Phase.STARTING
 
     @property
+    def cannot_start(self) -> bool:
+        """Whether its first pods have not become available in time, or its Deployment is refused."""
+        if self.phase is not Phase.STARTING:
+            return False
+        held = self.deployment
+        return held.progress == STUCK if held else self.target in self.writes.refused
+
+    @property
     def is_settling(self) -> bool:
         """Whether it is attached with all its pods, and still counts."""
         return self.phase is Phase.ATTACHING and self.settled_at is not None
@@ -360,6 +368,8 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return f"Deployment {name} has not become available within its progressDeadlineSeconds"
         case Phase.UPDATING if held and held.lacks:
             return held.lacks
+        case Phase.STARTING if held is None and (refused := rollout.writes.refused.get(rollout.target)):
+            return f"the API server refuses to create Deployment {name}: {refused}"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             wanted = held.replicas if held else rollout.resource.spec.pods_per_node
             return f"{rollout.available_pods} of {wanted} pods are available"

@@ -418,16 +418,16 @@ def _standstills(rollout: Rollout, behind: Sequence[NodeRollout]) -> Iterator[tu
             yield Progressing.WAITING_FOR_NODES, f"{node.node.name}: {node.refusal}"
     if text := _blocking(rollout):
         yield Progressing.WAITING_FOR_NODES, text
-    if not any(node.node.ready for node in updating):
+    if not any(node.node.ready and not node.cannot_start for node in updating):
         yield Progressing.WAITING_FOR_NODES, f"{updating[0].node.name}: {why(updating[0], now)}"
 
 
 def _blocking(rollout: Rollout) -> str | None:
-    """The nodes that use up the budget; None while one of them is being updated."""
+    """The nodes that use up the budget; None while one of them is being updated, or may be."""
     waiting = any(node.phase is Phase.OUTDATED for node in rollout.nodes)
     under_way = any(node.in_flight and node.node.ready and not node.draining for node in rollout.nodes)
     others = [f"{node.node.name} is {_hindrance(node, rollout)}" for node in rollout.counting]
-    if not (waiting or rollout.failures.nodes) or under_way or not others:
+    if not (waiting or rollout.failures.nodes) or under_way or not others or rollout.updates():
         return None
     field = "maxUnavailableNodes" if rollout.rolling.detaches else "maxDegradedNodes"
     return f"these also count against {field}: {', '.join(others[:SHOWN])}"
@@ -465,9 +465,9 @@ def _degraded(rollout: Rollout) -> Reason:
             f"{first.kind} {first.name}{more}: changed again in the same way after it was restored, and left as it is:"
             " Event TemplateAltered names the field and its manager"
         )
-    short = [node for node in rollout.nodes if node.phase is Phase.DEGRADED]
+    short = [node for node in rollout.nodes if node.phase is Phase.DEGRADED or node.cannot_start]
     if short:
-        message = f"{len(short)} nodes lost pods; {short[0].node.name}: {why(short[0], LONG_AGO)}"
+        message = f"{len(short)} nodes lack pods; {short[0].node.name}: {why(short[0], LONG_AGO)}"
         return Degraded.PODS_UNAVAILABLE, message
     return Degraded.AS_DESIRED, "no node has lost pods"
 
