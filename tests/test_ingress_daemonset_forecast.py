@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api.ingress_daemonset.status import Phase
 from api.ingress_daemonset.template import EXCLUDED
-from controllers.ingress_daemonset.children import Kind, Writes
+from controllers.ingress_daemonset.children import STUCK, Kind, Writes
 from controllers.ingress_daemonset.detachment import deployment_mark_of
 from controllers.ingress_daemonset.forecast import Forecast, Step, forecast
 from controllers.ingress_daemonset.object_cache import RESOURCES
@@ -21,7 +21,7 @@ from controllers.ingress_daemonset.rollout import Snapshot
 from controllers.ingress_daemonset.status import ASSUMED, Pace, pace_of
 from tests.ingress_daemonset_leader import Leader, with_nodes
 from tests.ingress_daemonset_rolling import Rolling
-from tests.ingress_daemonset_world import DETACHED, TIMESTAMP, complete, is_ready, merge
+from tests.ingress_daemonset_world import COMPLETE, DETACHED, TIMESTAMP, complete, is_ready, merge, raw_node
 
 Raw = dict[str, Any]
 PODS = 40.0
@@ -304,3 +304,38 @@ def test_a_canary_that_a_person_promotes_takes_no_time_in_a_forecast() -> None:
     assert ahead.pause
     assert ahead.pause.seconds is None
     assert ahead.left == ()
+
+
+def test_a_canary_that_was_promoted_before_has_no_pause_ahead() -> None:
+    here = Rolling(*NAMES[:5], rolling={"maxUnavailableNodes": 1, "canary": {"nodes": 1}, **BY_NODE})
+    here.roll_out()
+    here.play(lambda: here.reason == "CanaryPaused")
+    here.promote()
+    here.play(lambda: len(here.updated()) == 3)
+
+    ahead = forecast(here.world.snapshot(), Pace(PODS))
+    assert (len(ahead.steps), ahead.pause) == (3, None)
+
+
+def test_a_node_that_has_its_pods_again_is_trusted_in_time_though_the_status_does_not_say_so_yet() -> None:
+    here = Rolling(*NAMES[:3], rolling={"maxUnavailableNodes": 1, **BY_NODE})
+    here.roll_out()
+    here.play(lambda: here.updated() and not here.world.off())
+    held = here.world.deployments["web-n0"]["status"]
+    held["availableReplicas"] = 0
+    here.turn()
+    assert here.status["failures"]["nodes"].keys() == {"n0"}
+    held["availableReplicas"] = 2
+
+    ahead = forecast(here.world.snapshot(), Pace(PODS), plans=100)
+    assert (ahead.remaining, ahead.left) == (0, ())
+
+
+def test_pods_of_a_new_node_that_have_not_started_in_time_are_not_expected() -> None:
+    here = Rolling("n1")
+    here.world.nodes["n2"] = raw_node("n2")
+    here.turn()
+    here.world.deployments["web-n2"]["status"] = {"conditions": [COMPLETE | {"reason": STUCK}]}
+
+    [left] = forecast(here.world.snapshot(), Pace(PODS)).left
+    assert (left.node, left.phase) == ("n2", Phase.STARTING)

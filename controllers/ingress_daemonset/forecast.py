@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from api.ingress_daemonset.status import (
+    CanaryStatus,
     Phase,
     Promotion,
     Status,
@@ -45,7 +46,7 @@ from controllers.ingress_daemonset.status import Pace
 from kube.types import Condition, Value
 
 T = TypeVar("T", bound=Value)
-FIELDS = ("currentRevision", "currentDigest", "canary", "waves")
+FIELDS = ("currentRevision", "currentDigest", "canary", "waves", "failures")
 
 
 class SimulatedCluster:
@@ -61,7 +62,7 @@ class SimulatedCluster:
         """By names of Deployments whose pods are starting."""
         for each in snapshot.rollouts():
             starts = each.phase in (Phase.UPDATING, Phase.STARTING)
-            is_stuck = each.stuck_at is not None and each.stuck_at <= self.now
+            is_stuck = each.cannot_start or (each.stuck_at is not None and each.stuck_at <= self.now)
             if starts and not is_stuck and each.deployment is not None:
                 self._deployments[each.name] = _unfinished(each.deployment)
                 self._start_pods(each.name, each.node, each.updated_at or self.now)
@@ -253,7 +254,7 @@ def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Foreca
     # Health checkers are not simulated.
     resource = foreseeable(snapshot.resource, pace.waits)
     snapshot = replace(snapshot, resource=resource, checkers=HealthCheckers())
-    cluster, record = SimulatedCluster(snapshot, pace.pods), _Record()
+    cluster, record = SimulatedCluster(snapshot, pace.pods), _Record(resource.stored.canary)
     for _ in range(plans or max(LEAST_PLANS, NODE_VISITS // max(1, len(snapshot.nodes)))):
         planned = plan(cluster.snapshot(), record.rollouts)
         record.note(planned.rollouts, cluster.now)
@@ -305,6 +306,8 @@ def foreseeable(resource: IngressDaemonSet, waits: float = 0.0) -> IngressDaemon
 class _Record:
     """What became of each node, in the order in which nodes began."""
 
+    canary: CanaryStatus | None
+    """At first: one that was promoted by then has no pause ahead."""
     rollouts: tuple[NodeRollout, ...] = ()
     pause: Pause | None = None
     wave_pauses: tuple[WavePause, ...] = ()
@@ -314,7 +317,7 @@ class _Record:
         """After the canary, and after a wave that is complete, once."""
         canary, waves = resource.stored.canary, resource.stored.waves
         wanted = resource.spec.update_strategy.rolling_update.waves
-        if canary and canary.complete_since and canary.promoted_at:
+        if canary and canary != self.canary and canary.complete_since and canary.promoted_at:
             is_by_hand = canary.promoted_by == Promotion.BY_HAND
             lasts = canary.promoted_at - canary.complete_since
             self.pause = Pause(canary.complete_since, None if is_by_hand else round(lasts.total_seconds()))
