@@ -1787,6 +1787,48 @@ def pods_that_ask_for_gpus(world: World) -> Iterator[float]:
             broken(world, PLACES, f"{pod['metadata']['name']} is on {at or 'no node'}")
 
 
+TIERS = {
+    "cloud": {
+        "subnets": [{"id": f"subnet-t{each}", "zone": "ap-singapore-1", "tier": each} for each in (1, 2, 3)]
+    }
+}
+
+
+@history("elasticity", nodes=3, values=TIERS)
+def first_tiers_without_room(world: World) -> Iterator[float]:
+    """Pods that find no local room come to the first tier that has some: one node before is closed, one is full."""
+    for tier, (cpu, pods) in enumerate(((500, 0), (8, 110), (500, 110)), 1):
+        name = f"eklet-subnet-t{tier}"
+        allocatable = {**objects.capacity(cpu), "pods": str(pods)}
+        status = {**objects.super_node(name, 200 + tier)["status"], "allocatable": allocatable}
+        world.api.edit(NODES, name, {"status": status}, manager="kubelet")
+    world.patch(NODES, "eklet-1", {"spec": {"unschedulable": True}})
+    cordon(world, True)
+    yield 5.0
+    world.kubectl_create(DEPLOYMENTS, objects.deployment("late", 3))
+    yield 60.0
+    nodes = Counter(each["spec"].get("nodeName", "") for each in shop_pods(world) if of_app(each, "late"))
+    if nodes != {"eklet-subnet-t2": 3}:
+        broken(world, PLACES, f"late: {dict(nodes)}")
+    cordon(world, False)
+
+
+@history("elasticity", nodes=3)
+def one_host_port(world: World) -> Iterator[float]:
+    """Of pods that ask for one host port, one comes to the super node that is open, and the others are local."""
+    closed = objects.super_node("eklet-0", 202)
+    closed["spec"]["unschedulable"] = True
+    world.api.put(NODES, closed)
+    yield 5.0
+    template = objects.template("bare", "web:1", "100m")
+    template["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    for number in range(3):
+        about = {"name": f"bare-{number}", "namespace": objects.SHOP, "annotations": {LOCAL_REPLICAS: "0"}}
+        world.kubectl_create(PODS, {**template, "metadata": {**template["metadata"], **about}})
+    yield 60.0
+    check_places(world, {"bare": (2, 1)})
+
+
 def check_places(world: World, wanted: dict[str, tuple[int, int]]) -> None:
     """By workload: how many of its pods have a local node, and how many a super node."""
     for app, counts in wanted.items():
