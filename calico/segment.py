@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any
 
 import msgspec
@@ -168,7 +168,7 @@ class IPReservation(Value, frozen=True, dict=True):
     @cached_property
     def malformed(self) -> tuple[str, ...]:
         """The entries that Calico cannot parse."""
-        return tuple(entry for entry in self.spec.reserved_cidrs if not (canonical(entry) or _parses(entry)))
+        return tuple(entry for entry in self.spec.reserved_cidrs if not (canonical(entry) or _parsed(entry)))
 
 
 # Each pass of the leader reads all segments that have changed.
@@ -177,13 +177,8 @@ def canonical(entry: str) -> str | None:
     """*entry* as we would have written it, or None when it is not one address."""
     if _WRITTEN.fullmatch(entry):
         return entry
-    try:
-        network = ip_network(entry)
-    except ValueError:
-        return None
-    if "%" in entry:  # Python knows scope ids, Calico's parser does not
-        return None
-    return network.with_prefixlen if network.prefixlen == network.max_prefixlen else None
+    network = _parsed(entry)
+    return network.with_prefixlen if network and network.prefixlen == network.max_prefixlen else None
 
 
 def pages(
@@ -223,12 +218,14 @@ def body(records: Iterable[Record]) -> dict[str, Any]:
     }
 
 
-def _parses(entry: str) -> bool:
+def _parsed(entry: str) -> IPv4Network | IPv6Network | None:
+    """None where Calico cannot parse it: Python also knows scope ids, and masks in place of lengths."""
+    if "%" in entry or "." in entry.partition("/")[2]:
+        return None
     try:
-        ip_network(entry, strict=False)
+        return ip_network(entry, strict=False)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 class _Hidden(msgspec.Struct):

@@ -188,11 +188,17 @@ def test_a_record_whose_address_was_taken_out_by_hand_holds_nothing() -> None:
 
 
 def test_entries_that_stop_calico_are_named() -> None:
-    foreign = replace(
-        segment(), spec=replace(segment().spec, reserved_cidrs=["10.0.0.1/30", "10.0.0.1-5", "10.0.0.1/33"])
-    )
+    wrong = [
+        "10.0.0.1-5",
+        "10.0.0.1/33",
+        "10.0.0.0/255.255.0.0",
+        "10.0.0.1/255.255.255.255",
+        "fe80::%eth0/64",
+    ]
+    entries = ["10.0.0.1/30", *wrong]
+    foreign = replace(segment(), spec=replace(segment().spec, reserved_cidrs=entries))
 
-    assert foreign.malformed == ("10.0.0.1-5", "10.0.0.1/33")
+    assert foreign.malformed == tuple(wrong)
 
 
 # What Calico's API server hides in an annotation

@@ -130,7 +130,7 @@ def _problems(
     inventory: Inventory, segments: Sequence[Segment], settings: IPReservationSettings
 ) -> Iterator[Problem]:
     for each in segments:
-        if each.ours and each.malformed:
+        if each.malformed:
             yield Problem(
                 f"IPReservation {each.metadata.name} has an entry that Calico cannot read: {each.malformed[0]!r};"
                 " Calico may assign no IP to any pod",
