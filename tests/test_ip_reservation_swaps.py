@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from api.same_address import SAME_ADDRESS_FROM
 from calico.segment import IPReservation, Record
 from controllers.ip_reservation.swaps import REMEMBERED, SwapReconciler, gained
 from dev.lab.waiting import until
@@ -151,6 +152,26 @@ def test_nothing_is_reported_for_a_record_that(held: IPReservation) -> None:
     world.change(held, None)
     world.addresses.observe(pod(), None)
     world.settings = world.settings.model_copy(update={"duration": 36000.0})
+
+    assert world.comes(OTHER) == []
+
+
+def test_nothing_is_reported_for_a_pod_whose_address_was_not_to_stay_reserved() -> None:
+    """As one that ended by itself, or went with its owner, though it was reserved ahead."""
+    world = World(held := segment(gone()))
+    world.caches.claims.excuse("uid-redis-0")
+    world.change(held, None)
+
+    assert world.comes(OTHER) == []
+
+
+def test_nothing_is_reported_for_an_address_that_its_own_successor_had_in_between() -> None:
+    former = gone(uid="former")
+    asked = {SAME_ADDRESS_FROM: f'former=["{ADDRESS}"]'}
+    successor = pod(ip=ADDRESS, metadata={"annotations": asked})
+    world = World(held := segment(former), pods=[successor])
+    world.change(held, None)
+    world.cached.clear()
 
     assert world.comes(OTHER) == []
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from api.ip_reservation import cidrs_of
+from api.same_address import is_kept
 from calico.segment import IPReservation, Record
 from controllers.controller import Clock, Controller, Watch
 from controllers.ip_reservation.caches import Caches
@@ -134,6 +135,10 @@ class SwapReconciler:
             if record.ended or self.addresses.has_or_had(record)
         ]
 
+    def _is_kept(self, record: Record) -> bool:
+        """By the pod to which it was promised."""
+        return any(is_kept(record, pod) for pod in self.caches.successors_of(record))
+
     def _look_at(self, pod: Pod, fresh: frozenset[str]) -> Sequence[str]:
         known = {cidr: (*self.reserved(cidr), *self.taken_out(cidr)) for cidr in fresh}
         suspect = [cidr for cidr, held in known.items() if any(is_anothers(record, pod) for record in held)]
@@ -145,11 +150,12 @@ class SwapReconciler:
         return (pod.metadata.uid,)
 
     def _remember(self, records: Iterable[Record]) -> None:
-        """Only what had ended: a record without an end was given back to its pod."""
-        settings, now = self.settings(), self.clock.now()
+        """Only what had ended, and was to stay: a record without an end was given back to its pod."""
+        settings, now, excused = self.settings(), self.clock.now(), self.caches.claims.excused()
         for record in self._confirmed(records):
             self._taken_out.pop(record.cidr, None)
-            if record.ended and not is_over(record, settings, now):
+            is_needless = record.uid in excused or self._is_kept(record)
+            if record.ended and not (is_needless or is_over(record, settings, now)):
                 self._taken_out[record.cidr] = record
         while len(self._taken_out) > REMEMBERED:
             del self._taken_out[next(iter(self._taken_out))]
