@@ -410,6 +410,7 @@ def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mappi
     assert world.reservations.held == []
     writes = [call.method for call in world.api.calls if call.method != "GET"]
     assert writes == ["PATCH", "DELETE"]
+    assert world.recorder.reasons == []
 
 
 def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> None:

@@ -54,11 +54,14 @@ from cli.ip_reservation.reservations import (
 from cli.output import Document, Part, Table, duration, moment, title
 from cli.pods import Pod, PodStatus, Raw
 from controllers.ip_reservation.release_planner import (
+    Claimed,
     Life,
     Pods,
+    has_left,
     is_over,
     life_of,
     note_end,
+    was_asked,
 )
 from kube.errors import KubeError
 from kube.resources import Selection
@@ -195,6 +198,8 @@ def _release(
         return "the pod that took the place of its pod has it: the leader ends it in its next run"
     if stored.key in pods.promises.waiting:
         return "it waits for the pod that takes the place of its pod, which was promised this address"
+    if pods.life_of(stored) is Life.RUNNING and not was_asked(stored):
+        return f"it is reserved ahead: its {lasts} begin when its pod is gone"
     if pods.life_of(stored) is Life.RUNNING:
         after = duration(settings.give_back_after)
         return (
@@ -281,18 +286,19 @@ def known_of(
     successors: Sequence[Pod],
 ) -> Pods:
     """The lives of their pods, and what of *segments* waits for one of *successors*, or has ended by it."""
-    lives = {}
+    lives, left = {}, set()
     for record, _ in stored:
-        if record.uid:
-            pod = inventory.pod(record.namespace, record.pod)
-            lives[record.uid] = life_of(pod) if pod and pod.metadata.uid == record.uid else Life.GONE
+        pod = inventory.pod(record.namespace, record.pod) if record.uid else None
+        if pod and pod.metadata.uid == record.uid:
+            lives[record.uid] = life_of(pod)
+            left |= {record.key} if has_left(record, pod) else set()
     # As the leader finds them.
     is_on = inventory.settings.ip_reservation.same_address.enabled
     by_key = {each.key: [each] for each in successors if is_on}
     promises = promises_of(
         records_of(segments), lambda record: by_key.get(f"{record.namespace}/{record.pod}", ())
     )
-    return Pods(lives, {}, promises=promises)
+    return Pods(lives, {}, promises=promises, claims=Claimed(released=frozenset(left)))
 
 
 def predicted(_: Inventory) -> Make:

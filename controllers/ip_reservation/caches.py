@@ -16,7 +16,6 @@ from api.ip_reservation import (
     NAMESPACE_LABEL_VALUES,
     RESERVE,
     RESERVE_FROM,
-    cidrs_of,
 )
 from api.same_address import IP_ADDRS, SAME_ADDRESS_FROM, predecessor_of
 from api.standing import RESERVED, epoch_of, keys_of
@@ -195,13 +194,6 @@ class Caches:
     def lives_with(self, key: str) -> bool:
         """Whether there is a pod with the address of this *key* of a record."""
         return any(key in keys_of(pod) for pod in self.pods.by_index("uid", key.partition(" ")[2]))
-
-    def has_left(self, record: Record) -> bool:
-        """Whether its pod lives on with other addresses, as in a new sandbox, or waits for that without any."""
-        pod = self.pod_of(record)
-        if pod is None or record.cidr in (now := cidrs_of(pod)):
-            return False
-        return bool(now) or not pod.terminating
 
     def successors_of(self, record: Record) -> Sequence[Pod]:
         """Pods to which the addresses of its pod were promised."""

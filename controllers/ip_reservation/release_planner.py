@@ -21,7 +21,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from api.ip_reservation import FINISHED
+from api.ip_reservation import FINISHED, cidrs_of
 from api.same_address import Promises
 from api.standing import STANDING
 from calico.pools import Pool
@@ -301,10 +301,14 @@ def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSetting
     """
     if record.key in pods.unconfirmed or record.key in pods.claims.relied_on:
         return False
-    is_ahead = record.reason == STANDING and record.asked is None
-    patience = min(WITHDRAWN, settings.give_back_after) if is_ahead else settings.give_back_after
+    patience = settings.give_back_after if was_asked(record) else min(WITHDRAWN, settings.give_back_after)
     waited = pods.waits.get(admission_of(record), 0.0)
     return pods.life_of(record) is Life.RUNNING and waited >= patience
+
+
+def was_asked(record: Record) -> bool:
+    """Whether somebody asked for the deletion of its pod; else it was only reserved ahead."""
+    return record.reason != STANDING or record.asked is not None
 
 
 def admission_of(record: Record) -> Admission:
@@ -315,6 +319,13 @@ def life_of(pod: Pod | None) -> Life:
     if pod is None or pod.finished:
         return Life.GONE
     return Life.TERMINATING if pod.terminating else Life.RUNNING
+
+
+def has_left(record: Record, pod: Pod) -> bool:
+    """Whether *pod*, which it is of, lives on with others, as in a new sandbox, or waits for that without any."""
+    if record.cidr in (now := cidrs_of(pod)):
+        return False
+    return bool(now) or not pod.terminating
 
 
 def _too_many(

@@ -12,7 +12,7 @@ from api.ip_reservation import FINISHED, GONE, KUBELET_EVICTED, RESERVE, TERMINA
 from api.same_address import Ending, Promise
 from calico.pools import Pool
 from calico.segment import KIND, RELEASE, IPReservation, Record
-from controllers.ip_reservation.release_planner import EARLY, Cause, Compaction
+from controllers.ip_reservation.release_planner import EARLY, Cause, Compaction, was_asked
 from controllers.ip_reservation.snapshot import Snapshot
 from kube.client import Resource
 from kube.errors import KubeError
@@ -183,7 +183,7 @@ class Reporter:
             if cause is Cause.FORGED:
                 continue  # many at once: there is one message below
             log.info("address released", address=record.cidr, cause=cause, **_pod_of(record))
-            if cause is Cause.GIVEN_BACK and record.ended is None:
+            if cause is Cause.GIVEN_BACK and record.ended is None and was_asked(record):
                 self._recorder.event(
                     Regarding.pod(**_pod_of(record)),
                     "IPGivenBack",

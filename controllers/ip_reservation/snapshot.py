@@ -24,6 +24,7 @@ from controllers.ip_reservation.release_planner import (
     Pods,
     admission_of,
     by_identity,
+    has_left,
     is_ahead,
     is_small,
     life_of,
@@ -154,7 +155,9 @@ class SnapshotReader:
             for record in records
             if record.cidr in unassigned and pods.life_of(record) is Life.RUNNING and record.at < known_since
         )
-        left = {record.key for record in records if self._caches.has_left(record)}
+        left = {
+            record.key for record in records if (pod := self._caches.pod_of(record)) and has_left(record, pod)
+        }
         return Claimed(relied_on, claims.released | left, claims.excused(), self._owner, claims.finished())
 
     @property
