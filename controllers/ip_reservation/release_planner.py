@@ -307,7 +307,7 @@ def may_be_given_back(record: Record, pods: Pods, settings: IPReservationSetting
 
 
 def was_asked(record: Record) -> bool:
-    """Whether somebody asked for the deletion of its pod; else it was only reserved ahead."""
+    """Whether a client asked for the deletion of its pod; else it was only reserved ahead."""
     return record.reason != STANDING or record.asked is not None
 
 
