@@ -34,7 +34,7 @@ def cluster(verb: str) -> FakeAPI:
     raw["status"] = {
         "conditions": [{"type": "Progressing", "status": "True", "reason": "CanaryPaused"}],
         "currentRevision": version_of(resource(raw_with("proxy:1"))).revision,
-        "canary": {"id": "a-1", "revision": "a", "nodes": 1},
+        "canary": {"id": "a-1", "revision": version_of(resource(raw_with("proxy:2"))).revision, "nodes": 1},
     }
     api.put(INGRESS_DAEMONSETS, raw)
     return api

@@ -120,7 +120,8 @@ def test_every_page_has_landmarks_and_named_tables(page: Page, world: World, pat
 
 def test_a_canary_is_shown_and_promoted(api: FakeAPI, page: Page, world: World) -> None:
     raw = api.get(ROLLOUTS, "web", "edge")
-    canary = {"id": "aaaaaaaaaa-1", "revision": "aaaaaaaaaa", "nodes": 2, "nodesComplete": 1}
+    revision = revision_of_template(raw["spec"]["template"])
+    canary = {"id": "aaaaaaaaaa-1", "revision": revision, "nodes": 2, "nodesComplete": 1}
     raw["status"] = raw.get("status", {}) | {"canary": canary}
     api.put(ROLLOUTS, raw)
 

@@ -258,7 +258,8 @@ def ended(rollout: Rollout) -> Failure | None:
     place, name = f"{rollout.namespace}/{rollout.name}", f"{rollout.name} -n {rollout.namespace}"
     if rollout.failure:
         return Failure(rollout.failure, f"{_shown_by(rollout)} shows why; drawbridge rollout undo {name}")
-    if rollout.state == Progressing.PAUSED:
+    # A suspension ends by itself.
+    if rollout.state == Progressing.PAUSED and rollout.paused:
         return Paused(f"the rollout of {place} is paused", f"drawbridge rollout resume {name}")
     if PROMOTED_BY_HAND in rollout.message:
         way_out = f"drawbridge rollout promote {name}, or abort"

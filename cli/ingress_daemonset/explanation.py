@@ -89,7 +89,8 @@ class IngressDaemonSetExplanation(Explanation, frozen=True):
             yield waves_sentence(self.waves)
         if self.history:
             yield history_table(self.history, now)
-        yield f"How far its rollout is: drawbridge rollout get {self.ingress_daemonset.partition('/')[2]}"
+        namespace, name = self.ingress_daemonset.split("/")
+        yield f"How far its rollout is: drawbridge rollout get {name} -n {namespace}"
         yield event_table(self.events, now)
 
 

@@ -169,7 +169,7 @@ class Rollout(Report, frozen=True):
     def failure(self) -> str:
         """Why it does not go on by itself; empty while it does, and while it waits for a person."""
         # Nodes that return wait like others, and the state says for what.
-        returns = self.rollback and self.state not in (*STOPPED, Progressing.PAUSED)
+        returns = self.rollback and self.state not in STOPPED and not self.paused
         what = STOPPED.get(Progressing.ROLLING_BACK if returns else self.state)
         return f"the rollout of {self.namespace}/{self.name} {what}: {self.message}" if what else ""
 
@@ -316,8 +316,9 @@ def pause(stored: StoredResource, paused: bool) -> dict[str, Any] | None:
 
 def promote(stored: StoredResource) -> dict[str, Any] | None:
     """The patch; None when its canary is promoted already. Failure without a canary."""
-    canary = stored.reported.canary
-    if canary is None:
+    canary, template = stored.reported.canary, stored.spec.get("template") or {}
+    # That of the template before is there until the controllers have seen the present one.
+    if canary is None or canary.revision != revision_of_template(template):
         raise Failure("it has no canary in progress", "drawbridge rollout get shows what it waits for")
     if canary.promoted_at or stored.metadata.annotations.get(PROMOTE) == canary.id:
         return None
@@ -330,7 +331,8 @@ def update_now(stored: StoredResource) -> dict[str, Any] | None:
     if not spec.get("updateStrategy", {}).get("rollingUpdate", {}).get("window"):
         raise Failure("it has no window", "drawbridge rollout get shows what it waits for")
     rolled_out = stored.reported.rollout
-    known = rolled_out.digest if rolled_out else ""
+    is_observed = stored.reported.observed_generation >= stored.metadata.generation
+    known = rolled_out.digest if rolled_out and is_observed else ""
     digest = known or version_of(resource({"metadata": {}, "spec": spec})).all
     if stored.metadata.annotations.get(UPDATE_NOW) == digest:
         return None
