@@ -27,7 +27,7 @@ from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
 from dev.judge.edge import EXCLUDED
-from dev.judge.observation import is_open, is_open_without, is_ready, notes
+from dev.judge.observation import ADDRESS_READY, condition, is_open, is_open_without, is_ready, notes
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.lab.cloud.values import Address, Target
@@ -324,7 +324,9 @@ def opened_by_the_original(world: World) -> Iterator[float]:
     tags = {**world.cloud.addresses[0].tags, NODE_NAME: "node-9", NODE_INSTANCE: "ins-00000009"}
     bound = {"status": "BIND", "instance_id": "ins-00000009"}
     own = world.cloud.account.add_address(type="AnycastEIP", tags=tags, **bound)
-    world.cloud.account.add_address(blocked=True, **bound)  # of another network interface, say
+    world.cloud.account.add_address(type="AnycastEIP", blocked=True, **bound)  # of another interface, say
+    kill_the_leader(world, world.kernel.dice)  # the next one lists the addresses before it sees the node
+    yield 60.0
     node = objects.node("node-9", 9, {NEED_LABEL: "true"})
     node["metadata"]["annotations"] = {ADDRESS_ID: own.id}
     known = {each.id for each in world.cloud.addresses}
@@ -399,6 +401,28 @@ def replaced_after_the_backup(world: World) -> Iterator[float]:
     world.kernel.spawn(partial(release, world, world.cloud.addresses[0]), "console", after=1.0)
     restored(world, 340.0, world.dice("restored"))
     yield 60.0
+    if len(found := world.cloud.addresses) > 2:
+        broken(world, KEPT, f"{len(found)} addresses for two nodes")
+
+
+@history("anycast_ip", nodes=2)
+def has_other_addresses(world: World) -> Iterator[float]:
+    """A node whose machine has another address says of which kind, and is opened when that is gone."""
+    reasons = {"node-8": ("WanIP", "AlreadyHasPublicIp"), "node-9": ("EIP", "AlreadyHasAnycastIp")}
+    others = []
+    for name, (kind, _) in reasons.items():
+        number = int(name[-1])
+        bound = {"status": "BIND", "instance_id": f"ins-{number:08d}"}
+        others.append(world.cloud.account.add_address(type=kind, **bound))
+        world.kubectl_create(NODES, objects.node(name, number, {NEED_LABEL: "true"}))
+    yield 60.0
+    for name, (kind, reason) in reasons.items():
+        said = condition(world.api.get(NODES, name), ADDRESS_READY).get("reason")
+        if said != reason:
+            broken(world, WaitsSayWhy.name, f"{name} has an address of type {kind}, and says {said}")
+    for each in others:
+        release(world, each)
+    yield 100.0
 
 
 @history("anycast_ip", nodes=2)
