@@ -122,6 +122,7 @@ def test_a_reboot_gives_a_pod_another_sandbox(place: Modelled) -> None:
     place.until(lambda: bool(ready(place)), "it to be ready")
     node = pods(place)[0]["spec"]["nodeName"]
     place.kubernetes.kubelets.reboot(node, place.clock, 20)
+    place.until(lambda: "podIP" not in pods(place)[0]["status"], "its kubelet to show that it has no sandbox")
     place.run(60)
     (container,) = pods(place)[0]["status"]["containerStatuses"]
     assert (container["restartCount"], len(ready(place))) == (1, 1)

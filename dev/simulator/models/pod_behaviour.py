@@ -63,6 +63,7 @@ def status_of(
     """The parts of its status that its kubelet writes."""
     runs, ready = stage in (Stage.RUNNING, Stage.READY), stage is Stage.READY
     held = pod.get("status") or {}
+    has_ended = bool(phase)
     if not phase:
         phase = "Pending" if stage is Stage.STARTING and not restarts else "Running"
     conditions: Sequence[Raw] = held.get("conditions") or []
@@ -88,6 +89,8 @@ def status_of(
     }
     if address:
         status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    elif not has_ended:
+        status |= {"podIP": None, "podIPs": None}  # after a boot, until it has a sandbox again
     return status
 
 

@@ -252,7 +252,8 @@ class PodWorkers:
         self._release(each)
         each.stage, each.at = Stage.ENDED, None
         text = f"Pod was rejected: {message}"
-        each.last = {"phase": "Failed", "reason": reason, "message": text, "startTime": stamp(now)}
+        gone = dict.fromkeys(("podIP", "podIPs"))
+        each.last = {"phase": "Failed", "reason": reason, "message": text, "startTime": stamp(now), **gone}
         self._write(each, each.last)
         self._note(each.node, f"{each.key[2]} was rejected: {reason}")
 
