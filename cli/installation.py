@@ -153,6 +153,8 @@ class DeploymentSpec(Value, frozen=True):
 
 
 class DeploymentStatus(Value, frozen=True):
+    replicas: int = 0
+    updated_replicas: int = 0
     ready_replicas: int = 0
 
 

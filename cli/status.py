@@ -30,6 +30,7 @@ from cli.installation import (
     MutatingPolicy,
     WebhookConfiguration,
     selector_of,
+    webhooks_in,
 )
 from cli.inventory import Inventory
 from cli.output import (
@@ -64,9 +65,12 @@ SECRETS = Resource("", "v1", "secrets")
 
 
 class Program(Document, frozen=True):
+    """*former* pods are from before the last change of its Deployment; *version* is that of the others."""
+
     name: str
     ready: int
     wanted: int
+    former: int
     version: str
 
 
@@ -211,6 +215,7 @@ def status_of(inventory: Inventory, secrets: bool = True) -> Status:
             each.component or each.metadata.name,
             each.status.ready_replicas,
             each.spec.replicas,
+            each.status.replicas - each.status.updated_replicas,
             each.metadata.labels.get(VERSION, ""),
         )
         for each in sorted(ours.deployments, key=lambda each: each.metadata.name, reverse=True)
@@ -298,6 +303,12 @@ def _webhooks(installed: Installed, policies: Sequence[MutatingPolicy]) -> Itera
             if paths:
                 what = f"no {kind} webhook configuration has {', '.join(paths)}"
                 yield Problem(f"{what}: the API server does not ask, as after break glass", RESTORE)
+    found = (each.client_config.service for each in webhooks_in(installed.configurations) if each.is_ours)
+    services = {f"{each.namespace}/{each.name}" for each in found if each}
+    if len(services) > 1:
+        called = ", ".join(sorted(services))
+        what = f"webhooks call {called}: two releases release each other's IPs by different limits"
+        yield Problem(what, "helm list -A; uninstall all but one")
     yield from _left_over(installed, policies)
 
 
@@ -320,12 +331,16 @@ def _pods(programs: Sequence[Program], namespace: str) -> Iterator[Problem]:
     for name in (WEBHOOK, CONTROLLERS):
         if name not in found:
             yield Problem(f"there is no Deployment of the {name}", "helm upgrade creates it again")
-        elif found[name].ready < found[name].wanted:
-            yield Problem(
-                f"{found[name].ready} of {found[name].wanted} {name} pods are ready",
-                f"kubectl -n {namespace} describe pod -l app.kubernetes.io/component={name};"
-                f" {PAGE}#drawbridges-own-pods-do-not-start",
-            )
+            continue
+        each = found[name]
+        if each.ready < each.wanted:
+            what = f"{each.ready} of {each.wanted} {name} pods are ready"
+        elif each.former:
+            what = f"new {name} pods are not ready: {each.former} from before the last change are left"
+        else:
+            continue
+        way_out = f"kubectl -n {namespace} describe pod -l app.kubernetes.io/component={name}"
+        yield Problem(what, f"{way_out}; {PAGE}#drawbridges-own-pods-do-not-start")
 
 
 def _leader(lease: Lease | KubeError, settings: ValidSettings, now: datetime) -> Leader | None:
@@ -364,7 +379,9 @@ def _certificates(
         if at is None and what == SERVING:
             yield Problem("the Secret of the serving certificate has none", CERTIFICATES)
         elif at is None:
-            yield Problem(f"{what} is missing: the API server can call no webhook", CERTIFICATES)
+            yield Problem(
+                f"{what} is missing in a webhook: the API server cannot call that one", CERTIFICATES
+            )
         elif at <= now:
             yield Problem(f"{what} ended at {at:%Y-%m-%d %H:%M}Z", CERTIFICATES)
         elif at - now < SOON:
@@ -384,16 +401,16 @@ def _certificates(
 
 
 def _configuration(configuration: WebhookConfiguration) -> ConfigurationView:
-    """Its CA ends when the first of its webhooks has no valid one any more."""
+    """Its CA ends when the first of its webhooks has no valid one any more, and is missing if one has none."""
     webhooks = [each for each in configuration.webhooks if each.is_ours]
-    bundles = (certificates_in(decoded(each.client_config.ca_bundle)) for each in webhooks)
-    ends = (max(ca.not_valid_after_utc for ca in bundle) for bundle in bundles if bundle)
+    bundles = [certificates_in(decoded(each.client_config.ca_bundle)) for each in webhooks]
+    ends = [max(ca.not_valid_after_utc for ca in bundle) for bundle in bundles if bundle]
     return ConfigurationView(
         configuration.kind,
         configuration.metadata.name,
         tuple(each.name for each in webhooks),
         tuple(sorted({each.failure_policy for each in webhooks})),
-        min(ends, default=None),
+        min(ends, default=None) if all(bundles) else None,
     )
 
 

@@ -38,6 +38,7 @@ PATHS = {
         "ingressDaemonSet": ["/validate/ingressdaemonsets", "/validate/evictions/ingress-daemonset"]
     },
 }
+COUNTS = ("replicas", "updatedReplicas", "readyReplicas")
 METADATA = {"labels": {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/instance": "drawbridge"}}
 
 
@@ -136,7 +137,8 @@ DEPLOYMENTS, CONFIGURATIONS = _RESOURCES["Deployment"], _RESOURCES["ValidatingWe
 def _prepared(raw: dict[str, Any], features: tuple[str, ...]) -> dict[str, Any]:
     match raw["kind"]:
         case "Deployment":
-            return raw | {"status": {"readyReplicas": raw["spec"].get("replicas", 1)}}
+            counts = dict.fromkeys(COUNTS, raw["spec"].get("replicas", 1))
+            return raw | {"status": counts}
         case "ConfigMap":
             document = yaml.safe_load(raw["data"]["config.yaml"])
             for each in features:

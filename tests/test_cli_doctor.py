@@ -40,6 +40,16 @@ def test_a_dry_run_that_our_webhooks_mark_is_fine() -> None:
     assert {*verdicts(api, "webhook server from the API server")} == {"ok"}
 
 
+def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
+    api = cli.installed("elasticity")
+    [held] = api.list(cli.resource("MutatingWebhookConfiguration"))
+    first, second = held["webhooks"]
+    first["clientConfig"].pop("caBundle")
+    api.put(cli.resource("MutatingWebhookConfiguration"), held | {"webhooks": [first, second]})
+
+    assert verdicts(api, "certificates") == ["wrong"]
+
+
 AS_WEBHOOK = "system:serviceaccount:drawbridge:drawbridge-webhook"
 
 
@@ -133,3 +143,16 @@ def test_the_permissions_that_are_asked_about_are_those_of_the_chart() -> None:
             and held.where in (permissions.EVERYWHERE, access.namespace)
             for account, held in granted
         ), (program, access)
+
+
+def test_the_lease_that_the_webhook_must_read_is_the_one_of_the_installation() -> None:
+    def asked(**election: object) -> list[Access]:
+        settings = {"elasticity": {"enabled": True}, "leaderElection": election}
+        return [
+            each
+            for _, each in needed(Settings.model_validate(settings))
+            if (each.verb, each.resource) == ("get", "leases")
+        ]
+
+    assert asked(resourceName="gate") == [Access("get", "leases", "coordination.k8s.io", "own", "gate")]
+    assert asked(leaderElect=False) == [], "no role has it"

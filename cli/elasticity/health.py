@@ -77,15 +77,16 @@ def _on_node(inventory: Inventory, name: str) -> int:
     return len(inventory.cluster.column(PODS, "Name", on_node))
 
 
-def needs(_: Settings) -> Iterator[Needs]:
+def needs(settings: Settings) -> Iterator[Needs]:
     yield {
-        WEBHOOK: access("get", "leases", "coordination.k8s.io", OWN, "drawbridge"),
         CONTROLLERS: [
             *access("watch patch", "pods"),
             *access("watch", "nodes"),
             *access("watch", "statefulsets", "apps"),
-        ],
+        ]
     }
+    if (election := settings.leader_election).leader_elect:
+        yield {WEBHOOK: access("get", "leases", "coordination.k8s.io", OWN, election.resource_name)}
 
 
 def probe(_: Settings) -> Probe:
