@@ -77,6 +77,17 @@ def test_the_end_is_estimated_by_the_time_in_which_it_is_open() -> None:
     assert opens(2) < ends < opens(3)
 
 
+def test_nodes_under_way_when_it_closes_do_not_end_when_it_is_open_again() -> None:
+    here = begun(seconds=60, maxUnavailableNodes=6)
+    later(here, 1.99)
+    here.play(here.updated)
+    here.world.now = opens(2) + timedelta(seconds=61)
+    here.turn()
+
+    assert here.rollout["nodesLeft"] == 6
+    assert at(here.rollout["estimatedEnd"]) < opens(2.1)
+
+
 def test_an_urgent_template_does_not_wait_and_the_next_one_does() -> None:
     here = begun()
     here.turn()

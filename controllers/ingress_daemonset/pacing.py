@@ -577,9 +577,9 @@ class Waves:
 
     @property
     def number(self) -> int:
-        """Of the current one, from 1."""
-        ranks = {value: rank for rank, value in enumerate(self.groups, start=1)}
-        return ranks.get(self.current or UNLABELLED, 1)
+        """Of the current one, or the first before that, from 1."""
+        values = [*self.groups]
+        return values.index(self.current) + 1 if self.current in values else 1
 
     def in_order(self, rollouts: Iterable[NodeRollout]) -> list[NodeRollout]:
         """The current wave first, then the others."""

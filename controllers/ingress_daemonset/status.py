@@ -101,7 +101,9 @@ def estimated_end(status: RolloutStatus, rollout: Rollout, left: Sequence[NodeRo
     end = now
     for pause, nodes in _stages(rollout, left):
         seconds = _seconds_left(nodes, status.at_a_time, turn, now)
-        found = end_of(window, end + pause, seconds) if window else end + pause + timedelta(seconds=seconds)
+        # What is under way is completed while the window is closed, too.
+        begins = window if any(not node.in_flight for node in nodes) else None
+        found = end_of(begins, end + pause, seconds) if begins else end + pause + timedelta(seconds=seconds)
         if found is None:
             return None
         end = found
