@@ -78,6 +78,7 @@ class Condition(Value, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
+    message: str = ""
     last_transition_time: datetime | None = None
 
 
@@ -153,9 +154,25 @@ class NodeSpec(Value, frozen=True):
     unschedulable: bool = False
 
 
+class NodeAddress(Value, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(Value, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+    allocatable: dict[str, str] = {}
+
+
 class Node(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
 
 
 MIRROR = "kubernetes.io/config.mirror"

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from api.anycast_ip import ADDRESS, ADDRESS_ID, BOUND, CONDITION, TAINT
 from controllers.anycast_ip.reporter import REWORDED, desired, patch
 from controllers.anycast_ip.snapshot import Note
-from controllers.anycast_ip.sources import NodeCondition, NodeStatus, ReportedNode, decode
+from controllers.anycast_ip.sources import ReportedNode, decode
 from dev.lab.cloud import Knobs
 from kube.errors import KubeError
 from kube.resources import NODES
-from kube.types import NodeSpec, ObjectMeta
+from kube.types import Condition, NodeSpec, NodeStatus, ObjectMeta
 from settings.anycast_ip import NEED_LABEL
 from tests.anycast_world import SETTINGS, Lab
 from tests.factories import NOW
@@ -27,8 +27,8 @@ LATER = NOW + timedelta(minutes=5)
 OTHERS = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 
 
-def says(status: str, reason: str, message: str, since: datetime = NOW) -> NodeCondition:
-    return NodeCondition(CONDITION, status, reason, message, since)
+def says(status: str, reason: str, message: str, since: datetime = NOW) -> Condition:
+    return Condition(CONDITION, status, reason, message, since)
 
 
 SERVED = says("True", "AnycastIpBound", "203.0.113.9 (eip-1) is bound to the node")
@@ -37,7 +37,7 @@ LOST = says("False", "AnycastIpLost", "lost")
 
 
 def a_node(
-    held: NodeCondition | None = None, *, is_open: bool = False, needs: bool = True, uid: str = "u"
+    held: Condition | None = None, *, is_open: bool = False, needs: bool = True, uid: str = "u"
 ) -> ReportedNode:
     marks = {ADDRESS_ID: "eip-1", ADDRESS: "203.0.113.9", BOUND: "u/eip-1"} if is_open else {}
     labels = {NEED_LABEL: "true"} if needs else {}
@@ -48,7 +48,7 @@ def a_node(
     )
 
 
-def at(said: NodeCondition) -> NodeCondition:
+def at(said: Condition) -> Condition:
     return replace(said, last_transition_time=LATER)
 
 
@@ -70,7 +70,7 @@ def at(said: NodeCondition) -> NodeCondition:
         pytest.param(a_node(), Note("a", "x" * 5000), at(says("False", "a", "x" * 1024)), id="no longer than an Event"),
     ],
 )  # fmt: skip
-def test_the_condition_says(node: ReportedNode, trouble: Note | None, expected: NodeCondition | None) -> None:
+def test_the_condition_says(node: ReportedNode, trouble: Note | None, expected: Condition | None) -> None:
     assert desired(node, trouble, SETTINGS, LATER) == expected
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from api.ingress_daemonset.types import IngressDaemonSet, Spec, resource
 from kube.selectors import NodeAffinity, NodeSelector, is_tolerated, selects
-from kube.types import Condition, Node, ObjectMeta, Toleration, Value, is_super
+from kube.types import Node, ObjectMeta, Toleration, Value, is_super
 
 
 class Port(Value, frozen=True):
@@ -86,26 +86,10 @@ TO_BE_DELETED = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints of nodes that an autoscaler is about to drain and delete."""
 
 
-class Address(Value, frozen=True):
-    type: str = ""
-    address: str = ""
-
-
-class NodeStatus(Value, frozen=True):
-    conditions: tuple[Condition, ...] = ()
-    addresses: tuple[Address, ...] = ()
-
-
 class FollowedNode(Node, frozen=True):
-    status: NodeStatus = NodeStatus()
-
     @property
     def name(self) -> str:
         return self.metadata.name
-
-    @property
-    def ready(self) -> bool:
-        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
 
     @property
     def ready_since(self) -> datetime | None:

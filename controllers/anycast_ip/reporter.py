@@ -16,12 +16,12 @@ from api.anycast_ip import ADDRESS, ADDRESS_ID, CONDITION, is_open, is_open_with
 from cloud.errors import CloudError, QuotaExceeded, RetryAfter
 from controllers.anycast_ip.planner import ANNOUNCED, HELD
 from controllers.anycast_ip.snapshot import Action, Note, Snapshot, Step
-from controllers.anycast_ip.sources import NodeCondition, ReportedNode, Sources
+from controllers.anycast_ip.sources import ReportedNode, Sources
 from controllers.workqueue import PENDING, WorkQueue
 from kube.errors import Backoff, Conflict, KubeError, NotFound
 from kube.event_recorder import EventRecorder, Regarding
 from kube.resources import NODES
-from kube.types import rfc3339
+from kube.types import Condition, rfc3339
 from settings import AnycastIPSettings
 
 STATES = ("waiting", "announcing", "working", "open", "exhausted", "leaving", "held")
@@ -194,7 +194,7 @@ REWORDED = 60.0
 
 def desired(
     node: ReportedNode, trouble: Note | None, settings: AnycastIPSettings, now: datetime
-) -> NodeCondition | None:
+) -> Condition | None:
     """What *node* should say, None for no condition; *trouble* is what was last in the way, if anything."""
     held = node.condition
     if not wanted(node, settings):
@@ -202,21 +202,21 @@ def desired(
     if is_open(node):
         annotations = node.metadata.annotations
         text = f"{annotations.get(ADDRESS, '')} ({annotations.get(ADDRESS_ID, '')}) is bound to the node"
-        said = NodeCondition(CONDITION, TRUE, "AnycastIpBound", text)
+        said = Condition(CONDITION, TRUE, "AnycastIpBound", text)
     elif trouble:
-        said = NodeCondition(CONDITION, FALSE, trouble.reason, trouble.message[:MESSAGE_SIZE])
+        said = Condition(CONDITION, FALSE, trouble.reason, trouble.message[:MESSAGE_SIZE])
     elif is_open_without(node):
-        said = NodeCondition(CONDITION, FALSE, EXHAUSTED, WITHOUT)
+        said = Condition(CONDITION, FALSE, EXHAUSTED, WITHOUT)
     elif held and (held.status != FALSE or held.reason == EXHAUSTED):
         text = "The node is closed until its anycast IP is bound"
-        said = NodeCondition(CONDITION, FALSE, "AnycastIpPending", text)
+        said = Condition(CONDITION, FALSE, "AnycastIpPending", text)
     else:
         return held
     since = held.last_transition_time if held and held.status == said.status else None
     return replace(said, last_transition_time=since or now.replace(microsecond=0))
 
 
-def patch(condition: NodeCondition | None, now: datetime) -> dict[str, Any]:
+def patch(condition: Condition | None, now: datetime) -> dict[str, Any]:
     """The entry of a strategic merge patch."""
     if condition is None:
         return {"type": CONDITION, "$patch": "delete"}

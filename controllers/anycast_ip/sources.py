@@ -42,7 +42,7 @@ from kube.event_recorder import Regarding
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, NODES
 from kube.store import Store
-from kube.types import ConfigMap, Node, ObjectMeta, Taint, Value
+from kube.types import Condition, ConfigMap, Node, NodeStatus, ObjectMeta, Taint
 from runtime import threading, uuid4
 from settings import AnycastIPSettings
 
@@ -269,25 +269,11 @@ def cluster_identity(client: Client) -> tuple[str, str]:
     )
 
 
-class NodeCondition(Value, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-
-
-class NodeStatus(Value, frozen=True):
-    conditions: tuple[NodeCondition, ...] = ()
-
-
 class ReportedNode(Node, frozen=True):
     """A node with its condition of this feature, and no other."""
 
-    status: NodeStatus = NodeStatus()
-
     @property
-    def condition(self) -> NodeCondition | None:
+    def condition(self) -> Condition | None:
         return next((each for each in self.status.conditions if each.type == CONDITION), None)
 
 
@@ -295,7 +281,7 @@ DECODER = msgspec.json.Decoder(ReportedNode)
 
 
 def decode(raw: msgspec.Raw) -> ReportedNode:
-    """Without the conditions of others, which would be most of what is kept of a node."""
+    """Without the status of others, which would be most of what is kept of a node."""
     node = DECODER.decode(raw)
     ours = (node.condition,) if node.condition else ()
     return replace(node, status=NodeStatus(ours))

@@ -21,7 +21,7 @@ import msgspec
 from api.elasticity import requiring
 from controllers.elasticity.pods import PodSpec
 from kube.selectors import PREFERRED, is_tolerated
-from kube.types import Condition, Node, ObjectMeta, Taint, Toleration, Value, amount, is_super
+from kube.types import Node, ObjectMeta, Taint, Toleration, amount, is_super
 from settings import ElasticitySettings
 from settings.elasticity import Subnet
 
@@ -71,18 +71,7 @@ Gpus = str | None
 """By which resource or annotation a pod asks for GPUs: "" when it does not, None where no subnet is for them."""
 
 
-class NodeStatus(Value, frozen=True):
-    conditions: tuple[Condition, ...] = ()
-    allocatable: dict[str, str] = {}
-
-
 class WatchedNode(Node, frozen=True):
-    status: NodeStatus = NodeStatus()
-
-    @property
-    def ready(self) -> bool:
-        return any((each.type, each.status) == ("Ready", "True") for each in self.status.conditions)
-
     @property
     def in_trouble(self) -> bool:
         """Whether it is in a state that passes."""

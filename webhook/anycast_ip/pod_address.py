@@ -38,18 +38,7 @@ class Binding(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class NodeAddress(Value, frozen=True):
-    type: str = ""
-    address: str = ""
-
-
-class NodeStatus(Value, frozen=True):
-    addresses: tuple[NodeAddress, ...] = ()
-
-
 class AddressedNode(Node, frozen=True):
-    status: NodeStatus = NodeStatus()
-
     @property
     def anycast_ip(self) -> str:
         """Empty until it is proven bound, and while it is in doubt."""
