@@ -9,6 +9,7 @@ from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
 from settings import ElasticitySettings
 from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
+from tests.factories import NOW
 from tests.tables import table
 
 # Bursts
@@ -40,6 +41,24 @@ def test_namespaces_that_are_no_longer_excluded_are_reconciled_again() -> None:
     world.leader.settings = ElasticitySettings()
     world.leader.settle()
 
+    assert tolerates(world, name)
+
+
+def test_a_pod_waits_for_a_preemption_while_that_makes_room() -> None:
+    world = World()
+    (victim,) = world.create(1, "victim", n=None, gated=False)
+    world.bind(victim, HOME)
+    name = world.stuck()
+    world.cluster.edit(name, {"status": {"nominatedNodeName": HOME}})
+    world.leader.settle(10)
+    assert not tolerates(world, name)
+
+    world.cluster.edit(victim, {"metadata": {"deletionTimestamp": NOW.isoformat()}})
+    world.leader.settle(20)
+    assert not tolerates(world, name)
+
+    world.cluster.remove(victim)  # and another pod takes its place, of which the status says nothing
+    world.leader.settle(2)
     assert tolerates(world, name)
 
 

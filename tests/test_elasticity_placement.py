@@ -325,7 +325,6 @@ def test_no_cost_is_given_where_none_is_wanted(annotations: dict[str, str], with
     {
         "no room": ({"conditions": [STUCK]}, True),
         "gated": ({"conditions": [{**STUCK, "reason": "SchedulingGated"}]}, False),
-        "room is being made": ({"conditions": [STUCK], "nominatedNodeName": HOME}, False),
         "not looked at yet": ({"phase": "Pending"}, False),
     },
 )

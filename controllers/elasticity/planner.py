@@ -30,7 +30,10 @@ from controllers.elasticity.snapshot import DECIDED, Location, Policy, Snapshot,
 from controllers.elasticity.unstarted import AGAIN, Verdict
 
 PATIENCE = 60.0
-"""Seconds for which a pod waits for super nodes that are not ready: since it is there, or since they are not."""
+"""Seconds for which a pod waits for super nodes that are not ready: since it is there, or since they are not.
+
+So long it waits for a preemption that evicts no pod, too.
+"""
 STANDSTILL = 60.0
 """Seconds for which a rollout stands still before one of its pods is local instead; also those by which a pod may
 outlive its grace period before it no longer counts as leaving."""
@@ -137,10 +140,16 @@ class _Planner:
         """Those that the scheduler finds no room for. One that tolerates super nodes is allowed there already."""
         if stuck := self._at_work(self._snapshot.stuck):
             self.plan.again.append(LATER)
+            stuck = [pod for pod in stuck if not self._is_preempting(pod)]
             for pod in stuck if self._nodes.names else ():
                 if not pod.tolerates:
                     self._carry_out(pod, self._relief(pod, self._policy(pod)))
             self._give_up(stuck)
+
+    def _is_preempting(self, pod: Pod) -> bool:
+        """Whether others are evicted to make room for it. The chosen node may stay in its status for ever."""
+        node = pod.unbound.nominated if pod.unbound else ""
+        return bool(node) and (self._past.waited(pod) < PATIENCE or self._super_nodes.is_emptied(node))
 
     def finish_bound(self) -> None:
         """Deletion costs, and what is wrong with pods that were never gated because of it."""

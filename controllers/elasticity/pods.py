@@ -316,7 +316,7 @@ class RawPod(Value, frozen=True):
 class Unbound(Value, frozen=True):
     """*spec* is the whole of it, as JSON; *stuck*: the scheduler finds no room for the pod.
 
-    *gated* by us, *held* by gates of others.
+    *gated* by us, *held* by gates of others. *nominated* is the node that a preemption chose for it.
     """
 
     spec: bytes = b"{}"
@@ -324,7 +324,7 @@ class Unbound(Value, frozen=True):
     held: bool = False
     tolerates: bool = False
     stuck: bool = False
-    nominated: bool = False
+    nominated: str = ""
 
 
 class Pod(Value, frozen=True):
@@ -382,9 +382,8 @@ class Pod(Value, frozen=True):
 
     @property
     def stuck(self) -> bool:
-        """Not while others are being evicted to make room for it."""
         waits = self.unbound if self.active else None
-        return waits is not None and waits.stuck and not waits.gated and not waits.nominated
+        return waits is not None and waits.stuck and not waits.gated
 
     @property
     def may_come_to_super_nodes(self) -> bool:
@@ -526,7 +525,7 @@ def _unbound(raw: RawPod, spec: RawSpec) -> Unbound:
         held=any(gate.name != GATE for gate in spec.scheduling_gates),
         tolerates=tolerates_super_nodes(spec.tolerations),
         stuck=("PodScheduled", "False", "Unschedulable") in conditions,
-        nominated=bool(raw.status.nominated_node_name),
+        nominated=raw.status.nominated_node_name,
     )
 
 

@@ -194,6 +194,10 @@ class SuperNodes:
                 free.append(node)
         return min(map(tier_of, free or suitable), default=None)
 
+    def is_emptied(self, node: str) -> bool:
+        """Whether pods terminate on that node, a local one or not."""
+        return not all(pod.active for pod in self._pods.holding(node))
+
     def is_asked_for(self, pod: Pod) -> bool:
         """Whether the pod asks for super nodes: by labels or name, one of them suits it, and no other node."""
         request = Request(pod, _spec(pod.unbound or Unbound(), as_is, None))
