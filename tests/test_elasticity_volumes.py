@@ -12,7 +12,7 @@ from controllers.elasticity.eligibility import gather
 from controllers.elasticity.filters import Reach
 from controllers.elasticity.rules import Claim, needs, reach
 from kube.client import Resource
-from kube.selectors import Expression, NodeSelector, Term
+from kube.selectors import Expression, NodeSelector, Term, selects
 from kube.types import (
     ObjectMeta,
     PersistentVolume,
@@ -165,6 +165,19 @@ def test_a_volume_says_on_which_nodes_it_can_be_used(
 ) -> None:
     claims = {"data-web-0": found} if found else {}
     assert reach(pod(spec=CLAIMING), claims) == ((Reach(name, nodes),) if nodes else ())
+
+
+def test_a_volume_that_names_its_zone_by_the_label_of_before_is_reached_from_nodes_with_the_one_of_now() -> (
+    None
+):
+    labels = {"failure-domain.beta.kubernetes.io/zone": "a__b"}
+    volume = PersistentVolume(ObjectMeta(name="pv-1", labels=labels), {"nfs": {}})
+    (limited,) = reach(pod(spec=CLAIMING), {"data-web-0": Claim("pv-1", volume)})
+
+    zone = "topology.kubernetes.io/zone"
+    assert selects(limited.nodes, "node", {zone: "b"})
+    assert selects(limited.nodes, "node", labels | {"failure-domain.beta.kubernetes.io/zone": "a"})
+    assert not selects(limited.nodes, "node", {zone: "c"})
 
 
 class Client:

@@ -98,7 +98,11 @@ def _reach(name: str, claim: Claim) -> Iterator[Reach]:
             yield Reach(volume, msgspec.convert(required, NodeSelector))
         for key, value in claim.volume.metadata.labels.items():
             if key in ZONES:
-                yield Reach(volume, _any_of([[Expression(key, "In", tuple(value.split("__")))]]))
+                # Nodes may have the label of now alone: to the scheduler, that of before is the same.
+                names = dict.fromkeys((key, key.replace("failure-domain.beta.", "topology.")))
+                yield Reach(
+                    volume, _any_of([Expression(name, "In", tuple(value.split("__")))] for name in names)
+                )
     elif claim.topologies:
         terms = [
             [Expression(each.key, "In", each.values) for each in term.match_label_expressions]
