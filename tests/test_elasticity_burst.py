@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.elasticity import BURST, COST, OUR_COST, TAINT_KEY
+from api.elasticity import BURST, COST, OUR_COST, REASON, TAINT_KEY
+from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.patches import cost_change
 from controllers.elasticity.pods import decode
+from controllers.elasticity.reporter import PODS_BY_STATE
 from settings import ElasticitySettings
-from tests.elasticity_world import AWAY, HOME, World, raw_of, raw_pod
+from settings.elasticity import Budget, MaxSuperPods
+from tests.elasticity_world import AWAY, HOME, World, node, raw_of, raw_pod, super_node
 from tests.factories import NOW
 from tests.tables import table
 
@@ -60,6 +63,23 @@ def test_a_pod_waits_for_a_preemption_while_that_makes_room() -> None:
     world.cluster.remove(victim)  # and another pod takes its place, of which the status says nothing
     world.leader.settle(2)
     assert tolerates(world, name)
+
+
+def test_a_pod_that_waits_for_a_cap_no_longer_says_so_when_it_waits_for_a_node() -> None:
+    none = MaxSuperPods(budgets=(Budget(max_pods=0),))
+    world = World(settings=ElasticitySettings(max_super_pods=none))
+    name = world.stuck()
+    world.leader.settle()
+    assert PODS_BY_STATE.labels("capped")._value.get() == 1
+
+    world.leader.settings = ElasticitySettings()
+    world.leader.nodes = sorted_out([node(HOME), super_node(unschedulable=True)])
+    world.leader.settle()
+    assert (
+        world.annotations(name)[REASON]
+        == "No local node has room, and no super node is schedulable: it waits"
+    )
+    assert PODS_BY_STATE.labels("capped")._value.get() == 0
 
 
 # Deletion costs

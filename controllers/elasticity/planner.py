@@ -25,7 +25,7 @@ from controllers.elasticity.patches import (
     to_super_node,
 )
 from controllers.elasticity.pods import Pod
-from controllers.elasticity.room import Objections, SuperNodes
+from controllers.elasticity.room import Objections, SuperNodes, waits
 from controllers.elasticity.snapshot import DECIDED, Location, Policy, Snapshot, is_readable
 from controllers.elasticity.unstarted import AGAIN, Verdict
 
@@ -279,8 +279,8 @@ class _Planner:
             if pod.gated:
                 self.plan.waits[pod.metadata.uid] = why
             self.plan.again.append(placement.pause)
-            # What it waits for is on the pod, too, as long as a limit is reached: that may be for hours.
-            if event == CAPPED and (patch := explained(pod, why)):
+            # That a limit is reached is on the pod, too, which may be for hours; and what it waits for instead.
+            if (event == CAPPED or (event and waits(pod))) and (patch := explained(pod, why)):
                 self._act(kind, pod, why, patch)
         elif kind is Kind.LOCAL:
             self._act(kind, pod, why, to_local_nodes(pod, why, pin=placement.pin, gpus=gpus))
