@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from api.health_checks import SCHEDULED
 from api.ingress_daemonset import KIND, NODE_LABEL
-from api.ingress_daemonset.status import Condition, Status
+from api.ingress_daemonset.status import Condition, RolloutStatus, Status
 from controllers.ingress_daemonset import weights
 from controllers.ingress_daemonset.children import Target
 from controllers.ingress_daemonset.controller import (
@@ -158,23 +158,31 @@ def test_it_waits_for_its_kind() -> None:
 WEB = {"namespace": "edge", "name": "web"}
 
 
-def status(progressing: str, degraded: str = "AsDesired", **counts: int) -> Status:
+UPDATES = {"rollout": RolloutStatus()}
+
+
+def status(progressing: str, degraded: str = "AsDesired", **parts: Any) -> Status:
     said = {"Progressing": progressing, "Degraded": degraded}
     conditions = [Condition(kind, "", reason, f"it is {reason}") for kind, reason in said.items()]
-    return msgspec.structs.replace(Status(conditions=tuple(conditions)), **counts)
+    return msgspec.structs.replace(Status(conditions=tuple(conditions)), **parts)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reported"),
     [
-        (Status(), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (Status(), status("RollingOut", **UPDATES), [("RolloutStarted", "Normal")]),
         (Status(), status("Complete"), []),
-        (status("Complete"), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (status("Complete"), status("RollingOut", **UPDATES), [("RolloutStarted", "Normal")]),
+        (status("Complete"), status("RollingOut"), []),
+        (status("RollingOut"), status("RollingOut", **UPDATES), [("RolloutStarted", "Normal")]),
+        (status("RollingOut", **UPDATES), status("RollingOut"), [("RolloutComplete", "Normal")]),
         (status("RollingOut"), status("WaitingForDetachment"), []),
         (status("WaitingForDetachment"), status("RollingOut"), []),
-        (status("RollingOut"), status("Complete"), [("RolloutComplete", "Normal")]),
+        (status("RollingOut", **UPDATES), status("Complete"), [("RolloutComplete", "Normal")]),
+        (status("RollingOut"), status("Complete"), []),
+        (status("Halted"), status("Complete"), [("RolloutComplete", "Normal")]),
         (status("RollingOut"), status("Paused"), [("RolloutPaused", "Normal")]),
-        (status("Paused"), status("RollingOut"), [("RolloutStarted", "Normal")]),
+        (status("Paused"), status("RollingOut", **UPDATES), [("RolloutStarted", "Normal")]),
         (status("RollingOut"), status("Halted"), [("RolloutHalted", "Warning")]),
         (status("Halted"), status("Halted"), []),
         (status("Complete"), status("Complete", "PodsUnavailable"), [("PodsUnavailable", "Warning")]),

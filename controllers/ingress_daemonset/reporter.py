@@ -220,11 +220,15 @@ def news(old: Status, new: Status, promoted_by_hand: str = "") -> Iterator[News]
     was, (reason, message) = old.condition("Progressing").reason, _said(new, "Progressing")
     began = was in ("", *ENDED) and reason not in ENDED
     ended = was != reason and reason in ENDED and (was or reason != "Complete")
+    # Nodes that join are waited for like others, and are no rollout.
+    rolled_out = old.rollout is not None and new.rollout is None
     if DRAINING in (was, reason) and (began or (ended and reason == "Complete")):
         yield ("NodesDraining" if began else "NodesAttached"), message, "Normal"
-    elif ended or (began and new.rollback is None):
+    elif ended and (rolled_out or was in ENDED or reason != "Complete"):
         type_: Type = "Warning" if reason == "Halted" else "Normal"
-        yield ENDED.get(reason, "RolloutStarted"), message, type_
+        yield ENDED[reason], message, type_
+    elif new.rollback is None and (rolled_out or (old.rollout is None and new.rollout is not None)):
+        yield ("RolloutComplete" if rolled_out else "RolloutStarted"), message, "Normal"
     if reason != was and reason in CANARY:
         yield reason, message, CANARY[reason]
     if reason != was and reason in PACED:
