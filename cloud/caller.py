@@ -129,10 +129,13 @@ class Caller:
         raise AssertionError("attempts are counted without end")
 
     def _attempt(self, api: Api, params: Mapping[str, object], type: type[T], deadline: float) -> T:
-        with _failures_counted(api):
-            self._keys()
-        if not self._limiter.wait(api, deadline - self._least):
-            message = "there was no turn at our share of the rate in time"
+        latest = deadline - self._least
+        if has_turn := self._limiter.wait(api, latest):
+            # Else they would be renewed while it is signed, after it was asked whether to write.
+            with _failures_counted(api):
+                self._keys()
+        if not has_turn or self._clock() > latest:
+            message = "there was no turn at our share of the rate, or there were no keys, in time"
             raise Throttled("OwnLimit", message, action=api.action)
         if api.writes:
             self._may_write()

@@ -6,6 +6,7 @@ STS in exchange for the pod's identity. Those are renewed in time, and used to t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -113,17 +114,18 @@ class CredentialCache:
         self._lock = threading.Lock()
         self._held: Keys | None = None
         self._failure: CloudError = ENDED
-        self._look_at = float("-inf")
+        self._looked_at, self._look_at = math.inf, -math.inf
 
     def __call__(self) -> Keys:
         """Raises what *fetch* raised when there are no keys that are good now."""
         with self._lock:
-            now = self._clock()
-            if now >= self._look_at:
+            # A clock that was ahead must not put the next look off.
+            if not self._looked_at <= (now := self._clock()) < self._look_at:
                 try:
                     self._held, self._failure = self._fetch(), ENDED
                 except CloudError as error:
                     self._failure = error
+                now = self._looked_at = self._clock()
                 self._look_at = max(now + PAUSE, self._held.end - AHEAD if self._held else now)
             if self._held and now < self._held.end:
                 return self._held

@@ -128,6 +128,16 @@ def test_keys_are_at_hand_before_it_is_asked_whether_to_write() -> None:
     assert steps == ["keys", "asked", "sent"]
 
 
+def test_keys_are_those_of_the_moment_however_long_a_call_waits_for_its_turn() -> None:
+    clock, fetched, sent = FakeClock(0.0), list[float](), list[float]()
+    fake = FakeTransport(AssociateAddress=lambda params: sent.append(clock()) or TASK)
+    ours = calls(fake, clock, keys=lambda: fetched.append(clock()))
+    for _ in range(3):
+        ours.call(apis.ASSOCIATE, {}, Done)
+    assert sent[-1] > 0
+    assert fetched == sent
+
+
 def test_time_spent_on_keys_is_time_of_the_call() -> None:
     clock = FakeClock(0.0)
     fake = FakeTransport(AssociateAddress=lambda params: TASK)

@@ -190,6 +190,32 @@ def test_a_service_that_fails_is_not_asked_with_every_call() -> None:
     assert keys().secret_id == "id-2"
 
 
+def test_a_service_that_fails_slowly_is_not_asked_with_every_call_either() -> None:
+    clock = FakeClock(0.0)
+    fetches = Fetches(clock)
+
+    def slowly() -> Keys:
+        clock.advance(10)
+        return fetches()
+
+    keys = CredentialCache(slowly, clock=clock)
+    keys()
+    fetches.failure, clock.at = error(Unavailable), 3400
+    assert [keys().secret_id for _ in range(5)] == ["id-1"] * 5
+    assert fetches.times == 2
+
+
+def test_keys_are_fetched_when_the_clock_was_ahead_before() -> None:
+    clock = FakeClock(7200.0)
+    fetches = Fetches(clock)
+    fetches.failure = error(Unavailable)
+    keys = CredentialCache(fetches, clock=clock)
+    with pytest.raises(Unavailable):
+        keys()
+    fetches.failure, clock.at = None, 0.0
+    assert keys().secret_id == "id-2"
+
+
 def test_keys_that_had_ended_when_they_came_name_the_clock() -> None:
     keys = CredentialCache(lambda: Keys("a", "b", "c", 5.0), clock=FakeClock(10.0))
     with pytest.raises(NotConfigured, match="clock"):
