@@ -40,7 +40,12 @@ from dev.simulator.models.cloud import QUOTA
 from dev.simulator.models.cluster import JOBS, REPLICA_SETS
 from dev.simulator.models.load_balancer import is_excluded
 from dev.simulator.models.stateful_sets import POD_NAME
-from dev.simulator.operations import is_home, kill_the_leader, no_webhook_server_answers
+from dev.simulator.operations import (
+    create_the_webhook_configuration_again,
+    is_home,
+    kill_the_leader,
+    no_webhook_server_answers,
+)
 from dev.simulator.operator import restored
 from dev.simulator.outside import SECRETS
 from dev.simulator.scenario import Scenario, values_of
@@ -1035,6 +1040,24 @@ def compaction_refused(world: World) -> Iterator[float]:
         message = f"{len(reserved)} addresses are reserved 250 s after the last deletion"
         broken(world, ENDS_ANYWAY, message)
     yield 1.0
+
+
+@history("ip_reservation", nodes=3, values={"ipReservation": {"standing": {"enabled": True}}})
+def compacted_apart(world: World) -> Iterator[float]:
+    """After a compaction, what is reserved for pods that are gone outlasts the webhook configuration."""
+    yield 20.0
+    delete_pods(world, "redis-0", "redis-1")
+    yield 40.0
+    for replicas in range(4, 20):  # a segment for each pod
+        world.patch(STATEFUL_SETS, "redis", {"spec": {"replicas": replicas}})
+        yield 1.5
+    while len(world.api.peek(IP_RESERVATIONS)) > 4:
+        yield 0.1
+    yield 1.0  # its sources are deleted
+    create_the_webhook_configuration_again(world, world.dice("again"))
+    for replica in world.product.controllers:  # a leader would restore what others delete
+        world.product.kill(replica)
+    yield 30.0
 
 
 SELDOM = {"ipReservation": {"advanced": {"releasePeriod": "1m"}, "pools": {"enabled": True}}}
