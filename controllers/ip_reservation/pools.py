@@ -54,16 +54,12 @@ class PressureGauge:
             pool.range: pool.room * share - len(pool.ours) * 100 for pool in pools if share < 100
         }
 
-    def rises(self, old: Block | None, new: Block | None) -> bool:
+    def rises(self, old: Block, new: Block) -> bool:
         """Whether a pool may be short after this change of a block."""
-        known = new or old
-        if known is None:
-            return False
-        before, after = (block.assigned if block else 0 for block in (old, new))
-        assigned, unassigned = (after & ~before).bit_count(), (before & ~after).bit_count()
-        cost = assigned * self._share + unassigned * (100 - self._share)
+        cost = (new.assigned & ~old.assigned).bit_count() * self._share
+        cost += (old.assigned & ~new.assigned).bit_count() * (100 - self._share)
         for whole, left in self._left.items():
-            if overlap(whole, known.range):
+            if overlap(whole, new.range):
                 self._left[whole] = left - cost
                 return cost > 0 and left < cost
         return False
@@ -134,5 +130,6 @@ class PoolWatch:
         return self.known
 
     def _observe(self, old: Block | None, new: Block | None) -> None:
-        if self._gauge.rises(old, new):
+        # Calico makes blocks without an address, and deletes empty ones.
+        if old and new and self._gauge.rises(old, new):
             self._on_pressure()
