@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from api import health_checks
-from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, TO_BE_UPDATED
+from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, PAUSED_UNTIL, TO_BE_UPDATED
 from api.ingress_daemonset.status import Status, status_of
 from kube.types import ObjectMeta, Value
 from settings import CLBSettings
@@ -397,6 +397,12 @@ def time_of(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else None
+
+
+def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | None:
+    """None while it is not."""
+    until = time_of(resource.metadata.annotations.get(PAUSED_UNTIL, ""))
+    return until if until and until > now else None
 
 
 def load_balancers(resource: IngressDaemonSet) -> tuple[str, ...]:

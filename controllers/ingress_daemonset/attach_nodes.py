@@ -17,9 +17,8 @@ from datetime import datetime, timedelta
 import structlog
 
 from api.ingress_daemonset import FINALIZER, INGRESS_DAEMONSETS, KIND, NODE_LABEL, PAUSED_UNTIL
-from api.ingress_daemonset.types import IngressDaemonSet
+from api.ingress_daemonset.types import IngressDaemonSet, suspended_until
 from controllers.ingress_daemonset.detachment import NodeChanges, attach_deployment, attach_node_for_all
-from controllers.ingress_daemonset.pacing import suspended_until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import DEPLOYMENTS, NODES, Resource

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from api.ingress_daemonset import PAUSED_UNTIL, PROMOTE, UPDATE_NOW
+from api.ingress_daemonset import PROMOTE, UPDATE_NOW
 from api.ingress_daemonset import types as spec
 from api.ingress_daemonset.status import (
     CanaryStatus,
@@ -28,7 +28,7 @@ from api.ingress_daemonset.status import (
     RollbackStatus,
     WavesStatus,
 )
-from api.ingress_daemonset.types import NODES, IngressDaemonSet, Metric, Window, share, time_of
+from api.ingress_daemonset.types import NODES, IngressDaemonSet, Metric, Window, share
 from controllers.ingress_daemonset.children import Version, digest, revision_of_template
 from controllers.ingress_daemonset.detachment import after
 from controllers.ingress_daemonset.drift import Drift
@@ -684,12 +684,6 @@ def window_of(resource: IngressDaemonSet, version: Version) -> Window | None:
     """The one in force; None where updates may begin at any time, or must not wait for this template."""
     window = resource.spec.update_strategy.rolling_update.window
     return None if resource.metadata.annotations.get(UPDATE_NOW) == version.all else window
-
-
-def suspended_until(resource: IngressDaemonSet, now: datetime) -> datetime | None:
-    """None while it is not."""
-    until = time_of(resource.metadata.annotations.get(PAUSED_UNTIL, ""))
-    return until if until and until > now else None
 
 
 def suspended(resource: IngressDaemonSet) -> IngressDaemonSet:

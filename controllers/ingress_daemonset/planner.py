@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from api.ingress_daemonset import DRAIN_REQUESTS, EVICTABLE_NODES, FINALIZER
 from api.ingress_daemonset.status import Phase, Status
-from api.ingress_daemonset.types import time_of
+from api.ingress_daemonset.types import suspended_until, time_of
 from controllers.ingress_daemonset.children import LONG_AGO, Action, change, target
 from controllers.ingress_daemonset.drift import Altered
 from controllers.ingress_daemonset.nodes import Clearance, NodeRollout, drain_ends_at, node_actions
-from controllers.ingress_daemonset.pacing import Query, suspended, suspended_until
+from controllers.ingress_daemonset.pacing import Query, suspended
 from controllers.ingress_daemonset.rollout import Rollout, Snapshot
 from controllers.ingress_daemonset.status import Unconfirmed, Undrained, status_of, unconfirmed, undrained
 from settings.windows import closes_at

@@ -35,6 +35,7 @@ from api.ingress_daemonset.status import (
     Status,
     WaitingNode,
 )
+from api.ingress_daemonset.types import suspended_until
 from controllers.ingress_daemonset.children import LONG_AGO
 from controllers.ingress_daemonset.nodes import NodeRollout, open_connections, why
 from controllers.ingress_daemonset.pacing import (
@@ -43,7 +44,6 @@ from controllers.ingress_daemonset.pacing import (
     ROLLING,
     promoted,
     stored_canary,
-    suspended_until,
 )
 from controllers.ingress_daemonset.rollout import Rollout
 from kube.types import rfc3339

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from api.health_checks import deployment_name
 from api.ingress_daemonset import EVICTIONS_PATH, NAME, NODE_LABEL
-from api.ingress_daemonset.types import IngressDaemonSet, time_of
+from api.ingress_daemonset.types import IngressDaemonSet, suspended_until, time_of
 from kube.errors import KubeError, NotFound
 from kube.types import Pod
 from settings import IngressDaemonSetSettings
@@ -64,7 +64,7 @@ class EvictionWebhook:
             return allow(audit={"skipped": skipped})
         now, pod = self._now(), f"pod {request.namespace}/{request.name}"
         try:
-            found = self._find(request, deadline)
+            found = self._find(request, now, deadline)
             if isinstance(found, str):
                 return allow(audit={"skipped": found})
             if found.ends_at(now) <= now:
@@ -76,7 +76,7 @@ class EvictionWebhook:
             return _allowed(f"{pod} is evicted though its node may be attached: {error}")
         return _denied(pod, found, now)
 
-    def _find(self, request: Request, deadline: float) -> Attached | str:
+    def _find(self, request: Request, now: datetime, deadline: float) -> Attached | str:
         """The node of the pod, or why the eviction need not wait."""
         try:
             pod = self._cluster.pod(request.namespace, request.name, deadline=deadline)
@@ -90,7 +90,8 @@ class EvictionWebhook:
         node = pod.spec.node_name
         if resource.metadata.deletion_timestamp is not None:
             return "its IngressDaemonSet is being deleted"
-        if not resource.spec.detaches_for_evictions:
+        # In a suspension the controllers clear each request: its time would never be over.
+        if not resource.spec.detaches_for_evictions or suspended_until(resource, now):
             return "its node is not detached for evictions"
         return "its node is detached" if node in resource.stored.evictable_nodes else Attached(node, resource)
 
