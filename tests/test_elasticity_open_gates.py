@@ -129,6 +129,7 @@ OTHERS = ["anycast-ip.drawbridge.io", "ingress-daemonset-defaults.drawbridge.io"
         "the webhook goes alone, and then all gates": ([OTHERS[0], WEBHOOK, OTHERS[1]], 2, OTHERS, 15.0),
         "there is nothing to do": (OTHERS[:1], 0, OTHERS[:1], 0.0),
         "there is no configuration": ([], 1, [], 15.0),
+        "it was deleted a moment ago": ([], 0, [], 10.0),
     },
 )
 def test_gates_are_opened_and_it_ends_when_it_is_quiet(

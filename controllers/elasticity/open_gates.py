@@ -151,8 +151,8 @@ def open_all(
     while (now := clock()) - began < patience.all:
         try:
             if quiet_since is None:
-                was_there = remove_webhook(client, configuration)
-                quiet_since = now if was_there else now - patience.settle
+                may_gate = remove_webhook(client, configuration)
+                quiet_since = now if may_gate else now - patience.settle
             gated = {pod.metadata.uid: pod for pod in gated_pods(client)}
             first_seen = {uid: first_seen.get(uid, now) for uid in gated}
             if not gated and now - quiet_since >= patience.settle:
@@ -184,9 +184,14 @@ class _Configuration(msgspec.Struct):
 
 
 def remove_webhook(client: Client, configuration: str) -> bool:
-    """Whether it was there; the other webhooks of the configuration stay. Conflict or Invalid when it has changed."""
+    """Whether requests that it gates may be in progress; the others stay. Conflict or Invalid when it has changed.
+
+    Before Helm 3 uninstalls a release, its configurations are deleted by hand, perhaps a moment ago.
+    """
     found = client.find(MUTATING_WEBHOOKS, configuration, type=_Configuration)
-    names = [each.name for each in (found.webhooks if found else None) or ()]
+    if found is None:
+        return True
+    names = [each.name for each in found.webhooks or ()]
     if WEBHOOK not in names:
         return False
     path = f"/webhooks/{names.index(WEBHOOK)}"
