@@ -7,11 +7,12 @@ import contextlib
 import pytest
 
 from api.elasticity import PLACEMENT, REASON
+from controllers.elasticity.nodes import sorted_out
 from controllers.elasticity.reporter import PODS_BY_STATE
 from kube.errors import Conflict
 from settings import ElasticitySettings
 from settings.elasticity import Budget, MaxSuperPods
-from tests.elasticity_world import HOME, Killed, World
+from tests.elasticity_world import AWAY, HOME, Killed, World, node, super_node
 
 
 def decide(world: World, *faults: str) -> None:
@@ -139,6 +140,18 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
     world.leader.settle()
     waiting = [each for each in (second, stuck) if FULL in world.annotations(each)[REASON]]
     assert len(waiting) == 1
+
+
+def test_pods_count_while_the_super_node_that_they_are_on_is_registered_again() -> None:
+    world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
+    first, second = world.create(2, n="0")
+    world.leader.settle(2)
+    world.bind(first, AWAY)
+    world.leader.nodes = sorted_out([node(HOME), super_node("eklet-subnet-2")])
+    world.leader.settle(2)
+
+    assert FULL in world.annotations(second)[REASON]
+    assert world.cluster.pod(second).gated
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:

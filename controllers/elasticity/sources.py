@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -86,7 +86,8 @@ class NodeCache:
     def __call__(self) -> Nodes:
         changes, (as_of, known) = self._changes, self._sorted
         if as_of != changes:
-            known = sorted_out(self._informer.list())
+            found = sorted_out(self._informer.list())
+            known = replace(found, billed=known.billed | found.billed)
             self._sorted = changes, known
         return known
 

@@ -1595,6 +1595,19 @@ def cap_while_pods_terminate(world: World) -> Iterator[float]:
     yield 100.0
 
 
+@history("elasticity", nodes=3, values={"elasticity": {"maxSuperPods": {"total": 2}}})
+def a_super_node_is_registered_again(world: World) -> Iterator[float]:
+    """Pods count under the cap while the Node that they are on is deleted and comes again."""
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}})
+    yield 60.0
+    world.api.put(NODES, objects.super_node("eklet-2", 202))
+    world.kubectl.delete(NODES, "eklet-1")
+    yield 10.0
+    world.api.put(NODES, objects.super_node("eklet-1", 200))
+    yield 60.0
+    world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})
+
+
 HOMEWARDS = {"elasticity": {"returnHome": {"enabled": True, "after": "1m", "interval": "10s"}}}
 
 
