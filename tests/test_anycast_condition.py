@@ -136,6 +136,17 @@ def test_a_node_that_waits_says_why_and_no_more_often_than_once_a_minute() -> No
     waiting_for(lab, ("True", "AnycastIpBound"))
 
 
+def test_what_was_in_the_way_before_a_node_lost_its_label_is_said_again_by_an_event() -> None:
+    lab = Lab(Knobs(quota_total=0, tag_keys=100000, tag_values=100000))
+    lab.join()
+    waiting_for(lab, ("False", "FailedAllocateAnycastIp"))
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: None}}})
+    waiting_for(lab, None)
+    lab.edit("n1", {"metadata": {"labels": {NEED_LABEL: "true"}}})
+    waiting_for(lab, ("False", "FailedAllocateAnycastIp"))
+    assert lab.recorder.reasons.count("FailedAllocateAnycastIp") == 2
+
+
 def test_a_node_opens_also_where_its_condition_cannot_be_written() -> None:
     lab = Lab()
 

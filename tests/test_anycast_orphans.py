@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from cloud.types import Address
 from controllers.anycast_ip.resync import due
@@ -55,6 +56,19 @@ def test_without_a_wish_for_it_nothing_is_released_and_without_a_search_nothing_
     assert ("OrphanedAnycastIp" in lab.recorder.reasons) is enabled
     assert orphan in lab.world.addresses
     assert lab.count("DisassociateAddress", "ReleaseAddresses") == 0
+
+
+def test_where_no_orphans_are_searched_for_any_more_none_are_counted() -> None:
+    lab = lab_with("report")
+    left_behind(lab)
+    lab.join()
+    lab.run(lambda: counted() == 1, 1200, "counted")
+    lab.settings = SETTINGS.model_copy(update={"reverse_reconcile": ReverseReconcile(enabled=False)})
+    lab.run(lambda: counted() == 0, 60, "counted no more")
+
+
+def counted() -> float | None:
+    return REGISTRY.get_sample_value("drawbridge_anycast_ip_orphans")
 
 
 KEPT = {

@@ -108,6 +108,8 @@ class Reporter:
         elif step.action is Action.TAKE and snapshot.pool.offer:
             text = f"{snapshot.pool.offer.address} comes from the pool, without an order"
             self.note(snapshot, Note("AnycastIpTaken", text, "Normal"))
+        elif step.action in (Action.STRIP, Action.FREE):
+            self._notes.pop(uid, None)
         elif step.action is Action.CLOSE and node and is_proven_bound(node):
             text = "The address is no longer bound to the node, which is tainted again"
             self.note(snapshot, Note("AnycastIpLost", text))

@@ -133,6 +133,7 @@ class Orphans:
         settings, inventory, now = self._settings().reverse_reconcile, self._sources.inventory, self._clock()
         if not settings.enabled:
             self._since.clear()
+            ORPHANS.set(0)
             return
         if now < self._searched + settings.period or inventory.read_at is None:
             return
