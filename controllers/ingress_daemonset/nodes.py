@@ -22,7 +22,9 @@ from controllers.ingress_daemonset.children import (
     LONG_AGO,
     STUCK,
     Action,
+    Target,
     Workload,
+    Writes,
     change,
     create,
     digest,
@@ -157,7 +159,7 @@ class NodeRollout(Detachment):
         """Whether the request has timed out; on a node that is cordoned or about to be deleted it does not."""
         if self.node.cordoned or self.node.to_be_deleted:
             return False
-        return drain_ends_at(self.resource, self.drain_requested) <= now
+        return drain_ends_at(self.resource, self.node.name, self.drain_requested, self.writes) <= now
 
     def may_evict(self, now: datetime) -> bool:
         """Whether evictions from it may pass; once they may, they do while it stays detached."""
@@ -335,10 +337,13 @@ def _place(template: dict[str, Any]) -> tuple[Any, Any]:
     return (template.get("spec") or {}).get("nodeName"), labels.get(NODE_LABEL)
 
 
-def drain_ends_at(resource: IngressDaemonSet, requested: str) -> datetime:
-    """When a request ends on a node that is not cordoned; an unreadable one has ended."""
-    asked = time_of(requested)
-    return after(asked, resource.spec.drain_timeout_seconds) + LINGER if asked else LONG_AGO
+def drain_ends_at(resource: IngressDaemonSet, node: str, requested: str, writes: Writes) -> datetime:
+    """When a request ends on a *node* that is not cordoned; an unreadable one has ended."""
+    if (asked := time_of(requested)) is None:
+        return LONG_AGO
+    # By our clock: one that a slow clock wrote would be cleared at once, and be made again by the next eviction.
+    began = writes.began(asked, Target("Node", "", node))
+    return after(began, resource.spec.drain_timeout_seconds) + LINGER
 
 
 def why(rollout: NodeRollout, now: datetime) -> str:

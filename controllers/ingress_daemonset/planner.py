@@ -115,7 +115,7 @@ def _drains(rollout: Rollout) -> Iterable[Action]:
     def has_ended(name: str) -> bool:
         if name in by_node:
             return by_node[name].drain_is_over(now)
-        return drain_ends_at(resource, requests[name]) <= now
+        return drain_ends_at(resource, name, requests[name], rollout.writes) <= now
 
     ended = {name for name in requests if not detaches or has_ended(name)}
     wanted = {name for name, node in by_node.items() if node.may_evict(now)}
@@ -149,7 +149,8 @@ def _steps(rollout: Rollout) -> Iterable[Step]:
 def _requeue_at(rollout: Rollout) -> datetime | None:
     resource, now, failures = rollout.resource, rollout.now, rollout.failures
     waits = [each.goes_at for each in rollout.departures]
-    waits += [drain_ends_at(resource, requested) for requested in resource.stored.drain_requests.values()]
+    requests = resource.stored.drain_requests.items()
+    waits += [drain_ends_at(resource, node, requested, rollout.writes) for node, requested in requests]
     waits += [failures.ends_at(node) for node in failures.nodes]
     waits.append(suspended_until(resource, now))
     if rollout.canary:

@@ -117,7 +117,7 @@ def first_seen(
     deployments: Iterable[Workload],
     now: datetime,
 ) -> Seen:
-    """When each mark was first seen, and each timestamp of a detachment; those that are gone are forgotten.
+    """When each mark was first seen, and each timestamp of a detachment or a drain; what is gone is forgotten.
 
     With another leader, graces begin again.
     """
@@ -132,6 +132,8 @@ def first_seen(
             found.append((marked, mark.at))
         if wanted and (at := time_of(annotations.get(wanted.key, ""))):
             found.append((marked, at))
+    requests = resource.stored.drain_requests.items()
+    found += [(Target("Node", "", name), at) for name, asked in requests if (at := time_of(asked))]
     return {each: before.get(each, now) for each in found}
 
 
