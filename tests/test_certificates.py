@@ -191,16 +191,20 @@ def test_a_certificate_of_ours_is_not_called_one_of_cert_manager(world: World) -
     assert metadata["annotations"] == {"meta.helm.sh/release-name": "drawbridge"}
 
 
-def test_a_damaged_secret_is_replaced_with_an_event(world: World) -> None:
+@pytest.mark.parametrize(
+    ("type", "left"),
+    [("Opaque", {"ca.crt", "ca.key"}), ("kubernetes.io/tls", {"ca.crt", "ca.key", "tls.crt", "tls.key"})],
+)
+def test_a_damaged_secret_is_replaced_with_an_event(world: World, type: str, left: set[str]) -> None:  # noqa: A002
     world.rest()
     secret = world.secret()
     spoilt = dict.fromkeys(secret["data"], b64encode(b"x").decode())
-    world.cluster.put(SECRETS, secret | {"data": spoilt})
+    world.cluster.put(SECRETS, secret | {"data": spoilt, "type": type})
     world.recorder.events.clear()
 
     world.rest()
     assert world.recorder.reasons == ["CertificateSecretReplaced"]
-    assert world.cluster.data.keys() == {"ca.crt", "ca.key"}
+    assert world.cluster.data.keys() == left
     world.moment.seconds += 6
     world.rest()
     assert world.problem() is None

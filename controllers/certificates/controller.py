@@ -12,6 +12,8 @@ from cryptography import x509
 from prometheus_client import Counter, Gauge
 
 from certs.rotation import (
+    CERTIFICATE,
+    KEY,
     Held,
     Inject,
     NewAuthority,
@@ -45,6 +47,7 @@ RETRY_AFTER = 1.0
 PAUSES = Backoff(base=0.1, cap=15.0)
 """Failures are retried soon: a certificate ends at its time."""
 SECRETS = Resource("", "v1", "secrets")
+TLS = "kubernetes.io/tls"
 CONFIGURATIONS = (
     (VALIDATING_WEBHOOKS, ""),
     (VALIDATING_WEBHOOKS, "-ingress-daemonset"),
@@ -99,7 +102,9 @@ class Store:
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data_with(held, {})}
             self.client.create(SECRETS, body, self.namespace)
         else:
-            data = data_with(held, before.get("data") or {})
+            # The API server refuses a Secret of cert-manager's type without these.
+            required = {CERTIFICATE: "", KEY: ""} if before.get("type") == TLS else {}
+            data = required | data_with(held, before.get("data") or {})
             body = before | {"metadata": _not_issued_by_others(before["metadata"]), "data": data}
             self.client.replace(SECRETS, self.secret_name, body, self.namespace)
 

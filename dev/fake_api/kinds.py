@@ -120,7 +120,7 @@ BUILT_IN = (
         fields=frozenset({"status.phase"}),
     ),
     _kind("v1", "ConfigMap", rule=rules.immutable_data),
-    _kind("v1", "Secret", default=defaults.secret, rule=rules.immutable_data, fields=frozenset({"type"})),
+    _kind("v1", "Secret", default=defaults.secret, rule=rules.secret, fields=frozenset({"type"})),
     _kind("v1", "Service", has_status=True),
     _kind("v1", "ServiceAccount"),
     _kind("v1", "Event", model="CoreV1Event", fields=EVENT_FIELDS),

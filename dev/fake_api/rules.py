@@ -102,6 +102,13 @@ def immutable_data(old: Raw | None, new: Raw) -> Iterator[str]:
         yield "data: Forbidden: field is immutable when `immutable` is set"
 
 
+def secret(old: Raw | None, new: Raw) -> Iterator[str]:
+    yield from immutable_data(old, new)
+    if new.get("type") == "kubernetes.io/tls":
+        missing = {"tls.crt", "tls.key"} - new.get("data", {}).keys()
+        yield from (f"data[{each}]: Required value" for each in sorted(missing))
+
+
 def controller_revision(old: Raw | None, new: Raw) -> Iterator[str]:
     if old and old.get("data") != new.get("data"):
         yield "data: Invalid value: field is immutable"
