@@ -28,7 +28,7 @@ HELD = "held-"
 LIST = "drawbridge reservations list shows all"
 NOT_ENDED = "no end stored"
 """Of its pod: it exists, has gone within the last minute, or never was, and then the leader drops the reservation."""
-CHANGED = Failure("a reservation was changed in the meantime; nothing was changed by you", "repeat it")
+CHANGED = Failure("a reservation was changed in the meantime; nothing more was changed by you", "repeat it")
 COLUMNS = ("IP", "POD", "REASON", "RESERVED", "RELEASE", "EXPIRES AT", "NODE", "OWNER", "OBJECT")
 
 
@@ -187,15 +187,16 @@ def to_release(
     """
     orders: dict[str, tuple[IPReservation, list[Record]]] = {}
     held: list[IPReservation] = []
-    ours = by_address(segments)
+    ours = [*stored_in(segments)]
     for text in addresses:
         cidr = cidr_of(text)
         address, holds = address_of(cidr), [each for each in segments if is_held_by_hand(each, cidr)]
         held += holds
-        if cidr in ours:
-            record, segment = ours[cidr]
+        # One for each pod that had it.
+        found = [(record, copies[-1].segment) for record, copies in ours if record.cidr == cidr]
+        for record, segment in found:
             orders.setdefault(segment.metadata.name, (segment, []))[1].append(record)
-        elif not holds:
+        if not (found or holds):
             others = [each for each in segments if not each.ours and cidr in each.spec.reserved_cidrs]
             if not others:
                 raise Failure(f"{address} is not reserved", LIST)
@@ -275,10 +276,11 @@ def release(session: Session, addresses: tuple[str, ...]) -> None:
             order = ",".join(dict.fromkeys((*segment.to_be_released, *entries)))
             changes = {**laid_open(metadata, {RELEASE: order}), "resourceVersion": metadata.resource_version}
             client.patch(resource, metadata.name, {"metadata": changes})
-            for record in records:
+        for cidr, (record, _) in by_address(segments).items():
+            if address_of(cidr) in named:
                 soon = f"within {duration(settings.release_period)}"
                 when = soon if record.ended else f"when pod {record.namespace}/{record.pod} is gone"
-                say(f"{address_of(record.cidr)}: the leader releases it {when}")
+                say(f"{address_of(cidr)}: the leader releases it {when}")
         for hold in held:
             client.delete(resource, hold.metadata.name, preconditions={"uid": hold.metadata.uid or None})
             say(f"{address_of(hold.spec.reserved_cidrs[0])}: no longer held by hand")
