@@ -49,6 +49,7 @@ class Outcome(StrEnum):
     NEARLY_OVER = "nearly-over"
     STRICT_AFFINITY = "strict-affinity"
     NODE_SELECTOR = "node-selector"
+    DISABLED_POOL = "disabled-pool"
     COOLDOWN = "cooldown"
     NOT_READ = "not-read"
 
@@ -172,8 +173,10 @@ def refusal(
     configuration = calico.configuration
     if configuration.strict_affinity:
         return Outcome.STRICT_AFFINITY
-    of_some_nodes = [pool for pool in calico.pools if not pool.is_for_all_nodes]
-    if any(pool.has(ip) for pool in of_some_nodes for ip in promise.addresses):
+    pools = [pool for pool in calico.pools if any(map(pool.has, promise.addresses))]
+    if any(pool.spec.disabled for pool in pools):
+        return Outcome.DISABLED_POOL
+    if not all(pool.is_for_all_nodes for pool in pools):
         return Outcome.NODE_SELECTOR
     found = (record for record in _records(segments) if record.uid == promise.former)
     held = [record for record in found if record.cidr in promise.cidrs]

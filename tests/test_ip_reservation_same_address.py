@@ -267,7 +267,7 @@ def test_only_new_pods_are_looked_at(parts: Mapping[str, Any]) -> None:
 
 
 STRICT, COOLDOWN = {"skipped": WHY[Outcome.STRICT_AFFINITY]}, {"skipped": WHY[Outcome.COOLDOWN]}
-ELSEWHERE = {"skipped": WHY[Outcome.NODE_SELECTOR]}
+ELSEWHERE, DISABLED = {"skipped": WHY[Outcome.NODE_SELECTOR]}, {"skipped": WHY[Outcome.DISABLED_POOL]}
 ASKED = {"promised": "10.0.0.1"}
 
 
@@ -287,6 +287,12 @@ def pools(**selectors: str) -> Mapping[str, Any]:
         pytest.param({"strict_affinity": True}, None, STRICT, id="nodes may not borrow addresses"),
         pytest.param(pools(of_it="zone == 'a'"), None, ELSEWHERE, id="its pool is for some nodes"),
         pytest.param(pools(of_it="all()", other="zone == 'a'"), None, ASKED, id="another pool is"),
+        pytest.param(
+            {"pools": [IPPool(spec=IPPoolSpec("10.0.0.0/24", disabled=True))]},
+            None,
+            DISABLED,
+            id="its pool is disabled",
+        ),
         pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=59), COOLDOWN, id="its cooldown lasts"),
         pytest.param({"ip_cooldown_seconds": 1}, None, COOLDOWN, id="the former pod is not noted as gone"),
         pytest.param({"ip_cooldown_seconds": 60}, ago(seconds=60), ASKED, id="its cooldown is over"),
