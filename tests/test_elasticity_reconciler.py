@@ -145,13 +145,22 @@ def test_what_is_over_a_budget_waits_and_says_so_until_there_is_room() -> None:
 def test_pods_count_while_the_super_node_that_they_are_on_is_registered_again() -> None:
     world = World(settings=ElasticitySettings(enabled=True, max_super_pods=BUDGETS))
     first, second = world.create(2, n="0")
+    burst = world.stuck("burst", namespace="bank")
     world.leader.settle(2)
-    world.bind(first, AWAY)
+    for name in (first, burst):
+        world.bind(name, AWAY)
+    world.leader.settle(2)
+    writes = len(world.cluster.writes)
     world.leader.nodes = sorted_out([node(HOME), super_node("eklet-subnet-2")])
     world.leader.settle(2)
 
     assert FULL in world.annotations(second)[REASON]
     assert world.cluster.pod(second).gated
+    assert len(world.cluster.writes) == writes, "they cost less to delete as before"
+
+    world.leader.nodes = sorted_out([node(HOME), node(AWAY)])
+    world.leader.settle(2)
+    assert len(world.cluster.writes) > writes, "it is a local node now"
 
 
 def test_a_budget_counts_pods_by_the_labels_that_they_have_now() -> None:

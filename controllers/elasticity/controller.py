@@ -238,7 +238,7 @@ class Elasticity:
         """What a decision does not read of a pod, the kubelet reports all the time."""
         if new and new.metadata.deletion_timestamp:
             self._leaving.seconds((new,))
-        names = self._sources.nodes().billed
+        names = self._sources.nodes().names
         if old is not None and counts(old, names):
             keeps_place = new is not None and counts(new, names)
             if new is None or not keeps_place or old.metadata.labels != new.metadata.labels:

@@ -84,16 +84,15 @@ class WatchedNode(Node, frozen=True):
 
 @dataclass(frozen=True)
 class Nodes:
-    """*names* are those of *super*, which are sorted by tier; *local* are all other nodes.
+    """*super* are sorted by tier; *local* are all other nodes.
 
-    *billed* are those of super nodes that are gone, too: their pods run on until they are deleted.
+    *names* are those of super nodes that are gone, too: pods on them run on until they are deleted.
     """
 
     names: frozenset[str] = frozenset()
     any_ready: bool = False
     super: tuple[WatchedNode, ...] = ()
     local: tuple[WatchedNode, ...] = ()
-    billed: frozenset[str] = frozenset()
 
 
 def sorted_out(nodes: Iterable[WatchedNode]) -> Nodes:
@@ -101,7 +100,7 @@ def sorted_out(nodes: Iterable[WatchedNode]) -> Nodes:
     those = tuple(node for node in nodes if is_super(node))
     names = frozenset(node.metadata.name for node in those)
     local = tuple(node for node in nodes if not is_super(node))
-    return Nodes(names, any(node.ready for node in those), those, local, names)
+    return Nodes(names, any(node.ready for node in those), those, local)
 
 
 def matters(old: WatchedNode | None, new: WatchedNode | None) -> bool:

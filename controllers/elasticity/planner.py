@@ -141,7 +141,7 @@ class _Planner:
         if stuck := self._at_work(self._snapshot.stuck):
             self.plan.again.append(LATER)
             stuck = [pod for pod in stuck if not self._is_preempting(pod)]
-            for pod in stuck if self._nodes.names else ():
+            for pod in stuck if self._nodes.super else ():
                 if not pod.tolerates:
                     self._carry_out(pod, self._relief(pod, self._policy(pod)))
             self._give_up(stuck)

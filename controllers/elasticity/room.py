@@ -149,7 +149,7 @@ class SuperNodes:
         self._nodes, self._settings = snapshot.cluster.nodes, snapshot.cluster.settings
         self._pods, self._eligibility, self._assumed, self._outages = pods, eligibility, assumed, outages
         self._avoided = snapshot.avoided
-        there = counted(pods, self._nodes.billed, assumed)
+        there = counted(pods, self._nodes.names, assumed)
         self.quota = Quota(self._settings.max_super_pods, there, snapshot.now)
         self.to_look_up: list[Pod] = []
         self._added: list[tuple[Pod, bool]] = []

@@ -87,7 +87,8 @@ class NodeCache:
         changes, (as_of, known) = self._changes, self._sorted
         if as_of != changes:
             found = sorted_out(self._informer.list())
-            known = replace(found, billed=known.billed | found.billed)
+            gone = known.names.difference(node.metadata.name for node in (*found.super, *found.local))
+            known = replace(found, names=found.names | gone)
             self._sorted = changes, known
         return known
 
