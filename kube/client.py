@@ -16,7 +16,7 @@ from typing import Any, Generic
 from urllib.parse import urlencode
 
 import msgspec
-from typing_extensions import TypeVar
+from typing_extensions import TypedDict, TypeVar, Unpack
 
 from kube.connection import POOL_SIZE, Connection, connect, in_cluster, of_pod
 from kube.errors import Expired, NotFound
@@ -49,6 +49,13 @@ class Listing(msgspec.Struct, Generic[T]):
 
     items: list[T]
     resource_version: str
+
+
+class Options(TypedDict, Generic[T], total=False):
+    """How a call answers: as a value of *type*, by default a dict, and within *timeout* seconds."""
+
+    type: type[T]
+    timeout: float | None
 
 
 class Client:
@@ -113,28 +120,16 @@ class Client:
         )
 
     def get(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        type: type[T] = AS_DICT,
-        timeout: float | None = None,
+        self, resource: Resource, name: str, namespace: str | None = None, **options: Unpack[Options[T]]
     ) -> T:
-        return self.request("GET", resource.path(namespace, name), type=type, timeout=timeout)
+        return self.request("GET", resource.path(namespace, name), **options)
 
     def find(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        type: type[T] = AS_DICT,
-        timeout: float | None = None,
+        self, resource: Resource, name: str, namespace: str | None = None, **options: Unpack[Options[T]]
     ) -> T | None:
         """As `get`; None when there is no such object."""
         try:
-            return self.get(resource, name, namespace, type=type, timeout=timeout)
+            return self.get(resource, name, namespace, **options)
         except NotFound:
             return None
 
@@ -179,15 +174,9 @@ class Client:
             query["continue"] = page.metadata.continue_
 
     def create(
-        self,
-        resource: Resource,
-        body: object,
-        namespace: str | None = None,
-        *,
-        type: type[T] = AS_DICT,
-        timeout: float | None = None,
+        self, resource: Resource, body: object, namespace: str | None = None, **options: Unpack[Options[T]]
     ) -> T:
-        return self.request("POST", resource.path(namespace), body=body, type=type, timeout=timeout)
+        return self.request("POST", resource.path(namespace), body=body, **options)
 
     def replace(
         self,
@@ -195,12 +184,10 @@ class Client:
         name: str,
         body: object,
         namespace: str | None = None,
-        *,
-        type: type[T] = AS_DICT,
-        timeout: float | None = None,
+        **options: Unpack[Options[T]],
     ) -> T:
         """PUT; *body* carries ``metadata.resourceVersion``; Conflict when it is not the current one."""
-        return self.request("PUT", resource.path(namespace, name), body=body, type=type, timeout=timeout)
+        return self.request("PUT", resource.path(namespace, name), body=body, **options)
 
     def patch(
         self,
@@ -208,12 +195,10 @@ class Client:
         name: str,
         patch: object,
         namespace: str | None = None,
-        *,
-        type: type[T] = AS_DICT,
-        timeout: float | None = None,
+        **options: Unpack[Options[T]],
     ) -> T:
         """A merge patch, or a JSON patch when *patch* is a list."""
-        return self.request("PATCH", resource.path(namespace, name), body=patch, type=type, timeout=timeout)
+        return self.request("PATCH", resource.path(namespace, name), body=patch, **options)
 
     def delete(
         self,
