@@ -391,16 +391,16 @@ def chosen(stored: StoredResource, held: Sequence[Revision], number: int | None)
 def aborted(stored: StoredResource, held: Sequence[Revision]) -> Revision:
     """The revision that all nodes had last; Failure when no template is being rolled out."""
     rollout = rollout_of(stored)
-    if not rollout.revision:
+    if not rollout.current_revision:
         raise Failure("no template has reached all nodes yet: there is none to return to", KEPT)
     if not rollout.is_of_template:
         raise Failure(
             "no template is being rolled out: the spec has the last one that all nodes had",
             "drawbridge rollout undo starts a rollout, to the former template",
         )
-    found = [each for each in of(stored.metadata.uid, held) if each.digest == rollout.revision]
+    found = [each for each in of(stored.metadata.uid, held) if each.digest == rollout.current_revision]
     if not found:
-        raise Failure(f"the last template that all nodes had, {rollout.revision}, is not kept", KEPT)
+        raise Failure(f"the last template that all nodes had, {rollout.current_revision}, is not kept", KEPT)
     return found[0]
 
 

@@ -35,7 +35,7 @@ from cli.explain.prediction import (
     predict,
     question_table,
 )
-from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_of, waves_sentence
+from cli.ingress_daemonset.rollouts import history_table, progress_sentence, waves_sentence
 from cli.inventory import Inventory
 from cli.output import Document, Part, Table, title
 from kube.resources import NODES, PODS, Selection
@@ -114,7 +114,7 @@ def explain(inventory: Inventory, namespace: str, name: str) -> IngressDaemonSet
         history=status.history,
         now=snapshot.now,
         events=latest(found),
-        waves=waves_of(status),
+        waves=status.waves,
     )
 
 

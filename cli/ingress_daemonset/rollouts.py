@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from api.ingress_daemonset import PROMOTE, UPDATE_NOW
 from api.ingress_daemonset.status import (
@@ -15,10 +15,8 @@ from api.ingress_daemonset.status import (
     MetricStatus,
     Progressing,
     Result,
-    RollbackStatus,
     RolloutStatus,
     Status,
-    WaitingNode,
     WavesStatus,
     status_of,
 )
@@ -34,6 +32,7 @@ from cli.output import (
     bad,
     count_of,
     duration,
+    fields_of,
     good,
     left,
     title,
@@ -68,14 +67,6 @@ class StoredResource(Value, frozen=True):
         return status_of(self.status)
 
 
-class Condition(Document, frozen=True):
-    type: str
-    status: str
-    reason: str
-    message: str
-    since: datetime | None
-
-
 class Images(Document, frozen=True):
     """Of a container: *before* is empty for a new one, *after* for one that goes."""
 
@@ -105,41 +96,30 @@ def images_of(template: Template) -> dict[str, str]:
     return {each.get("name", ""): each.get("image", "") for each in containers}
 
 
-class Rollout(Report, frozen=True):
-    """*images* are those of the template from which nodes are updated, and of that to which.
+class Rollout(Status, Report, frozen=True, kw_only=True):
+    """The status, and what of metadata and spec it is about.
 
-    *waiting_for* has ten nodes at most, *course* is None without a rollout in progress.
-
-    *revision* is the last template that all nodes had, *spec_revision* that of the spec.
+    *images* are those of the template from which nodes are updated, and of that to which. *spec_revision* is the
+    template of the spec.
     """
 
     namespace: str
     name: str
     state: str
     paused: bool
-    desired_nodes: int
-    updated_nodes: int
-    ready_nodes: int
-    detached_nodes: int
-    unavailable_nodes: int
-    degraded_nodes: int
-    conditions: tuple[Condition, ...]
-    waiting_for: tuple[WaitingNode, ...]
-    revision: str
-    course: RolloutStatus | None
-    history: tuple[EndedRollout, ...]
-    canary: CanaryStatus | None = None
-    waves: WavesStatus | None = None
-    rollback: RollbackStatus | None = None
-    spec_revision: str = ""
-    generation: int = 0
-    observed_generation: int = 0
-    images: tuple[Images, ...] = ()
+    spec_revision: str
+    generation: int
+    images: tuple[Images, ...]
+
+    @property
+    def content(self) -> Any:
+        """What it is about comes first."""
+        return {"namespace": self.namespace, "name": self.name, "state": self.state, **fields_of(self)}
 
     @property
     def stamp(self) -> str:
         """What a person who decides on a change has seen: the spec, the canary, and to what an abort returns."""
-        return f"{self.generation}/{self.revision}/{self.canary.id if self.canary else ''}"
+        return f"{self.generation}/{self.current_revision}/{self.canary.id if self.canary else ''}"
 
     @property
     def moves(self) -> bool:
@@ -148,7 +128,7 @@ class Rollout(Report, frozen=True):
     @property
     def message(self) -> str:
         """Of the condition that says its state."""
-        return next((each.message for each in self.conditions if each.type == "Progressing"), "")
+        return self.condition("Progressing").message
 
     @property
     def is_observed(self) -> bool:
@@ -163,7 +143,7 @@ class Rollout(Report, frozen=True):
     @property
     def is_of_template(self) -> bool:
         """Whether the spec has another template than all nodes had last; what else is done changes no template."""
-        return bool(self.revision) and self.spec_revision != self.revision
+        return bool(self.current_revision) and self.spec_revision != self.current_revision
 
     @property
     def failure(self) -> str:
@@ -175,9 +155,7 @@ class Rollout(Report, frozen=True):
 
     @property
     def is_wrong(self) -> bool:
-        return bool(self.failure) or any(
-            each.type == "Degraded" and each.status == "True" for each in self.conditions
-        )
+        return bool(self.failure) or self.condition("Degraded").status == "True"
 
     def parts(self, now: datetime) -> Iterator[Part]:
         total = self.desired_nodes
@@ -188,13 +166,13 @@ class Rollout(Report, frozen=True):
             f" {self.degraded_nodes} degraded"
         )
         yield from images_lines(self.images)
-        if self.course:
+        if self.rollout:
             yield (
-                f"Rollout {self.course.from_revision or '?'} → {self.course.to_revision}: "
-                + progress_sentence(self.course, now)
+                f"Rollout {self.rollout.from_revision or '?'} → {self.rollout.to_revision}: "
+                + progress_sentence(self.rollout, now)
             )
-            if self.course.next_nodes:
-                yield f"Next: {', '.join(self.course.next_nodes)}"
+            if self.rollout.next_nodes:
+                yield f"Next: {', '.join(self.rollout.next_nodes)}"
         if self.canary:
             yield canary_sentence(self.canary, now)
             if self.canary.metric and not self.canary.promoted_at:
@@ -203,7 +181,7 @@ class Rollout(Report, frozen=True):
             yield waves_sentence(self.waves)
         yield ""
         rows = [
-            (each.type, each.status, each.reason, age(each.since, now), each.message)
+            (each.type, each.status, each.reason, age(each.last_transition_time, now), each.message)
             for each in self.conditions
         ]
         yield Table(
@@ -247,7 +225,7 @@ class Rollouts(Report, frozen=True):
                 f"{each.updated_nodes}/{each.desired_nodes}",
                 f"{each.ready_nodes}/{each.desired_nodes}",
                 str(each.detached_nodes),
-                left(each.course.estimated_end if each.course else None, now),
+                left(each.rollout.estimated_end if each.rollout else None, now),
                 each.waits_for,
                 ", ".join(image.after for image in each.images),
             )
@@ -269,36 +247,15 @@ def rollout_of(stored: StoredResource, former: Mapping[str, Template] | None = N
     before = known.get(course.from_revision if course else status.current_revision, template)
     after = known.get(course.to_revision, template) if course else template
     return Rollout(
-        stored.metadata.namespace,
-        stored.metadata.name,
-        status.condition("Progressing").reason or UNKNOWN,
-        stored.spec.get("paused", False),
-        status.desired_nodes,
-        status.updated_nodes,
-        status.ready_nodes,
-        status.detached_nodes,
-        status.unavailable_nodes,
-        status.degraded_nodes,
-        conditions=tuple(
-            Condition(each.type, each.status, each.reason, each.message, each.last_transition_time)
-            for each in status.conditions
-        ),
-        waiting_for=status.waiting_for,
-        revision=status.current_revision,
-        course=status.rollout,
-        history=status.history,
-        canary=status.canary,
-        waves=waves_of(status),
-        rollback=status.rollback,
+        **asdict(status),
+        namespace=stored.metadata.namespace,
+        name=stored.metadata.name,
+        state=status.condition("Progressing").reason or UNKNOWN,
+        paused=stored.spec.get("paused", False),
         spec_revision=revision_of_template(template),
         generation=stored.metadata.generation,
-        observed_generation=status.observed_generation,
         images=images_between(before, after),
     )
-
-
-def waves_of(status: Status) -> WavesStatus | None:
-    return replace(status.waves, current=status.waves.current or "") if status.waves else None
 
 
 def restart(now: datetime) -> dict[str, Any]:
