@@ -339,3 +339,13 @@ def test_pods_of_a_new_node_that_have_not_started_in_time_are_not_expected() -> 
 
     [left] = forecast(here.world.snapshot(), Pace(PODS)).left
     assert (left.node, left.phase) == ("n2", Phase.STARTING)
+
+
+def test_a_window_that_opens_again_and_again_for_nothing_is_not_followed() -> None:
+    window = {"start": "03:00", "durationSeconds": 3600}
+    here = outdated(*NAMES[:2], rolling={"maxUnavailableNodes": 1, **BY_TIMESTAMP, "window": window})
+    here.api.change("Node", "n0", {"metadata": {"annotations": {TIMESTAMP: "yesterday", DETACHED: "true"}}})
+    here.api.change("Node", "n1", NOT_READY)
+
+    ahead = forecast(snapshot_of(here), Pace(PODS), plans=200)
+    assert (ahead.remaining, [each.node for each in ahead.left]) == (0, ["n0", "n1"])

@@ -182,6 +182,8 @@ def _merged(held: Any, patch: Any) -> Any:
 NODE_VISITS = 60_000
 """A bound of the work: calls of the planner, times the nodes that each looks at. A few seconds."""
 LEAST_PLANS = 100
+AT_REST = timedelta(days=15)
+"""Without a change: a window that opens and closes brings none then, and a pause of the longest is over."""
 
 
 @dataclass(frozen=True)
@@ -255,15 +257,17 @@ def forecast(snapshot: Snapshot, pace: Pace, plans: int | None = None) -> Foreca
     resource = foreseeable(snapshot.resource, pace.waits)
     snapshot = replace(snapshot, resource=resource, checkers=HealthCheckers())
     cluster, record = SimulatedCluster(snapshot, pace.pods), _Record(resource.stored.canary)
+    changed_at = snapshot.now
     for _ in range(plans or max(LEAST_PLANS, NODE_VISITS // max(1, len(snapshot.nodes)))):
         planned = plan(cluster.snapshot(), record.rollouts)
         record.note(planned.rollouts, cluster.now)
         cluster.apply(planned.actions)
         if cluster.report(planned.status or Status()) or planned.actions:
             record.note_pauses(cluster.resource)
+            changed_at = cluster.now
             continue
         events = [each for each in (cluster.next_event, planned.requeue_at) if each is not None]
-        if not events:
+        if not events or cluster.now - changed_at > AT_REST:
             return record.forecast(cluster.now)
         cluster.advance(min(events))
     return record.cut_off(planned)
