@@ -143,8 +143,9 @@ def _or_fine(found: Iterable[Finding], check: str, message: str) -> Sequence[Fin
 
 
 def _dry_run(inventory: Inventory, probe: Probe) -> str:
-    own, namespace = inventory.namespace, inventory.cluster.namespace
-    path = probe.resource.path("default" if namespace == own else namespace)
+    namespace = inventory.cluster.namespace
+    excluded = {inventory.namespace, *inventory.installed.in_force.elasticity.excluded_namespaces}
+    path = probe.resource.path("default" if namespace in excluded else namespace)
     try:
         answer: Raw = inventory.client.request("POST", path, body=probe.body, query={"dryRun": "All"})
     except ApiError as error:
@@ -161,9 +162,12 @@ def _reach(inventory: Inventory, path: str) -> str:
     proxy = f"/api/v1/namespaces/{ours.namespace}/services/https:{service.name}:{service.port}/proxy{path}"
     try:
         content = inventory.client.request("POST", proxy, body=review(uid), type=bytes, timeout=PROXY_TIMEOUT)
-    except (Forbidden, NotFound):
+    except Forbidden:
         raise
     except ApiError as error:
+        # Where the cluster keeps EndpointSlices alone, the proxy knows no Endpoints of a Service that is there.
+        if isinstance(error, NotFound) and not error.message.startswith("services "):
+            raise
         return error.message
     except KubeError as error:
         return str(error)

@@ -43,6 +43,7 @@ FILES = sorted((Path(__file__).parent / "data" / "cli").glob("*.txt"))
 REASONS = {
     "401": "Unauthorized",
     "403": "Forbidden",
+    "404": "NotFound",
     "422": "Invalid",
     "429": "TooManyRequests",
     "500": "InternalError",

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.doctor import needed
+from cli.cluster import Cluster
+from cli.doctor import findings, needed
 from cli.installation import CONTROLLERS, WEBHOOK, Access
-from dev.fake_api import FakeAPI
+from cli.inventory import Inventory
+from dev.fake_api import FakeAPI, connection_to
 from settings import Settings
 from tests import cli, permissions
 from tests.factories import NOW
@@ -48,6 +50,16 @@ def test_a_webhook_without_a_ca_is_found_beside_one_that_has_it() -> None:
     api.put(cli.resource("MutatingWebhookConfiguration"), held | {"webhooks": [first, second]})
 
     assert verdicts(api, "certificates") == ["wrong"]
+
+
+def test_dry_runs_are_made_in_a_namespace_whose_pods_are_placed() -> None:
+    api = cli.installed("elasticity")
+    api.fault = cli.answered
+    cluster = Cluster(api.client(), "kube-system", connection_to(api), api.now)
+    assert [*findings(Inventory(cluster))]
+
+    [asked] = [each.path for each in api.calls if each.method == "POST" and each.path.endswith("/pods")]
+    assert asked == "/api/v1/namespaces/default/pods"
 
 
 AS_WEBHOOK = "system:serviceaccount:drawbridge:drawbridge-webhook"
