@@ -132,3 +132,13 @@ def test_a_tag_value_that_another_cluster_uses_holds_no_claim() -> None:
     assert lab.tag_values("aia-node-name") == {"n1"}
     assert "ins-n1" not in lab.tag_values("aia-node-ins-id")
     assert theirs in lab.world.addresses
+
+
+def test_a_node_whose_address_is_unbound_again_each_time_says_so() -> None:
+    lab = Lab(Knobs(bind_fails=1.0))
+    lab.join()
+    lab.run(lambda: lab.said() == ("False", "FailedAssociateAnycastIp"), 120, "said")
+    lab.run_for(1800)
+    assert lab.recorder.reasons.count("FailedAssociateAnycastIp") == 1
+    lab.knobs.bind_fails = 0.0
+    lab.run(lambda: lab.is_open("n1"), 600, "open")
