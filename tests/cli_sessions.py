@@ -24,6 +24,7 @@ import yaml
 from api.anycast_ip import ALLOW_LIST_LABEL, Entry, data_of
 from api.elasticity import TAINT
 from api.ingress_daemonset.types import resource
+from api.standing import with_epoch
 from calico.pools import CONFIGURATIONS
 from calico.segment import LEVEL, MANAGED_BY, MANAGER, body
 from controllers.anycast_ip.claim import LABELS, POOL, Claim, data, name_of
@@ -31,6 +32,7 @@ from controllers.ingress_daemonset.children import version_of
 from controllers.ingress_daemonset.revisions import plan_revisions
 from dev.fake_api import BUILT_IN, CALICO_V3, INGRESS_DAEMONSETS, FakeAPI, Kind, refusal
 from dev.fake_api.calls import Reply, Request
+from kube.resources import VALIDATING_WEBHOOKS
 from kube.types import INSTANCE_TYPE, SUPER_NODE
 from tests import calico_pools, cli, explained
 from tests import ingress_daemonset_world as edge
@@ -130,6 +132,9 @@ class World:
                 cli.configure(self._api, where, **_read(text))
             case "pod":
                 self._put("Pod", raw_pod(name, **{"namespace": namespace} | _read(text)))
+            case "epoch":
+                found = self._api.get(VALIDATING_WEBHOOKS, "drawbridge")
+                self._api.put(VALIDATING_WEBHOOKS, with_epoch(found, where))
             case "segment":
                 self._put("IPReservation", _segment(where, _read(text)))
             case "pool":
