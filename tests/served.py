@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 from telemetry import logs
 from tests.features import Naps
@@ -20,6 +21,8 @@ class QuickWorker(WebhookWorker):
 
 
 logs.configure("info")
+_most, _allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(os.environ.get("FILES", _most)), _allowed))
 
 bind = "127.0.0.1:0"
 certfile = os.environ["CERTFILE"]

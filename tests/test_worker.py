@@ -132,6 +132,14 @@ def test_a_full_server_closes_connections_of_the_client_that_has_many(directory:
         assert not is_closed(alone, within=0.1)
 
 
+def test_a_server_that_may_open_no_more_files_makes_room_too(directory: Path) -> None:
+    with serving(directory, FILES="48", LIMITS='{"first": 60}') as server:
+        bad = [server.raw() for _ in range(60)]
+        assert seconds_of(lambda: ask(server.call())) < SLACK
+        assert is_closed(bad[0], within=1)
+        assert not is_closed(bad[-1], within=0.1)
+
+
 def test_a_connection_in_use_stays_when_a_full_server_makes_room(directory: Path) -> None:
     with serving(directory, CONNECTIONS="8", LIMITS='{"first": 60, "request": 60}') as server:
         kept = server.call()

@@ -18,11 +18,13 @@ from gunicorn.workers.base import Worker
 
 from certs.cert_watcher import ServingPair
 from runtime import futures, threading, time
+from telemetry.logs import SparingLogger
 from webhook.connection import Connection, Limits, Lines, Response, Service
 from webhook.fair_queue import Entrance, Turns, Usage
 from webhook.inbox import Budget
 
 log = structlog.stdlib.get_logger(__name__)
+sparing = SparingLogger(log)
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -135,6 +137,11 @@ class WebhookWorker(Worker):
         try:
             sock, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
+            return False
+        except OSError as error:  # the process may open no more files
+            sparing.warning("connection not accepted", error=str(error))
+            if not self._make_room() and self._connections:
+                self._accept_no_more()
             return False
         connection = Connection(sock, address[0], self._service)
         task = self._loop.create_task(connection.serve())
