@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cloud.errors import TokenRefused
 from controllers.anycast_ip.claim import CLUSTER_UUID, NODE_INSTANCE
 from dev.lab.cloud import Knobs
 from kube.errors import Conflict, ServerError
@@ -142,3 +143,17 @@ def test_a_node_whose_address_is_unbound_again_each_time_says_so() -> None:
     assert lab.recorder.reasons.count("FailedAssociateAnycastIp") == 1
     lab.knobs.bind_fails = 0.0
     lab.run(lambda: lab.is_open("n1"), 600, "open")
+
+
+def test_a_node_whose_orders_are_accepted_and_not_delivered_says_so() -> None:
+    lab = Lab()
+
+    def refuse(action: str) -> None:
+        if action == "AllocateAddresses":
+            raise TokenRefused("UnsupportedOperation.DeliveryFailed", "failed", action=action)
+
+    lab.sender.before = refuse
+    lab.join()
+    lab.run_for(600)
+    assert lab.said() == ("False", "FailedAllocateAnycastIp")
+    assert lab.recorder.reasons.count("FailedAllocateAnycastIp") == 1

@@ -596,7 +596,7 @@ class Actions(_Parts):
             address = self._cloud.allocate(self._order_for(claim))
         except TokenRefused:
             self._claims.refused.add(claim.token)
-            return 0.0
+            raise
         except (RetryAfter, Rejected, TagMissing):
             if not was_in_doubt:
                 self._claims.unsent.add(claim.token)

@@ -55,7 +55,15 @@ EXHAUSTED = "AnycastIpExhausted"
 WITHOUT = (
     "A quota of the cloud is used up: the node is open without an anycast IP, and gets one when there is one"
 )
-LASTING = {"quota_exceeded", "not_permitted", "not_configured", "rejected", "already_bound", "blocked"}
+LASTING = {
+    "quota_exceeded",
+    "not_permitted",
+    "not_configured",
+    "rejected",
+    "already_bound",
+    "blocked",
+    "token_refused",
+}
 PATIENCE = 3
 """Failures in a row before an Event reports one that may pass."""
 
