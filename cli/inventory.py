@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -29,11 +31,11 @@ from cli.installation import (
     selector_of,
     webhooks_in,
 )
-from cli.pods import Raw, StoredPod, stored
+from cli.pods import Pod, Raw, StoredPod, stored
 from kube.client import Page
-from kube.errors import KubeError, NotFound
-from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource, Selection
-from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Node
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.resources import ALL, CONFIG_MAPS, DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, Resource, Selection
+from kube.types import INSTANCE_TYPE, SUPER_NODE, ConfigMap, Namespace, Node
 from runtime import futures, threading
 from settings import Settings
 from settings.load import SettingsError, parse
@@ -189,6 +191,16 @@ class Inventory:
 
     def pods(self, selection: Selection) -> Sequence[StoredPod]:
         return [*map(stored, self.list(PODS, Raw, selection))]
+
+    def all_pods(self, where: Selection = ALL) -> Sequence[Pod]:
+        """As `cached`. Of all namespaces, each is listed alone: the API server makes several lists at a time."""
+        namespaces = [where.namespace]
+        if not where.namespace:
+            with suppress(Forbidden):  # then all are one list
+                namespaces = [each.metadata.name for each in self.cached(NAMESPACES, Namespace)]
+        selections = (dataclasses.replace(where, namespace=each) for each in namespaces)
+        found = self.cluster.together(*(partial(self.cached, PODS, Pod, each) for each in selections))
+        return [pod for pods in found for pod in pods]
 
     def nodes(self, label_selector: str = "") -> Sequence[Node]:
         return self.cached(NODES, Node, Selection(label_selector=label_selector))

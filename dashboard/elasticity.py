@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
-from cli.elasticity.placements import Place, Placement, listed
+from cli.elasticity.placements import Place, Placement, listed, pods_and_super_nodes
 from cli.inventory import Inventory
 from cli.output import Document
-from cli.pods import Pod
-from kube.resources import PODS
-from kube.types import is_super
+from kube.resources import ALL
 
 
 class WorkloadView(Document, frozen=True):
@@ -30,11 +27,8 @@ class ElasticityPage(Document, frozen=True):
 
 
 def read(inventory: Inventory) -> ElasticityPage:
-    pods = partial(inventory.list, PODS, Pod)
-    nodes, found = inventory.cluster.together(inventory.nodes, pods)
-    super_nodes = {node.metadata.name for node in nodes if is_super(node)}
     by_workload: dict[tuple[str, str], list[Placement]] = {}
-    placements = listed(found, super_nodes)
+    placements = listed(*pods_and_super_nodes(inventory, ALL))
     for each in placements:
         by_workload.setdefault((each.namespace, each.workload or f"Pod/{each.pod}"), []).append(each)
     views = []

@@ -74,7 +74,7 @@ def _total(inventory: Inventory) -> int:
 
 def _on_node(inventory: Inventory, name: str) -> int:
     on_node = Selection(field_selector=f"spec.nodeName={name}")
-    return len(inventory.cluster.column(PODS, "Name", on_node))
+    return inventory.cluster.count(PODS, on_node)
 
 
 def needs(settings: Settings) -> Iterator[Needs]:

@@ -1,35 +1,24 @@
-"""`drawbridge elasticity list|return`: which pod is placed where, and why; and which may return.
-
-Of pods that it has nothing to do with not even the specs are read.
-"""
+"""`drawbridge elasticity list|return`: which pod is placed where, and why; and which may return."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 
 import click
-import msgspec
 
 from api.elasticity import BURST, PLACEMENT, REASON, SUPER, never_returns
 from cli.errors import WRONG, Failure
 from cli.inventory import Inventory
 from cli.output import Cell, Document, Part, Report, Table, age, warning
-from cli.pods import Pod, PodSpec
+from cli.pods import Pod
 from cli.session import Commands, Session, pass_session, selector_option, watch_option
-from kube.client import Page
-from kube.errors import Conflict, Forbidden, NotFound, TooManyRequests
-from kube.resources import NAMESPACES, PODS, Selection
-from kube.types import Namespace, ObjectMeta
+from kube.errors import Conflict, NotFound, TooManyRequests
+from kube.resources import Selection
 
 PENDING = Selection(field_selector="status.phase=Pending")
-MARK = f'"{PLACEMENT}"'.encode()
-"""What is in the metadata of each pod that has a placement, as JSON."""
-NO_NODE = "<none>"
 
 
 class Place(StrEnum):
@@ -195,66 +184,7 @@ def _evict(session: Session, chosen: Placement) -> bool:
     return True
 
 
-class _Object(msgspec.Struct):
-    metadata: ObjectMeta
-
-
-def pods_and_super_nodes(inventory: Inventory, where: Selection) -> tuple[list[Pod], set[str]]:
-    """Pods that are pending, placed or on super nodes; and the super nodes. KubeError."""
-    together = inventory.cluster.together
-    names, pending, super_nodes = together(
-        partial(_namespaces, inventory, where.namespace),
-        partial(inventory.cached, PODS, Pod, replace(where, field_selector=PENDING.field_selector)),
-        inventory.super_nodes,
-    )
-    found = together(
-        *(partial(_placed, inventory, replace(where, namespace=each)) for each in names),
-        *(partial(_on_node, inventory, where, each) for each in super_nodes),
-    )
-    placed, on_super_nodes = chain(*found[: len(names)]), chain(*found[len(names) :])
-    known = {each.metadata.uid: each for each in (*on_super_nodes, *pending)}
-    others = [each for each in placed if each.uid not in known]
-    return [*known.values(), *_on_local_nodes(inventory, others)], {*super_nodes}
-
-
-def _namespaces(inventory: Inventory, namespace: str | None) -> Sequence[str | None]:
-    """Each is listed alone, since the API server makes several lists at a time; without permission all are one."""
-    if namespace:
-        return [namespace]
-    try:
-        return [each.metadata.name for each in inventory.cached(NAMESPACES, Namespace)]
-    except Forbidden:
-        return [None]
-
-
-def _placed(inventory: Inventory, where: Selection) -> list[ObjectMeta]:
-    return _metadata(inventory.cluster.without_specs(PODS, where), MARK)
-
-
-def _on_node(inventory: Inventory, where: Selection, node: str) -> list[Pod]:
-    selection = replace(where, field_selector=f"spec.nodeName={node}")
-    return [Pod(each, PodSpec(node)) for each in _metadata(inventory.cluster.without_specs(PODS, selection))]
-
-
-def _metadata(content: bytes, mark: bytes = b"") -> list[ObjectMeta]:
-    """Of the objects in *content* that have *mark* in them: few are decoded."""
-    if mark not in content:
-        return []
-    items = msgspec.json.decode(content, type=Page[msgspec.Raw]).items or ()
-    return [msgspec.json.decode(each, type=_Object).metadata for each in items if mark in bytes(each)]
-
-
-def _on_local_nodes(inventory: Inventory, placed: Iterable[ObjectMeta]) -> list[Pod]:
-    """With their nodes; without those that have gone since."""
-    by_namespace: dict[str, list[ObjectMeta]] = {}
-    for each in placed:
-        by_namespace.setdefault(each.namespace, []).append(each)
-    nodes = inventory.cluster.read_all(
-        {name: partial(inventory.cluster.column, PODS, "Node", Selection(name)) for name in by_namespace}
-    )
-    return [
-        Pod(each, PodSpec("" if node == NO_NODE else node))
-        for name, held in by_namespace.items()
-        for each in held
-        if (node := nodes[name].get(each.name))
-    ]
+def pods_and_super_nodes(inventory: Inventory, where: Selection) -> tuple[Sequence[Pod], set[str]]:
+    """All pods, and all super nodes. KubeError."""
+    pods, super_nodes = inventory.cluster.together(partial(inventory.all_pods, where), inventory.super_nodes)
+    return pods, {*super_nodes}

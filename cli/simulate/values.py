@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -27,7 +26,7 @@ from cli.pods import Pod
 from cli.session import Commands, Session, pass_session
 from cli.simulate.value_names import MAPS, NO_SETTINGS, ORIGINALS, SETTINGS
 from features import FEATURES
-from kube.resources import NAMESPACES, PODS, Selection
+from kube.resources import NAMESPACES
 from kube.types import Namespace
 from settings import Settings
 from settings.load import SettingsError, parse
@@ -78,13 +77,11 @@ Judge = Callable[[Pod, Namespace, Settings], str]
 def judged(inventory: Inventory, change: Change, judge: Judge, name: str) -> Iterator[Effect]:
     """*name* is that of the feature's values."""
     namespaces = {each.metadata.name: each for each in inventory.cached(NAMESPACES, Namespace)}
-    # The API server lists several namespaces at a time.
-    reads = {each: partial(inventory.cached, PODS, Pod, Selection(each)) for each in namespaces}
-    for namespace, pods in inventory.cluster.read_all(reads).items():
-        for pod in pods:
-            before, after = (judge(pod, namespaces[namespace], each) for each in (change.now, change.then))
-            if bool(before) != bool(after):
-                yield Effect(name, "pod", pod.key, bool(after), after or f"no more: {before}")
+    for pod in inventory.all_pods():
+        of = namespaces[pod.metadata.namespace]
+        before, after = (judge(pod, of, each) for each in (change.now, change.then))
+        if bool(before) != bool(after):
+            yield Effect(name, "pod", pod.key, bool(after), after or f"no more: {before}")
 
 
 class Difference(Document, frozen=True):

@@ -37,7 +37,7 @@ VERBS: Mapping[str, Sequence[str]] = {
     "simulate values": ("simulate", "values", "{change}"),
 }
 FAST = ("status",)
-"""Promised to be. The metadata of all pods alone, which `elasticity list -A` reads, take the API server a second."""
+"""Promised to be. All pods, which `elasticity list -A` reads, take the API server three seconds."""
 
 
 FULL = Size()
