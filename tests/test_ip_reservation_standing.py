@@ -17,6 +17,7 @@ from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
 from controllers.ip_reservation.late_reservations import TOGETHER
+from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
 from controllers.ip_reservation.snapshot import settled_of
@@ -729,7 +730,7 @@ def test_two_installations_do_not_replace_each_others_marks_for_ever() -> None:
 def test_an_address_that_calico_released_from_a_living_pod_is_one_of_a_pod_that_went() -> None:
     world = World(duration="5m")
     world.put_pod(raw_pod())
-    world.run(90)
+    world.run(STALE + 30)
     world.unassigned.add("10.0.0.1")
 
     world.run(15)
@@ -738,3 +739,15 @@ def test_an_address_that_calico_released_from_a_living_pod_is_one_of_a_pod_that_
 
     world.run(400)
     assert world.reservations.held == []
+
+
+def test_a_pod_is_newer_than_the_copy_of_blocks_for_as_long_as_a_silent_watch_counts() -> None:
+    world = World()
+    world.put_pod(raw_pod())
+    world.unassigned.add("10.0.0.1")
+    world.run(STALE)
+    world.unassigned.clear()
+    world.run()
+
+    assert not world.asks()
+    assert ends(world) == []

@@ -17,6 +17,7 @@ from controllers.controller import Clock
 from controllers.ip_reservation.caches import NONE, Caches, Keys
 from controllers.ip_reservation.calls import IsOver, LiveReader, LookUps
 from controllers.ip_reservation.confirmations import Confirmations, PodAddresses
+from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import (
     Admission,
     Claimed,
@@ -35,8 +36,6 @@ from kube.informer import Informer
 from kube.types import OwnerReference, Pod
 from settings import IPReservationSettings
 
-SETTLED = timedelta(seconds=60)
-"""By how much the copy of Calico's blocks may be behind the copy of pods, generously."""
 QUIET = 5.0
 """Seconds without a new segment in which small ones are worth compacting: no storm goes on."""
 
@@ -149,7 +148,7 @@ class SnapshotReader:
         What was released once is not relied on again, also when its reservation is over. What a pod has left needs no
         blocks to be known.
         """
-        claims, known_since = self._caches.claims, self._clock.now() - SETTLED
+        claims, known_since = self._caches.claims, self._clock.now() - timedelta(seconds=STALE)
         claims.released = frozenset(key for key in claims.released if self._caches.lives_with(key)).union(
             record.key
             for record in records
