@@ -52,7 +52,7 @@ from cli.ip_reservation.reservations import (
     unmanaged_entries,
 )
 from cli.output import Document, Part, Table, duration, moment, title
-from cli.pods import Pod, PodStatus, Raw
+from cli.pods import Pod, PodStatus, Raw, StoredPod
 from controllers.ip_reservation.release_planner import (
     Claimed,
     Life,
@@ -402,15 +402,16 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         raise Failure(f"{address!r} is no IP address", "write for example 10.0.0.5") from None
     segments, cidr = segments_if_any(inventory), canonical(ip)
     stored = [each for each in stored_in(segments) if each.record.cidr == cidr]
-    having = inventory.pods(Selection(field_selector=f"status.podIP={ip}"))
-    snapshot = snapshot_of(inventory, [each.raw for each in having])
-    settings, now = snapshot.settings.ip_reservation, snapshot.now
     pool, assigned, cooldown, unknown = "", None, 0, ""
     try:
         if cidr:
             pool, assigned, cooldown = in_calico(inventory, ip)
     except KubeError as error:
         unknown = str(unreadable(error))
+    named = [f"{record.namespace}/{record.pod}" for record, _ in stored if record.uid]
+    having = _having(inventory, ip, [*named, assigned.pod] if assigned else named)
+    snapshot = snapshot_of(inventory, [each.raw for each in having])
+    settings, now = snapshot.settings.ip_reservation, snapshot.now
     # Those that have taken the places of StatefulSets' pods; without same addresses no record says of any.
     places = sorted({(record.namespace, record.pod) for record, _ in stored if record.owner_uid})
     successors = [pod for place in places if (pod := inventory.pod(*place))]
@@ -458,6 +459,14 @@ def explain_ip(inventory: Inventory, _namespace: str, address: str) -> IPExplana
         cooldown=cooldown,
         held=held,
     )
+
+
+def _having(inventory: Inventory, ip: str, named: Iterable[str]) -> Sequence[StoredPod]:
+    """By the first address, as the API server selects pods; by the second one, those of *named*."""
+    if found := inventory.pods(Selection(field_selector=f"status.podIP={ip}")):
+        return found
+    pods = [inventory.pod(*each.split("/")) for each in dict.fromkeys(named) if "/" in each]
+    return [pod for pod in pods if pod and ip in pod.status.addresses]
 
 
 def held_by_hand(segments: Sequence[IPReservation], address: str) -> bool:
