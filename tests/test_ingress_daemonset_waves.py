@@ -97,6 +97,17 @@ def test_a_canary_comes_before_the_first_wave() -> None:
     assert (here.rollout["wave"], here.rollout["waves"]) == (1, 3)
 
 
+def test_a_node_of_the_first_wave_stays_detached_for_another_template() -> None:
+    here = begun(maxUnavailableNodes=1)
+    here.pods = 0
+    here.play(here.world.off)
+    detached = here.world.off()
+    here.world.retemplate("proxy:3")
+    while not here.updated("proxy:3"):
+        here.turn()
+        assert here.world.off() == detached
+
+
 def test_a_pause_is_no_part_of_any_deadline() -> None:
     here = rolling_with(ZONES, {"byLabel": ZONE, "pause": {"durationSeconds": 9999}})
     here.world.raw["spec"]["progressDeadlineSeconds"] = 60

@@ -562,7 +562,8 @@ class Waves:
     @property
     def withheld(self) -> set[NodeRollout]:
         """Those of other waves that are detached, though their pods are untouched."""
-        others = (nodes for value, nodes in self.groups.items() if value != self.current)
+        current = next(iter(self.unfinished), None) if self.current is None else self.current
+        others = (nodes for value, nodes in self.groups.items() if value != current)
         return {each for nodes in others for each in nodes if each.untouched}
 
     @property
