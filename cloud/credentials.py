@@ -36,6 +36,8 @@ ASSUME_ROLE = Api("AssumeRoleWithWebIdentity", STS, 20)
 LIFETIME = 7200
 AHEAD = 300.0
 """Seconds before their end from when on keys are renewed: as far as the cloud's clock may be from ours."""
+PERIOD = 600.0
+"""Seconds after which keys that are good for longer are looked up again: another role may have other keys."""
 PAUSE = 10.0
 """Seconds between two attempts to renew; for a call that waits for keys, too."""
 
@@ -126,7 +128,8 @@ class CredentialCache:
                 except CloudError as error:
                     self._failure = error
                 now = self._looked_at = self._clock()
-                self._look_at = max(now + PAUSE, self._held.end - AHEAD if self._held else now)
+                due = min(self._held.end - AHEAD, now + PERIOD) if self._held else now
+                self._look_at = max(now + PAUSE, due)
             if self._held and now < self._held.end:
                 return self._held
             raise self._failure.with_traceback(None)

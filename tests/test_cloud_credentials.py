@@ -136,28 +136,35 @@ def test_what_cannot_stand_in_a_header_is_named_and_not_quoted(name: str, broken
 
 
 class Fetches:
-    """Keys that are good for an hour, or the error that was put in their place."""
+    """Keys that are good for so many seconds, or the error that was put in their place."""
 
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.times = clock, 0
+    def __init__(self, clock: FakeClock, good_for: float = 3600.0) -> None:
+        self.clock, self.times, self.good_for = clock, 0, good_for
         self.failure: CloudError | None = None
 
     def __call__(self) -> Keys:
         self.times += 1
         if self.failure:
             raise self.failure
-        return Keys(f"id-{self.times}", "k", "t", self.clock() + 3600)
+        return Keys(f"id-{self.times}", "k", "t", self.clock() + self.good_for)
 
 
-def test_keys_are_fetched_once_and_again_before_they_end() -> None:
+@pytest.mark.parametrize(
+    ("good_for", "again_at"),
+    [
+        pytest.param(400.0, 100, id="before they end"),
+        pytest.param(7200.0, 600, id="in case the role has other keys by now"),
+    ],
+)
+def test_keys_are_fetched_once_and_again(good_for: float, again_at: int) -> None:
     clock = FakeClock(0.0)
-    fetches = Fetches(clock)
+    fetches = Fetches(clock, good_for)
     keys = CredentialCache(fetches, clock=clock)
     ids = []
-    for at in (0, 1000, 3299, 3300, 3500, 6599, 6601):
+    for at in (0, again_at - 1, again_at, 2 * again_at - 1, 2 * again_at):
         clock.at = at
         ids.append(keys().secret_id)
-    assert ids == ["id-1", "id-1", "id-1", "id-2", "id-2", "id-2", "id-3"]
+    assert ids == ["id-1", "id-1", "id-2", "id-2", "id-3"]
 
 
 def test_keys_are_used_to_their_end_while_they_cannot_be_renewed() -> None:
