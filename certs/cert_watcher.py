@@ -8,13 +8,14 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from pathlib import Path
 
 import structlog
 from prometheus_client import Counter, Gauge
 
 from certs.issue import not_after
-from runtime import threading
+from runtime import threading, time
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -27,6 +28,9 @@ RELOADS = Counter(
     "Times the serving certificate was read because its files or the client CA had changed, by result.",
     ["result"],
 )
+
+AGAIN = 10.0
+"""Seconds until files that could not be read are read again: they may look the same then."""
 
 Identity = tuple[tuple[int, int, int, int], ...] | None
 
@@ -50,12 +54,14 @@ class ServingPair:
         certificate: str | os.PathLike[str],
         key: str | os.PathLike[str],
         client_ca: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = (Path(certificate), Path(key))
-        self._client_ca = client_ca
+        self._client_ca, self._clock = client_ca, clock
         self._lock = threading.Lock()
         self._seen: tuple[Identity, str] | None = None
         self._served: Served | None = None
+        self._again_at = inf
 
     def context(self) -> ssl.SSLContext:
         """The context for the next handshake: two stat calls when nothing has changed.
@@ -74,13 +80,16 @@ class ServingPair:
 
     def _current(self) -> Served:
         identity, served = (self._identity(), self._client_ca()), self._served
-        if served is not None and identity == self._seen:
+        if served is not None and self._is_known(identity):
             return served
         with self._lock:
-            if self._served is None or identity != self._seen:
+            if self._served is None or not self._is_known(identity):
                 self._served = self._read(identity[1])
                 self._seen = identity
             return self._served
+
+    def _is_known(self, identity: tuple[Identity, str]) -> bool:
+        return identity == self._seen and self._clock() < self._again_at
 
     def _read(self, client_ca: str) -> Served:
         """The pair on disk if it is good, else the last good one; raises only when there is none."""
@@ -91,7 +100,9 @@ class ServingPair:
             if self._served is None:
                 raise
             log.error("serving certificate refused, last good one stays", error=str(error))
+            self._again_at = self._clock() + AGAIN if isinstance(error, OSError) else inf
             return self._served
+        self._again_at = inf
         NOT_AFTER.set(served.not_after.timestamp())
         RELOADS.labels("success").inc()
         log.info("serving certificate read", not_after=served.not_after.isoformat())

@@ -86,6 +86,8 @@ class SettingsFile:
         try:
             self._apply(load(self.path))
         except SettingsError as error:
+            if isinstance(error.__cause__, OSError):
+                self._seen = None  # it may be readable in a moment, and look the same
             self._refuse(error)
 
     def watch(self, stop: threading.Event, period: float = 2.0) -> None:

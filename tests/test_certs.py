@@ -1,15 +1,17 @@
 """Certificates are what clients need them to be, and a server keeps to the last good pair."""
 
+import errno
 import ssl
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from certs.cert_watcher import ServingPair
+from certs.cert_watcher import AGAIN, ServingPair
 from certs.issue import Pair, check, new_ca, new_leaf
 from dev.lab.kubelet import volumes
 from tests.factories import NOW
+from tests.fakes import FakeClock
 from tests.metrics import sample
 
 NAME = "drawbridge-webhook.drawbridge.svc"
@@ -182,3 +184,22 @@ def test_an_ended_certificate_is_a_problem(tmp_path: Path) -> None:
     assert serving.problem(NOW) is None
     assert serving.problem(NOW + 2 * YEARS) == f"the serving certificate ended on {(NOW + YEARS).isoformat()}"
     assert "no serving certificate could be read" in (ServingPair("absent", "absent").problem(NOW) or "")
+
+
+def test_a_pair_that_could_not_be_read_for_a_moment_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(0.0)
+    write(tmp_path, LEAF)
+    serving = ServingPair(tmp_path / "tls.crt", tmp_path / "tls.key", clock=clock)
+    before = serving.context()
+    write(tmp_path, leaf())
+
+    def fail(_file: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", fail)
+        assert serving.context() is before
+    clock.advance(AGAIN)
+    assert serving.context() is not before

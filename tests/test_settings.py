@@ -1,5 +1,6 @@
 """The configuration file: what it means, how it is refused, and how a running process follows it."""
 
+import errno
 import json
 import os
 import threading
@@ -523,6 +524,21 @@ def test_a_config_map_that_the_kubelet_swaps_is_seen_with_size_and_time_unchange
     file = SettingsFile(tmp_path / "config.yaml")
     (tmp_path / "new").symlink_to("v2")
     (tmp_path / "new").rename(tmp_path / "..data")
+    file.poll()
+    assert file.current.ip_reservation.max_count == 4
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    file = SettingsFile(path)
+    write(path, "ipReservation: {maxCount: 4}")
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", fail)
+        file.poll()
     file.poll()
     assert file.current.ip_reservation.max_count == 4
 
