@@ -27,7 +27,15 @@ from cli.installation import CONFIGURATIONS
 from controllers.anycast_ip.claim import NODE_INSTANCE, NODE_NAME
 from controllers.elasticity.planner import CAPPED
 from dev.judge.edge import EXCLUDED
-from dev.judge.observation import ADDRESS_READY, condition, is_open, is_open_without, is_ready, notes
+from dev.judge.observation import (
+    ADDRESS_READY,
+    condition,
+    is_open,
+    is_open_without,
+    is_ready,
+    is_super,
+    notes,
+)
 from dev.judge.placement import is_gated
 from dev.judge.truth import WaitsSayWhy
 from dev.lab.cloud.values import Address, Target
@@ -1871,6 +1879,16 @@ def first_tiers_without_room(world: World) -> Iterator[float]:
     if nodes != {"eklet-subnet-t2": 3}:
         broken(world, PLACES, f"late: {dict(nodes)}")
     cordon(world, False)
+
+
+@history("elasticity", nodes=3, values=GPUS)
+def a_super_node_of_another_type(world: World) -> Iterator[float]:
+    """A super node of ours is one again soon after its instance type was changed."""
+    world.patch(NODES, GPU_NODE, {"metadata": {"labels": {objects.SUPER_LABEL: "S5.LARGE8"}}})
+    yield 15.0
+    if not is_super(world.api.get(NODES, GPU_NODE)):
+        broken(world, ASKED, f"{GPU_NODE} is no super node")
+    yield 1.0
 
 
 @history("elasticity", nodes=3)
