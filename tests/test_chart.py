@@ -379,6 +379,15 @@ def test_pods_are_replaced_only_for_what_they_read_at_their_start(subtests: pyte
                 assert bool(needing_restart(fields)) == bool(replaced)
 
 
+@helm_needed
+def test_a_sleep_of_no_time_is_left_out() -> None:
+    """Kubernetes before 1.33 refuses it."""
+    for seconds in (0, 5):
+        deployment = render({"webhook": {"preStopSleep": f"{seconds}s"}})["Deployment", "drawbridge-webhook"]
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        assert bool(container.get("lifecycle")) == bool(seconds)
+
+
 NOTHING = {
     "ipReservation": {"enabled": False},
     "certs": {"mode": "files", "existingSecret": "x", "caBundle": CA},
