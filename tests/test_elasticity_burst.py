@@ -30,6 +30,8 @@ def test_one_of_the_first_n_may_burst_when_home_is_full() -> None:
     world.leader.settle()
     assert world.annotations(name)[BURST] == "allowed"
     world.bind(name, AWAY)
+    world.leader.settle()
+    assert [PODS_BY_STATE.labels(each)._value.get() for each in ("local", "super")] == [0, 1]
     (next_one,) = world.create(1, n="1")
     world.leader.settle()
 

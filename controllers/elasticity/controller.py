@@ -229,7 +229,7 @@ class Elasticity:
         self.reporter.count(
             pending=sum(pod.stuck for pod in pods.unbound()),
             capped=sum(map(waits, (*pods.gated(), *pods.unbound()))),
-            local=len(pods.placed_locally()),
+            local=sum(not counts(pod, nodes.names) for pod in pods.placed_locally()),
             super=tiers.total() + len(pods.sent()),
             unstarted=unstarted,
         )
