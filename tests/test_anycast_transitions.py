@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from api.anycast_ip import (
     CLOSED,
     HISTORY,
     OPEN,
+    TAINT,
     TRANSITIONS_KEPT,
     Transition,
     closed_since,
@@ -19,7 +21,10 @@ from api.anycast_ip import (
     transitions_of,
     with_transition,
 )
-from kube.types import Node, ObjectMeta
+from kube.resources import NODES
+from kube.types import Node, ObjectMeta, rfc3339
+from settings.anycast_ip import NEED_LABEL
+from tests import cli
 from tests.anycast_world import SETTINGS, Lab, open_lab
 from tests.factories import NOW
 
@@ -74,6 +79,27 @@ def test_a_node_waits_since_it_was_created_or_last_closed() -> None:
     assert closed_since(transitions_of(noted()), created) == created
     assert closed_since(transitions_of(noted(OPEN, CLOSED)), created) == NOW + timedelta(minutes=1)
     assert closed_since(transitions_of(noted(OPEN)), created) is None
+
+
+@pytest.mark.parametrize(("ago", "is_late"), [(60, False), (660, True)])
+def test_the_command_finds_a_node_late_that_was_closed_long_ago_however_old_it_is(
+    ago: int, is_late: bool
+) -> None:
+    api = cli.installed("anycastIP")
+    metadata = noted(OPEN).metadata
+    closed = with_transition(Node(metadata), NOW - timedelta(seconds=ago), CLOSED, "eip-0")
+    node = {
+        "metadata": {
+            "name": "n1",
+            "labels": {NEED_LABEL: "true"},
+            "annotations": closed,
+            "creationTimestamp": rfc3339(NOW - timedelta(days=1)),
+        },
+        "spec": {"taints": [msgspec.to_builtins(TAINT)]},
+    }
+    api.put(NODES, node)
+    found = [each["what"] for each in cli.shown(api, "status")["problems"] if "taint" in each["what"]]
+    assert bool(found) is is_late
 
 
 def changed(lab: Lab) -> list[str]:

@@ -8,8 +8,18 @@ from datetime import datetime, timedelta
 import msgspec
 from rich.text import Text
 
-from api.anycast_ip import DAILY, TAINT, TOTAL, QuotasRead, is_open_without, is_tainted, quotas_in, wanted
-from cli.health import Health, Needs, Overview, Probe, Problem, late, named, probe_object
+from api.anycast_ip import (
+    DAILY,
+    TAINT,
+    TOTAL,
+    QuotasRead,
+    is_open_without,
+    is_tainted,
+    quotas_in,
+    transitions_of,
+    wanted,
+)
+from cli.health import Health, Needs, Overview, Probe, Problem, named, probe_object
 from cli.installation import CONTROLLERS, OWN, WEBHOOK, access
 from cli.inventory import Inventory
 from cli.output import Cell, Document, warning
@@ -46,16 +56,22 @@ def look(inventory: Inventory) -> tuple[AnycastIP, Iterable[Problem]]:
     settings = inventory.installed.in_force.anycast_ip
     labels = ",".join(f"{key}={value}" for key, value in settings.node_labels.items())
     selected = [node for node in inventory.nodes(labels) if wanted(node, settings)]
-    tainted = [node.metadata for node in selected if is_tainted(node)]
-    problems = [*_quota_problems(inventory)]
-    if waiting := late(tainted, TAINTED, inventory.now()):
-        blocked = sorted(each.name for each in waiting)
+    tainted = [node for node in selected if is_tainted(node)]
+    problems, latest = [*_quota_problems(inventory)], inventory.now() - TAINTED
+    waiting = (each.metadata.name for each in tainted if (at := _changed_at(each)) and at < latest)
+    if blocked := sorted(waiting):
         nodes = named(blocked, "still has", "still have")
         way_out = f"drawbridge explain node {blocked[0]}; docs/reference/names.md#events-anycast-ip"
         problems.append(Problem(f"{nodes} the taint {TAINT.key} after 10 minutes", way_out))
-    names = tuple(sorted(each.name for each in tainted))
+    names = tuple(sorted(each.metadata.name for each in tainted))
     without = tuple(sorted(node.metadata.name for node in selected if is_open_without(node)))
     return AnycastIP(len(selected), len(selected) - len(names), names, without), problems
+
+
+def _changed_at(node: Node) -> datetime | None:
+    """When it was last opened or closed, as far as is known, else created: it has not waited for longer."""
+    transitions = transitions_of(node)
+    return transitions[0].at if transitions else node.metadata.creation_timestamp
 
 
 class QuotaLeft(Document, frozen=True):
