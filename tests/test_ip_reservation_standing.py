@@ -414,6 +414,20 @@ def test_a_pod_that_opts_out_loses_its_mark_before_its_reservation(choice: Mappi
     assert world.recorder.reasons == []
 
 
+def test_a_pod_that_loses_its_mark_stays_reserved_while_a_review_may_still_go_by_it() -> None:
+    """An eviction reads the pod, and deletes it some seconds later."""
+    world = World(giveBackAfter="2m")
+    world.put_pod(raw_pod())
+    world.run(60)
+    annotate(world, {RESERVE: "false"})
+
+    world.run(10)
+    assert world.asks()
+    assert world.reservations.held == ["10.0.0.1/32"]
+    world.run(10)
+    assert world.reservations.held == []
+
+
 def test_a_reservation_stays_while_the_mark_of_its_pod_cannot_be_removed() -> None:
     world = reserved_ahead()
     annotate(world, {RESERVE: "false"})

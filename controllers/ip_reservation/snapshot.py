@@ -59,8 +59,8 @@ class Snapshot:
 
 
 class SnapshotReader:
-    """Remembers since when a pod runs on although its deletion was admitted, when it was first seen ended, and when a
-    segment was new."""
+    """Remembers since when a pod runs on although its deletion was admitted, or without being relied on, when it was
+    first seen ended, and when a segment was new."""
 
     def __init__(
         self,
@@ -173,8 +173,12 @@ class SnapshotReader:
         return {key: at for key, at in seen.items() if at}
 
     def _waits(self, records: Sequence[Record], pods: Pods) -> Mapping[Admission, float]:
-        now = self._clock.monotonic()
-        admissions = {admission_of(record) for record in records if pods.life_of(record) is Life.RUNNING}
+        now, relied_on = self._clock.monotonic(), pods.claims.relied_on
+        admissions = {
+            admission_of(record)
+            for record in records
+            if pods.life_of(record) is Life.RUNNING and record.key not in relied_on
+        }
         self._first_seen = {admission: self._first_seen.get(admission, now) for admission in admissions}
         return {admission: now - since for admission, since in self._first_seen.items()}
 
