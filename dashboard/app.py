@@ -250,7 +250,8 @@ class Guard:
 
     def knows_host(self, host: str) -> bool:
         """A page of another site whose name was made to resolve to this machine has another Host."""
-        return host in (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
+        name, _, port = host.partition(":")
+        return name in ("127.0.0.1", "localhost") and (port or "80") == str(self.port)
 
     def knows_token(self, token: str) -> bool:
         return compare_digest(token.encode(), self.token.encode())

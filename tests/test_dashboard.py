@@ -461,3 +461,10 @@ def test_of_a_form_that_is_too_long_nothing_is_read_or_its_beginning(
 
     assert answer.status_code == status
     assert body.taken <= (0 if status == 413 else LONGEST_FORM + io.DEFAULT_BUFFER_SIZE)
+
+
+def test_a_browser_leaves_out_the_usual_port() -> None:
+    assert Guard(80).knows_host("localhost")
+    assert Guard(80, form="f").accepts_form("f", "http://127.0.0.1")
+    assert not Guard(PORT).knows_host("localhost")
+    assert not Guard(80).knows_host("elsewhere")
