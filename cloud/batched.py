@@ -291,7 +291,7 @@ class BatchedCloud:
         """All addresses of the instance, of any type."""
         self._instances = self._batcher(_found(cloud.instances), Shape(PAGE, distance=1.0))
         self._carriers = self._batcher(self._carried, Shape(FILTER_VALUES, distance=1.0))
-        self.named = self._batcher(_each(cloud.addresses_named), Shape()).ask
+        self.named = self._batcher(_each(cloud.addresses_named), alone).ask
         self._allocations = self._batcher(_each(self._allocate), alone, self._quota)
         self._binds = self._batcher(_each(self._associate), alone)
         self.disassociate = self._batcher(_each(cloud.disassociate), alone).ask

@@ -13,7 +13,10 @@ import pytest
 from cloud.batched import BatchedCloud, Batcher, CircuitBreaker, Shape
 from cloud.client import Cloud
 from cloud.errors import CloudError, NotPermitted, QuotaExceeded, Rejected, RetryAfter, Unavailable
+from controllers.anycast_ip.controller import WORKERS
+from controllers.liveness import LONGEST_RUN
 from dev.lab.waiting import until
+from settings import CloudSettings
 from tests.cloud_server import FakeTransport, calls, error
 from tests.fakes import FakeClock
 
@@ -213,3 +216,10 @@ def test_tags_are_created_once_and_their_refusal_is_that_of_the_callers_that_nee
 
     assert (type(errors[0]), type(errors[1])) == (type(None), Rejected)
     assert (cloud.has_tags([shared, one]), cloud.has_tags([two])) == (True, False)
+
+
+def test_when_no_call_is_answered_all_workers_have_their_turn_before_the_process_counts_as_hung() -> None:
+    cloud = BatchedCloud(Cloud(calls(FakeTransport(), FakeClock())), clock=FakeClock())
+    shapes = [each._shape for each in cloud.batchers]
+    longest = max(WORKERS / (each.size * each.senders) for each in shapes)
+    assert longest * CloudSettings().call_timeout < LONGEST_RUN
