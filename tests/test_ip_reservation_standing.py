@@ -16,7 +16,7 @@ from calico.pools import Pool, pools_of
 from calico.segment import RELEASE, IPReservation, Record
 from cli.explain.matching import evaluate
 from controllers.ip_reservation.caches import decode_pod
-from controllers.ip_reservation.late_reservations import TOGETHER
+from controllers.ip_reservation.late_reservations import GATHER, TOGETHER
 from controllers.ip_reservation.pools import STALE
 from controllers.ip_reservation.release_planner import FEW, Cause, Claimed, Life, Pods
 from controllers.ip_reservation.release_planner import plan as plan_releases
@@ -596,6 +596,22 @@ def test_a_pod_leaves_no_reservation_when_it_ends_by_itself_or_goes_with_its_own
 
     assert world.reservations.held == []
     assert "IPGivenBack" not in world.recorder.reasons  # which says that it still runs
+
+
+def test_an_owner_that_goes_a_moment_after_its_pod_excuses_it_of_nothing() -> None:
+    """As a ReplicaSet that a Deployment has scaled to zero, of which it keeps none."""
+    world = reserved_ahead()
+    world.api.put(STATEFUL_SETS, OWNER)
+    world.api.edit(PODS, "redis-0", TERMINATING, "redis")
+    world.watch()
+    world.seconds.advance(GATHER)
+    world.late.reconcile(TOGETHER)
+    world.api.remove(STATEFUL_SETS, "redis", "redis")
+    world.run()
+    world.api.remove(PODS, "redis-0", "redis")
+    world.run(10)
+
+    assert world.reservations.held == ["10.0.0.1/32"]
 
 
 # Leaders.

@@ -44,8 +44,9 @@ LATE_WORKERS, RESTORE_WORKERS = 8, 4
 """They wait for the ledger together, so that their reservations share its writes."""
 CATCH_UP = 1.0
 """Seconds in which the watch of the reservations may lag behind the watch of the pods."""
-TOGETHER = "pods that are reserved ahead"
-"""The key of all pods that go while they are claimed: there is no hurry, and a run for each would cost more than it."""
+TOGETHER, GATHER = "pods that are reserved ahead", 0.1
+"""The key of all pods that go while they are claimed, and the seconds in which they gather: a run for each would cost
+more than it. Not long: an owner that went before them is gone by then, and one that goes after them may soon be."""
 REMEMBERED = 300.0
 """Seconds within which the watch delivers what the leader has released."""
 
@@ -130,8 +131,8 @@ class LateReconciler:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._departures: dict[str, Departure] = {}
-        self._ended: set[str] = set()
-        """Uids of pods that ended before they were deleted, and are decided about."""
+        self._decided: set[str] = set()
+        """Uids of pods that are not gone yet, but decided about, once."""
         self._claimed: set[str] = set()
         self._queue = WorkQueue("ip_reservation_late", pauses=PAUSES)
 
@@ -141,21 +142,24 @@ class LateReconciler:
 
     def observe(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         pod, gone = new or old, new is None
-        namespace = self.caches.namespaces.get(pod.metadata.namespace) if pod else None
-        if pod is None or namespace is None:
+        if pod is None:
             return ()
-        uid = pod.metadata.uid
+        uid, namespace = pod.metadata.uid, self.caches.namespaces.get(pod.metadata.namespace)
+        if namespace is None:
+            with self._lock:
+                self._decided -= {uid} if gone else set()
+            return ()
         # Of one that was not seen to finish, another pod may have the address for long.
         has_just_ended = (
             old is not None and not old.finished and reserves_finished(namespace.metadata.annotations)
         )
         with self._lock:
             if new is not None and ended_by_itself(new) and not (has_just_ended or uid in self._departures):
-                self._ended.add(uid)
-            if uid not in self._ended:
+                self._decided.add(uid)
+            if uid not in self._decided:
                 return self._note(with_addresses(pod, old), gone)
             if gone:
-                self._ended.discard(uid)
+                self._decided.discard(uid)
         return ()
 
     def _note(self, pod: Pod, gone: bool) -> Iterable[str]:
@@ -166,7 +170,7 @@ class LateReconciler:
             first = Departure(pod, gone, self.clock.now(), self.clock.monotonic())
             if keys_of(pod) <= self.caches.claims.of(uid):
                 self._claimed.add(uid)
-                self._queue.add_after(TOGETHER, CATCH_UP)
+                self._queue.add_after(TOGETHER, GATHER)
         if first is None:
             return ()
         self._departures[uid] = dataclasses.replace(first, gone=gone)
@@ -177,10 +181,9 @@ class LateReconciler:
 
     def _reconcile_claimed(self) -> float | None:
         """Their records are durable: one that is missing by now was released, not forgotten. What fails stays."""
-        latest = self.clock.monotonic() - CATCH_UP
         with self._lock:
-            due = [uid for uid in self._claimed if self._departures[uid].since <= latest]
-        for uid in due:
+            claimed = [*self._claimed]
+        for uid in claimed:
             with suppress(KubeError):
                 self._reconcile(uid, is_claimed=True)
         with self._lock:
@@ -194,7 +197,7 @@ class LateReconciler:
         records = self._wanted(departure)
         missing = [] if is_claimed else [each for each in records if not self.caches.is_reserved(each)]
         is_standing = not missing and self._is_standing(departure.pod)
-        if missing or (is_standing and records):
+        if not is_claimed and (missing or (is_standing and records)):
             waited = self.clock.monotonic() - departure.since
             if departure.passes_admission and waited < CATCH_UP:
                 return CATCH_UP - waited
@@ -243,9 +246,8 @@ class LateReconciler:
 
     def _forget(self, uid: str) -> None:
         with self._lock:
-            departure = self._departures.pop(uid)
-            if ends_without_request(departure.pod) and not departure.gone:
-                self._ended.add(uid)
+            if not self._departures.pop(uid).gone:
+                self._decided.add(uid)
 
 
 def taken_out(old: IPReservation, new: IPReservation | None) -> Sequence[Record]:
