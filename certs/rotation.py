@@ -127,6 +127,8 @@ def plan(
     trusted = to_trust(held, bundles, rules, now)
     if (signer := held.signer) is None:
         return NewAuthority(trusted, "there is none with a key that fits")
+    if now < signer.not_valid_before_utc:  # as a leader's clock was ahead: no leaf of it would be good
+        return NewAuthority(trusted, f"the last one begins on {signer.not_valid_before_utc.isoformat()} only")
     if now >= signer.not_valid_after_utc - rules.renew_before:
         return NewAuthority(trusted, f"the last one ends on {signer.not_valid_after_utc.isoformat()}")
     why = _why_renew(held.leaf, signer, rules, now)

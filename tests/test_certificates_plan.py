@@ -68,6 +68,7 @@ STEPS: dict[str, tuple[str, Held, list[bytes], dict[str, Any]]] = {
     "another name": ("new leaf of A", held(A, leaf=leaf(A[1], name="x")), [bundle(A)], {}),
     "before the authority's renewal": ("nothing", LASTING, [bundle(A)], {"later": 84}),
     "at the authority's renewal": ("new authority beside A", LASTING, [bundle(A)], {"later": 85}),
+    "by a clock that was ahead": ("new authority beside A", GOOD, [bundle(A)], {"later": -3601}),
     "another's key": ("new authority beside A", Held((A[0],), B[1].key, LEAF_A), [bundle(A)], {}),
     "the Secret is lost": ("new authority beside A", Held(), [bundle(A)], {}),
     "lost, and nothing is ours": ("new authority beside", Held(), [bundle(FOREIGN)], {}),
