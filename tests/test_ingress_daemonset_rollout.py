@@ -325,6 +325,17 @@ def test_a_new_node_whose_pods_do_not_start_in_time_is_waited_for_and_degraded(i
     assert all(said in conditions[each]["message"] for each in ("Progressing", "Degraded"))
 
 
+def test_a_deployment_that_is_still_being_deleted_is_what_is_waited_for() -> None:
+    """As in the foreground, while its pods take their time to end."""
+    here = world("n1", "n2")
+    here.deployments["web-n2"]["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+
+    conditions = here.conditions()
+    reasons = [conditions[each]["reason"] for each in ("Progressing", "Degraded")]
+    assert reasons == ["WaitingForNodes", "PodsUnavailable"]
+    assert here.waiting()["n2"]["reason"] == "Deployment web-n2 is being deleted; another one follows"
+
+
 def test_a_node_that_counts_is_not_waited_for_while_others_may_begin() -> None:
     here = outdated(rolling=detaching(2))
     here.nodes["n5"]["spec"]["unschedulable"] = True

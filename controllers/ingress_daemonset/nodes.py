@@ -247,11 +247,11 @@ class NodeRollout(Detachment):
 
     @property
     def cannot_start(self) -> bool:
-        """Whether its first pods have not become available in time, or its Deployment is refused."""
+        """Whether its first pods are late, or its Deployment is refused, or the one before is still being deleted."""
         if self.phase is not Phase.STARTING:
             return False
         held = self.deployment
-        return held.progress == STUCK if held else self.target in self.writes.refused
+        return held.is_terminating or held.progress == STUCK if held else self.target in self.writes.refused
 
     @property
     def is_settling(self) -> bool:
@@ -375,6 +375,8 @@ def _sentence(rollout: NodeRollout, now: datetime) -> str:
             return held.lacks
         case Phase.STARTING if held is None and (refused := rollout.writes.refused.get(rollout.target)):
             return f"the API server refuses to create Deployment {name}: {refused}"
+        case Phase.STARTING if held and held.is_terminating:
+            return f"Deployment {name} is being deleted; another one follows"
         case Phase.UPDATING | Phase.STARTING | Phase.DEGRADED:
             wanted = held.replicas if held else rollout.resource.spec.pods_per_node
             return f"{rollout.available_pods} of {wanted} pods are available"
