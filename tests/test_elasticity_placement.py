@@ -60,8 +60,8 @@ class Sky:
         self.bound.append(bound)
         self.quota.add(pod)
 
-    def first_tier(self, pod: Pod, *, bound: bool) -> None:
-        self.bound.append(bound)
+    def first_tier(self, pod: Pod) -> None:
+        """All are of one."""
 
     def is_asked_for(self, pod: Pod) -> bool:
         return self._asks

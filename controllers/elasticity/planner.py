@@ -292,7 +292,7 @@ class _Planner:
 
     def _send(self, pod: Pod, kind: Kind, why: str) -> None:
         """To super nodes, or with the permission to go there."""
-        first = self._super_nodes.first_tier(pod, bound=kind is Kind.SUPER)
+        first = self._super_nodes.first_tier(pod)
         self._super_nodes.add(pod, bound=kind is Kind.SUPER)
         why = f"{why}, tier {first} first" if first else why
         gpus, tiers = self._super_nodes.gpus(pod), self._settings.tiers

@@ -182,11 +182,11 @@ class SuperNodes:
         self._added.append((pod, bound))
         self._repelled = self._repelled or bool(pod.repels)
 
-    def first_tier(self, pod: Pod, *, bound: bool) -> int | None:
+    def first_tier(self, pod: Pod) -> int | None:
         """The first one with room for a pod that would take this one alone; None where all nodes are of one tier."""
         if len({tier_of(node) for node in self._nodes.super}) < 2:
             return None
-        suitable, free = self._suitable(self._request(pod, bound=bound)), []
+        suitable, free = self._suitable(self._request(pod, bound=False)), []
         for node in suitable:
             # By the number of its pods: a subnet has so many addresses.
             most = node.status.allocatable.get("pods")
