@@ -220,9 +220,9 @@ def _outlasting(
 
 def _moves(segments: Iterable[IPReservation], moved: Mapping[str, Sequence[Record]]) -> Iterator[Compaction]:
     """To a segment without an owner."""
-    level = 1 + max((each.level for each in segments if each.metadata.name in moved), default=0)
+    levels = [each.level for each in segments if each.metadata.name in moved]
     for page in pages(record for records in moved.values() for record in records):
-        yield Compaction(level, page, frozenset())
+        yield Compaction(1 + max(levels), page, frozenset())
 
 
 def _change(
